@@ -45,7 +45,7 @@ def none_found(report: Mapping[str, Any]) -> str:  # Any: the report's JSON
 
 
 def finding_gain(least: float | None, estimated: float | None, at_most: float | None) -> str:
-    """As ``gain``, from the lower end of an estimate, the estimate, and a bound where there is one."""
+    """Like ``gain``, from the lower end of an estimate, the estimate, and a bound where there is one."""
     return gain(least or estimated, at_most or estimated) if estimated or at_most else ""
 
 
@@ -85,6 +85,6 @@ def rules_by_reason(unjudged: Iterable[tuple[str, str]]) -> dict[str, list[str]]
 
 
 def sentence(text: str) -> str:
-    """With a capital where a word begins it, and as it is where code does: ``save() takes ...``."""
+    """The text with a capital where a word begins it, and as it is where code does: ``save() takes ...``."""
     first = text.split(" ", 1)[0]
     return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text

@@ -62,7 +62,7 @@ class HeadlessView:
         self._write(f"[tuimon {clock(since_s)}] {progress(session)}{self._verdict_part(findings)}")
 
     def _show_stacks(self, session: Session) -> None:
-        """Where all ranks stand, once for each hang."""
+        """Print where all ranks stand, once for each hang."""
         past = next(reversed(session.standstills.past), None)
         if past is not None and past.ended_s is None and past.taken.t != self._standstill_s:
             self._standstill_s = past.taken.t

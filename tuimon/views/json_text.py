@@ -21,7 +21,7 @@ def json_text(content: object, indent: int | None = None) -> str:
 
 
 def compact_json(content: object) -> str:
-    """As ``json_text``, in few bytes that people can still read: what fits is on one line."""
+    """Like ``json_text``, shorter but still readable: what fits is on one line."""
     return _escaped(_laid_out(content, 0)) + "\n"
 
 

@@ -91,7 +91,7 @@ def _figure(row: Row, value: float | None) -> str:
 
 
 def _change(row: Row) -> str:
-    """In percent of what it was; where that was nothing, in its unit. With ``~`` where it may be chance."""
+    """The change in percent of what it was; where that was nothing, in its unit. With ``~`` where it may be chance."""
     if row.difference is None:
         return ABSENT
     sign = "~" if row.significant is False else ""
@@ -107,7 +107,7 @@ def _interval(row: Row) -> str:
 
 
 def _signed(ratio: float) -> str:
-    """In percent; what has become many times as much as ``660x``."""
+    """A change in percent; what has become many times as much as ``660x``."""
     if ratio > _MANY_TIMES:
         return f"{factor(1 + ratio)}x"
     digits = 1 if abs(ratio) < 0.0995 else 0

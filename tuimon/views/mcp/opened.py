@@ -52,7 +52,7 @@ class _Watched:
         return not self._thread.is_alive()
 
     def seen(self, seconds: float) -> Seen:
-        """Once it has been watched for so long, or has ended."""
+        """What is seen of it once it has been watched for so long, or has ended."""
         self.used_s = time.monotonic()
         while time.monotonic() < self.begun_s + seconds and not self._monitor.ended:
             time.sleep(_TICK_S / 2)

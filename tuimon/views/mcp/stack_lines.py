@@ -94,7 +94,7 @@ def _how_long(session: Session, row: ThreadRow) -> Iterator[str]:
 
 
 def _ranks(session: Session, rows: list[ThreadRow]) -> list[int]:
-    """Of main threads; none where the run has but one."""
+    """Ranks of main threads; empty where the run has but one."""
     known = (session.process(row.pid) for row in rows if row.tid == row.pid)
     return sorted({process.rank for process in known if process is not None and process.rank is not None})
 

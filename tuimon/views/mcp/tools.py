@@ -26,7 +26,7 @@ class Tools:
         self._rule_named = rule_named
 
     def all(self) -> tuple[Callable[..., str], ...]:
-        """In the order in which they are offered."""
+        """The tools in the order in which they are offered."""
         return (self.trainings, self.verdict, self.evidence, self.hot_lines, self.stacks, self.diff, self.explain)
 
     def trainings(self) -> str:

@@ -13,7 +13,7 @@ from tuimon.views.metrics.metric import Sample, known
 
 
 def rank_group_samples(session: Session, labels: Mapping[int, str]) -> Iterator[Sample]:
-    """Of the training in focus; none of a single rank. ``labels``: those of the ranks, by pid."""
+    """Samples of the training in focus; none of a single rank. ``labels``: those of the ranks, by pid."""
     rows = rank_rows(session)
     for state in get_args(RankState) if rows else ():
         yield Sample(table.RANK_STATES, (state,), sum(1 for row in rows if row.state == state))

@@ -15,7 +15,7 @@ _PARTS = (*STACKED, BETWEEN)
 
 
 class _Stretches:
-    """Of one process: sums over stretches of equal length."""
+    """Sums over stretches of equal length, of one process."""
 
     def __init__(self, start_s: float) -> None:
         self.start_s = start_s

@@ -95,7 +95,7 @@ def _rank(session: Session, pid: int, row: RankRow | None, *, is_earlier: bool) 
 
 
 def _summary(session: Session, pids: Sequence[int]) -> dict[str, Json]:
-    """Over all ranks: least, median and most of steps and step times, the median of each phase's share."""
+    """Summary of all ranks: least, median and most of steps and step times, the median of each phase's share."""
     steps = [found for pid in pids if (found := session.run_steps(pid)) is not None]
     tables = [table for pid in pids if (table := session.run_phases(pid)) is not None]
     return {

@@ -185,7 +185,7 @@ def _span(session: Session, pid: int | None) -> dict[str, Json] | None:
 
 
 def _sampling(sampling: Sampling | None) -> dict[str, Json] | None:
-    """Over the whole run, or None where no stacks were sampled; ``coverage`` and ``cpu`` are ratios."""
+    """The sampling over the whole run, or None where no stacks were sampled; ``coverage`` and ``cpu`` are ratios."""
     if sampling is None:
         return None
     return {

@@ -177,7 +177,7 @@ def _rank(rank: dict[str, Any]) -> list[str]:
 
 
 def _late_ms(rank: dict[str, Any]) -> float:
-    """By how much a rank's own work is longer than the others'; 0 where that is little."""
+    """How much longer a rank's own work is than the others'; 0 where that is little."""
     late_ms: float = rank.get("late_ms") or 0.0
     return late_ms if late_ms > _LATE_SHARE * (rank["steps"]["median_ms"] or 0.0) else 0.0
 

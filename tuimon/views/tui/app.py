@@ -125,13 +125,13 @@ class TuimonApp(LeavableApp):
         self.push_screen(FindingsSheet(self.monitor))
 
     def action_standstill(self) -> None:
-        """Where all ranks were when nothing moved."""
+        """Show where all ranks were when nothing moved."""
         from tuimon.views.tui.sheets.standstill_sheet import StandstillSheet
 
         self.push_screen(StandstillSheet(self.monitor))
 
     def _point_to_stacks(self) -> None:
-        """Once a hang."""
+        """Point to the stacks, once for each hang."""
         past = next(reversed(self.monitor.session.standstills.past), None)
         if past is None or past.ended_s is not None or past.taken.t == self._pointed_s:
             return
@@ -185,7 +185,7 @@ class TuimonApp(LeavableApp):
         self._injecting.ask()
 
     def action_profile(self, mode: Mode) -> None:
-        """Where the time goes: hot lines, call tree or icicle of the thread under the cursor."""
+        """Show where the time goes: hot lines, call tree or icicle of the thread under the cursor."""
         profile = self.board.profile
         row = None if profile.display and profile.scope else self.board.threads.selected()
         self.board.zoom("profile")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Pacing:
-    """At which ticks to draw: when something has come since the last drawing, once a window at most.
+    """Decides at which ticks to draw: when something has come since the last drawing, once a window at most.
 
     Records of one window come over some ticks. With two ticks a window and something new at each of five ticks, the
     first, third and fifth draw; drawing is half of what the full screen costs.

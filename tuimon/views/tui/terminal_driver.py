@@ -121,7 +121,7 @@ class TerminalDriver(LinuxDriver):
     def __init__(
         self, app: App[object], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
-        """As Textual builds it."""
+        """Arguments as Textual gives them."""
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._output = self._new_output()
         self._changes_modes = False

@@ -17,7 +17,7 @@ class Address(NamedTuple):
 
     @property
     def url(self) -> str:
-        """For a browser, or for Prometheus."""
+        """The URL for a browser, or for Prometheus."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/metrics"
 

@@ -42,7 +42,7 @@ def registry_of(snapshot: Callable[[], Snapshot | None], more: Labels = ()) -> C
 
 
 def text_of(snapshot: Snapshot, more: Labels = ()) -> bytes:
-    """In the text format that node_exporter reads; with ``more`` labels and their values on every series."""
+    """The snapshot in node_exporter's text format; with ``more`` labels and their values on every series."""
     return bytes(generate_latest(registry_of(lambda: snapshot, more)))
 
 

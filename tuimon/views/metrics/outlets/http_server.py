@@ -48,7 +48,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         super().__init__(where[:2], _Handler)  # type: ignore[arg-type]  # (of IPv6 it holds more)
 
     def server_bind(self) -> None:
-        """As of a plain TCP server: HTTPServer queries the name service for our name, which may take seconds."""
+        """Bind like a plain TCP server: HTTPServer looks our name up in the name service, which may take seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()

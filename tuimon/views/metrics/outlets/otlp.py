@@ -43,7 +43,7 @@ class OtlpSender(Periodic):
         quiet.propagate = False
 
     def close(self, timeout_s: float) -> None:
-        """As ever, but retries end at once."""
+        """Close as usual, but end retries at once."""
         self._closing.set()
         self._thread.join(timeout_s)
         if self._thread.is_alive() and self._exporter is not None:

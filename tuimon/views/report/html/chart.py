@@ -47,7 +47,7 @@ def chart_of(session: Session, pid: int, course: Course | None, report: dict[str
 
 
 def _marks(report: dict[str, Json], span_s: float) -> list[Mark]:
-    """Of many changes, those after which the verdict stayed for longest."""
+    """The changes of the verdict; of many those after which it stayed for longest."""
     grave = {finding["rule"]: finding["severity"] for finding in report["findings"]}
     changes = [change for change in report["changes"] if change["at_s"] is not None and change["at_s"] <= span_s]
     ends_s = [change["at_s"] for change in changes[1:]] + [span_s]

@@ -151,7 +151,7 @@ def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
 
 
 def _for_display(gpu: GpuRow, stale_s: float) -> GpuRow:
-    """Without changes that are not shown, ages in whole seconds: rows that look the same are not painted again."""
+    """A row without changes that are not shown, ages in whole seconds: equal rows are not painted again."""
     return replace(
         gpu,
         stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,

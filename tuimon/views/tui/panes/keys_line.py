@@ -73,7 +73,7 @@ class KeysLine(Canvas):
             self.fit()
 
     def fit(self) -> None:
-        """As many as fit."""
+        """Show as many as fit."""
         self.show_lines([keys_line(self._keys, self.content_size.width)])
 
     async def on_click(self, event: Click) -> None:

@@ -100,7 +100,7 @@ def loader_lines(loader: LoaderRow, width: int, height: int) -> list[Line]:
 
 
 def _worker_rows(loader: LoaderRow) -> tuple[LoaderWorkerRow, ...]:
-    """None for an evaluation in the training process: its head is enough."""
+    """Rows of a loader's workers; none for an evaluation in the training process, whose head is enough."""
     return () if loader.latest.role == "eval" and not loader.facts.workers else loader.worker_rows
 
 

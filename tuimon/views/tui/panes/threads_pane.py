@@ -136,7 +136,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
             self.redraw(force=True)
 
     def action_tree(self) -> None:
-        """By process, or all threads in one list."""
+        """Group threads by process, or show all in one list."""
         if self.state is not None:
             self._list.toggle_by_process(self.state.rows, self.state.processes)
         self.redraw(force=True)

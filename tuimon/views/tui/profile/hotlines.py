@@ -21,7 +21,7 @@ SORTS = ("self", "total")
 
 
 class Widths(NamedTuple):
-    """Of the columns, in cells."""
+    """Widths of the columns, in cells."""
 
     bar: int
     doing: int

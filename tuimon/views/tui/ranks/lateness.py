@@ -28,7 +28,7 @@ class Strips(NamedTuple):
 
 
 def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cells: int) -> Strips:
-    """Of the ``shown`` ones of all ``rows``, in so many cells; None where no step ended."""
+    """Strips of the ``shown`` ones of all ``rows``, in so many cells; None where no step ended."""
     known_s = _known_s(rows, now_s)
     cell_s = next((float(s) for s in _CELLS_S if s * cells >= known_s), float(_CELLS_S[-1]))
     last = int(now_s // cell_s)
@@ -108,7 +108,7 @@ def _own(row: RankRow, first: int, cells: int, cell_s: float) -> list[float | No
 
 
 def own_share(window: RankWindow, total_ns: int, waits: float, *, on_gpu: bool) -> float:
-    """Of one window's steps: what lies outside backward without waits there, or how long the thread was busy."""
+    """Own share of a window's steps: what is outside backward without waits there, or how long the thread was busy."""
     outside = 1.0 - window.parts_ns[_BACKWARD] / total_ns - waits
     busy = 0.0 if on_gpu or window.busy_ratio is None else window.busy_ratio
     return max(outside, busy)

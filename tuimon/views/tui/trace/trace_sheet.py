@@ -69,7 +69,7 @@ class TraceBody(Moving, Canvas, can_focus=True):
         self._top = 0
 
     def show_waiting(self, *texts: tuple[str, str]) -> None:
-        """There is no trace yet, or none came."""
+        """Show these texts while there is no trace, or where none came."""
         self._waiting = list(texts)
         self.update()
 
@@ -164,7 +164,7 @@ class TraceSheet(Renewed, ModalScreen[None]):
         self.call_after_refresh(self.update)
 
     def on_unmount(self) -> None:
-        """Nobody waits for it any more."""
+        """Cancel: nobody waits for it any more."""
         self._left.set()
 
     def update(self) -> None:
@@ -182,7 +182,7 @@ class TraceSheet(Renewed, ModalScreen[None]):
             self._show_error(self._work.error)
 
     def _show_error(self, error: BaseException | None) -> None:
-        """There is no trace."""
+        """Show why there is no trace."""
         if isinstance(error, TuimonError):
             self.body.show_waiting((f"No trace: {error.message}", "warning"), (error.hint or "", "text"))
         else:
