@@ -9,7 +9,7 @@ from types import FrameType, TracebackType
 
 
 class LeaveSignals:
-    """While it is entered, SIGHUP, SIGINT and SIGTERM do not end tuimon; they are only noted.
+    """While entered, SIGHUP, SIGINT and SIGTERM do not end tuimon; they are only noted.
 
     What was ignored when tuimon started (``nohup``, a background job of ``sh``) stays ignored.
     """

@@ -28,7 +28,7 @@ _LAUNCHER_S = 5.0
 
 
 class Hooks:
-    """Those of one training and its ranks. ``bring_in`` and ``withdraw`` wait: not from a thread that draws."""
+    """The hooks of one training and its ranks. ``bring_in`` and ``withdraw`` wait: not from a thread that draws."""
 
     def __init__(self, pid: int, *, keep: bool = False) -> None:
         """``keep``: leave them when tuimon leaves."""

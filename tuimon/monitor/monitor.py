@@ -94,7 +94,7 @@ class Monitor:
 
     @property
     def verdicts(self) -> Verdicts:
-        """Over the whole run: at its end they replace those of the last moment."""
+        """The verdicts over the whole run: at its end they replace those of the last moment."""
         return self._judging.verdicts
 
     @property

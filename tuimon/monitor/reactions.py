@@ -57,7 +57,7 @@ class Reactions:
         self._left_out: list[str] = []
 
     def start(self) -> None:
-        """Nothing is begun before there is a finding."""
+        """Do nothing: no command runs before there is a finding."""
 
     def show(self, session: Session, findings: Sequence[Finding]) -> Sequence[Notice]:
         """Run what is due for these findings; how commands have ended since the last call."""

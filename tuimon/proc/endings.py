@@ -37,7 +37,7 @@ class Endings:
         os.close(handle)
 
     def living(self) -> Collection[tuple[int, int]]:
-        """Those that have not ended, by pid and start."""
+        """The processes that have not ended, by pid and start."""
         if self._ended is None or not self._handles:
             return ()
         ended = {handle for handle, _ in self._ended.poll(0, len(self._handles))}

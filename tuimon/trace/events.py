@@ -95,7 +95,7 @@ class Events:
         return range(bisect_left(self.begin_ns, stretch.begin_ns), bisect_left(self.begin_ns, stretch.end_ns))
 
     def sort(self) -> None:
-        """By beginning; of those that begin together the longer first, which encloses the other."""
+        """Sort by beginning; of those that begin together the longer, which encloses the other, first."""
         order = sorted(range(len(self)), key=lambda i: (self.begin_ns[i], -self.end_ns[i]))
         for column in ("begin_ns", "end_ns", "kind", "name", "track", "correlation", "amount", "threads"):
             values = getattr(self, column)

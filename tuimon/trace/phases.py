@@ -11,7 +11,7 @@ _BACKWARD = ("autograd::engine::evaluate_function", "torch::autograd::")
 
 
 def whole(trace: Trace) -> Stretch:
-    """From the first step to the end of the last; without steps, all of the trace."""
+    """The time from the first step to the end of the last; without steps, all of the trace."""
     if trace.steps:
         return Stretch("steps", trace.steps.all[0].begin_ns, trace.steps.all[-1].end_ns)
     events = trace.events

@@ -219,7 +219,7 @@ def _integer(value: object, limit: int) -> int | None:
 
 
 def _product(sizes: object) -> int:
-    """Of the three sizes of a grid or block; 0 where they are not."""
+    """Product of the three sizes of a grid or block; 0 without them."""
     if not isinstance(sizes, list) or len(sizes) != 3:
         return 0
     numbers = [_integer(size, 2**31) for size in sizes]

@@ -90,7 +90,7 @@ def summarize(trace: Trace) -> Summary:
 
 
 def _phase_rows(trace: Trace, phases: Stretches, span: Stretch, gpus: list[Gpu]) -> list[PhaseRow]:
-    """In the order in which they first come."""
+    """The phases in the order in which they first come."""
     estimates = {row.phase: row for row in (trace.taken.estimates if trace.taken is not None else ())}
     gpu = max(gpus, key=lambda each: len(each.works), default=None)
     sums: dict[str, list[int]] = {}

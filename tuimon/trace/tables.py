@@ -197,7 +197,7 @@ def _where(events: Events, python: int) -> str:
 
 
 def _copy_kind(kind: int, name: str) -> tuple[str, bool | None]:
-    """Of ``Memcpy HtoD (Pageable -> Device)``: host to GPU, not pinned. HIP and CUDA name copies alike."""
+    """``Memcpy HtoD (Pageable -> Device)``: host to GPU, not pinned. HIP and CUDA name copies alike."""
     if kind == Kind.MEMSET:
         return "memset", None
     for short, long in (("HtoD", "host to GPU"), ("DtoH", "GPU to host")):

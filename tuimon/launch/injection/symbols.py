@@ -48,7 +48,7 @@ def parse_maps(raw: bytes) -> list[Mapping]:
 
 
 def find_functions(file: str, mapped: Iterable[Mapping], names: Iterable[str]) -> dict[str, Function]:
-    """Those functions that a mapped file has, stripped or not; only such as lie in its mapped code.
+    """The named functions of a mapped file, stripped or not, that lie in its mapped code.
 
     ``file``: where to read it. Raises OSError, ValueError when it is no 64-bit little-endian ELF file.
     """
