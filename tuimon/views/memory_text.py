@@ -1,4 +1,4 @@
-"""The allocator's history in words: what lives, by line, and what grows."""
+"""The allocator's history in words: what is in use, by line, and what grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records the history of torch's allocator for some steps, and what lives of it at their end, by line."""
+"""Records the history of torch's allocator for some steps, and what is still allocated at their end, by line."""
 
 import sys
 import time

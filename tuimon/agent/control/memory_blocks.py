@@ -42,7 +42,7 @@ class Blocks:
             self._total -= block.size
 
     def content(self) -> Dict[str, Any]:
-        """What lives, by stack, most bytes first; ``growth`` is in bytes a step."""
+        """What is still allocated, by stack, most bytes first; ``growth`` is in bytes a step."""
         groups: Dict[Tuple[Line, ...], List[_Block]] = {}
         for block in self._live.values():
             groups.setdefault(block.stack, []).append(block)

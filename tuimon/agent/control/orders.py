@@ -161,7 +161,7 @@ def _is_held() -> bool:
 
 
 def _take(command: int) -> None:
-    """Begin the order in the slot of a command, if it is a new one, whole, of a monitor that lives."""
+    """Begin the order in the slot of a command, if it is a new one, whole, of a monitor that is alive."""
     order = order_in(orders.words, command)
     if order.number == orders.taken.get(command, 0) or not is_whole(order, command):
         return

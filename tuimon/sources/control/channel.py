@@ -128,7 +128,7 @@ class Channel:
         works = answer.number == order.number and answer.state == State.WORKING
         return works and not is_alive(order.alive_ns, self._clock_ns())
 
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the process still runs."""
         return paths.is_running(self.pid, self._ticks)
 
@@ -179,7 +179,7 @@ class Channel:
             reader.close()
 
     def beat(self, command: Command) -> None:
-        """Show the agent that this monitor lives. Raises OSError."""
+        """Show the agent that this monitor is alive. Raises OSError."""
         at = CONTROL_OFFSET + 8 * (slot_word(command) + Order._fields.index("alive_ns"))
         self._bytes.write(at, layout.U64.pack(self._clock_ns()))
 
@@ -270,7 +270,7 @@ class Request:
     def _go_on(self, order: Order) -> None:
         if order.number != self.number:
             self.is_over, self._lost = True, "another tuimon has ordered it as well"
-        elif not self._channel.lives():
+        elif not self._channel.is_running():
             self.is_over, self._lost = True, "it has ended"
         else:
             try:

@@ -1,4 +1,4 @@
-"""Holds on hooks: while this process lives, and only so long, the hooks that it has brought into trainings stay."""
+"""Holds on hooks: while this process runs, and only so long, the hooks that it has brought into trainings stay."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Holding:
             return set(self._held)
 
     def beat(self) -> None:
-        """Show all agents that this process lives; those that hold no longer are let go."""
+        """Show all agents that this process is alive; those that hold no longer are let go."""
         with self._changing:
             for pid, (channel, request) in list(self._held.items()):
                 request.poll()

@@ -161,15 +161,15 @@ class MarkerSource:
         follower = self._followers.pop(path)
         reader = follower.reader
         process = ProcessId(reader.pid, reader.start_ticks)
-        replaced, lives = reader.is_replaced(), _lives(process)
-        if replaced or lives:
+        replaced, is_running = reader.is_replaced(), _runs(process)
+        if replaced or is_running:
             self._steps_before[path] = _Before(process, follower.steps)
         elif self._table.run_id is not None and reader.meta().get("run") == self._table.run_id:
             with suppress(OSError):
                 os.unlink(path)
         if not replaced:
             self._foreign.add(path)
-        if not lives:
+        if not is_running:
             self._table.forget(process)
         self._endings.forget(*process)
         self._inodes.pop(path, None)
@@ -193,7 +193,7 @@ class MarkerSource:
         inodes = {path: inode for place in places for path, inode in _rings(place)}
         paths = {path: _pid_of(os.path.basename(path)) for path in inodes}
         self._foreign &= paths.keys()
-        self._steps_before = {path: x for path, x in self._steps_before.items() if path in paths or _lives(x.process)}
+        self._steps_before = {path: x for path, x in self._steps_before.items() if path in paths or _runs(x.process)}
         for path, pid in paths.items():
             if path not in self._followers and (pid in ours or path not in self._foreign):
                 self._consider(path, pid in ours)
@@ -227,7 +227,7 @@ class MarkerSource:
             if meta:  # otherwise it is still being made: considered again
                 self._foreign.add(path)
             return
-        if _lives(ProcessId(reader.pid, reader.start_ticks)):
+        if _runs(ProcessId(reader.pid, reader.start_ticks)):
             self._table.name_process(reader.pid)
             self._table.facts[reader.pid] = ring_facts(meta)
             self._endings.watch(reader.pid, reader.start_ticks)
@@ -250,10 +250,10 @@ def _pid_of(ring_name: str) -> int:
     return pid if pid is not None else -1
 
 
-def _lives(process: ProcessId) -> bool:
+def _runs(process: ProcessId) -> bool:
     return procfs.start_ticks(process.pid) == process.start_ticks
 
 
 def _goes_on(reader: RingReader) -> bool:
     """Whether it still writes to this ring: an exec makes a new one, a deleted one has lost nothing but its name."""
-    return _lives(ProcessId(reader.pid, reader.start_ticks)) and not reader.is_closed() and not reader.is_replaced()
+    return _runs(ProcessId(reader.pid, reader.start_ticks)) and not reader.is_closed() and not reader.is_replaced()

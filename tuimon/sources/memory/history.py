@@ -1,4 +1,4 @@
-"""The file in which an agent leaves what of its allocator's memory lives."""
+"""The file in which an agent leaves what its allocator still holds."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class InProcessSampler:
     def close(self) -> None:
         """Have the agent end it."""
         self._request.cancel()
-        if not self._channel.lives():
+        if not self._channel.is_running():
             remove_file(self._file)
         self._channel.close()
 

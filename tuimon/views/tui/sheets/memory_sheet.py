@@ -1,4 +1,4 @@
-"""The sheet of torch's memory: what lives of the recorded steps, by line, largest first."""
+"""The sheet of torch's memory: what is in use of the recorded steps, by line, largest first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def memory_lines(history: MemoryHistory | None, notice: Notice | None, width: in
     if history is None:
         return [*lines, (), line(("nothing has been recorded yet", "dim"))]
     lines += [(), *paragraph(head_text(history), width, "strong"), ()]
-    lines.append(line((f"{'lives':>{_NUMBER}}{'blocks':>{_NUMBER}}{'a step':>{_NUMBER}}  line", "dim")))
+    lines.append(line((f"{'live':>{_NUMBER}}{'blocks':>{_NUMBER}}{'a step':>{_NUMBER}}  line", "dim")))
     spot = min(max((len(place(each.file, each.line)) for each in history.lines), default=0), width // 3) + 2
     lines += [_row(each, spot) for each in history.lines]
     if history.folded_bytes:
