@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 Request = "Dict[str, Any]"
 
 _PACKAGE = "_tuimon_agent"
-#: For so long it is tried again where the moment is not right, and forks wait at most.
+#: How long it is tried again where the moment is not right, and forks wait at most.
 _RETRY_S = 5.0
 _RETRY_EVERY_S = 0.005
 _FORK_WAIT_S = 2.0
-#: The main thread waits for so long at most; it takes some 50 ms.
+#: How long the main thread waits at most; it takes some 50 ms.
 _PAUSE_S = 2.0
 
 

@@ -79,7 +79,7 @@ def rows_of(session: Session, ranks: Sequence[Process]) -> list[RankRow]:
 
 
 def _splits(times: Mapping[int, RankTimes | None], behind: Mapping[int, int]) -> dict[int, RankSplit]:
-    """Of the ranks that go on together: one that has come to the end of its data waits for the others outside steps."""
+    """Splits of the ranks that go on together: one at the end of its data waits for the others outside steps."""
     known = {pid: measured for pid, measured in times.items() if measured is not None and not behind[pid]}
     return dict(zip(known, split_ranks(list(known.values())), strict=True))
 

@@ -36,13 +36,13 @@ STEPS_LIMIT = 1000
 #: To write a trace and to let go of it takes 0.7 to 1.3 times as long as to stop it (measured: 20,000 and 200,000
 #: events, torch 2.13).
 _AFTER_STOP = 1.3
-#: Of the time allowed, so much is planned for: steps differ, and machines are busy at times.
+#: Part of the allowed time that is planned for: steps differ, and machines are busy at times.
 _PLANNED = 0.8
 #: A step that takes so many times as long as the trial ends the trace, beyond the other time (ns): an evaluation, a
 #: checkpoint; its events would fill the memory.
 _LONG_STEP = 10
 _LEAST_NS = 2_000_000_000
-#: The work of the last step may still run on the GPU: so many steps more are waited for.
+#: The work of the last step may still run on the GPU: how many more steps are waited for.
 _GPU_STEPS = 3
 #: What must be free where the file is written: a trace that holds the training up for 250 ms has 20 MB.
 _ROOM_BYTES = 48 << 20

@@ -15,7 +15,7 @@ from ..ring.side_files import LINES, remove_file, side_file, write_file
 #: Samples of a trace, at most, and how far apart they are at least (s).
 SAMPLES = 4000
 _SHORTEST_S = 0.001
-#: A fork waits for the thread's end for at most so long (s).
+#: How long a fork waits for the thread's end at most (s).
 _END_S = 0.05
 
 

@@ -1,8 +1,8 @@
 """What the GPU clock may cost the training."""
 
-#: Of the training's time, at most one part in this many: 0.1 %, so that steps of 100 ms and more can all be timed.
+#: At most one part in this many of the training's time: 0.1 %, so that steps of 100 ms and more can all be timed.
 TIME_PARTS = 1000
-#: The mean length of steps is over about so many.
+#: About how many steps their mean length is taken over.
 _MEAN_STEPS = 8
 
 

@@ -34,7 +34,7 @@ HAND_OVER_AT_MOST_MS = Threshold(
 _WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 #: Of a time that contention for cores has stretched, at least this part is the thread's own.
 _OWN_PART = 0.1
-#: Of their time workers make batches, from which the training thread waits for nothing but them: our choice.
+#: Share of time workers make batches from which the training thread waits for nothing but them: our choice.
 _NEARLY_ALWAYS = 0.8
 #: How closely what slows a step must explain how long it takes, as a part of that; and after how many tries the nearest
 #: is taken.

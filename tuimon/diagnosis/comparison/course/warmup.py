@@ -7,7 +7,7 @@ from statistics import quantiles
 
 from tuimon.diagnosis.comparison.course.changes import has_trend, line_through
 
-#: What lies further from the quartiles than so many times their distance is an outlier (Tukey 1977).
+#: Values further from the quartiles than this many times their distance are outliers (Tukey 1977).
 _FENCE = 1.5
 #: What lasts for this part of a run and longer is no warm-up but the run: where steps take longer at first (compiling,
 #: cold caches), and where they take less time, as while a queue is full: that lasts for a few steps, a shift of the

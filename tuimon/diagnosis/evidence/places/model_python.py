@@ -16,7 +16,7 @@ _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
 _AT_WORK = ("python", "sync")
 #: Makes a tensor out of Python's numbers, one by one.
 _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
-#: Of a function's samples, so many are enough for all: our choice, nearly all.
+#: Share of a function's samples that counts as all of them: our choice, nearly all.
 _NEARLY_ALL = 0.8
 
 

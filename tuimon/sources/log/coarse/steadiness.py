@@ -11,16 +11,16 @@ from tuimon.sources.log.coarse.merging import SPAN_S
 
 #: How long a run must have gone on as it did: the requirement's ten minutes.
 STEADY_AFTER_S = 600.0
-#: A step time is new that is longer than all of that time by this factor, or shorter: our choice; a training whose
+#: A step time is new if it is longer or shorter than all of that time by this factor: our choice; a training whose
 #: neighbours come and go stays within it.
 _STEP_FACTOR = 1.25
-#: A phase's share of the step is new beyond all of that time by this much: our choice, half of what a verdict needs.
+#: A phase's share of the step is new if beyond all of that time by this much: our choice, half of what a verdict needs.
 _SHARE_MARGIN = 0.1
-#: A time without a step is new that is longer than all of that time by this factor, and by some seconds.
+#: A time without a step is new if longer than all of that time by this factor, and by some seconds.
 _SILENT_FACTOR, _SILENT_S = 2.0, 3.0
-#: What is compared with the past is no part of it for so long: three times what the sums are over.
+#: How long the latest values are kept out of the past they are compared with: three times what the sums are over.
 _LATEST_S = 30.0
-#: What is compared with is of the last ten minutes, in so many blocks.
+#: The past that is compared with: the last ten minutes, in so many blocks.
 _PAST_S = 600.0
 _BLOCKS = 10
 #: Most things that are remembered as known, the latest.

@@ -14,7 +14,7 @@ from tuimon.sources.log.stream import LogStream
 #: A log whose latest record is older than this and two windows, against the newest of all nodes, is late: windows of a
 #: steady run are 10 s long and are written some seconds later.
 LATE_S = 15.0
-#: From so much on nothing more is expected of it: a monitor that was killed, a node that is gone.
+#: Lag from which nothing more is expected of it: a monitor that was killed, a node that is gone.
 STOPPED_S = 60.0
 
 
