@@ -59,6 +59,12 @@ def test_a_program_in_a_package_is_at_its_own_line_and_not_at_torchs():
     assert process.threads.place_of(100) == place
 
 
+def test_an_import_that_nothing_names_is_one_of_modules():
+    """A command's own line calls a library, which imports when it is called."""
+    command = frames(("/v/bin/nice", 6, "<module>", "sys.exit(main())", True), first=20)
+    assert doing(command, stacks(1, ([20, 1], 20))).words == "importing modules"
+
+
 def test_a_program_in_a_package_imports_nothing():
     assert doing(stacks(1, ([8, 4], 20))).words == "setting up"
 

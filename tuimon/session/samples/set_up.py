@@ -77,7 +77,7 @@ class SetUp:
         frames = [self._frames[number] for number in ids]
         imported = imported_by(frames)
         if imported is not None:
-            return f"importing {imported}".rstrip(), None
+            return f"importing {imported or 'modules'}", None
         activity = activity_of(frames)
         phase = stack_phase([self._frames.kind(number) for number in ids])
         words = _WORDS.get(activity) if activity == "compile" else _PHASES.get(phase) or _WORDS.get(activity)
