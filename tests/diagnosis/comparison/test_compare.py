@@ -259,6 +259,17 @@ def test_a_gain_is_measured_with_as_much_evaluation() -> None:
     assert never.promise.measured.value == pytest.approx(2.0, rel=0.05)
 
 
+def test_less_evaluation_is_named_beside_the_steps_that_take_as_long() -> None:
+    before, after = (
+        [row._replace(eval_ns=row.total_ns * part) for row in run(number).stretches]
+        for number, part in ((1, 1.0), (2, 0.25))
+    )
+    found = compare([run(1, stretches=tuple(before))], [run(2, stretches=tuple(after))])
+    assert found.outcome in ("same", "unclear")
+    assert found.headline.endswith("; evaluation 50 % -> 20 % of the time")
+    assert "evaluation" not in compare([run(1, stretches=tuple(before))], [run(2, stretches=tuple(before))]).headline
+
+
 def test_the_promise_is_of_the_fix_that_was_made() -> None:
     other = Fix("make augment() cheaper", 1.5, 1.4, 1.6, Change("items", 0.5))
     both = replace(STARVED, other_fixes=(other,))

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from tuimon.diagnosis.comparison.outcome.result import Outcome, Range
 from tuimon.diagnosis.comparison.side.sides import Runs
-from tuimon.diagnosis.comparison.table.phases import PARTS, phase_share
+from tuimon.diagnosis.comparison.table.phases import PARTS, evaluation_part, phase_share
 from tuimon.diagnosis.words import percent
 
 #: A phase is named whose share of the step changed by this and more: our choice.
@@ -24,9 +24,10 @@ def headline_of(
 ) -> str:
     """``1.84x faster (1.79-1.88): data 62 % -> 3 %; now compute-bound in backward``; ``certain``: what has changed."""
     what = f"{verdict_text(outcome, speedup)}{' per sample' if per_sample else ''}"
+    beside = _evaluation_text(before, after)
     if outcome in ("same", "unclear"):
-        return what
-    parts = [text for text in (_phase_text(certain, before, after), _state_text(before, after)) if text]
+        return f"{what}; {beside}" if beside else what
+    parts = [text for text in (_phase_text(certain, before, after), beside, _state_text(before, after)) if text]
     return f"{what}: {'; '.join(parts)}" if parts else what
 
 
@@ -59,6 +60,12 @@ def _phase_text(certain: Collection[str], before: Runs, after: Runs) -> str:
     shares = [(name, phase_share(before, name), phase_share(after, name)) for name in PARTS if name in certain]
     name, one, other = max(shares, key=lambda row: abs(row[2] - row[1]), default=("", 0.0, 0.0))
     return f"{name} {percent(one)} -> {percent(other)}" if abs(other - one) >= _WORTH_NAMING else ""
+
+
+def _evaluation_text(before: Runs, after: Runs) -> str:
+    """How much of the time is evaluation, where that differs: it is beside the steps whose time is compared."""
+    one, other = (part / (1 + part) for part in map(evaluation_part, (before, after)))
+    return f"evaluation {percent(one)} -> {percent(other)} of the time" if abs(other - one) >= _WORTH_NAMING else ""
 
 
 def _state_text(before: Runs, after: Runs) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tuimon.diagnosis.comparison.outcome.result import Became, FindingChange, Kept, Promise, Range
 from tuimon.diagnosis.comparison.side.facts import RunFacts
 from tuimon.diagnosis.comparison.side.sides import Runs
+from tuimon.diagnosis.comparison.table.phases import evaluation_part
 from tuimon.diagnosis.finding import Finding, Fix
 
 _Key = tuple[str, str | None]
@@ -42,14 +43,9 @@ def _with_evaluation(speedup: Range, before: Runs, after: Runs, *, shorter: bool
 
     How much of it a run holds depends on where it ends.
     """
-    beside = _evaluation(before)
-    beside_after = _evaluation(after) if shorter else beside
+    beside = evaluation_part(before)
+    beside_after = evaluation_part(after) if shorter else beside
     return Range(*((1 + beside) / (1 / gain + beside_after) for gain in (speedup.value, speedup.low, speedup.high)))
-
-
-def _evaluation(runs: Runs) -> float:
-    """Evaluation as a part of the steps' time."""
-    return sum(run.level.eval_ns for run in runs) / max(1.0, sum(run.level.total_ns for run in runs))
 
 
 def _kept(estimated: Range, measured: Range) -> Kept:

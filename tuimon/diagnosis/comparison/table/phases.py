@@ -47,6 +47,11 @@ def phase_share(runs: Runs, name: str) -> float:
     )
 
 
+def evaluation_part(runs: Runs) -> float:
+    """Evaluation, which is beside the steps, as a part of their time."""
+    return sum(run.level.eval_ns for run in runs) / max(1.0, sum(run.level.total_ns for run in runs))
+
+
 def is_estimated(name: str, runs: Runs) -> bool:
     """Whether stack samples decide on more than a hundredth of the step in any of the runs."""
     return any(_part(run, name).part * run.level.between_ns > _ESTIMATED * run.level.total_ns for run in runs)
