@@ -129,6 +129,11 @@ def is_backward_entry(file: str, function: str) -> bool:
     return function == "tuimon_backward" and is_agent_file(file)
 
 
+def is_gradient_call(file: str, function: str) -> bool:
+    """Whether a frame returns gradients and accumulates none: ``torch/autograd/__init__.py``, ``grad``."""
+    return function == "grad" and file.endswith("torch/autograd/__init__.py")
+
+
 def is_optimizer_step(file: str, function: str) -> bool:
     """Whether a frame updates parameters: ``torch/optim/adam.py``, ``step``; not a scheduler's ``step``."""
     if function in _STEP_FUNCTIONS:

@@ -124,6 +124,22 @@ def test_evaluation_is_found_in_the_function_that_training_never_passes():
     assert finding.fixes[1][:4] == ("evaluate half as often, or on half of the data", *[pytest.approx(1 / 0.7)] * 3)
 
 
+def test_an_evaluation_that_takes_gradients_is_named_though_it_has_run_before_training():
+    phases = {"data": 5, "forward": 15, "backward": 20, "eval": 60}
+    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
+    early = frames(
+        ("train.py", 7, "main", "evaluate(model)", True),
+        ("/lib/site-packages/torch/autograd/__init__.py", 9, "grad"),
+        ("train.py", 29, "validate", "for x in held_out:", True),
+        ("/lib/site-packages/torch/utils/data/dataloader.py", 5, "__next__"),
+        first=30,
+    )
+    samples = ([30, 6, 31], 6), ([5, 6, 7], 60), ([5, 6, 31], 60), ([5, 32, 33], 5)
+    finding = found(session_of(early, *windows, stacks(8, *TRAINING, *samples)))["side_work"]
+    assert finding.cause == "evaluation"
+    assert [place.line for place in finding.where] == [30]
+
+
 @pytest.mark.parametrize(
     ("works_on", "reported"), [("/lib/site-packages/torch/nn/modules/module.py", False), ("d.py", True)]
 )

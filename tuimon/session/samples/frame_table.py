@@ -8,6 +8,7 @@ from tuimon.records import Frame, Place
 from tuimon.session.samples.stack_phase import FrameKind, frame_kind
 from tuimon.torch_code import (
     innermost_work,
+    is_gradient_call,
     is_library_file,
     is_rollout_entry,
     is_torch_optimizer,
@@ -42,6 +43,7 @@ class FrameTable:
         self._libraries: set[int] = set()  # frames of packages other than torch
         self._anchors: set[int] = set()  # frames of the user's and of marked parts of torch
         self._makers: set[int] = set()  # frames that make data: collectors, environments, generation
+        self._gradient_calls: set[int] = set()  # frames of torch that return gradients
         self._closure_callers: set[int] = set()  # frames of torch's optimizers
         self._steps: set[int] = set()  # frames of a ``step``: whether it is an environment's, its caller shows
 
@@ -55,6 +57,8 @@ class FrameTable:
                     self._anchors.add(id_)
                 elif is_library_file(frame.file) and not is_rollout_entry(frame.file, frame.function):
                     self._libraries.add(id_)
+                if is_gradient_call(frame.file, frame.function):
+                    self._gradient_calls.add(id_)
                 if may_call_closure(frame.file, frame.function):
                     self._closure_callers.add(id_)
                 if makes_data(frame.file, frame.function):
@@ -68,6 +72,10 @@ class FrameTable:
     def kind(self, id_: int) -> FrameKind:
         """Which boundary of the training loop this frame is, if any."""
         return self._kinds.get(id_, "none")
+
+    def returns_gradients(self, stack: Sequence[int]) -> bool:
+        """Whether the backward pass that a stack is in returns gradients, and accumulates none."""
+        return next((n in self._gradient_calls for n in stack if self.kind(n) == "backward"), False)
 
     def is_in_closure(self, stack: Sequence[int]) -> bool:
         """Whether one of torch's optimizers calls code that is not torch's there."""

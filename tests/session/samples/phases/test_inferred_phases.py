@@ -37,6 +37,7 @@ PLACES = {
     "__next__": (f"{TORCH}/utils/data/dataloader.py", 5, "__next__"),
     "_call_impl": (f"{TORCH}/nn/modules/module.py", 6, "_call_impl"),
     "backward()": (f"{TORCH}/autograd/__init__.py", 7, "backward"),
+    "grad()": (f"{TORCH}/autograd/__init__.py", 9, "grad"),
     "wrapper": (f"{TORCH}/optim/optimizer.py", 8, "wrapper"),
     "item": ("data.py", 9, "__getitem__", "x = read(i)", True),
     "import": ("<frozen importlib._bootstrap>", 10, "_find_and_load"),
@@ -72,6 +73,25 @@ def test_a_call_that_fetches_and_runs_the_model_evaluates():
     rows = {row.name: row.share for row in session.phases(100).rows}
     assert rows["eval"] == pytest.approx(0.2)
     assert rows["forward"] == pytest.approx(0.3)  # of the steps: evaluation is no part of them
+
+
+def test_an_evaluation_may_take_gradients():
+    """Forces are derivatives of an energy: training takes them in its forward pass, and evaluation does, too."""
+    forces = {"train, forward, grad()": 12}
+    evaluation = {
+        "evaluate, eval fetch, __next__, item": 5,
+        "evaluate, eval forward, _call_impl": 15,
+        "evaluate, eval forward, grad()": 60,
+        "evaluate, eval count": 5,
+    }
+    _, found = counts(TRAINING | forces | evaluation)
+    assert found == {"data": 20, "forward": 30, "backward": 52, "optimizer": 10, "eval": 85}
+
+
+def test_where_nothing_else_trains_gradients_do():
+    by_hand = {"train, fetch, __next__, item": 20, "train, forward, _call_impl": 30, "train, backward, grad()": 40}
+    _, found = counts(by_hand)
+    assert found == {"data": 20, "forward": 30, "backward": 40}
 
 
 def test_what_a_line_imports_is_in_no_phase_of_a_loop_without_markers():

@@ -88,9 +88,16 @@ def _off_training(samples: ThreadSamples) -> Iterator[tuple[StackSample, list[Fr
 
 
 def _training_path(samples: ThreadSamples) -> set[tuple[str, str]]:
-    """The user's functions, by file and name, that lead to backward and to the update."""
-    training = (sample for sample in samples.stacks if sample.phase in _TRAINING)
-    return {_function(frame) for sample in training for frame in _before_torch(sample)}
+    """The user's functions, by file and name, that lead to backward and to the update more often than to evaluation.
+
+    An evaluation that takes gradients, before anything trains, looks like training.
+    """
+    training: Counter[tuple[str, str]] = Counter()
+    for sample in samples.stacks:
+        if sample.phase in _TRAINING or sample.phase == "eval":
+            for own in {_function(frame) for frame in _before_torch(sample)}:
+                training[own] += sample.count if sample.phase in _TRAINING else -sample.count
+    return {own for own, more in training.items() if more > 0}
 
 
 def _function(frame: Frame) -> tuple[str, str]:

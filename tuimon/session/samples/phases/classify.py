@@ -189,7 +189,7 @@ def _by_lines(sample: CountedStack, loops: Loops, too_few: bool, makes_data: boo
     is outside the model, and nothing else is sure.
     """
     stack, count, boundary = sample
-    if boundary in ("backward", "optimizer"):
+    if boundary == "optimizer" or (boundary == "backward" and not frames.returns_gradients(stack)):
         return Sample(list(stack), count, boundary)
     outline = frames.outline(stack)
     loop = loops.of(outline)
@@ -197,6 +197,8 @@ def _by_lines(sample: CountedStack, loops: Loops, too_few: bool, makes_data: boo
     branch = loop.branch_of(outline)
     if loop.is_evaluation(branch):
         return Sample(list(stack), count, "eval")
+    if boundary == "backward":
+        return Sample(list(stack), count, boundary)
     if boundary == "forward" and not loop.may_be_training(branch):
         return Sample(list(stack), count, "other", excluded=loop.is_measured(branch))
     if boundary != "rest":

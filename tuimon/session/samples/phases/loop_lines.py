@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.evaluation_lines import Branch, EvaluationLines, is_loop
 from tuimon.session.samples.phases.other_calls import OtherCalls
+from tuimon.session.samples.phases.returned_gradients import returned_gradients
 from tuimon.session.samples.stack_phase import StackPhase
 from tuimon.torch_code import is_loss_module, is_module_call, is_package_file, is_torch
 
@@ -60,11 +61,15 @@ class LoopLines:
         self._fetch_lines: set[tuple[int, int]] = set()  # depth and line of the fetches for training
         branches = [(sample, branch) for sample in samples if (branch := self.branch_of(sample.stack)) is not None]
         torn = self._torn(branches)
-        placed = [(s.boundary, b) for s, b in branches if s.boundary not in _UPDATES or b[:2] not in torn]
-        self._note_updates(placed)
+        whole = [(s, b) for s, b in branches if s.boundary not in _UPDATES or b[:2] not in torn]
+        returned = returned_gradients({s.stack for s in samples if s.boundary in _UPDATES}, self._frames)
+        self._note_updates([(s.boundary, b) for s, b in whole if s.stack not in returned])
+        self._note_updates([(s.boundary, b) for s, b in whole if s.stack in returned and not self._is_after(b)])
+        placed = [(s.boundary, b) for s, b in whole]
         over = (self._loop_over(s.stack, branch) for s, branch in branches if s.boundary == "data")
         loops = {branch for branch in over if branch is not None}
-        self._evaluation = EvaluationLines(placed, loops, self._is_after)
+        runs = [("forward" if s.stack in returned else s.boundary, b) for s, b in whole]
+        self._evaluation = EvaluationLines(runs, loops, self._is_after)
         self._note_fetch_and_forward(placed)
         self._model_lines = self._lines_of_models(samples)  # depth and line of calls of a model, in the forward pass
         self._training_calls = {  # the user's functions that train
@@ -276,8 +281,9 @@ class LoopLines:
         Of few, one that was read while it changed may be as frequent: the forward pass has no such callers.
         """
         paths: Counter[tuple[int, ...]] = Counter()
+        returned = returned_gradients({s.stack for s in samples if s.boundary in _UPDATES}, self._frames)
         for sample in samples:
-            if sample.boundary == kind:
+            if sample.boundary == kind and sample.stack not in returned:
                 paths[self._to_user_line(sample.stack, kind)] += sample.times
         if not paths:
             return ()

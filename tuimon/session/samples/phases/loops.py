@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.loop_lines import CountedStack, LoopLines
+from tuimon.session.samples.phases.returned_gradients import returned_gradients
 
 #: Loops that are distinguished: of a GAN two, of a program that trains in stages a few.
 _MOST = 4
@@ -23,7 +24,9 @@ class Loops:
         """``samples``: outlines; ``has_loader``: whether markers show a DataLoader."""
         self.main = LoopLines(samples, frames, has_loader)
         self._loops = [self.main]
-        left = [sample for sample in samples if sample.boundary == "backward"]
+        updates = {sample.stack for sample in samples if sample.boundary in ("backward", "optimizer")}
+        returned = returned_gradients(updates, frames)
+        left = [sample for sample in samples if sample.boundary == "backward" and sample.stack not in returned]
         while len(self._loops) < _MOST and (left := self._elsewhere(left)):
             most = max(left, key=lambda sample: sample.times)
             other = LoopLines([most], frames, has_loader)
