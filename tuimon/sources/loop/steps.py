@@ -199,6 +199,7 @@ class StepFinder:
         self.finish()
         self._open = Step(whole=False)
         self._batch_waiting = False
+        self._returned = 0
         self._evaluation = EvaluationFinder()
 
     def finish(self) -> None:
