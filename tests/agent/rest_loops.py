@@ -49,6 +49,28 @@ def evaluated(loop):
             (loop.weight * batch).sum()
 
 
+def evaluated_long(loop):
+    """Evaluations of many batches: their fetches rest as well."""
+    train, held_out = DataLoader(Batches(40)), DataLoader(Batches(150))
+    for _ in range(3):
+        for batch in train:
+            loop.step(batch)
+        for batch in held_out:
+            (loop.weight * batch).sum()
+
+
+def evaluated_in_part(loop):
+    """An iterator over held-out batches that lives on, and one batch in the middle that trains."""
+    train, held_out = DataLoader(Batches(60)), iter(DataLoader(Batches(200)))
+    for number, batch in enumerate(train):
+        loop.step(batch)
+        if number % 20 == 19:
+            for at in range(50):
+                loss = (loop.weight * next(held_out)).sum()
+                if at == 25:
+                    loss.backward()
+
+
 def evaluated_inside(loop):
     """One batch of a second iterator every 37 steps, which lives on."""
     train, held_out = DataLoader(Batches(300)), iter(DataLoader(Batches(50)))
@@ -185,6 +207,8 @@ SHAPES = [
     epochs,
     evaluated,
     evaluated_inside,
+    evaluated_long,
+    evaluated_in_part,
     accumulated,
     two_optimizers,
     many_optimizers,

@@ -58,6 +58,7 @@ def rest_always(monkeypatch, periods):
     monkeypatch.setattr(rests, "_END_SHARE", 0.0)
     monkeypatch.setattr(rests, "_LONGEST_NS", 10**15)
     monkeypatch.setattr(rests, "_RETRY_UPDATES", 5)
+    monkeypatch.setattr(rests, "RETRY_FETCHES", 10)
     monkeypatch.setattr(rests, "_periods", lambda period, drawn: periods)
     monkeypatch.setattr(rests, "_latest", None)
     monkeypatch.setattr(rests, "_owed", 0)
@@ -103,6 +104,54 @@ def test_what_follows_a_rest_is_marked(hooked, monkeypatch):
     assert (rest.kind, rest.flag, step.kind) == (layout.REST, 4, layout.STEP)
     assert passed.backwards == passed.optimizer_begins == passed.optimizer_ends
     assert passed.backwards >= 5
+
+
+def evaluate(loop, batches):
+    for batch in DataLoader(Batches(batches)):
+        (loop.weight * batch).sum()
+
+
+def test_the_fetches_of_a_long_evaluation_rest_and_are_counted(hooked, monkeypatch):
+    loop = rest_now(hooked, monkeypatch)
+    hooked.end_rest()
+    hooked.writer().flush()
+    reader = RingReader(hooked.writer().path)
+    reader.read()
+    evaluate(loop, 100)
+    hooked.writer().flush()
+    markers = [marker for marker in reader.read() if marker.kind != layout.GC_PAUSE]
+    fetched = sum(marker.kind == layout.FETCH_END for marker in markers)
+    passed = [layout.unpack_rest(marker.value) for marker in markers if marker.kind == layout.REST]
+    assert fetched + sum(rest.fetches for rest in passed) == 101  # with the one that finds the end
+    assert fetched < 60 and all(rest[1:] == (0, 0, 0) for rest in passed)
+
+
+def test_a_backward_in_an_evaluations_rest_is_marked(hooked, monkeypatch):
+    loop = rest_now(hooked, monkeypatch)
+    hooked.end_rest()
+    fetches = iter(DataLoader(Batches(100)))
+    while rests.rest.open is None:
+        next(fetches)
+    assert is_hooked()
+    hooked.writer().flush()
+    reader = RingReader(hooked.writer().path)
+    reader.read()
+    next(fetches)
+    loop.backward()
+    hooked.writer().flush()
+    kinds = [marker.kind for marker in reader.read() if marker.kind != layout.GC_PAUSE]
+    assert kinds == [layout.REST, layout.BACKWARD_BEGIN, layout.BACKWARD_END]
+
+
+def test_a_thread_that_only_fetches_does_not_rest(hooked, monkeypatch):
+    loop = rest_now(hooked, monkeypatch)
+    hooked.end_rest()
+    rested = []
+    monkeypatch.setattr(rests, "_begin", lambda *_: rested.append(threading.get_ident()))
+    thread = threading.Thread(target=evaluate, args=(loop, 100))
+    thread.start()
+    thread.join()
+    assert rested == []
 
 
 def is_hooked():

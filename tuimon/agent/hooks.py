@@ -43,6 +43,7 @@ def hide_from_dynamo() -> None:
         runtime.emit_timed,
         runtime.resume_clock,
         rests.consider,
+        rests.consider_fetches,
         rests.end,
         rests.wake,
         rests.cut_short,
@@ -87,6 +88,9 @@ def hook_fetch(dataloader: Any) -> None:
             hide_frame(error)
             raise
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(FETCH_END, number)
+        rest.fetches_due -= 1
+        if rest.fetches_due <= 0:
+            rests.consider_fetches()
         return batch
 
     dynamo.skip(tuimon_fetch)
@@ -202,6 +206,7 @@ def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, id(optimizer))
     if runtime.facts_due:
         runtime.publish_facts(optimizer)
+    rest.fetches_due = rests.RETRY_FETCHES
     rest.due -= 1
     if rest.due <= 0:
         rests.consider()

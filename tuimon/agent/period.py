@@ -11,7 +11,7 @@ REPEATS_AGAIN = 2
 
 
 class Period(NamedTuple):
-    """Markers that repeat: pairs one after the other, an optimizer's the last."""
+    """Markers that repeat: pairs one after the other, an optimizer's the last; or the fetches of an evaluation."""
 
     length: int
     duration_ns: int
@@ -27,6 +27,8 @@ class Period(NamedTuple):
         ``kind``: of the marker after them. A backward that fails, or that no update follows, is not distinguished
         from one that was not called.
         """
+        if not self.updates:  # of fetches alone: their backward would have had a marker
+            return 0, False
         whole = min(updates // self.updates, fetches // self.fetches if self.fetches else updates)
         left = {FETCH_BEGIN: fetches - whole * self.fetches, OPTIMIZER_BEGIN: updates - whole * self.updates}
         is_before = kind == OPTIMIZER_BEGIN or (kind in (FETCH_BEGIN, FETCH_END) and any(left.values()))
@@ -61,6 +63,19 @@ def find_period(latest: List[Tuple[int, int, int, int, int]], known: Optional[Pe
             duration_ns = (latest[-1][0] - latest[-1 - repeats * length][0]) // repeats
             return None if any(flags) else _regular(template, duration_ns)
     return None
+
+
+def find_fetches(latest: List[Tuple[int, int, int, int, int]], repeats: int) -> Optional[Period]:
+    """The period of an iterator that is only fetched from, if all the latest markers are such fetches; else None."""
+    pairs = latest[-2 * repeats :]
+    if len(latest) <= len(pairs):
+        return None
+    _, _, _, tid, iterator = pairs[-1]
+    for at, (_, kind, flag, marked, value) in enumerate(pairs):
+        if kind != FETCH_BEGIN + at % 2 or (marked, value) != (tid, iterator) or (kind == FETCH_END and flag):
+            return None
+    duration_ns = (pairs[-1][0] - latest[-1 - len(pairs)][0]) // repeats
+    return Period(2, duration_ns, iterator, (FETCH_BEGIN,), 1, 0, 0) if iterator else None
 
 
 def _regular(template: List[Tuple[int, int, int]], duration_ns: int) -> Optional[Period]:

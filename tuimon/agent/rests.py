@@ -17,7 +17,7 @@ from _thread import get_ident, get_native_id
 from typing import Any, List, Optional
 
 from . import runtime
-from .period import LONGEST, REPEATS, REPEATS_AGAIN, Period, find_period
+from .period import LONGEST, REPEATS, REPEATS_AGAIN, Period, find_fetches, find_period
 from .ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -52,6 +52,8 @@ _SHORTEST = 4
 _NEAR, _REMEMBERED = 64, 1024
 #: Updates until the next try where the loop was not fit for a rest.
 _RETRY_UPDATES = 64
+#: Fetches without an update until the next try: gradients are rarely accumulated over so many batches.
+RETRY_FETCHES = 64
 #: Kinds of markers that do not belong to a loop, and so do not end its rest.
 _OF_NO_LOOP = frozenset((GC_PAUSE, MARK, OPTIMIZER_MADE))
 
@@ -74,13 +76,14 @@ class Left:
 class Rest:
     """The rest that goes on, if any; ``left`` is ``_NOTHING_LEFT`` otherwise, and when another thread wants its end."""
 
-    __slots__ = ("due", "left", "open", "unmarked", "writer")
+    __slots__ = ("due", "fetches_due", "left", "open", "unmarked", "writer")
 
     def __init__(self) -> None:
         self.left = _NOTHING_LEFT
         self.open: Optional[Left] = None  # until a REST marker has recorded what passed
         self.unmarked = 0  # the thread whose next update may follow a backward that nobody has marked
         self.due = _RETRY_UPDATES  # updates until the next try
+        self.fetches_due = RETRY_FETCHES  # fetches without an update until one
         self.leave_ring()
 
     def leave_ring(self) -> None:
@@ -104,8 +107,8 @@ def consider() -> None:
     global _is_resting_loop, _latest, _owed
     rest.due = _RETRY_UPDATES
     _switch_hooks(on=True)  # even where an exception has cut the end of a rest short
-    writer = runtime.writer()
-    if writer is None or runtime.emit != writer.emit or runtime.has_clock() or not _is_loop_thread():
+    writer = _writer_of_loop()
+    if writer is None:
         return
     writer.flush()
     # the known period first: searching for any takes 150 us
@@ -113,14 +116,45 @@ def consider() -> None:
     period = period or find_period(writer.latest(LONGEST * REPEATS), _latest)
     if period is None:
         return
-    share = period.length * MARKER_NS / max(1, period.duration_ns)
-    _is_resting_loop = share > (_END_SHARE if _is_resting_loop else _BEGIN_SHARE)
-    periods = _owed or _periods(period, writer.drawn())
-    periods = min(periods, _LONGEST_NS // max(1, period.duration_ns))
+    _is_resting_loop = _share(period) > (_END_SHARE if _is_resting_loop else _BEGIN_SHARE)
+    periods = _bounded(_owed or _periods(period, writer.drawn()), period)
     _owed = 0
     if _is_resting_loop and periods >= _SHORTEST:
         _latest = period
         _begin(writer, period, periods)
+
+
+def consider_fetches() -> None:
+    """Begin a rest in an evaluation that is fast; call after the marker of a fetch, when ``rest.fetches_due`` is 0.
+
+    Only in the thread that trains: one that only fetches would keep that from resting.
+    """
+    rest.fetches_due = RETRY_FETCHES
+    writer = _writer_of_loop() if _thread == get_ident() else None
+    if writer is None:
+        return
+    writer.flush()
+    period = find_fetches(writer.latest(2 * BURST), BURST - 1)
+    periods = 0 if period is None else _bounded(_periods(period, writer.drawn()), period)
+    if period is not None and _share(period) > _BEGIN_SHARE and periods >= _SHORTEST:
+        _begin(writer, period, periods)
+
+
+def _writer_of_loop() -> Any:
+    """The ring of this process; None where this thread's loop cannot rest."""
+    writer = runtime.writer()
+    if writer is None or runtime.emit != writer.emit or runtime.has_clock() or not _is_loop_thread():
+        return None
+    return writer
+
+
+def _share(period: Period) -> float:
+    """What the markers of a period cost of its time."""
+    return period.length * MARKER_NS / max(1, period.duration_ns)
+
+
+def _bounded(periods: int, period: Period) -> int:
+    return min(periods, _LONGEST_NS // max(1, period.duration_ns))
 
 
 def end(kind: int = MARK) -> None:
@@ -133,13 +167,16 @@ def end(kind: int = MARK) -> None:
     period, periods = left.period, left.periods
     fetches = period.fetches * periods - left.fetches
     updates = period.updates * periods - left.updates
-    ends = period.updates * periods - 1 - left.ends
+    ends = max(0, period.updates * periods - 1) - left.ends
     writer = rest.writer
     runtime.emit = writer.emit
     writer.hold()
     backwards, is_unmarked = period.backwards_with(fetches, updates, kind)
     rest.unmarked = left.thread if is_unmarked else 0
     writer.emit_of(left.thread, REST, pack_rest(fetches, backwards, updates, ends), period.length)
+    if not period.updates:
+        rest.fetches_due = BURST if fetches >= _SHORTEST else RETRY_FETCHES
+        return
     whole = updates // period.updates
     _owed = periods - whole if whole >= _SHORTEST and periods - whole >= _SHORTEST else 0
     too_short = whole < _SHORTEST
@@ -186,7 +223,8 @@ def _begin(writer: Any, period: Period, periods: int) -> None:
     rest.writer = writer
     rest.open = left
     runtime.emit = wake
-    _switch_hooks(on=False)
+    if period.backwards:
+        _switch_hooks(on=False)
     rest.left = left
 
 

@@ -185,3 +185,51 @@ def test_of_a_slow_loop_only_the_markers_of_the_last_second_are_kept():
     assert size_of(filler) < 3_000
     rest = Marker(11_000_000_000, layout.REST, len(kinds), 1, layout.pack_rest(0, 2, 2, 2))
     assert [marker.kind for marker in filler.fill(rest)] == kinds * 2
+
+
+def evaluated(rest):
+    """30 steps, an evaluation of 100 batches of which 80 rest if ``rest``, and 30 steps: the loop, and its steps."""
+    made = Simulated(BATCHES, 10**9, 0)
+    made.burst(30)
+    begun_ns = made.now_ns
+    for number in range(100):
+        if not rest or number < 10 or number >= 90:
+            for kind in (layout.FETCH_BEGIN, layout.FETCH_END):
+                made.loop.feed_boundary(Marker(made.now_ns, kind, 0, 1, 6))
+                made.now_ns += 50 * US
+        else:
+            made.now_ns += 100 * US
+            if number == 89:
+                list(made.loop.feed_rest(Marker(made.now_ns, layout.REST, 2, 1, layout.pack_rest(80, 0, 0, 0))))
+    made.loop.feed_boundary(Marker(made.now_ns, layout.FETCH_BEGIN, 0, 1, 6))
+    made.now_ns += 5 * US
+    made.loop.feed_boundary(Marker(made.now_ns, layout.FETCH_END, layout.EXHAUSTED, 1, 6))
+    evaluated_ns = made.now_ns - begun_ns
+    made.burst(30)
+    made.loop.machine.steps.finish()
+    return made.loop.machine.steps.take_ended(), evaluated_ns
+
+
+def test_an_evaluation_in_a_rest_takes_no_time_of_steps():
+    plain, _ = evaluated(rest=False)
+    found, evaluated_ns = evaluated(rest=True)
+    assert (found.total, found.eval_count, found.eval_ns) == (plain.total, plain.eval_count, plain.eval_ns)
+    assert evaluated_ns - 60 * US <= found.eval_ns <= evaluated_ns
+    assert all(step.timed for step in found.steps)
+    assert [step.total_ns for step in found.steps] == [step.total_ns for step in plain.steps]
+
+
+def test_what_was_learned_of_training_outlives_an_evaluations_rest():
+    made = Simulated(BATCHES, 50, 3000)
+    made.run(2000)
+    learned = made.loop._rests._beyond
+    for _ in range(10):
+        for kind in (layout.FETCH_BEGIN, layout.FETCH_END):
+            made.loop.feed_boundary(Marker(made.now_ns, kind, 0, 1, 6))
+            made.now_ns += 50 * US
+    list(made.loop.feed_rest(Marker(made.now_ns + 4000 * US, layout.REST, 2, 1, layout.pack_rest(40, 0, 0, 0))))
+    assert made.loop._rests._beyond != learned
+    made.now_ns += 5000 * US
+    made.burst(8)
+    made.rest(40)
+    assert sum(made.loop._rests._beyond) > 0.9 * sum(learned) > 0

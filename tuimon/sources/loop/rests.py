@@ -23,6 +23,8 @@ _MARKERS = 160
 _BURST_NS = 1_000_000_000
 #: Timed gaps kept of each place in the period.
 _GAPS = 32
+#: Other periods whose gaps are kept: an evaluation's between two epochs of training.
+_PERIODS = 3
 #: A gap is a long one from this many times the usual on ...
 _LONG = 2
 #: ... and what long gaps had beyond the usual is remembered over some dozens of rests.
@@ -31,15 +33,20 @@ _DECAY = 0.99
 _PAUSE_NS = 1_000_000_000
 
 
+#: Kinds of a period's markers, with the optimizer of each that has one.
+_Places = tuple[tuple[int, int], ...]
+
+
 class RestFiller:
     """Takes the boundaries of one thread, and gives those of its rests."""
 
     def __init__(self) -> None:
         # of the latest markers, a column for each word of their slots: a list would take five times as much
         self._columns = array("Q"), array("Q"), array("Q")
-        self._places: tuple[tuple[int, int], ...] = ()  # kinds of the period, with the optimizer of each that has one
+        self._places: _Places = ()
         self._gaps: list[deque[int]] = []  # ns from the marker before to that at this place in the period
         self._beyond: list[float] = []  # ns that long gaps at this place had beyond the usual
+        self._before: dict[_Places, tuple[list[deque[int]], list[float]]] = {}  # the same of periods before this one
 
     def add_marker(self, marker: Marker) -> None:
         """A boundary with a marker."""
@@ -84,7 +91,7 @@ class RestFiller:
             Marker(time_ns, m.kind, layout.NO_EVENT, m.tid, m.value) for time_ns, m in zip(times, passed, strict=True)
         ]
 
-    def _learn(self, markers: Sequence[Marker], places: tuple[tuple[int, int], ...]) -> None:
+    def _learn(self, markers: Sequence[Marker], places: _Places) -> None:
         """Take the gaps of a burst's whole periods."""
         length = len(places)
         if places != self._places:
@@ -103,14 +110,17 @@ class RestFiller:
             if gap_ns > _LONG * usual[place]:
                 self._beyond[place] += gap_ns - usual[place]
 
-    def _begin_period(self, places: tuple[tuple[int, int], ...]) -> None:
+    def _begin_period(self, places: _Places) -> None:
         """Another period; of several updates, a rest may begin after each: then it is the same one, turned."""
         known = self._places
         turn = next((at for at in range(1, len(known)) if known[at:] + known[:at] == places), None)
         self._places = places
         if turn is None:
-            self._gaps = [deque(maxlen=_GAPS) for _ in places]
-            self._beyond = [0.0] * len(places)
+            if len(self._before) >= _PERIODS:
+                del self._before[next(iter(self._before))]
+            self._before[known] = self._gaps, self._beyond
+            gaps: list[deque[int]] = [deque(maxlen=_GAPS) for _ in places]
+            self._gaps, self._beyond = self._before.pop(places, (gaps, [0.0] * len(places)))
         else:
             self._gaps = self._gaps[turn:] + self._gaps[:turn]
             self._beyond = self._beyond[turn:] + self._beyond[:turn]
@@ -149,6 +159,11 @@ class RestFiller:
             return [beyond_ns * weight / sum(weights) / max(1, places[place]) for place, weight in enumerate(weights)]
         usual_ns = sum(usual[place] * times for place, times in places.items())
         return [ns * beyond_ns / usual_ns if usual_ns > 0 else 0.0 for ns in usual]
+
+
+def trains(passed: Passed) -> bool:
+    """Whether more than fetches have passed."""
+    return bool(passed.backwards or passed.optimizer_begins or passed.optimizer_ends)
 
 
 def _place(marker: Marker) -> tuple[int, int]:

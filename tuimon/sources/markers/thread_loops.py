@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from tuimon.agent.ring.columns import Columns
-from tuimon.agent.ring.layout import PROFILER_ON, TRACED_STEPS, Marker
+from tuimon.agent.ring.layout import PROFILER_ON, TRACED_STEPS, Marker, unpack_rest
 from tuimon.sources.loop.machine import LoopMachine, Stretch
 from tuimon.sources.loop.regular import RegularSteps, StepPattern
-from tuimon.sources.loop.rests import RestFiller
+from tuimon.sources.loop.rests import RestFiller, trains
 from tuimon.sources.markers.ranges import RangeTracker
 from tuimon.sources.source_blocks import SourceBlocks
 
@@ -78,7 +78,8 @@ class ThreadLoop:
 
     def feed_rest(self, marker: Marker) -> Iterator[Stretch]:
         """The stretches that ended in a rest of the markers."""
-        self.machine.steps.is_timed = False
+        # what an evaluation takes is known from its ends, and is of no step
+        self.machine.steps.is_timed = not trains(unpack_rest(marker.value))
         self._regular.interrupt()
         for passed in self._rests.fill(marker):
             stretch = self.machine.feed_marker(passed)
