@@ -187,8 +187,8 @@ def test_of_a_slow_loop_only_the_markers_of_the_last_second_are_kept():
     assert [marker.kind for marker in filler.fill(rest)] == kinds * 2
 
 
-def evaluated(rest):
-    """30 steps, an evaluation of 100 batches of which 80 rest if ``rest``, and 30 steps: the loop, and its steps."""
+def evaluated(rest, at_once=True):
+    """30 steps, 100 batches evaluated, of which 80 may ``rest``, 30 steps: what ended, how long it evaluated."""
     made = Simulated(BATCHES, 10**9, 0)
     made.burst(30)
     begun_ns = made.now_ns
@@ -200,7 +200,11 @@ def evaluated(rest):
         else:
             made.now_ns += 100 * US
             if number == 89:
-                list(made.loop.feed_rest(Marker(made.now_ns, layout.REST, 2, 1, layout.pack_rest(80, 0, 0, 0))))
+                marker = Marker(made.now_ns, layout.REST, 2, 1, layout.pack_rest(80, 0, 0, 0))
+                if at_once:
+                    assert made.loop.feed_fetches(marker)[:3] == (6, 80, 50 * US)
+                else:
+                    assert len(list(made.loop.feed_rest(marker))) == 160
     made.loop.feed_boundary(Marker(made.now_ns, layout.FETCH_BEGIN, 0, 1, 6))
     made.now_ns += 5 * US
     made.loop.feed_boundary(Marker(made.now_ns, layout.FETCH_END, layout.EXHAUSTED, 1, 6))
@@ -210,9 +214,10 @@ def evaluated(rest):
     return made.loop.machine.steps.take_ended(), evaluated_ns
 
 
-def test_an_evaluation_in_a_rest_takes_no_time_of_steps():
+@pytest.mark.parametrize("at_once", [False, True])
+def test_an_evaluation_in_a_rest_takes_no_time_of_steps(at_once):
     plain, _ = evaluated(rest=False)
-    found, evaluated_ns = evaluated(rest=True)
+    found, evaluated_ns = evaluated(rest=True, at_once=at_once)
     assert (found.total, found.eval_count, found.eval_ns) == (plain.total, plain.eval_count, plain.eval_ns)
     assert evaluated_ns - 60 * US <= found.eval_ns <= evaluated_ns
     assert all(step.timed for step in found.steps)
@@ -233,3 +238,25 @@ def test_what_was_learned_of_training_outlives_an_evaluations_rest():
     made.burst(8)
     made.rest(40)
     assert sum(made.loop._rests._beyond) > 0.9 * sum(learned) > 0
+
+
+@pytest.mark.parametrize(
+    "rest", [(0, (5, 0, 0, 0)), (4, (5, 0, 0, 0)), (2, (60000, 0, 0, 0)), (2, (5, 1, 1, 0))]
+)  # length of the period, what passed
+def test_fetches_are_fed_at_once_only_where_they_are_an_evaluations(rest):
+    made = Simulated(BATCHES, 10**9, 0)
+    made.burst(3)
+    for kind in (layout.FETCH_BEGIN, layout.FETCH_END) * 8:
+        made.loop.feed_boundary(Marker(made.now_ns, kind, 0, 1, 6))
+        made.now_ns += 50 * US
+    length, passed = rest
+    assert made.loop.feed_fetches(Marker(made.now_ns, layout.REST, length, 1, layout.pack_rest(*passed))) is None
+
+
+def test_a_first_fetch_is_no_evaluation_yet():
+    made = Simulated(BATCHES, 10**9, 0)
+    made.burst(3)
+    for kind in (layout.FETCH_BEGIN, layout.FETCH_END):
+        made.loop.feed_boundary(Marker(made.now_ns, kind, 0, 1, 5))
+        made.now_ns += 50 * US
+    assert made.loop.feed_fetches(Marker(made.now_ns, layout.REST, 2, 1, layout.pack_rest(5, 0, 0, 0))) is None

@@ -118,6 +118,16 @@ def test_a_loader_whose_batches_are_evaluated_with_gradients():
     assert roles == {0: "train", 1: "eval"}
 
 
+@pytest.mark.parametrize("end", ["x1", "b"])
+def test_fetches_at_once_are_as_fetches_one_by_one(end):
+    each = LoaderScript(FACTS).feed("f1 f1 " + "f1 " * 5 + f"f1 {end}")
+    once = LoaderScript(FACTS).feed("f1 f1")
+    once.tracker.add_fetches(1 << layout.LOADER_SHIFT | 1, 5, 6 * MS)
+    once.now_ns += 5 * 7 * MS
+    once.feed(f"f1 {end}")
+    assert once.records() == each.records()
+
+
 def test_a_fetch_under_way():
     script = LoaderScript(FACTS)
     script.put(layout.FETCH_BEGIN, 1 << layout.LOADER_SHIFT | 1)

@@ -174,6 +174,16 @@ class LoopMachine:
         self.steps.leave_loop()
 
     @property
+    def is_evaluating(self) -> bool:
+        """Whether each further fetch of the iterator shows no more than that another batch was evaluated."""
+        return not self._stack and self._before == "fetch" and self.steps.is_evaluating
+
+    def pass_evaluations(self, count: int, end_ns: int) -> None:
+        """So many more batches were evaluated while ``is_evaluating``, to the end of a fetch."""
+        self.steps.pass_evaluations(count, max(0, end_ns - self.last_ns))
+        self._last_ns = max(end_ns, self.last_ns)
+
+    @property
     def has_updated(self) -> bool:
         """Whether the latest marker has ended an update."""
         return not self._stack and self.steps.updated is not None

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.columns import Columns, head_of
@@ -35,6 +36,15 @@ _PAUSE_NS = 1_000_000_000
 
 #: Kinds of a period's markers, with the optimizer of each that has one.
 _Places = tuple[tuple[int, int], ...]
+
+
+class PassedFetches(NamedTuple):
+    """Fetches of one iterator in a rest, each after the batch before was evaluated; about how long each took."""
+
+    iterator: int
+    batches: int
+    wait_ns: int
+    end_ns: int  # of the last
 
 
 class RestFiller:
@@ -79,8 +89,7 @@ class RestFiller:
 
     def fill(self, rest: Marker) -> list[Marker]:
         """The boundaries of a rest, in order; none where the period is not known, as the ring was found late."""
-        markers, length = Columns(*(column[-_MARKERS:].tolist() for column in self._columns)).markers(), rest.flag
-        self.lose_markers()
+        markers, length = self._take(), rest.flag
         if not 0 < length < len(markers):
             return []
         period = markers[-length:]
@@ -90,6 +99,26 @@ class RestFiller:
         return [
             Marker(time_ns, m.kind, layout.NO_EVENT, m.tid, m.value) for time_ns, m in zip(times, passed, strict=True)
         ]
+
+    def fill_fetches(self, rest: Marker) -> PassedFetches | None:
+        """The fetches of an evaluation's rest; None where it is damaged, or the ring was found late."""
+        latest, count = self._take(), layout.unpack_rest(rest.value).fetches
+        begin, end = latest[-2:] if len(latest) > 2 else (rest, rest)
+        if (rest.flag, begin.kind, end.kind) != (2, layout.FETCH_BEGIN, layout.FETCH_END):
+            return None
+        if begin.value != end.value or count > layout.LONGEST_REST:
+            return None
+        self._learn(latest, (_place(begin), _place(end)))
+        forward, wait = self._usual()  # and one more forward pass before whatever ends the rest
+        usual_ns = count * (forward + wait) + forward
+        ratio = (rest.time_ns - end.time_ns) / usual_ns if usual_ns else 0.0
+        return PassedFetches(begin.value, count, int(wait * ratio), int(end.time_ns + count * (forward + wait) * ratio))
+
+    def _take(self) -> list[Marker]:
+        """The latest markers, which nothing that follows joins on to."""
+        markers = Columns(*(column[-_MARKERS:].tolist() for column in self._columns)).markers()
+        self.lose_markers()
+        return markers
 
     def _learn(self, markers: Sequence[Marker], places: _Places) -> None:
         """Take the gaps of a burst's whole periods."""

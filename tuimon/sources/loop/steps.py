@@ -272,6 +272,17 @@ class StepFinder:
         self.pieces.bare += count * each.bare
         self._backwards_since_update += count * each.backwards_since_update
 
+    @property
+    def is_evaluating(self) -> bool:
+        """Whether the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
+        is_known = self._evaluation.evaluating is not None and self._evaluation.evaluating == self._iterator
+        return is_known and self._batch_waiting and not self.may_evaluate
+
+    def pass_evaluations(self, count: int, duration_ns: int) -> None:
+        """So many batches of the same iterator were evaluated in this time."""
+        self._eval_count += count
+        self._eval_ns += duration_ns
+
     # -- pieces
 
     def _fresh(self) -> bool:

@@ -183,8 +183,7 @@ class RingFollower:
             loop.leave(time_ns)
             self._gpu.interrupt()
         elif kind == layout.REST:
-            for stretch in loop.feed_rest(marker):
-                self._loaders.add_stretch(stretch)
+            self._feed_rest(loop, marker)
         elif kind == layout.MARK:
             if len(self._marks) < _MARKS_PER_INTERVAL * self._ends.longest:
                 self._marks.append((time_ns, self.reader.name(value).split(layout.PLACE_SEPARATOR, 1)[0]))
@@ -194,6 +193,14 @@ class RingFollower:
             self._loaders.add_worker(flag, value)
         else:
             self._gpu.feed_marker(time_ns, kind, flag, value)
+
+    def _feed_rest(self, loop: ThreadLoop, marker: layout.Marker) -> None:
+        fetches = loop.feed_fetches(marker)
+        if fetches is not None:
+            self._loaders.add_fetches(*fetches[:3])
+            return
+        for stretch in loop.feed_rest(marker):
+            self._loaders.add_stretch(stretch)
 
     def _skip_past(self) -> None:
         """What ended before the first window is only counted."""

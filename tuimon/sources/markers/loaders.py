@@ -109,6 +109,16 @@ class LoaderTracker:
                 elif self._unused:
                     self._count_trained()
 
+    def add_fetches(self, iterator: int, count: int, wait_ns: int) -> None:
+        """Add so many fetches, each after the batch before was evaluated, that took so long each."""
+        key = iterator >> layout.LOADER_SHIFT
+        loader = self._loaders.get(key)
+        if loader is None or not count:
+            return
+        loader.evaluated += count - 1 + (key in self._unused)
+        self._unused.add(key)
+        loader.waits_ns += [wait_ns] * count
+
     def add_worker(self, key: int, pid: int) -> None:
         """An iterator reports its workers one after the other, from number 0; ``key``: id of its loader's facts."""
         loader = self._loader(key)

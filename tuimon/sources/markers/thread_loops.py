@@ -8,7 +8,7 @@ from tuimon.agent.ring.columns import Columns
 from tuimon.agent.ring.layout import PROFILER_ON, TRACED_STEPS, Marker, unpack_rest
 from tuimon.sources.loop.machine import LoopMachine, Stretch
 from tuimon.sources.loop.regular import RegularSteps, StepPattern
-from tuimon.sources.loop.rests import RestFiller, trains
+from tuimon.sources.loop.rests import PassedFetches, RestFiller, trains
 from tuimon.sources.markers.ranges import RangeTracker
 from tuimon.sources.source_blocks import SourceBlocks
 
@@ -75,6 +75,16 @@ class ThreadLoop:
         self.machine.steps.is_timed = True
         self.ranges.add_stretch(stretch)
         return stretch
+
+    def feed_fetches(self, marker: Marker) -> PassedFetches | None:
+        """The fetches of an evaluation's rest, fed at once; None where they must be fed one by one."""
+        if trains(unpack_rest(marker.value)) or not (self.machine.is_evaluating and self.ranges.is_idle):
+            return None
+        passed = self._rests.fill_fetches(marker)
+        if passed is not None:
+            self._regular.interrupt()
+            self.machine.pass_evaluations(passed.batches, passed.end_ns)
+        return passed
 
     def feed_rest(self, marker: Marker) -> Iterator[Stretch]:
         """The stretches that ended in a rest of the markers."""
