@@ -5,7 +5,8 @@ process repeat one period, and cost more than their share of it, bursts of perio
 In a rest the hooks of fetches and optimizers check and lower one number; that of the backward is taken off. Everything
 else ends it at once: a boundary of another thread or iterator, the end of an epoch, an error, any other marker of ours.
 Then a REST marker records how many boundaries of each kind have passed; the markers before it show their order.
-Fetches and updates are counted; how many backwards belong to them follows from the period.
+Fetches and updates are counted; how many backwards belong to them follows from the period. The fetches of a fast
+evaluation rest in the same way, with the hook of the backward on.
 
 Only the loop's own thread counts, reads the counts and reports them. Another thread may run between any two bytecodes
 of that, for long: all that it does is to take the counts away, so that the loop's next boundary is marked, and ends
