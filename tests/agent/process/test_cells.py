@@ -114,3 +114,25 @@ print(json.dumps([n for _, n, _ in json.load(open(side_file(runtime.writer().pat
 def test_a_process_without_ipython_leaves_no_text(program):
     files = program("print(json.dumps(os.listdir(paths.ring_directories()[0])))")
     assert [name.rpartition(".")[2] for name in files] == ["ring"]
+
+
+def test_a_forked_child_that_ends_leaves_its_parents_cells(notebook):
+    assert notebook("""
+from _tuimon_agent.ring.side_files import side_file
+path = side_file(runtime.writer().path, "cells")
+child = os.fork()
+if not child:
+    sys.exit(0)  # runs what is registered at exit
+os.waitpid(child, 0)
+print(json.dumps(os.path.exists(path)))
+""")
+
+
+def test_an_ipython_of_another_make_keeps_no_other_hook_away(notebook):
+    assert notebook("""
+from _tuimon_agent import install
+install.uninstall()
+shell.compile = None
+reinstall()
+print(json.dumps(runtime.on and runtime.names is not None))
+""")

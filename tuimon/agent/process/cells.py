@@ -7,6 +7,7 @@ ring.
 
 import atexit
 import linecache
+import os
 import sys
 from functools import wraps
 from typing import Any, Callable, Dict, List, Tuple
@@ -21,17 +22,22 @@ _KEPT_CHARS = 500_000
 
 def install(runtime: Any) -> None:
     """Follow the cells that IPython runs, until all is undone. ``runtime`` is the module of that name."""
-    shell = _shell()
-    if shell is None:
+    try:
+        shell = _shell()
+        if shell is not None:
+            _follow(shell, Cells(runtime))
+    except Exception:  # an IPython with other names for what is hooked: the hooks in torch are placed all the same
         return
-    cells = Cells(runtime)
-    cells.add_known(shell.compile)
-    cells.publish()
+
+
+def _follow(shell: Any, cells: "Cells") -> None:
     rebinding.rebind(shell.compile, "cache", _noting(shell.compile.cache, cells))
     shell.events.register("post_run_cell", cells.end)
     rebinding.on_undo(lambda: shell.events.unregister("post_run_cell", cells.end))
     rebinding.on_undo(cells.remove_file)
     atexit.register(cells.remove_file)
+    cells.add_known(shell.compile)
+    cells.publish()
 
 
 def _shell() -> Any:
@@ -59,6 +65,7 @@ class Cells:
         self._runtime = runtime
         self._cells: Dict[str, Tuple[int, str]] = {}  # number and text
         self._path = ""
+        self._pid = os.getpid()
 
     def add_known(self, compiler: Any) -> None:
         """Those that have run, or run now."""
@@ -96,9 +103,8 @@ class Cells:
             return
 
     def remove_file(self) -> None:
-        """Remove what ``publish`` has left."""
-        writer = self._runtime.writer()
-        if self._path and (writer is None or self._path == side_file(writer.path, CELLS)):  # not a forked child's
+        """Remove what ``publish`` has left; a forked child leaves its parent's."""
+        if self._path and self._pid == os.getpid():
             remove_file(self._path)
 
     def _add(self, file: str, number: int) -> None:
