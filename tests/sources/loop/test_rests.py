@@ -260,3 +260,14 @@ def test_a_first_fetch_is_no_evaluation_yet():
         made.loop.feed_boundary(Marker(made.now_ns, kind, 0, 1, 5))
         made.now_ns += 50 * US
     assert made.loop.feed_fetches(Marker(made.now_ns, layout.REST, 2, 1, layout.pack_rest(5, 0, 0, 0))) is None
+
+
+def test_fetches_that_ended_before_they_began_took_no_time():
+    made = Simulated(BATCHES, 10**9, 0)
+    made.burst(3)
+    for kind in (layout.FETCH_BEGIN, layout.FETCH_END) * 8:
+        made.loop.feed_boundary(Marker(made.now_ns, kind, 0, 1, 6))
+        made.now_ns += 50 * US
+    before_ns = made.loop.machine.last_ns
+    passed = made.loop.feed_fetches(Marker(1, layout.REST, 2, 1, layout.pack_rest(5, 0, 0, 0)))
+    assert (passed.batches, passed.wait_ns, made.loop.machine.last_ns) == (5, 0, before_ns)

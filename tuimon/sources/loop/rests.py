@@ -111,7 +111,7 @@ class RestFiller:
         self._learn(latest, (_place(begin), _place(end)))
         forward, wait = self._usual()  # and one more forward pass before whatever ends the rest
         usual_ns = count * (forward + wait) + forward
-        ratio = (rest.time_ns - end.time_ns) / usual_ns if usual_ns else 0.0
+        ratio = max(0, rest.time_ns - end.time_ns) / usual_ns if usual_ns else 0.0
         return PassedFetches(begin.value, count, int(wait * ratio), int(end.time_ns + count * (forward + wait) * ratio))
 
     def _take(self) -> list[Marker]:
