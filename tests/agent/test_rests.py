@@ -14,6 +14,7 @@ from tuimon.sources.markers.follower import RingFollower
 pytest.importorskip("torch")
 import torch
 from torch import autograd
+from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader
 
 from tests.agent.batches import Batches
@@ -184,6 +185,45 @@ def test_in_a_rest_the_backward_is_not_hooked(hooked, monkeypatch):
     assert is_hooked()
 
 
+def end_hook():
+    """What torch calls after an optimizer's step."""
+    return list(torch_optimizer._global_optimizer_post_hooks.values())[-1].__name__
+
+
+def test_in_a_rest_only_the_end_of_its_last_update_is_marked(hooked, monkeypatch):
+    loop = rest_now(hooked, monkeypatch)
+    hooked.writer().flush()
+    reader = RingReader(hooked.writer().path)
+    reader.read()
+    while rests.rest.open is not None:
+        assert end_hook() == "_nothing"
+        loop.step()
+    assert end_hook() == "_step_ends"
+    hooked.writer().flush()
+    kinds = [marker.kind for marker in reader.read() if marker.kind != layout.GC_PAUSE]
+    assert kinds == [layout.REST, layout.OPTIMIZER_END]
+    reader.close()
+
+
+def test_an_update_that_fails_in_a_rest_is_counted(hooked, monkeypatch):
+    loop = rest_now(hooked, monkeypatch)
+    passed = rests.rest.open.period.updates * rests.rest.open.periods - rests.rest.open.updates
+
+    def fail():
+        raise ValueError("no loss")
+
+    with pytest.raises(ValueError, match="no loss"):
+        loop.optimizer.step(fail)
+    loop.step()
+    hooked.writer().flush()
+    reader = RingReader(hooked.writer().path)
+    hooked.end_rest()
+    hooked.writer().flush()
+    (rest,) = [marker for marker in reader.read() if marker.kind == layout.REST][-1:]
+    assert layout.unpack_rest(rest.value).optimizer_begins == passed + 2
+    reader.close()
+
+
 def test_hooks_removed_in_a_rest_stay_removed(hooked, monkeypatch):
     rest_now(hooked, monkeypatch)
     install.uninstall()
@@ -191,6 +231,7 @@ def test_hooks_removed_in_a_rest_stay_removed(hooked, monkeypatch):
     rests.end()
     rests.forget()
     assert not is_hooked()
+    assert not torch_optimizer._global_optimizer_post_hooks
 
 
 def test_another_binding_of_the_backward_outlives_a_rest(hooked, monkeypatch):

@@ -48,6 +48,7 @@ def hide_from_dynamo() -> None:
         rests.wake,
         rests.cut_short,
         rests.mark_backward,
+        rests.mark_end,
         attend,
         _end_failed_fetch,
         WaitingClock.event_number,
@@ -143,7 +144,7 @@ def hook_optimizer(optimizer: Any) -> None:
     The post hook does not run when a step raises. Markers carry the id of the optimizer: where a step begins while one
     of the same optimizer is open, the first was abandoned.
     """
-    step_hooks.add(optimizer, _step_begins, _step_ends)
+    rests.end_hooks[:] = step_hooks.add(optimizer, _step_begins, _step_ends)[1:]
     dynamo.skip_with_callees(_step_begins, _step_ends)
 
 
@@ -190,6 +191,8 @@ def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
     left = rest.left
     if left.updates and left.thread == get_ident():
         left.updates -= 1
+        if not left.updates:
+            rests.mark_end()
         return
     if rest.unmarked and rest.unmarked == get_ident():
         rests.mark_backward()
@@ -198,10 +201,6 @@ def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     if runtime.is_compiling():
-        return
-    left = rest.left
-    if left.ends and left.thread == get_ident():
-        left.ends -= 1
         return
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, id(optimizer))
     if runtime.facts_due:

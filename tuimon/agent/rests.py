@@ -2,11 +2,11 @@
 
 A marker costs 2 us in the cold of a training: 3 % of a step of 0.4 ms with a DataLoader. Where the last markers of the
 process repeat one period, and cost more than their share of it, bursts of periods with markers take turns with rests.
-In a rest the hooks of fetches and optimizers check and lower one number; that of the backward is taken off. Everything
-else ends it at once: a boundary of another thread or iterator, the end of an epoch, an error, any other marker of ours.
-Then a REST marker records how many boundaries of each kind have passed; the markers before it show their order.
-Fetches and updates are counted; how many backwards belong to them follows from the period. The fetches of a fast
-evaluation rest in the same way, with the hook of the backward on.
+In a rest the hooks of fetches, and of where updates begin, check and lower one number; those of the backward, and of
+where updates end, are off. Everything else ends it at once: a boundary of another thread or iterator, the end of an
+epoch, an error, any other marker of ours. Then a REST marker records how many boundaries of each kind have passed; the
+markers before it show their order. Fetches and updates are counted; how many backwards belong to them follows from the
+period. The fetches of a fast evaluation rest in the same way, with the hook of the backward on.
 
 Only the loop's own thread counts, reads the counts and reports them. Another thread may run between any two bytecodes
 of that, for long: all that it does is to take the counts away, so that the loop's next boundary is marked, and ends
@@ -26,6 +26,7 @@ from .ring.layout import (
     LONGEST_REST,
     MARK,
     OPTIMIZER_BEGIN,
+    OPTIMIZER_END,
     OPTIMIZER_MADE,
     REST,
     pack_rest,
@@ -33,6 +34,7 @@ from .ring.layout import (
 from .ring.no_writer import NoWriter
 from .thread_end import when_thread_ends
 from .torch_compat.rebinding import Rebound
+from .torch_compat.step_hooks import StepHook
 
 #: What a marker costs, in ns: measured with DataLoader and without, hooks on and off in one process.
 MARKER_NS = 2000
@@ -40,7 +42,7 @@ MARKER_NS = 2000
 _BEGIN_SHARE = 0.008
 _END_SHARE = 0.005
 #: What bursts may cost on average: their markers, and the begin and end of a rest, in ns, most of it cold code.
-_BUDGET_SHARE = 0.003
+_BUDGET_SHARE = 0.002
 _TURN_NS = 130_000
 #: Periods of a burst.
 BURST = 8
@@ -62,7 +64,7 @@ _OF_NO_LOOP = frozenset((GC_PAUSE, MARK, OPTIMIZER_MADE))
 class Left:
     """What may still pass in one rest without a marker; only the thread of its loop counts it down."""
 
-    __slots__ = ("ends", "fetches", "iterator", "period", "periods", "thread", "updates")
+    __slots__ = ("fetches", "iterator", "period", "periods", "thread", "updates")
 
     def __init__(self, period: Period, periods: int, thread: int) -> None:
         self.period = period
@@ -70,7 +72,6 @@ class Left:
         self.iterator = period.iterator
         self.fetches = period.fetches * periods
         self.updates = period.updates * periods
-        self.ends = max(0, self.updates - 1)  # the last has its marker: without a DataLoader a step begins there
         self.thread = thread
 
 
@@ -94,8 +95,9 @@ class Rest:
 
 _NOTHING_LEFT = Left(Period(0, 0, -1, (), 0, 0, 0), 0, 0)
 rest = Rest()
-#: The hooks that are off in a rest.
+#: The hooks that are off in a rest: of backwards, and of where updates end.
 backward_hooks: List[Rebound] = []
+end_hooks: List[StepHook] = []
 _is_resting_loop = False  # the loop is fast enough for rests
 _latest: Optional[Period] = None  # of the latest rest
 _owed = 0  # periods by which it was cut short
@@ -168,7 +170,7 @@ def end(kind: int = MARK) -> None:
     period, periods = left.period, left.periods
     fetches = period.fetches * periods - left.fetches
     updates = period.updates * periods - left.updates
-    ends = max(0, period.updates * periods - 1) - left.ends
+    ends = updates - 1 if updates and kind == OPTIMIZER_END else updates
     writer = rest.writer
     runtime.emit = writer.emit
     writer.hold()
@@ -232,6 +234,8 @@ def _begin(writer: Any, period: Period, periods: int) -> None:
 def _switch_hooks(*, on: bool) -> None:
     for hook in backward_hooks:
         hook.on() if on else hook.off()
+    for end_hook in end_hooks:
+        end_hook.on() if on else end_hook.off()
 
 
 def wake(kind: int, value: int = 0, flag: int = 0) -> None:
@@ -271,6 +275,12 @@ def _periods(period: Period, drawn: float) -> int:
     burst_ns = BURST * period.length * MARKER_NS + _TURN_NS
     mean = burst_ns / (_BUDGET_SHARE * max(1, period.duration_ns)) - BURST
     return int(min(mean, LONGEST_REST * 2 / 3) * (0.5 + drawn))
+
+
+def mark_end() -> None:
+    """Have the end of the rest's last update marked: without a DataLoader a step begins there."""
+    for hook in end_hooks:
+        hook.on()
 
 
 def mark_backward() -> None:
