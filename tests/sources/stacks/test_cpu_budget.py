@@ -108,7 +108,10 @@ class Simulated:
         return key[0] not in self.instants_s
 
     def run(self, seconds: float, trainers: list[int], workers: list[int]) -> None:
-        for tenth in range(int(seconds * 10)):
+        self.run_on(0.0, seconds, trainers, workers)
+
+    def run_on(self, begin_s: float, seconds: float, trainers: list[int], workers: list[int]) -> None:
+        for tenth in range(int(begin_s * 10), int((begin_s + seconds) * 10)):
             now_s = tenth / 10
             for pid, (due_s, window) in list(self.running.items()):
                 if now_s >= due_s:
@@ -223,3 +226,35 @@ def test_trainings_that_begin_all_the_time_keep_to_the_budget() -> None:
             window.settle(None, 0.5)
             spent_s += 0.5
     assert spent_s / 600 < 0.036
+
+
+def test_a_training_that_has_no_core_to_spare_is_spared_once_it_is_known() -> None:
+    trainer = NO_PID
+    full, spared = Simulated(0.02, {trainer: 0.00025}), Simulated(0.02, {trainer: 0.00025})
+    spared.schedule.are_cores_crowded = True
+    for simulated in (full, spared):
+        simulated.run(30, [trainer], [])
+    assert spared.cpu_s == full.cpu_s
+    for simulated in (full, spared):
+        simulated.cpu_s, simulated.sampled_s[trainer] = 0.0, 0.0
+        simulated.run_on(30, 300, [trainer], [])
+    assert spared.cpu_s < 0.3 * full.cpu_s
+    assert spared.sampled_s[trainer] > 0.9 * 300  # all the time as well, but more rarely
+
+
+def test_another_training_is_sampled_at_the_full_budget_again() -> None:
+    schedule = WindowSchedule(0.02, 100.0, 0.0)
+    schedule.are_cores_crowded = True
+    assert schedule.ratio(31.0) < schedule.ratio(29.0) == 0.02
+    schedule.begin_training((NO_PID, 1), 100.0)
+    assert schedule.ratio(129.0) == 0.02
+    schedule.are_cores_crowded = False
+    assert schedule.ratio(200.0) == 0.02
+
+
+def test_a_debt_lasts_no_longer_at_a_lower_ratio() -> None:
+    bucket = TokenBucket(0.02, 0.0)
+    bucket.spend(0.36)  # ten seconds' worth more than it held
+    bucket.fill_at(0.005)
+    assert not bucket.allows_window(9.9)
+    assert bucket.allows_window(10.1)

@@ -150,7 +150,7 @@ class StackSource:
     def _in_process_windows(self, now_s: float) -> Iterable[Record]:
         """Windows of training processes that py-spy may not read, sampled by their agents."""
         self._agents.choose(self._failures.denied_of(map(self._sampled.key, self._training)), now_s)
-        for key, ended in self._agents.windows(self._schedule.budget_ratio, now_s):
+        for key, ended in self._agents.windows(self._schedule.ratio(now_s), now_s):
             self._table.sampler_cpu_s += ended.cpu_s
             if ended.samples is not None:
                 yield from self._sampled_window(ended, ended.samples, key, self._files(key), now_s, in_process=True)
@@ -259,7 +259,7 @@ class StackSource:
             window.settle(None, 0.0)
             self._note_start_error(error, now_s)
             return False
-        if self._cores.are_crowded:
+        if self._schedule.are_cores_crowded:
             recording.keep_beside()
         self._running[pid] = _Running(recording, window, self._files(window.key))
         return True
@@ -267,6 +267,7 @@ class StackSource:
     def _follow_threads(self) -> None:
         """While no core is free, keep py-spy beside the thread in focus; of other processes it is put there once."""
         self._cores.sample()
+        self._schedule.are_cores_crowded = self._cores.are_crowded
         if not self._cores.are_crowded:
             return
         first = self._running.get(self._sampled.trainers[0]) if self._sampled.trainers else None

@@ -170,6 +170,12 @@ class TokenBucket:
         self._balance_s = ratio * self._HOLDS_S
         self._at_s = now_s
 
+    def fill_at(self, ratio: float) -> None:
+        """Fill at another ratio from now on; what it holds, or owes, lasts for as long as before."""
+        if self.ratio > 0 and ratio < self.ratio:
+            self._balance_s *= ratio / self.ratio
+        self.ratio = ratio
+
     def spend(self, cpu_s: float) -> None:
         """Take CPU seconds out; a negative number puts back what a window did not use."""
         self._balance_s -= cpu_s
