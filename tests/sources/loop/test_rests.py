@@ -9,8 +9,9 @@ from tests.sources.markers.literal_ring import columns_from
 from tests.state_size import size_of
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Marker
+from tuimon.sources.loop.regular import RegularSteps
 from tuimon.sources.loop.rests import RestFiller
-from tuimon.sources.markers.thread_loops import ThreadLoop
+from tuimon.sources.markers.thread_loops import PassedSteps, ThreadLoop
 from tuimon.sources.source_blocks import SourceBlocks
 
 US = 1000
@@ -35,6 +36,7 @@ class Simulated:
         self.now_ns = 0
         self.made = 0
         self.side_ns = 0
+        self.markers_at_once = 0
         self.loop = ThreadLoop(str, SourceBlocks())
 
     def pass_boundary(self, at):
@@ -63,7 +65,8 @@ class Simulated:
                     fetches = steps if self.step is BATCHES else 0
                     passed = layout.pack_rest(fetches, steps, steps, steps - 1)
                     told = Marker(marker.time_ns, layout.REST, len(self.step), 1, passed)
-                    list(self.loop.feed_rest(told))
+                    for fed in self.loop.feed_rest(told):
+                        self.markers_at_once += fed.end - fed.begin if isinstance(fed, PassedSteps) else 0
                     self.loop.feed_boundary(marker)
 
     def run(self, steps):
@@ -103,6 +106,17 @@ def test_a_usual_rest_keeps_the_shares_of_the_timed_steps():
         assert share == pytest.approx(us / 290, rel=0.02)
 
 
+@pytest.mark.parametrize("step", [BATCHES, BARE])
+def test_the_steps_of_a_rest_are_the_same_at_once_and_marker_by_marker(monkeypatch, step):
+    at_once = Simulated(step, 100, 20_000)
+    found = at_once.run(5_000)
+    assert at_once.markers_at_once > 0.9 * len(step) * sum(not each.timed for each in found)
+    monkeypatch.setattr(RegularSteps, "take", lambda *_: None)
+    one_by_one = Simulated(step, 100, 20_000)
+    assert one_by_one.run(5_000) == found
+    assert one_by_one.markers_at_once == 0
+
+
 def test_a_slow_step_in_a_rest_is_in_its_wall_time():
     simulated = Simulated(BATCHES, 61, 500_000)
     simulated.burst(40)
@@ -140,11 +154,11 @@ def test_a_damaged_rest_is_none(rest):
     filler = RestFiller()
     for at, (kind, _) in enumerate(BATCHES):
         filler.add_marker(Marker(at, kind, 0, 1, 5))
-    assert filler.fill(rest) == []
+    assert filler.fill(rest).markers() == []
 
 
 def test_a_ring_found_in_mid_rest_says_nothing_of_it():
-    assert RestFiller().fill(told(9, 9, 9, 9)) == []
+    assert RestFiller().fill(told(9, 9, 9, 9)).markers() == []
 
 
 @pytest.mark.parametrize("turn", [0, 4])
@@ -164,12 +178,12 @@ def test_side_work_keeps_its_place_where_a_rest_begins_after_another_update_of_t
     feed(period * 8, 20_000)
     feed(period * 8)
     first = filler.fill(Marker(now_ns + 50 * US, layout.REST, 10, 1, layout.pack_rest(0, 0, 0, 0)))
-    assert not first
+    assert not first.heads
     turned = period[-turn:] + period[:-turn]
     feed(turned * 8)
     begun_ns = now_ns
     end_ns = begun_ns + (4 * 10 * 10 + 60_000) * US
-    passed = filler.fill(Marker(end_ns, layout.REST, 10, 1, layout.pack_rest(4, 8, 8, 7)))
+    passed = filler.fill(Marker(end_ns, layout.REST, 10, 1, layout.pack_rest(4, 8, 8, 7))).markers()
     gaps = [later.time_ns - earlier.time_ns for earlier, later in pairwise(passed)]
     longest = [later for (_, later), ns in zip(pairwise(passed), gaps, strict=True) if ns > 1_000 * US]
     assert longest
@@ -184,7 +198,7 @@ def test_of_a_slow_loop_only_the_markers_of_the_last_second_are_kept():
         filler.add_markers(columns_from(step_markers), 0, len(kinds))
     assert size_of(filler) < 3_000
     rest = Marker(11_000_000_000, layout.REST, len(kinds), 1, layout.pack_rest(0, 2, 2, 2))
-    assert [marker.kind for marker in filler.fill(rest)] == kinds * 2
+    assert [marker.kind for marker in filler.fill(rest).markers()] == kinds * 2
 
 
 def evaluated(rest, at_once=True):

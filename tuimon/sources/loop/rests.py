@@ -87,18 +87,16 @@ class RestFiller:
         for column in self._columns:
             del column[:]
 
-    def fill(self, rest: Marker) -> list[Marker]:
+    def fill(self, rest: Marker) -> Columns:
         """The boundaries of a rest, in order; none where the period is not known, as the ring was found late."""
         markers, length = self._take(), rest.flag
         if not 0 < length < len(markers):
-            return []
-        period = markers[-length:]
+            return Columns([], [], [])
+        period = [marker._replace(flag=layout.NO_EVENT) for marker in markers[-length:]]
         self._learn(markers, tuple(_place(marker) for marker in period))
         passed = _in_order(period, layout.unpack_rest(rest.value))
-        times = self._times(markers[-1].time_ns, rest.time_ns, len(passed))
-        return [
-            Marker(time_ns, m.kind, layout.NO_EVENT, m.tid, m.value) for time_ns, m in zip(times, passed, strict=True)
-        ]
+        times_ns = list(self._times(markers[-1].time_ns, rest.time_ns, len(passed)))
+        return Columns(times_ns, list(map(head_of, passed)), [marker.value for marker in passed])
 
     def fill_fetches(self, rest: Marker) -> PassedFetches | None:
         """The fetches of an evaluation's rest; None where it is damaged, or the ring was found late."""

@@ -17,7 +17,7 @@ from tuimon.sources.markers.gc_pauses import GcPauses
 from tuimon.sources.markers.histogram import histogram, quantile
 from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.rank_steps import rank_steps
-from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
+from tuimon.sources.markers.thread_loops import PassedSteps, ThreadLoop, ThreadLoops
 from tuimon.sources.markers.window_steps import WindowSteps, phase_times
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.tracing.trace_records import TraceRecords
@@ -199,8 +199,11 @@ class RingFollower:
         if fetches is not None:
             self._loaders.add_fetches(*fetches[:3])
             return
-        for stretch in loop.feed_rest(marker):
-            self._loaders.add_stretch(stretch)
+        for passed in loop.feed_rest(marker):
+            if isinstance(passed, PassedSteps):
+                self._loaders.add_steps(*passed)
+            else:
+                self._loaders.add_stretch(passed)
 
     def _skip_past(self) -> None:
         """What ended before the first window is only counted."""

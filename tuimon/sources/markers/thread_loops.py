@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 from tuimon.agent.ring.columns import Columns
 from tuimon.agent.ring.layout import PROFILER_ON, TRACED_STEPS, Marker, unpack_rest
@@ -15,6 +16,15 @@ from tuimon.sources.source_blocks import SourceBlocks
 #: Threads followed at once, and how many are left when there are more: a ring may name any number of them.
 _LOOPS = 256
 _LEFT = 128
+
+
+class PassedSteps(NamedTuple):
+    """Whole steps of a rest: markers from ``begin`` to ``end``."""
+
+    pattern: StepPattern
+    columns: Columns
+    begin: int
+    end: int
 
 
 class ThreadLoop:
@@ -86,15 +96,24 @@ class ThreadLoop:
             self.machine.pass_evaluations(passed.batches, passed.end_ns)
         return passed
 
-    def feed_rest(self, marker: Marker) -> Iterator[Stretch]:
-        """The stretches that ended in a rest of the markers."""
+    def feed_rest(self, marker: Marker) -> Iterator[Stretch | PassedSteps]:
+        """The stretches that ended in a rest of the markers, and whole steps of it that were fed at once."""
         # what an evaluation takes is known from its ends, and is of no step
         self.machine.steps.is_timed = not trains(unpack_rest(marker.value))
         self._regular.interrupt()
-        for passed in self._rests.fill(marker):
-            stretch = self.machine.feed_marker(passed)
+        columns = self._rests.fill(marker)
+        at, count = 0, len(columns.heads)
+        while at < count:
+            found = self._regular.take(columns, at, marker.time_ns + 1) if self.is_regular else None
+            if found is not None:
+                yield PassedSteps(found[0], columns, at, at + found[1])
+                at += found[1]
+                continue
+            stretch = self._regular.feed_marker(columns.marker(at))
             self.ranges.add_stretch(stretch)
             yield stretch
+            at += 1
+        self._regular.interrupt()
 
     def lose_markers(self) -> None:
         """Markers were overwritten before they were read."""
