@@ -264,9 +264,9 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line of code on a stack: ``[file, line, function, source, user, inside, packages]``.
+    """A line of code on a stack: ``[file, line, function, source, user, inside, packages, no_grad, branch]``.
 
-    The texts are of user code only.
+    The texts, and what is known by them, are of user code only.
     """
 
     file: str
@@ -276,6 +276,10 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     user: bool = False  # whether it is outside the standard library, site-packages and tuimon
     inside: str = ""  # what the with blocks around it name, outermost first: "self.lock, other"; "": none, or unknown
     packages: str = ""  # those other than torch that do the line's work, "zlib"; "": unknown, or torch may do some
+    # first and last line of the block around it that runs without gradients, a function or ``with``; None: unknown
+    no_grad: tuple[Count, Count] | None = None
+    # and of the innermost branch of an ``if`` around the line, or around that ``with``; None: unknown, or there is none
+    branch: tuple[Count, Count] | None = None
 
 
 class Frames(Record, frozen=True, kw_only=True, tag="frames"):
@@ -304,6 +308,18 @@ class LoopStack(msgspec.Struct, frozen=True, gc=False, array_like=True):
     frames: Annotated[list[Count], _LISTED]  # root first
 
 
+class BlockVisits(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A block of code of the training thread that may evaluate: ``[frame id, samples, visits]``.
+
+    It runs without gradients, or is a library's function that is named as evaluation. Between two visits there is a
+    sample of backward or an update.
+    """
+
+    frame: Count  # one in it
+    samples: Positive
+    visits: Positive
+
+
 class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     """Stack samples of one process over a window (py-spy, nonblocking; or by the agent inside it)."""
 
@@ -319,6 +335,7 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     cycles: Count | None = None  # how often the training entered backward, where samples are dense enough to count
     in_process: bool = False  # taken by the agent, where py-spy may not read the process
     loop: list[LoopStack] = msgspec.field(default_factory=list)  # once known, and when it changes
+    blocks: list[BlockVisits] = msgspec.field(default_factory=list)
 
 
 class GilCount(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -212,6 +212,24 @@ def makes_data(file: str, function: str) -> bool:
     return is_environment(file, function) or is_collector(file, function) or is_generation(file, function)
 
 
+# ---- where libraries evaluate
+
+_EVALUATION = re.compile(r"(?:^|_)(?:eval|evaluate|evaluation|evaluator|validate|validation)(?:_|$)")
+
+
+def evaluates_by_name(function: str) -> bool:
+    """Whether a function is named as one that measures a model: ``evaluate_policy``, ``_run_validation``."""
+    return _EVALUATION.search(function) is not None
+
+
+def is_evaluator(file: str, function: str) -> bool:
+    """Whether a function of a library is: ``/…/stable_baselines3/common/evaluation.py``, ``evaluate_policy``.
+
+    Not all that are named so are evaluation: ``evaluate_actions`` is part of a training's forward pass.
+    """
+    return evaluates_by_name(function) and is_library_file(file)
+
+
 # ---- modules
 
 _MODULE_FILE = "torch/nn/modules/module.py"

@@ -82,7 +82,7 @@ class SourceBlocks:
         names = self._names[file] = {}
         import ast
 
-        tree = _parsed(self._source.whole(file, self._files))
+        tree = parsed(self._source.whole(file, self._files))
         loops: list[Block] = []
         self._loops[file] = loops if tree.body else None
         for node in ast.walk(tree):
@@ -99,7 +99,8 @@ class SourceBlocks:
                     functions[node.name, first] = Block(first, node.end_lineno or first)
 
 
-def _parsed(text: bytes) -> ast.Module:
+def parsed(text: bytes) -> ast.Module:
+    """A file's statements; none of one that is large, or of another Python."""
     import ast
 
     if len(text) <= _LARGEST_BYTES:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tuimon.proc.target_files import Rights, TargetFiles
 from tuimon.text import plain
 
@@ -33,6 +35,10 @@ class SourceText:
     def whole(self, file: str, files: TargetFiles = _OURS) -> bytes:
         """All of a file; empty where lines have no text either."""
         return b"\n".join(self._of(file, files))
+
+    def lines(self, file: str, files: TargetFiles = _OURS) -> Sequence[bytes]:
+        """All lines of a file; none where they have no text."""
+        return self._of(file, files)
 
     def around(self, file: str, number: int, count: int, files: TargetFiles = _OURS) -> list[tuple[int, str]]:
         """The line and ``count`` before and after it, with their numbers and indentation; [] when it cannot be read."""

@@ -8,6 +8,7 @@ from tuimon.records import Frame, Place
 from tuimon.session.samples.stack_phase import FrameKind, frame_kind
 from tuimon.torch_code import (
     innermost_work,
+    is_evaluator,
     is_gradient_call,
     is_library_file,
     is_rollout_entry,
@@ -21,6 +22,8 @@ from tuimon.torch_code import (
 
 #: How many frames of a log are held; what lies beyond has no name.
 _FRAMES_LIMIT = 50_000
+#: A block of code without gradients: its file, first line and function; of a library's that evaluates the line is 0.
+Block = tuple[str, int, str]
 #: Code within a function that has a frame of its own; comprehensions do before Python 3.12.
 _WITHIN = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
 _UNKNOWN = Frame("", 0, "?")
@@ -45,6 +48,7 @@ class FrameTable:
         self._makers: set[int] = set()  # frames that make data: collectors, environments, generation
         self._gradient_calls: set[int] = set()  # frames of torch that return gradients
         self._closure_callers: set[int] = set()  # frames of torch's optimizers
+        self._blocks: dict[int, Block] = {}  # of frames in code that may evaluate
         self._steps: set[int] = set()  # frames of a ``step``: whether it is an environment's, its caller shows
 
     def add_frames(self, first: int, frames: list[Frame]) -> None:
@@ -57,6 +61,10 @@ class FrameTable:
                     self._anchors.add(id_)
                 elif is_library_file(frame.file) and not is_rollout_entry(frame.file, frame.function):
                     self._libraries.add(id_)
+                if frame.no_grad is not None:
+                    self._blocks[id_] = frame.file, frame.no_grad[0], frame.function
+                elif is_evaluator(frame.file, frame.function):
+                    self._blocks[id_] = frame.file, 0, frame.function
                 if is_gradient_call(frame.file, frame.function):
                     self._gradient_calls.add(id_)
                 if may_call_closure(frame.file, frame.function):
@@ -72,6 +80,10 @@ class FrameTable:
     def kind(self, id_: int) -> FrameKind:
         """Which boundary of the training loop this frame is, if any."""
         return self._kinds.get(id_, "none")
+
+    def block(self, id_: int) -> Block | None:
+        """The block of code that may evaluate which a frame is in: without gradients, or of a library and named so."""
+        return self._blocks.get(id_)
 
     def returns_gradients(self, stack: Sequence[int]) -> bool:
         """Whether the backward pass that a stack is in returns gradients, and accumulates none."""

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from itertools import takewhile
 
-from tuimon.records import Frame, Place, RangePlace, StackCount, Stacks, Steps
+from tuimon.records import BETWEEN, Frame, Place, RangePlace, StackCount, Stacks, Steps
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.outside import OutsideTimes
 from tuimon.session.samples.phases.classify import classify_samples
+from tuimon.session.samples.phases.loop_path import UPDATES
+from tuimon.session.samples.phases.occasional import OccasionalBlocks
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.range_join import RangeJoin
@@ -44,6 +46,7 @@ class ProcessSamples:
         self._classified_t: float | None = None  # ``t`` of the record for which ``_classified`` holds
         self._classified: list[Sample] = []
         self._seen = SeenBoundaries()
+        self.occasional = OccasionalBlocks()
         self._outside = OutsideTimes()
         self.join = RangeJoin()
         self.threads = ThreadStacks(frames)
@@ -70,6 +73,7 @@ class ProcessSamples:
         self._run.append(record)
         if record.t - record.window_s >= self._steps_begin_s:
             self._window.append(record)
+            self._note_blocks(record)
 
     def over(self, span: Span) -> ProcessSamples:
         """The same of a stretch of the run."""
@@ -84,6 +88,14 @@ class ProcessSamples:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up are of no step."""
         self._steps_begin_s = t
         self._keep(lambda record: record.t - record.window_s >= t)
+
+    def _note_blocks(self, record: Stacks) -> None:
+        """Note which blocks that may evaluate its samples are in."""
+        own = [stack for stack in record.stacks if stack.tid == self.tid]
+        training = sum(stack.count for stack in own if self._boundary_phase(stack.frames) in UPDATES)
+        visited = ((self._frames.block(one.frame), one.samples, one.visits) for one in record.blocks)
+        blocks = ((block, samples, visits) for block, samples, visits in visited if block is not None)
+        self.occasional.add_window(record.t - record.window_s, record.t, blocks, training, record.cycles)
 
     def leave_out_outside(self, record: Steps) -> None:
         """Leave out the samples of the time in which the program was outside its loop."""
@@ -218,6 +230,7 @@ class ProcessSamples:
     def between_shares(self) -> SplitShares | None:
         """How the samples outside fetch, backward and optimizer divide; None without any."""
         outside = {"data": 0, "forward": 0, "other": 0}
+        evaluated = 0
         unsure = {"forward": 0, "other": 0}
         moved: Counter[tuple[str, str]] = Counter()
         everything = optimizer = 0
@@ -225,9 +238,11 @@ class ProcessSamples:
         leave_out_imports = not self._trains_in_import()
         for sample in self._samples():
             kinds = {self._frames.kind(n) for n in sample.stack}
-            everything += sample.count if sample.phase != "eval" else 0
+            everything += sample.count if sample.phase != "eval" or sample.moved_from is not None else 0
             optimizer += sample.count if sample.phase == "optimizer" else 0
-            if sample.moved_from is not None:
+            if sample.moved_from == BETWEEN:
+                evaluated += sample.count
+            elif sample.moved_from is not None:
                 moved[sample.moved_from, sample.phase] += sample.count
             closures = closures or (sample.phase == "forward" and "optimizer" in kinds)
             if (
@@ -239,6 +254,8 @@ class ProcessSamples:
                 outside[sample.phase] += sample.count
                 if sample.unsure:
                     unsure[sample.phase] += sample.count
+        if evaluated:
+            outside["eval"] = evaluated
         total = sum(outside.values())
         moves = tuple(Moved(*phases, n / everything, everything) for phases, n in moved.items())
         if not total:
@@ -278,7 +295,9 @@ class ProcessSamples:
         if newest != self._classified_t:
             self._classified_t = newest
             stacks = self._merged(self.tid)
-            self._classified = classify_samples(stacks, self._frames, self.join, self._has_loader, self._seen)
+            self._classified = classify_samples(
+                stacks, self._frames, self.join, self._has_loader, self._seen, self.occasional
+            )
         return self._classified
 
     def _merged(self, tid: int) -> dict[tuple[int, ...], int]:

@@ -29,19 +29,21 @@ def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuSha
     if not whole_ns:
         return None
     moved = _moved(moves, measured, whole_ns)
+    evaluated = _Evaluated.of(split, between_ns, moved, whole_ns)
+    in_steps_ns = max(1.0, whole_ns - evaluated.ns)
     rows = []
     for name in PHASES:
         if name == "eval":
-            rows.extend(_eval_row(totals))
+            rows.extend(_eval_row(totals, evaluated))
             continue
         part = split.shares.get(name, 0.0)
         ns = measured.get(name, 0) + between_ns * part + moved.ns.get(name, 0.0)
         estimated = between_ns * max(part, split.unsure_of(name)) > 0.01 * whole_ns
-        error = split.error(name) * between_ns / whole_ns if estimated else None
+        error = split.error(name) * between_ns / in_steps_ns if estimated else None
         if name in moved.errors:
             estimated, error = True, max(error or 0.0, moved.errors[name])
         on_gpu = _gpu_ms(gpu.of(name) if gpu else None, whole_ns / totals.count / 1e6)
-        rows.append(PhaseRow(name, ns / whole_ns, ns / totals.count / 1e6, estimated, error, *on_gpu))
+        rows.append(PhaseRow(name, ns / in_steps_ns, ns / totals.count / 1e6, estimated, error, *on_gpu))
     return PhaseTable(pid, totals.window_s, totals.count, False, tuple(rows), _range_rows(totals))
 
 
@@ -71,12 +73,30 @@ def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float
     return share.span * step_ms, share.idle * step_ms, share.maybe_idle * step_ms
 
 
-def _eval_row(totals: Totals) -> list[PhaseRow]:
+class _Evaluated(Struct, frozen=True, gc=False):
+    """Evaluation that markers count as part of the steps, by samples."""
+
+    ns: float
+    error_ns: float
+
+    @classmethod
+    def of(cls, split: SplitShares, between_ns: int, moved: _Moved, whole_ns: int) -> _Evaluated:
+        """That in ``between``, and what was moved."""
+        own_ns, moved_ns = between_ns * split.shares.get("eval", 0.0), moved.ns.get("eval", 0.0)
+        error_ns = max(split.error("eval") * between_ns if own_ns else 0.0, moved.errors.get("eval", 0.0) * whole_ns)
+        return cls(own_ns + moved_ns, error_ns)
+
+
+def _eval_row(totals: Totals, unmarked: _Evaluated) -> list[PhaseRow]:
     eval_ns = totals.phases.get("eval", 0)
-    if not eval_ns:
+    if not eval_ns and not unmarked.ns:
         return []
-    share = eval_ns / (totals.window_s * 1e9) if totals.window_s else 0.0
-    return [PhaseRow("eval", min(1.0, share), eval_ns / max(1, totals.eval_count) / 1e6)]
+    window_ns = totals.window_s * 1e9
+    share = (eval_ns + unmarked.ns) / window_ns if window_ns else 0.0
+    a_batch_ms = eval_ns / max(1, totals.eval_count) / 1e6 if eval_ns else None
+    estimated = unmarked.ns > 0.01 * window_ns
+    error = min(1.0, unmarked.error_ns / window_ns) if estimated else None
+    return [PhaseRow("eval", min(1.0, share), a_batch_ms, estimated, error)]
 
 
 def _range_rows(totals: Totals) -> tuple[RangeRow, ...]:

@@ -15,6 +15,7 @@ from tuimon.proc.processes import is_alive, start_unix_s
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.stacks.block_visits import block_visits
 from tuimon.sources.stacks.by_agent.agent_samplers import AgentSamplers
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.frames.frame_ids import FrameIds
@@ -169,6 +170,7 @@ class StackSource:
         for thread in samples.threads:
             window.add_thread(thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, matters=thread.matters)
         loop = self._loops.due(key, files)
+        blocks = [visits for thread in samples.threads for visits in block_visits(thread, self._ids, files)]
         first, new = self._ids.pop_new_frames()
         if new:
             yield Frames(t=round(now_s, 3), pid=0, first=first, frames=new)
@@ -186,6 +188,7 @@ class StackSource:
             cycles=samples.cycles,
             in_process=in_process,
             loop=loop,
+            blocks=blocks,
         )
 
     def _newly_parked(self, key: ProcessKey, parked: list[tuple[int, str]], live: set[int]) -> list[tuple[int, str]]:

@@ -7,7 +7,7 @@ import pytest
 from tuimon.records import Frame, LoopStack
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.classify import ENOUGH_SAMPLES, classify_samples
-from tuimon.session.samples.phases.loop_lines import CountedStack
+from tuimon.session.samples.phases.loop_path import CountedStack
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 

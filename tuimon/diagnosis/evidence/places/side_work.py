@@ -34,9 +34,16 @@ def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
     """The user's function off the path of training that most samples pass through; None without such samples.
 
     A sample's function here is the user's innermost one before torch is entered: a module's own ``forward`` is called
-    by training and evaluation alike.
+    by training and evaluation alike. Where a function that trains evaluates itself, by most of the samples of that, it
+    is that function, at its line.
     """
-    return hottest_place((_place(frames), sample.count) for sample, frames in _off_training(samples))
+    off = list(_off_training(samples))
+    placed = [(_place(frames), sample.count) for sample, frames in off]
+    own = [sample for sample in _without_imports(samples) if sample.phase == "eval"]
+    beside = sum(sample.count for sample, _ in off if sample.phase == "eval")
+    if 2 * beside < sum(sample.count for sample in own):
+        placed = [(_place(frames), sample.count) for sample in own if (frames := _before_torch(sample))]
+    return with_library(hottest_place(placed), samples, "eval")
 
 
 def evaluation_beside_model(samples: ThreadSamples) -> HotFunction | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.loop_lines import CountedStack
+from tuimon.session.samples.phases.loop_path import CountedStack
 from tuimon.torch_code import is_torch
 
 #: Layers with parameters.

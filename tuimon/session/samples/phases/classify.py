@@ -10,9 +10,12 @@ from msgspec.structs import replace
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.augmentations import Augmentations
+from tuimon.session.samples.phases.evaluation_blocks import EvaluationBlocks
 from tuimon.session.samples.phases.library_order import LibraryOrder
-from tuimon.session.samples.phases.loop_lines import CountedStack, LoopLines
+from tuimon.session.samples.phases.loop_lines import LoopLines
+from tuimon.session.samples.phases.loop_path import CountedStack
 from tuimon.session.samples.phases.loops import Loops
+from tuimon.session.samples.phases.occasional import OccasionalBlocks
 from tuimon.session.samples.phases.rollouts import Rollouts
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
@@ -41,27 +44,32 @@ def classify_samples(
     join: RangeJoin | None = None,
     has_loader: bool = False,
     seen: SeenBoundaries | None = None,
+    occasional: OccasionalBlocks | None = None,
 ) -> list[Sample]:
     """The samples of one training thread (stack of frame ids, root first -> count) with their phases and ranges.
 
-    ``has_loader``: whether markers show that it fetches from a DataLoader; ``seen``: what its samples showed before.
+    ``has_loader``: whether markers show that it fetches from a DataLoader; ``seen``: what its samples showed before;
+    ``occasional``: which blocks of code run in few steps.
     """
     sampled = [CountedStack(stack, n, stack_phase([frames.kind(id_) for id_ in stack])) for stack, n in stacks.items()]
     sampled = without_torn_updates(sampled, frames)
     augmentations = Augmentations(sampled, frames)
     counted = [augmentations.without_module(sample) or sample for sample in sampled]
+    rollouts = Rollouts(_outlines(counted, frames), frames)
+    evaluation = EvaluationBlocks(counted, frames, occasional or OccasionalBlocks(), rollouts.are_known)
     completed = counted if seen is None else seen.completed(counted)
-    outlines = [sample._replace(stack=tuple(frames.outline(sample.stack))) for sample in completed]
+    completed = [sample for sample in completed if not evaluation.holds(sample.stack)]  # they show nothing of a step
+    outlines = _outlines(completed, frames)
     loops = Loops(outlines, frames, has_loader)
     library = LibraryOrder(completed, frames, seen)
     loop = loops.main
     makes_data = loop.is_known and not loop.shows_forward and _exceeds_forward(counted, loop, frames)
-    rollouts = Rollouts(outlines[: len(counted)], frames)
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = by_root(sampled, frames)
     samples = [
         _of_update(
-            _after_training(sample, loops, library, frames)
+            _evaluates(sample, evaluation, loops, frames)
+            or _after_training(sample, loops, library, frames)
             or _in_rollout(sample, rollouts, loops, library, frames)
             or _of_augmentation(sample, augmentations, loops, library, too_few, makes_data, frames)
             or _of_library(sample, loops, library, frames)
@@ -75,6 +83,20 @@ def classify_samples(
     if join is None or not join.paths:
         return samples
     return [replace(sample, ranges=join.ranges_of(sample.stack, frames)) for sample in samples]
+
+
+def _outlines(samples: Sequence[CountedStack], frames: FrameTable) -> list[CountedStack]:
+    return [sample._replace(stack=tuple(frames.outline(sample.stack))) for sample in samples]
+
+
+def _evaluates(sample: CountedStack, evaluation: EvaluationBlocks, loops: Loops, frames: FrameTable) -> Sample | None:
+    """A sample of evaluation that no marker shows, which counts it as what is around it; None if it is none."""
+    if sample.boundary not in ("forward", "rest") or not evaluation.holds(sample.stack):
+        return None
+    outline = frames.outline(sample.stack)
+    loop = loops.of(outline)
+    around = loop.measured_as(loop.branch_of(loop.aligned(outline)))
+    return Sample(list(sample.stack), sample.times, "eval", moved_from=around)
 
 
 def _in_rollout(

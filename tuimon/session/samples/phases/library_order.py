@@ -9,7 +9,7 @@ from functools import reduce
 from itertools import takewhile
 
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.loop_lines import CountedStack
+from tuimon.session.samples.phases.loop_path import CountedStack
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.stack_phase import StackPhase
 from tuimon.torch_code import is_iteration

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
 
+from tuimon.records import BETWEEN
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.evaluation_lines import Branch, EvaluationLines, is_loop
+from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack, path_to
 from tuimon.session.samples.phases.other_calls import OtherCalls
 from tuimon.session.samples.phases.returned_gradients import returned_gradients
 from tuimon.session.samples.stack_phase import StackPhase
 from tuimon.torch_code import is_loss_module, is_module_call, is_package_file, is_torch
 
-_UPDATES: frozenset[StackPhase] = frozenset({"backward", "optimizer"})
 #: Of so many samples on a line that leads to an update more than one is in it: where a tenth of the time goes to
 #: backward and the update, 30 hold at most one in 18 of 100 cases, and a later window shows more.
 _MANY = 30
-
-
-class CountedStack(NamedTuple):
-    """A stack (frame ids, root first), how often it was sampled, and the innermost boundary that it is in."""
-
-    stack: tuple[int, ...]
-    times: int
-    boundary: StackPhase
 
 
 class LoopLines:
@@ -49,9 +41,9 @@ class LoopLines:
         """``has_loader``: whether markers show a DataLoader; a few samples may have missed its fetches."""
         self._frames = frames
         self._has_loader = has_loader
-        to_backward = self._path_to("backward", samples)
-        self._path = to_backward or self._path_to("optimizer", samples)
-        self._calls = OtherCalls(self._path, [(s.stack, s.times, s.boundary in _UPDATES) for s in samples], frames)
+        to_backward = path_to("backward", samples, frames)
+        self._path = to_backward or path_to("optimizer", samples, frames)
+        self._calls = OtherCalls(self._path, [(s.stack, s.times, s.boundary in UPDATES) for s in samples], frames)
         samples = [*samples, *self._aligned_ones(samples)]
         self._last_line = {depth: frames[number].line for depth, number in enumerate(self._path)}
         own: StackPhase = "backward" if to_backward else "optimizer"
@@ -61,8 +53,8 @@ class LoopLines:
         self._fetch_lines: set[tuple[int, int]] = set()  # depth and line of the fetches for training
         branches = [(sample, branch) for sample in samples if (branch := self.branch_of(sample.stack)) is not None]
         torn = self._torn(branches)
-        whole = [(s, b) for s, b in branches if s.boundary not in _UPDATES or b[:2] not in torn]
-        returned = returned_gradients({s.stack for s in samples if s.boundary in _UPDATES}, self._frames)
+        whole = [(s, b) for s, b in branches if s.boundary not in UPDATES or b[:2] not in torn]
+        returned = returned_gradients({s.stack for s in samples if s.boundary in UPDATES}, self._frames)
         self._note_updates([(s.boundary, b) for s, b in whole if s.stack not in returned])
         self._note_updates([(s.boundary, b) for s, b in whole if s.stack in returned and not self._is_after(b)])
         placed = [(s.boundary, b) for s, b in whole]
@@ -212,6 +204,15 @@ class LoopLines:
             return self.fetches and before != after
         return known[before] == "backward" and known[after] == "optimizer"
 
+    def measured_as(self, branch: Branch | None) -> str:
+        """What markers count a stretch as that is in none of their boundaries."""
+        if not self.fetches:
+            return "other" if self.is_measured(branch) else BETWEEN
+        if branch is None or not self.is_above_backward(branch):
+            return "other"
+        fetched = min((line for depth, line in self._fetch_lines if depth == branch.depth), default=0)
+        return "forward" if branch.line > fetched else "other"
+
     def is_evaluation(self, branch: Branch | None) -> bool:
         """Whether a sample is in a call, or on lines, that fetch and run the model without a backward."""
         return branch is not None and branch in self._evaluation
@@ -229,7 +230,7 @@ class LoopLines:
         updates: Counter[tuple[int, int]] = Counter()
         for sample, branch in branches:
             times[branch[:2]] += sample.times
-            updates[branch[:2]] += sample.times if sample.boundary in _UPDATES else 0
+            updates[branch[:2]] += sample.times if sample.boundary in UPDATES else 0
         return {place for place, n in times.items() if n >= _MANY and updates[place] == 1} - set(
             self._last_line.items()
         )
@@ -274,33 +275,3 @@ class LoopLines:
         frames = [self._frames[number] for number in stack]
         called = any(is_module_call(frame.file, frame.function) for frame in frames)
         return called and not any(is_loss_module(frame.file) for frame in frames)
-
-    def _path_to(self, kind: Literal["backward", "optimizer"], samples: Sequence[CountedStack]) -> Sequence[int]:
-        """Frames from the root to the user's line that most stacks in backward, or in the update, come through.
-
-        Of few, one that was read while it changed may be as frequent: the forward pass has no such callers.
-        """
-        paths: Counter[tuple[int, ...]] = Counter()
-        returned = returned_gradients({s.stack for s in samples if s.boundary in _UPDATES}, self._frames)
-        for sample in samples:
-            if sample.boundary == kind and sample.stack not in returned:
-                paths[self._to_user_line(sample.stack, kind)] += sample.times
-        if not paths:
-            return ()
-        most = paths.most_common(1)[0][1]
-        first, *others = (path for path, times in paths.items() if times == most)
-        likeliest = self._forward_beside(first, samples) if others else 0
-        for path in others:
-            if (beside := self._forward_beside(path, samples)) > likeliest:
-                first, likeliest = path, beside
-        return first
-
-    def _to_user_line(self, stack: tuple[int, ...], kind: Literal["backward", "optimizer"]) -> tuple[int, ...]:
-        boundary = next((i for i, n in enumerate(stack) if self._frames.kind(n) == kind), len(stack))
-        while boundary and not self._frames[stack[boundary - 1]].user:
-            boundary -= 1
-        return stack[:boundary]
-
-    def _forward_beside(self, path: tuple[int, ...], samples: Sequence[CountedStack]) -> int:
-        """How many samples of the forward pass have all callers of a path."""
-        return sum(s.times for s in samples if s.boundary == "forward" and s.stack[: len(path) - 1] == path[:-1])

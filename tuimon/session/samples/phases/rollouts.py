@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.loop_lines import CountedStack
+from tuimon.session.samples.phases.loop_path import CountedStack
 from tuimon.torch_code import is_generation
 
 _Function = tuple[str, str]
@@ -51,9 +51,14 @@ class Rollouts:
         for stack in made:
             self._note_rollout(stack)
 
+    @property
+    def are_known(self) -> bool:
+        """Whether samples have shown where data is made."""
+        return bool(self._functions or self._last_line)
+
     def holds(self, stack: Sequence[int]) -> bool:
         """Whether a stack, in neither backward nor an update, is part of a rollout."""
-        if not self._functions and not self._last_line:
+        if not self.are_known:
             return False
         stack = self._frames.outline(stack)
         functions = [self._function(number) for number in stack]

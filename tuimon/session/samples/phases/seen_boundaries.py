@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from tuimon.records import LoopStack
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.loop_lines import CountedStack
+from tuimon.session.samples.phases.loop_path import CountedStack
 
 _Kept = Literal["forward", "backward"]
 #: Most stacks that are remembered of each: a training shows some tens.

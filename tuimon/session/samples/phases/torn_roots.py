@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.loop_lines import CountedStack
+from tuimon.session.samples.phases.loop_path import CountedStack
 from tuimon.session.samples.phases.sample import Sample
 
 #: A root that at least this share (0..1) of a thread's samples has is the thread's; a stack with another root was read

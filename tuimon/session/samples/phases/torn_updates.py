@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.loop_lines import CountedStack
+from tuimon.session.samples.phases.loop_path import CountedStack
 
 #: Where so many samples have a line as their innermost, and one is in backward or an update below it, that one is torn:
 #: our choice. A line that calls either is in torch when it is sampled; its own bytecode takes a microsecond.

@@ -66,6 +66,7 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         "in_process": rules.last,
         "parked": rules.distinct,
         "loop": rows.loop,
+        "blocks": rows.blocks,
     },
     Gil: {"samples": rules.total, "threads": rows.gil, "functions": rows.gil_functions},
     Threads: {

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from tuimon.records import (
+    BlockVisits,
     Gil,
     GilCount,
     GilFunction,
@@ -153,6 +154,16 @@ def stacks(_name: str, records: Sequence[Stacks]) -> list[StackCount]:
         for stack in record.stacks:
             counts[stack.tid, stack.thread, tuple(stack.frames)] += stack.count
     return [StackCount(tid, thread, list(frames), count) for (tid, thread, frames), count in counts.items()]
+
+
+def blocks(_name: str, records: Sequence[Stacks]) -> list[BlockVisits]:
+    """One row a frame."""
+    samples, visits = Counter[int](), Counter[int]()
+    for record in records:
+        for block in record.blocks:
+            samples[block.frame] += block.samples
+            visits[block.frame] += block.visits
+    return [BlockVisits(frame, count, visits[frame]) for frame, count in samples.items()]
 
 
 def loop(_name: str, records: Sequence[Stacks]) -> list[LoopStack]:

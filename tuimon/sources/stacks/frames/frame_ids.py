@@ -9,11 +9,15 @@ from typing import NamedTuple
 
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
+from tuimon.sources.source_blocks import Block
 from tuimon.sources.source_text import SourceText
+from tuimon.sources.stacks.frames.branches import branch_around
+from tuimon.sources.stacks.frames.gradient_blocks import GradientBlocks
 from tuimon.sources.stacks.frames.packages_at_work import PackagesAtWork
 from tuimon.torch_code import (
     collects_garbage,
     is_call_wrapper,
+    is_evaluator,
     is_import_system,
     is_library_file,
     is_module_body,
@@ -41,7 +45,8 @@ class FrameTraits(NamedTuple):
     """What decides whether a shortened stack keeps a frame."""
 
     user: bool
-    part: str  # the part of torch, our hooks, or a library's rollout, that shows the phase; "" for all other code
+    # the part of torch, our hooks, or a library's rollout or evaluation, that shows the phase; "" for all other code
+    part: str
     wrapper: bool  # adds nothing to the frame that it calls
     library: bool  # of an installed package other than torch
     imports: bool = False  # Python's import system, or a library's module while that is imported
@@ -67,6 +72,8 @@ class FrameIds:
         self._traits: dict[str, FrameTraits] = {}  # by file
         self._source = SourceText()
         self._packages = PackagesAtWork(self._source)
+        self._gradients = GradientBlocks(self._source)
+        self._blocks: dict[RawFrame, Block | None] = {}  # without gradients, around frames of the user's
         self._library_source = SourceText(files_held=1)  # of each library a few lines are read, most of them once
         self._limit = limit
         self._new: list[Frame] = []
@@ -93,6 +100,8 @@ class FrameIds:
             traits = self._traits[file] = FrameTraits(user, part, False, library, is_import_system(file))
         if is_rollout_entry(file, function):
             return traits._replace(part="rollout")
+        if is_evaluator(file, function):
+            return traits._replace(part="evaluation")
         if is_module_body(file, function) and not traits.user:
             return traits._replace(imports=True)
         return traits._replace(wrapper=True) if is_call_wrapper(file, function) else traits
@@ -117,7 +126,12 @@ class FrameIds:
         cell = files.cell(frame.file)
         file, function = named(frame if cell is None else frame._replace(file=cell.name))
         packages = self._packages.on_line(source, frame.file, files) if traits.user and source else ""
-        self._new.append(Frame(file, frame.line, function, source, traits.user, packages=packages))
+        no_grad = branch = None
+        if traits.user and source:
+            no_grad = self._gradients.around(frame.file, frame.line, files)
+            at = frame.line if no_grad is None else no_grad.first
+            branch = branch_around(self._source.lines(frame.file, files), at)
+        self._new.append(Frame(file, frame.line, function, source, traits.user, "", packages, no_grad, branch))
         return id_
 
     def _text_of(self, frame: RawFrame, traits: FrameTraits, files: TargetFiles, is_leaf: bool) -> str:
@@ -125,6 +139,20 @@ class FrameIds:
             return self._source.line(frame.file, frame.line, files)
         source = self._library_source.line(frame.file, frame.line, files) if is_leaf and traits.library else ""
         return source if collects_garbage(source) else ""
+
+    def block_of(self, frame: RawFrame, files: TargetFiles) -> tuple[str, int, str] | None:
+        """The code around a frame that may evaluate, as file, first line and function; None where there is none.
+
+        It runs without gradients, or is a library's that is named as evaluation, whose first line is 0.
+        """
+        if not self.traits(frame).user:
+            return (frame.file, 0, frame.function) if is_evaluator(frame.file, frame.function) else None
+        if frame not in self._blocks:
+            if len(self._blocks) > self._limit:
+                self._blocks.clear()
+            self._blocks[frame] = self._gradients.around(frame.file, frame.line, files)
+        block = self._blocks[frame]
+        return (frame.file, block.first, frame.function) if block is not None else None
 
     def pop_new_frames(self) -> tuple[int, list[Frame]]:
         """The frames that got an id since the last call, and the id of the first of them."""

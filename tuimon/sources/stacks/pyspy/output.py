@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
-from tuimon.torch_code import is_backward_entry
+from tuimon.torch_code import is_backward_entry, is_optimizer_step
 
 _PROFILE_NAME = re.compile(r'^Thread (0x[0-9A-Fa-f]+|\d+)(?: "(.*)")?$', re.DOTALL)
 
@@ -54,6 +54,8 @@ class SampledThread(Struct, frozen=True):
     name: str
     stacks: Counter[tuple[RawFrame, ...]]  # root first
     matters: bool = False  # the main thread, or one that enters backward
+    # of the thread that trains: how often it had been seen to enter backward or an update by the samples of each stack
+    rounds: Mapping[tuple[RawFrame, ...], frozenset[int]] = msgspec.field(default_factory=dict)
 
 
 class WindowSamples(Struct, frozen=True):
@@ -77,10 +79,13 @@ def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
     threads = [
         replace(thread, matters=thread.tid == pid or any(own)) for thread, own in zip(threads, inside, strict=True)
     ]
-    main = next((own for own, thread in zip(inside, threads, strict=True) if thread.tid == pid), None)
-    # the main thread, unless another one trains: what autograd runs in threads of its own has entered nothing
-    trains = main if main is None or any(main) else max(inside, key=sum)
-    cycles = _cycles(trains) if trains is not None else None
+    main = next((at for at, thread in enumerate(threads) if thread.tid == pid), None)
+    cycles = None
+    if main is not None:
+        # the main thread, unless another one trains: what autograd runs in threads of its own has entered nothing
+        at = main if any(inside[main]) else max(range(len(inside)), key=lambda at: sum(inside[at]))
+        cycles = _cycles(inside[at])
+        threads[at] = replace(threads[at], rounds=_rounds(file.profiles[at].samples, frames))
     threads.sort(key=lambda thread: (thread.tid != pid, not thread.matters))
     return WindowSamples(threads, instants, cycles)
 
@@ -103,7 +108,7 @@ def _bounded(number: int) -> int:
 
 def _inside_backward(samples: Sequence[Sequence[int]], frames: Sequence[RawFrame | None]) -> list[bool]:
     """Whether each sample of a thread had entered backward."""
-    entry = {i for i, frame in enumerate(frames) if frame is not None and is_backward_entry(frame.file, frame.function)}
+    entry = {i for i, frame in enumerate(frames) if frame is not None and _enters_backward(frame)}
     return [not entry.isdisjoint(stack) for stack in samples]
 
 
@@ -128,6 +133,40 @@ def _cycles(inside: Sequence[bool]) -> int | None:
     return entries
 
 
+def _rounds(
+    samples: Sequence[Sequence[int]], frames: Sequence[RawFrame | None]
+) -> dict[tuple[RawFrame, ...], frozenset[int]]:
+    """How often a thread had been seen to enter backward or an update by each sample of a stack, at different times.
+
+    In ``a.a.B.a`` the stack ``a`` has 0 and 1.
+    """
+    trains = {i for i, frame in enumerate(frames) if frame is not None and (_enters_backward(frame) or _updates(frame))}
+    found: dict[tuple[int, ...], set[int]] = {}
+    number, was_inside = 0, False
+    for stack in samples:
+        is_inside = not trains.isdisjoint(stack)
+        number += is_inside and not was_inside
+        found.setdefault(tuple(stack), set()).add(number)
+        was_inside = is_inside
+    rounds: dict[tuple[RawFrame, ...], set[int]] = {}
+    for indices, numbers in found.items():
+        rounds.setdefault(_resolved(indices, frames), set()).update(numbers)
+    return {stack: frozenset(numbers) for stack, numbers in rounds.items()}
+
+
+def _enters_backward(frame: RawFrame) -> bool:
+    return is_backward_entry(frame.file, frame.function)
+
+
+def _updates(frame: RawFrame) -> bool:
+    return is_optimizer_step(frame.file, frame.function)
+
+
+def _resolved(indices: Sequence[int], frames: Sequence[RawFrame | None]) -> tuple[RawFrame, ...]:
+    found = (frames[i] for i in indices if 0 <= i < len(frames))
+    return tuple(frame for frame in found if frame is not None)
+
+
 def _thread(profile: _Profile, frames: Sequence[RawFrame | None], pid: int, alone: bool) -> SampledThread:
     name = _PROFILE_NAME.match(profile.name)
     tid = _bounded(int(name[1], 0)) if name else 0
@@ -137,6 +176,5 @@ def _thread(profile: _Profile, frames: Sequence[RawFrame | None], pid: int, alon
     counts = Counter(map(tuple, profile.samples))
     stacks: Counter[tuple[RawFrame, ...]] = Counter()
     for indices, count in counts.items():
-        found = (frames[i] for i in indices if 0 <= i < len(frames))
-        stacks[tuple(frame for frame in found if frame is not None)] += count
+        stacks[_resolved(indices, frames)] += count
     return SampledThread(tid, label, stacks)

@@ -1,0 +1,84 @@
+"""Blocks of code without gradients, read from the source."""
+
+import pytest
+
+from tuimon.proc.target_files import OURS, TargetFiles
+from tuimon.records import Frame
+from tuimon.sources.source_text import SourceText
+from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
+from tuimon.sources.stacks.frames.gradient_blocks import GradientBlocks
+
+FILES = TargetFiles(None, ended=OURS)
+SCRIPT = """\
+import torch
+@torch.no_grad()
+def estimate_loss():
+    for k in range(200):
+        losses[k] = model(*get_batch())
+class Trainer:
+    @property
+    @torch.inference_mode
+    def score(self):
+        return self.model(held_out)
+    def step(self, x):
+        with autocast(), torch.no_grad():
+            target = self.target(x)
+
+            def again():
+                return self.model(x)
+        loss = self.model(x) - target
+        with torch.set_grad_enabled(False): return loss
+        with torch.set_grad_enabled(training):
+            loss.backward()
+        if loss < best:
+            with torch.inference_mode(mode=False):
+                save()
+            with torch.no_grad():
+                with lock:
+                    test()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "block"),
+    [
+        (1, None),
+        (4, (2, 5)),
+        (10, (7, 10)),
+        (12, None),  # entering it
+        (13, (12, 16)),
+        (16, None),  # a function that is only defined there
+        (17, None),
+        (18, (18, 18)),
+        (20, None),  # nobody knows what it is set to
+        (23, None),
+        (26, (24, 26)),
+    ],
+)
+def test_the_block_around_a_line(tmp_path, line, block):
+    file = tmp_path / "train.py"
+    file.write_text(SCRIPT)
+    assert GradientBlocks(SourceText()).around(str(file), line, FILES) == block
+
+
+def test_what_is_no_python_has_none(tmp_path):
+    (tmp_path / "a.py").write_text("with torch.no_grad():\n    print 'of Python 2'\n")
+    (tmp_path / "b.py").write_text("x = 1\n")
+    for name, line in (("a.py", 2), ("b.py", 1), ("gone.py", 1)):
+        assert GradientBlocks(SourceText()).around(str(tmp_path / name), line, FILES) is None
+
+
+def test_a_frame_is_listed_with_its_block(tmp_path):
+    file = str(tmp_path / "train.py")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    ids = FrameIds()
+    library = RawFrame("/v/lib/python3.11/site-packages/sb/evaluation.py", 9, "evaluate_policy")
+    for frame in (RawFrame(file, 5, "estimate_loss"), RawFrame(file, 17, "step"), library):
+        ids.id_of(frame, FILES)
+    _, frames = ids.pop_new_frames()
+    assert [frame.no_grad for frame in frames] == [(2, 5), None, None]
+    assert isinstance(frames[0], Frame) and frames[0].source == "losses[k] = model(*get_batch())"
+    blocks = [ids.block_of(frame, FILES) for frame in (RawFrame(file, 5, "estimate_loss"), RawFrame(file, 17, "step"))]
+    assert blocks == [(file, 2, "estimate_loss"), None]
+    assert ids.block_of(library, FILES) == (library.file, 0, "evaluate_policy")
+    assert ids.block_of(library._replace(function="revalue"), FILES) is None
