@@ -1,8 +1,9 @@
 """The title line at every width."""
 
 import pytest
+from msgspec import structs
 
-from tests.session.records import header
+from tests.session.records import header, process
 from tuimon.records import Cost, Exit, Node
 from tuimon.session.rows import StepSummary
 from tuimon.session.session import Session
@@ -79,3 +80,20 @@ def test_a_silent_node_is_in_the_title_until_the_run_ends():
 )
 def test_run_name(command, name):
     assert run_name(command) == name
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["timeout", "40", "nice", "python", "train.py"], "train.py"),
+        (["env", "OMP_NUM_THREADS=1", "python", "train.py"], "train.py"),
+        (["bash", "train.sh"], "bash"),
+    ],
+)
+def test_a_program_that_only_starts_the_training_is_no_name_of_it(command, name):
+    pane = TitleLine()
+    session = Session()
+    session.add(structs.replace(header(), command=command))
+    assert pane.collect(session, ()).name == command[0]
+    session.add(process())
+    assert pane.collect(session, ()).name == name

@@ -51,7 +51,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
         """Facts about the run and about ourselves."""
         pid = session.trainer()
         return RunFacts(
-            name=run_name(session.header.command if session.header else _command(session, pid)),
+            name=run_name(started_command(session) if session.header else _command(session, pid)),
             pid=pid,
             training=which_training(session),
             elapsed_s=elapsed_s(session, pid),
@@ -156,6 +156,17 @@ def run_name(command: Sequence[str]) -> str:
         if not words or words[0] == "-c":
             return "python"
     return plain(os.path.basename(words[0])) if words else "–"
+
+
+def started_command(session: Session) -> Sequence[str]:
+    """The command line of the run, without programs in front of it that only start what the rest of it is.
+
+    Of ``timeout 40 nice python train.py`` it is ``python train.py``, once a process with that command line is seen.
+    """
+    whole = session.header.command if session.header is not None else []
+    commands = (process.command for process in session.processes())
+    ends = (command for command in commands if command and whole[-len(command) :] == list(command))
+    return min(ends, key=len, default=whole)
 
 
 def elapsed_s(session: Session, pid: int | None) -> float | None:
