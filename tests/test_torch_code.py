@@ -48,6 +48,8 @@ HOOKS = ("/venv/lib/python3.11/site-packages/tuimon/agent", "/home/u/src/tuimon/
         ("/home/u/torch/distributed/train.py", True),  # torch's in a checkout, or a user's folder: taken for the user's
         ("/home/u/src/tuimon/agent/hooks.py", False),
         ("/tmp/torchinductor_u/ab/cab.py", False),
+        (f"/scratch/cache/ln/cln{'b7' * 24}p5.py", False),  # TORCHINDUCTOR_CACHE_DIR
+        ("/home/me/co/ccode_of_mine.py", True),
         (torch_code.__file__, False),
     ],
 )
@@ -241,6 +243,7 @@ def test_what_runs_while_a_library_is_imported() -> None:
     assert torch_code.is_module_body("/v/site-packages/torch/optim/adadelta.py", "<module>")
     assert torch_code.is_module_body("/v/site-packages/tuimon/agent/watch.py", "exec_module")
     assert not torch_code.is_module_body("/v/site-packages/torch/optim/adadelta.py", "step")
+    assert not torch_code.is_module_body(COMPILED, "<module>")  # its body waits for a compiler
     assert not torch_code.is_module_body("/v/site-packages/other/watch.py", "exec_module")
 
 

@@ -12,6 +12,7 @@ FETCH = Frame(f"{TORCH}/utils/data/dataloader.py", 1464, "_try_get_data")
 QUEUE = Frame(f"{LIB}/multiprocessing/queues.py", 113, "get")
 SELECT = Frame(f"{LIB}/selectors.py", 415, "select")
 WAIT = Frame(f"{LIB}/threading.py", 327, "Condition.wait")
+COMMUNICATE = Frame(f"{LIB}/subprocess.py", 1196, "communicate")
 LOOP = Frame(f"{TORCH}/utils/data/_utils/worker.py", 349, "_worker_loop")
 CONV = Frame(f"{TORCH}/nn/modules/conv.py", 543, "_conv_forward")
 
@@ -41,6 +42,10 @@ def user(text):
         ((MAIN, CONV), "torch"),
         ((MAIN, Frame(f"{TORCH}/optim/adam.py", 380, "step")), "torch"),
         ((MAIN, Frame(f"{TORCH}/_dynamo/eval_frame.py", 700, "compile_wrapper")), "compile"),
+        ((MAIN, Frame(f"{TORCH}/_inductor/cpp_builder.py", 696, "_run_compile_cmd"), COMMUNICATE), "compile"),
+        ((MAIN, Frame(f"{TORCH}/_inductor/codecache.py", 3852, "load_fn"), WAIT), "compile"),
+        ((Frame(f"{TORCH}/_inductor/compile_worker/subproc_pool.py", 9, "_read_thread"), WAIT), "idle"),
+        ((Frame(f"{TORCH}/_dynamo/eval_frame.py", 700, "compile_wrapper"), MAIN, WAIT), "lock"),
         ((MAIN, Frame("<frozen importlib._bootstrap>", 241, "_call_with_frames_removed")), "import"),
         ((MAIN, Frame(f"{TORCH}/serialization.py", 850, "_save")), "io"),
         ((MAIN, Frame(f"{LIB}/socket.py", 706, "readinto")), "io"),

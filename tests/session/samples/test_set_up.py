@@ -65,6 +65,21 @@ def test_an_import_that_nothing_names_is_one_of_modules():
     assert doing(command, stacks(1, ([20, 1], 20))).words == "importing modules"
 
 
+def test_what_a_compiled_model_imports_at_its_first_call_is_part_of_compiling():
+    compiled = frames(
+        ("/home/me/train.py", 9, "validate", "out = model(x)", True),
+        ("/v/site-packages/torch/_dynamo/eval_frame.py", 511, "__call__"),
+        ("/v/site-packages/torch/_inductor/codegen/cpp.py", 897, "<module>"),
+        ("/tmp/torchinductor_me/ln/clnb.py", 729, "<module>"),
+        ("/v/site-packages/torch/_inductor/async_compile.py", 818, "wait"),
+        first=20,
+    )
+    assert doing(compiled, stacks(1, ([20, 21, 1, 22], 20))).words == "compiling"
+    assert (
+        doing(compiled, stacks(1, ([20, 23, 24], 20))).words == "compiling"
+    )  # what it has generated waits for kernels
+
+
 def test_a_program_in_a_package_imports_nothing():
     assert doing(stacks(1, ([8, 4], 20))).words == "setting up"
 

@@ -24,6 +24,7 @@ from tuimon.torch_code import (
     is_loader_code,
     is_loader_idle_loop,
     is_torch,
+    waits_for_compiler,
 )
 
 Activity = Literal[
@@ -129,9 +130,13 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
     wait = _wait(leaf.file, leaf.function)
     if wait is not None:
         waiter = _who_waits(inner) or wait
-        # Where no code of the user's waits, it is a helper thread with nothing to do.
-        helper = waiter in ("lock", "io") and not any(frame.user for frame in stack)
-        return "idle" if helper else waiter
+        # Where no code of the user's waits, it is a helper thread with nothing to do. Compilers are other processes.
+        if waiter not in ("lock", "io"):
+            return waiter
+        if not any(frame.user for frame in stack):
+            return "idle"
+        called = takewhile(lambda frame: not frame.user, inner)
+        return "compile" if any(waits_for_compiler(frame.file) for frame in called) else waiter
     if leaf.user:
         return next((activity for activity, text in _TEXTS if text.search(leaf.source)), "python")
     if _waiter(leaf.file, leaf.function) == "idle":  # the loop itself: its queue is read in C

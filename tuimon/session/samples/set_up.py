@@ -11,7 +11,7 @@ from tuimon.records import Frame, Place, Stacks
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.stack_phase import stack_phase
-from tuimon.torch_code import is_import_system, is_module_body, package_of
+from tuimon.torch_code import is_compiler, is_import_system, is_module_body, package_of
 
 _IMPORT = re.compile(r"\s*(?:from\s+([\w.]+)|import\s+([\w.]+)(?:\s+as\s+\w+)?\s*(,.*)?)")
 COMPILING = "compiling"
@@ -76,9 +76,9 @@ class SetUp:
     def _doing(self, ids: list[int]) -> tuple[str, Place | None]:
         frames = [self._frames[number] for number in ids]
         imported = imported_by(frames)
-        if imported is not None:
+        if imported is not None and not imported_for_compiler(frames):
             return f"importing {imported or 'modules'}", None
-        activity = activity_of(frames)
+        activity: Activity = activity_of(frames) if imported is None else "compile"
         phase = stack_phase([self._frames.kind(number) for number in ids])
         words = _WORDS.get(activity) if activity == "compile" else _PHASES.get(phase) or _WORDS.get(activity)
         return words or "setting up", self._frames.place(ids)
@@ -94,6 +94,12 @@ def imported_by(frames: Sequence[Frame]) -> str | None:
         return statement[1] or statement[2]
     package = next((name for frame in frames[at:] if (name := package_of(frame.file))), "")
     return package or (f"{statement[2]}{statement[3].rstrip()}" if statement is not None else "")
+
+
+def imported_for_compiler(frames: Sequence[Frame]) -> bool:
+    """Whether code that torch.compile has made, or makes, imports there: compilers are imported at their first use."""
+    at = next((depth for depth, frame in enumerate(frames) if depth and _imports(frame)), 0)
+    return any(is_compiler(frame.file) for frame in frames[:at])
 
 
 def _imports(frame: Frame) -> bool:
