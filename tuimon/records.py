@@ -83,6 +83,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     gpu_uuids: list[str] = msgspec.field(default_factory=list)  # of the GPUs that the process reports to use
     parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # of what its optimizers update: "float32", ...
     tf32: bool | None = None  # whether float32 matrix products may round to TF32
+    intra_op_threads: Count | None = None  # that share out an operation on the CPU, by ``torch.get_num_threads()``
     ended: bool = False
 
 

@@ -10,8 +10,9 @@ from tuimon.proc.ring_facts import RingFacts, ring_facts
 
 def test_facts_of_a_rank() -> None:
     meta = {"run": "r1", "rank": 3, "world_size": 8, "torch": "2.13.0", "gpu_uuids": ["GPU-1"], "tf32": False}
+    meta["intra_op_threads"] = 4
     assert ring_facts(meta) == RingFacts(
-        run="r1", rank=3, world_size=8, torch="2.13.0", gpu_uuids=("GPU-1",), tf32=False
+        run="r1", rank=3, world_size=8, torch="2.13.0", gpu_uuids=("GPU-1",), tf32=False, intra_op_threads=4
     )
 
 
@@ -39,6 +40,15 @@ def test_ranks_that_run_the_same_code_hold_its_stacks_once() -> None:
 
 
 def test_facts_of_the_wrong_type_are_unknown() -> None:
-    strange = {"rank": [], "world_size": "many", "python": 3, "gpu_uuids": "GPU-1", "tf32": 1, "run": "", "torch": None}
+    strange = {
+        "rank": [],
+        "world_size": "many",
+        "python": 3,
+        "gpu_uuids": "GPU-1",
+        "tf32": 1,
+        "intra_op_threads": "2",
+        "run": "",
+        "torch": None,
+    }
     assert ring_facts(strange) == RingFacts()
     assert ring_facts({"rank": True, "gpu_uuids": [None, 1, "GPU-1"]}) == RingFacts(gpu_uuids=("GPU-1",))

@@ -3,6 +3,8 @@
 import os
 import sys
 
+import pytest
+
 from tuimon.agent.process import facts, loop_stacks, precision
 
 
@@ -62,6 +64,11 @@ def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
     monkeypatch.setattr(precision, "_types", [])  # of the optimizers that other tests have stepped
     monkeypatch.setattr(loop_stacks, "_stacks", {})  # and of their loops
-    assert facts.late_facts() == {}
+    assert "gpu_uuids" not in facts.late_facts()
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True))
-    assert facts.late_facts() == {"gpu_uuids": ["GPU-0000-1", "GPU-0000-2"]}
+    assert facts.late_facts()["gpu_uuids"] == ["GPU-0000-1", "GPU-0000-2"]
+
+
+def test_how_many_threads_share_out_an_operation():
+    torch = pytest.importorskip("torch")
+    assert facts.late_facts()["intra_op_threads"] == torch.get_num_threads()

@@ -188,6 +188,14 @@ def test_as_many_threads_as_there_are_cores_are_not_advised_again():
     assert found["cpu_oversubscribed"].action == "use 4 cores, or train fewer of them at once"
 
 
+def test_no_more_threads_than_are_advised_are_not_advised_again():
+    """Threads of the program's own want to run as well: fewer of torch's would not change that."""
+    found = run(busy(100, 4, 0.5, 0.5), intra_op_threads=2)["cpu_oversubscribed"]
+    assert found.action == "use 4 cores, or run fewer threads beside those of torch's operations: 2 want to run"
+    found = run(busy(100, 4, 0.5, 0.5), intra_op_threads=4)["cpu_oversubscribed"]
+    assert found.action.startswith("torch.set_num_threads(2)")
+
+
 def test_a_thread_that_runs_python_is_not_one_of_the_operations():
     records = (
         frames(("train.py", 7, "feed", "x = decode(x)", True)),

@@ -44,6 +44,7 @@ def late_facts(optimizer: Any = None) -> Dict[str, Any]:
             precision.read_dtypes(optimizer)
         late.update(precision.facts())
         late.update(loop_stacks.facts())
+        late.update(_intra_op_threads(torch))
         late.update(_rank(torch))
         uuids = _gpu_uuids(torch)
         if uuids:
@@ -51,6 +52,12 @@ def late_facts(optimizer: Any = None) -> Dict[str, Any]:
     except Exception:
         return late
     return late
+
+
+def _intra_op_threads(torch: Any) -> Dict[str, Any]:
+    """How many threads share out an operation on the CPU."""
+    number = getattr(torch, "get_num_threads", None)
+    return {} if number is None else {"intra_op_threads": int(number())}
 
 
 def _rank(torch: Any) -> Dict[str, Any]:

@@ -66,6 +66,12 @@ class Machine(Struct, frozen=True, dict=True):
         return tuple(self._moment.session.live_threads(self.node))
 
     @cached_property
+    def intra_op_threads(self) -> dict[int, int]:
+        """How many threads share out an operation of each training process, where that is known."""
+        processes = map(self._moment.session.process, self.trainers)
+        return {p.pid: p.intra_op_threads for p in processes if p is not None and p.intra_op_threads is not None}
+
+    @cached_property
     def demand(self) -> Demand | None:
         """Cores that the run uses on it and waits for."""
         return core_demand(self.live_threads, self.cores)

@@ -253,9 +253,14 @@ def _fewer(machine: Machine, demand: Demand) -> str:
     if workers > demand.cores:
         return f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores"
     each = max(1, demand.cores // max(1, len(trainers)))
-    if any(demand.busy_threads[pid] > each for pid in trainers):
+    computing = {pid: machine.intra_op_threads.get(pid, demand.busy_threads[pid]) for pid in trainers}
+    if any(number > each for number in computing.values()):
         return f"torch.set_num_threads({each}), or OMP_NUM_THREADS={each}, in each training"
-    fewer = ", or train fewer of them at once" if len(trainers) > demand.cores else ""
+    beside = sum(max(0, demand.busy_threads[pid] - number) for pid, number in computing.items())
+    if len(trainers) > demand.cores:
+        fewer = ", or train fewer of them at once"
+    else:
+        fewer = f", or run fewer threads beside those of torch's operations: {beside} want to run" if beside else ""
     return f"use {math.ceil(demand.wanted)} cores{fewer}"
 
 

@@ -207,6 +207,7 @@ class ProcessSource:
             gpu_uuids=list(own.gpu_uuids),
             parameter_dtypes=list(own.parameter_dtypes),
             tf32=own.tf32,
+            intra_op_threads=own.intra_op_threads,
         )
 
     def _threads(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
