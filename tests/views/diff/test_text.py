@@ -85,6 +85,16 @@ def test_what_is_many_times_as_much_is_a_factor() -> None:
     assert "data                 0.01 ms    0.10 ms     ~+900 %   -50 % to 13x" in lines
 
 
+def test_an_interval_that_allows_for_anything_is_none() -> None:
+    rows = [
+        Row("step time", "ms", 100.0, 170.0, 70.0, -99.99, 2.13e6, False),
+        Row("throughput", "1/s", 10.0, 5.9, -4.1, -8.9, 95.0, False),
+    ]
+    lines = text_diff(replace(FOUND, rows=rows)).splitlines()
+    assert "step time             100 ms     170 ms      ~+70 %   cannot tell" in lines
+    assert "throughput            10.0/s      5.9/s      ~-41 %   -89 % to 10.5x" in lines
+
+
 @pytest.mark.parametrize("columns", [40, 78, 100, 120, 200])
 def test_a_wider_terminal_shows_more_of_each_line(columns: int) -> None:
     code = "images, labels = augment(images.to(device), generator), labels.to(device)  # both at once"

@@ -18,6 +18,8 @@ _CHANGE = 12
 _BESIDE_CODE = 36  # columns of a line's figures
 #: What has become more than so many times as much again is shown as a factor: +60077 % is harder to read than 602x.
 _MANY_TIMES = 9.0
+#: Instead of an interval from less than a tenth to more than ten times as much.
+_ANYTHING = "cannot tell"
 _KEPT = {"kept": "as promised", "more": "more than promised", "less": "less than promised", "unclear": "cannot tell"}
 
 
@@ -103,7 +105,12 @@ def _interval(row: Row) -> str:
         return ""
     if not row.before:
         return f"{_figure(row, row.low)} to {_figure(row, row.high)}"
-    return f"{_signed(row.low / row.before)} to {_signed(row.high / row.before)}"
+    low, high = row.low / row.before, row.high / row.before
+    return (
+        _ANYTHING
+        if low <= -_MANY_TIMES / (1 + _MANY_TIMES) and high >= _MANY_TIMES
+        else f"{_signed(low)} to {_signed(high)}"
+    )
 
 
 def _signed(ratio: float) -> str:
