@@ -40,6 +40,7 @@ FRAMES = {
     "update_hooks": Frame(f"{SITE}/torch/optim/optimizer.py", 530, "wrapper"),
     "update": Frame(f"{SITE}/torch/optim/adam.py", 227, "step"),
     "backward": Frame(f"{SITE}/torch/_tensor.py", 3, "backward"),
+    "grad": Frame(f"{SITE}/torch/autograd/__init__.py", 9, "grad"),
     "augment": Frame("train.py", 22, "augment", "x[i] = x[j]", True),
     "numpy": Frame(f"{SITE}/numpy/lib.py", 5, "median"),
     "step:prepare": Frame("train.py", 23, "step", "x = augment(x)", True),
@@ -227,6 +228,22 @@ def test_what_a_library_generates_or_plays_after_the_update_is_no_data(makes: st
 def test_an_optimizer_of_the_library_that_calls_no_hook_is_the_update_still() -> None:
     last = classified("main fit epoch:end nice_optimizer", TRAINING)
     assert (last.phase, last.moved_from) == ("optimizer", "other")
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase"),
+    [
+        ("main fit epoch:end grad", "eval"),
+        ("main fit epoch:end module", "eval"),
+        ("main fit epoch:end evaluator", "eval"),
+        ("main fit batch:model grad", "backward"),
+    ],
+)
+def test_a_library_evaluates_where_it_takes_gradients_that_are_returned(stack: str, phase: str) -> None:
+    """Forces are derivatives: a library's loop takes them in training and in validation alike."""
+    evaluation = ["main fit epoch:end fetch", "main fit epoch:end evaluator module", "main fit epoch:end module"]
+    training = [*TRAINING, "main fit batch:model grad", *evaluation, "main fit epoch:end grad"]
+    assert classified(stack, [each for each in training if each != stack]).phase == phase
 
 
 def test_what_runs_between_backward_and_the_update_is_no_evaluation() -> None:

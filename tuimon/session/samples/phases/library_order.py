@@ -9,7 +9,8 @@ from functools import reduce
 from itertools import takewhile
 
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.loop_path import CountedStack
+from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack
+from tuimon.session.samples.phases.returned_gradients import returned_gradients
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.stack_phase import StackPhase
 from tuimon.torch_code import is_iteration
@@ -49,7 +50,10 @@ class LibraryOrder:
     def __init__(self, samples: Sequence[CountedStack], frames: FrameTable, seen: SeenBoundaries | None = None) -> None:
         """``seen``: what the hooks, or the first sample, noted of the loop: with all frames of libraries."""
         self._frames = frames
-        path = self._to_backward(seen.noted if seen is not None else ()) or self._to_backward(samples)
+        noted = seen.noted if seen is not None else ()
+        known = self._returned_as_forward([*samples, *noted])
+        samples, noted = known[: len(samples)], known[len(samples) :]
+        path = self._to_backward(noted) or self._to_backward(samples)
         seen_once = {function for function, n in Counter(map(self._function, path)).items() if n == 1}
         #: Whether the optimizer calls the forward pass and backward as a closure.
         self.trains_in_optimizer = any(frames.kind(number) == "optimizer" for number in path)
@@ -65,7 +69,6 @@ class LibraryOrder:
         self._model_lines: dict[_Function, int] = {}  # of the functions that run it, the first line that does
         for stack in running:
             self._note_model_lines(stack)
-        known = [*samples, *(seen.noted if seen is not None else ())]
         self._last = self._last_place(known, {"backward", "optimizer"})
         self._last_backward = self._last_place(known, {"backward"})
         fetching = (sample.stack for sample in samples if self._depth and sample.boundary == "data")
@@ -97,15 +100,25 @@ class LibraryOrder:
         return bool(self._depth) and _is_before(self._last_backward, self._leaves_at(stack))
 
     def is_evaluation(self, sample: CountedStack) -> bool:
-        """Whether a sample fetches or runs the model to evaluate, or is in the user's or a library's code for that."""
-        if sample.boundary not in ("data", "forward", "rest") or not self._evaluates(sample.stack):
+        """Whether a sample fetches or runs the model to evaluate, or is in the user's or a library's code for that.
+
+        So does one that takes gradients there, of those that are only returned.
+        """
+        if not self._evaluates(sample.stack) or sample.boundary == "optimizer":
             return False
+        if sample.boundary == "backward":
+            return self._frames.returns_gradients(sample.stack)
         if sample.boundary != "rest":
             return True
         inside = self._first_user(sample.stack)
         if inside:
             return self._function(inside[0]) in self._evaluators or self._is_metric(sample.stack)
         return any(self._frames[number].file in self._evaluating_files for number in self._inside(sample.stack))
+
+    def _returned_as_forward(self, samples: Sequence[CountedStack]) -> list[CountedStack]:
+        """Backward passes that only return gradients are part of the forward pass, or of what evaluates."""
+        returned = returned_gradients({each.stack for each in samples if each.boundary in UPDATES}, self._frames)
+        return [each._replace(boundary="forward") if each.stack in returned else each for each in samples]
 
     def _calls_model(self, stack: Sequence[int]) -> int | None:
         """The frame of a library that calls the model off the path; None where it is the user's, or the loop's own."""
