@@ -204,6 +204,18 @@ def test_a_second_batch_of_an_iterator_without_a_backward_was_evaluation():
     assert spans(step)["forward"][0] == 10
 
 
+def test_an_evaluation_that_takes_gradients_is_one_with_its_backward_passes():
+    play = Play()
+    training = "bwd(@0={0} bwd)@0={1} opt(={1} opt)={2}"
+    script = (
+        f"fetch)=0 {training.format(10, 20, 30)} fetch)=30 {training.format(40, 50, 60)} fetch)@9=70 bwd(=80 bwd)=90 "
+        f"fetch)@9=100 bwd(=110 bwd)=120 stop@9=125 fetch)=130 {training.format(140, 150, 160)} fetch)=160"
+    )
+    step = play(script)[-1]
+    found = {name: span for name, (span, _, _) in spans(step).items()}
+    assert found == {"forward": 10, "backward": 10, "optimizer": 10, "eval": 60}
+
+
 def test_zipped_evaluation():
     script = "fetch)@1=0 fetch)@2=10 fetch)@1=30 fetch)@2=40 bwd(=50 bwd)=60 opt(=60 opt)=70 fetch)@1=70"
     (step,) = Play()(script)

@@ -97,9 +97,27 @@ class TimedStep(Struct):
         points = [point for point in self.points if point.event is not None and point.chain is chain]
         return [
             stretch
-            for before, after in pairwise(self.boundaries)
-            for stretch in _between(before, after, [p for p in points if before.time_ns < p.time_ns < after.time_ns])
+            for (before, after), is_evaluation in zip(pairwise(self.boundaries), self._evaluations(), strict=True)
+            for stretch in _between(
+                before, after, [p for p in points if before.time_ns < p.time_ns < after.time_ns], is_evaluation
+            )
         ]
+
+    def _evaluations(self) -> list[bool]:
+        """Of each two boundaries, whether a batch is evaluated between them, from its fetch to the next.
+
+        It may take gradients, such as forces: then boundaries of backward lie between the two fetches.
+        """
+        found = [False] * (len(self.boundaries) - 1)
+        fetched = None  # the latest fetch without an update since
+        for at, boundary in enumerate(self.boundaries):
+            if boundary.kind == layout.FETCH_END:
+                if boundary.evaluated and fetched is not None:
+                    found[fetched:at] = [True] * (at - fetched)
+                fetched = at
+            elif boundary.kind in (layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END):
+                fetched = None
+        return found
 
 
 class TimedStepFinder:
@@ -182,15 +200,20 @@ class TimedStepFinder:
             del self._pending[next(iter(self._pending))]
 
 
-def _between(before: TimedBoundary, after: TimedBoundary, points: Iterable[TimedPoint]) -> Iterator[GpuStretch]:
+def _between(
+    before: TimedBoundary, after: TimedBoundary, points: Iterable[TimedPoint], is_evaluation: bool
+) -> Iterator[GpuStretch]:
     """What the GPU did from one boundary to the next; ``points`` between them."""
     if before.event is None or after.event is None:
         return
     span_ns = max(0, after.event.gpu_ns - before.event.gpu_ns)
     events = [before.event, *(point.event for point in points if point.event is not None), after.event]
     at_most_ns = min(span_ns, sum(_idle_at_most_ns(*pair) for pair in pairwise(events)))
+    if is_evaluation:
+        yield GpuStretch("eval", span_ns, maybe_idle_ns=at_most_ns)
+        return
     if after.kind == layout.FETCH_END:
-        yield from _fetched(before, after, span_ns, at_most_ns)
+        yield from _fetched(after, span_ns, at_most_ns)
         return
     label = after.stretch.label
     yield GpuStretch("forward" if label == BETWEEN else label, span_ns, maybe_idle_ns=at_most_ns)
@@ -210,16 +233,14 @@ def _idle_at_most_ns(before: SeenEvent, after: SeenEvent) -> int:
     return max(0, min(span_ns, round(after.marked_ns - before.reached_from_ns)))
 
 
-def _fetched(before: TimedBoundary, after: TimedBoundary, span_ns: int, at_most_ns: int) -> Iterator[GpuStretch]:
-    """The evaluation of the batch before, or else the wait for this one.
+def _fetched(after: TimedBoundary, span_ns: int, at_most_ns: int) -> Iterator[GpuStretch]:
+    """The wait for a batch.
 
     During the fetch itself nothing is launched. A GPU that has nothing to do at its end has waited: for the fetch, and
     if it waited longer, for what the CPU did before it. What was launched between the update and the fetch (averaged
     weights) has no boundary of its own: where it ran on into the fetch, that much of it is taken for waiting.
     """
-    if before.kind == layout.FETCH_END and after.evaluated:
-        yield GpuStretch("eval", span_ns, maybe_idle_ns=at_most_ns)
-    elif after.stream_idle:
+    if after.stream_idle:
         opened = after.stretch.opened
         wait_ns = 0 if opened is None else min(span_ns, after.time_ns - opened.time_ns)
         yield GpuStretch("data", wait_ns, idle_ns=wait_ns)
