@@ -3,11 +3,11 @@
 import pytest
 
 from tests.diagnosis import gpu
-from tests.diagnosis.cpu import HEALTHY, SIDE, run
+from tests.diagnosis.cpu import HEALTHY, NO_GPU, SIDE, run
 from tests.diagnosis.gpu import PID, SAVE, USUAL, findings, gpu_time
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.records import Gpu
+from tuimon.records import Gpu, Loader, LoaderFacts
 from tuimon.session.session import Session
 
 LINES = frames(
@@ -122,6 +122,27 @@ def test_evaluation_is_found_in_the_function_that_training_never_passes():
     assert finding.share_of_step == pytest.approx(0.6)
     assert finding.estimated_speedup == pytest.approx(2.5)
     assert finding.fixes[1][:4] == ("evaluate half as often, or on half of the data", *[pytest.approx(1 / 0.7)] * 3)
+
+
+@pytest.mark.parametrize(("small", "is_advised"), [(4, True), (32, False), (64, False), (None, False)])
+def test_larger_batches_are_advised_where_small_ones_cost_evaluation_most_of_its_time(small, is_advised):
+    """A batch that evaluates takes 6 ms, 1 ms of these in the fetch; the forward pass of one of 64 takes 16 ms."""
+    phases = {"data": 1, "forward": 16, "backward": 20, "optimizer": 3, "eval": 60}
+    windows = [steps(t, phases, first_index=10 * t, eval_count=100) for t in range(1, 9)]
+    loaders = [
+        Loader(t=8.0, pid=100, number=number, role=role, window_s=8.0, fetches=n, wait_ns=n * 10**6, facts=facts)
+        for number, role, n, facts in (
+            (0, "train", 80, LoaderFacts(dataset="D", kind="map", workers=0, batch_size=64)),
+            (1, "eval", 800, LoaderFacts(dataset="D", kind="map", workers=0, batch_size=small)),
+        )
+    ]
+    finding = found(session_of(NO_GPU, *windows, *loaders, stacks(8, *TRAINING, ([5, 6, 7], 90))))["side_work"]
+    assert finding.cause == "evaluation"
+    fixes = {fix.action: fix for fix in finding.fixes}
+    advised = fixes.get("evaluate in larger batches: 64 as in training, not 4")
+    assert (advised is not None) == is_advised
+    assert not is_advised or advised.estimated_speedup == pytest.approx(1 / (1 - 0.6 * 4 / 6))
+    assert finding.fixes[0].action == "evaluate less often, or on a part of the data"
 
 
 def test_an_evaluation_that_takes_gradients_is_named_though_it_has_run_before_training():

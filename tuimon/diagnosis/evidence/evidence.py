@@ -18,7 +18,7 @@ from tuimon.diagnosis.evidence.gpu.ranks import on_gpu_clock
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.loading import Workers, training_loader, worker_evidence
+from tuimon.diagnosis.evidence.loading import Workers, evaluation_loader, training_loader, worker_evidence
 from tuimon.diagnosis.evidence.longest_steps import LongestSteps, longest_steps
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.evidence.places.callees import with_callees
@@ -166,6 +166,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def loader(self) -> LoaderRow | None:
         """The DataLoader whose batches train; None without, or without markers."""
         return training_loader(self._moment.session.loaders(self.pid))
+
+    @cached_property
+    def evaluation_loader(self) -> LoaderRow | None:
+        """The one DataLoader whose batches are evaluated; None without, or without markers."""
+        return evaluation_loader(self._moment.session.loaders(self.pid))
 
     @cached_property
     def child_workers(self) -> tuple[Process, ...]:

@@ -85,6 +85,12 @@ def training_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
     return next((loader for loader in loaders if loader.latest.role != "eval"), None)
 
 
+def evaluation_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
+    """The DataLoader whose batches are evaluated; None without one, and where several are."""
+    found = [loader for loader in loaders if loader.latest.role == "eval"]
+    return found[0] if len(found) == 1 else None
+
+
 def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Workers:
     """The workers of a process: those that live, and what was measured of those that lived lately."""
     live = _pids(session.workers(pid), pid, loader)

@@ -13,7 +13,7 @@ from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.evaluation import BESIDE_MODEL_SHARE, EVALUATION_SHARE, evaluation_work
+from tuimon.diagnosis.rules.evaluation import BESIDE_MODEL_SHARE, EVALUATION_SHARE, SMALL_BATCH_PART, evaluation_work
 from tuimon.diagnosis.rules.model_python import HELD_PART, PYTHON_SHARE, SMALL_PART, python_in_model
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
@@ -233,6 +233,7 @@ RULES = (
             SIDE_WORK_CLEAR,
             EVALUATION_SHARE,
             BESIDE_MODEL_SHARE,
+            SMALL_BATCH_PART,
             UNMARKED_EVALUATION_SHARE,
             MODEL_SHARE,
             SETTLED_S,
