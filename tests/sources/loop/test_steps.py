@@ -181,6 +181,37 @@ def test_evaluation_with_a_loader_in_a_loop_without_one():
     assert len(played.steps) == 40
 
 
+def test_a_batch_fetched_ahead_of_the_one_that_trains_is_no_evaluation():
+    """Accelerate's loaders, and so transformers' Trainer, fetch two batches before they train on the first."""
+    train = "wait:3 bwd:4 opt:2 wait:1 "
+    epoch = "iter@{0}:50 fetch@{0}:9 wait:1 " + f"fetch@{{0}}:5 {train}" * 4 + f"stop@{{0}}:1 {train}"
+    played = play("".join(epoch.format(n) for n in (1, 2, 3)))
+    assert (played.eval_count, played.eval_ns) == (0, 0)
+    assert lengths(played)[5::5] == [75, 75]
+    assert ms(played.steps[5].phases) == {"data": 64, "forward": 4, "backward": 4, "optimizer": 2, "other": 1}
+
+
+def test_the_first_batch_of_a_training_that_looks_one_ahead_is_of_its_first_step_when_a_window_ends_before():
+    machine = LoopMachine()
+    for marker in markers("iter:50 fetch:9 wait:1 fetch:5 wait:3"):
+        feed(machine, *marker)
+    ended = machine.steps.take_ended()
+    assert (ended.eval_count, ended.eval_ns) == (0, 0)
+
+
+@pytest.mark.parametrize("after", ["fetch@2:1 wait:2 stop@2:1", "stop@2:1", "", "step"])
+def test_an_evaluation_of_two_batches_and_more_is_one(after):
+    evaluation = f"wait:1 fetch@2:1 wait:2 fetch@2:1 wait:2 {after} "
+    played = play((PLAIN + " ") * 4 + evaluation + (PLAIN + " ") * 4)
+    assert played.eval_count == 1 + after.count(":1")
+
+
+def test_an_evaluation_that_looks_one_ahead_is_one():
+    evaluation = "fetch@2:1 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1 wait:2 "
+    played = play((PLAIN + " ") * 4 + evaluation + (PLAIN + " ") * 4)
+    assert (played.eval_count, played.eval_ns) == (3, 8 * MS)
+
+
 def test_zipped_loaders_are_no_evaluation():
     played = play("fetch@1:2 fetch@2:3 wait:1 bwd:2 opt:1", 6)
     assert played.eval_count == 0

@@ -22,6 +22,8 @@ class EvaluationFinder:
         self._fetched: dict[int, int] = {}  # iterator -> index into the times where its last fetch began
         self._iter_at: int | None = None  # index into the times where the open iter() began
         self._started: dict[int, int] = {}  # that of iterators without a fetch yet
+        self._begun: int | None = None  # iterator whose first fetch is the latest of all
+        self._latest: int | None = None  # iterator of the latest fetch, until one is exhausted
         self.evaluating: int | None = None  # iterator whose last iteration was evaluation
 
     @property
@@ -48,8 +50,13 @@ class EvaluationFinder:
         """Whether the last iteration was evaluation, and this fetch is of another iterator."""
         return self.evaluating is not None and self.evaluating != iterator
 
+    def is_second_fetch(self, iterator: int) -> bool:
+        """Whether the latest fetch of all was this iterator's first."""
+        return self._begun == iterator
+
     def begin_fetch(self, iterator: int) -> Times | None:
         """The time that turns out to be evaluation; None where this fetch proves nothing."""
+        self._begun, self._latest = (iterator if self._latest != iterator else None), iterator
         previous = self._fetched.pop(iterator, None)
         evaluated = None if previous is None else self._pop_times(previous)
         self.evaluating = None if previous is None else iterator
@@ -59,6 +66,7 @@ class EvaluationFinder:
     def exhaust(self) -> Times:
         """An iterator is exhausted: if it evaluated, its last wait was evaluation too."""
         at = None if self.evaluating is None else self._fetched.get(self.evaluating)
+        self._begun = self._latest = None
         self._fetched.clear()
         return [] if at is None else self._pop_times(at)
 

@@ -36,6 +36,7 @@ class StepFinder:
         self._eval_ns = 0
         self._eval_count = 0
         self._evaluation = EvaluationFinder()
+        self._ahead: Times | None = None  # evaluation, unless the batch was fetched ahead of the one that trains next
         self._open = Step(whole=False)  # the piece being filled
         self._updated: Step | None = None  # a piece that has ended with an update, if no further optimizer follows
         self._batch_waiting = False  # a batch was fetched that no backward has used yet
@@ -87,7 +88,12 @@ class StepFinder:
         self._evaluation.end_iter(iterator)
 
     def begin_fetch(self, time_ns: int, iterator: int) -> bool:
-        """A fetch after an update bounds a piece; returns whether it proves that the batch before was evaluated."""
+        """A fetch after an update bounds a piece; returns whether it shows that the batch before was evaluated.
+
+        Where that was the first of its iterator, only the next boundary proves it: a loop that fetches one batch ahead
+        (Accelerate's, a prefetcher's) begins with two fetches, and then trains.
+        """
+        self._evaluate_ahead()
         if self._close_at_fetch(time_ns):
             pass
         elif self._open.backwards and not self._open.fetched and self.pieces.end_at_fetch(self._open, time_ns):
@@ -97,18 +103,21 @@ class StepFinder:
             self._open = Step()  # the stream, or its training, begins with this fetch
             self._evaluation.forget_times()
         self._iterator = iterator
+        may_be_ahead = self._evaluation.is_second_fetch(iterator)
         evaluated = self._evaluation.begin_fetch(iterator)
         if evaluated is None:
             return False
         self._batch_waiting = False
         self._returned = 0
-        self._eval_count += 1
-        self._move_to_evaluation(evaluated)
+        self._ahead = evaluated
+        if not may_be_ahead:
+            self._evaluate_ahead()
         return True
 
     def end_fetch(self, exhausted: bool) -> None:
         """A batch may train; an exhausted iterator that evaluated takes its last wait with it."""
         if exhausted:
+            self._evaluate_ahead()
             self._move_to_evaluation(self._evaluation.exhaust())
         else:
             self._batch_waiting = True
@@ -142,6 +151,7 @@ class StepFinder:
         """What was fetched until now has been trained on, by so many backwards and those that wait."""
         backwards += self._returned
         self._returned = 0
+        self._ahead = None
         self._evaluation.forget_all()
         self._open.backwards += backwards
         self.total_backwards += backwards
@@ -183,6 +193,7 @@ class StepFinder:
     def end_step(self, time_ns: int) -> None:
         """``tuimon.step()`` overrules all."""
         self.pieces.drive = Drive.API
+        self._evaluate_ahead()
         ended, self._open = self._open, Step()
         if self._updated is not None:
             self._updated.absorb(ended)
@@ -204,6 +215,7 @@ class StepFinder:
 
     def finish(self) -> None:
         """The thread has ended: what was held back is as whole as it will get."""
+        self._evaluate_ahead()
         if self._updated is not None:
             self._close_piece(self._updated.end_ns)
         self.pieces.finish()
@@ -280,6 +292,7 @@ class StepFinder:
 
     def pass_evaluations(self, count: int, duration_ns: int) -> None:
         """So many batches of the same iterator were evaluated in this time."""
+        self._evaluate_ahead()
         self._eval_count += count
         self._eval_ns += duration_ns
 
@@ -304,6 +317,7 @@ class StepFinder:
             self._updated.absorb(self._open)
         self._updated.end_ns = time_ns
         self._open = Step()
+        self._ahead = None
         self._evaluation.forget_all()
 
     def _close_at_fetch(self, time_ns: int) -> bool:
@@ -340,6 +354,14 @@ class StepFinder:
             self._open = piece
         else:
             self._updated = piece
+
+    def _evaluate_ahead(self) -> None:
+        """No batch was fetched ahead: the first of the iterator was evaluated."""
+        if self._ahead is None:
+            return
+        ahead, self._ahead = self._ahead, None
+        self._eval_count += 1
+        self._move_to_evaluation(ahead)
 
     def _move_to_evaluation(self, times: Times) -> None:
         """This much of the open piece was evaluation, not training."""
