@@ -56,6 +56,21 @@ def test_compiler_processes_are_no_workers() -> None:
     assert roles_of(processes, NONE, {}) == {10: "trainer", 11: "other", 12: "other", 13: "other"}
 
 
+def test_a_launcher_that_waits_for_a_program_in_python_does_not_train() -> None:
+    """``accelerate launch train.py`` on one device, and commands that run it: no rank, a script of its own."""
+    tool, launcher = python(10, 1, "python", "/v/bin/trl", "sft"), python(11, 10, "python", "/v/bin/accelerate-launch")
+    processes = family(tool, launcher, python(12, 11), python(13, 12), python(14, 12, name="pt_data_worker"))
+    roles = roles_of(processes, NONE, {}, {10, 11}.__contains__)
+    assert roles == {10: "other", 11: "other", 12: "trainer", 13: "worker", 14: "worker"}
+    assert roles_of(processes, NONE, {}, {11}.__contains__)[10] == "trainer"  # it does something itself
+
+
+def test_what_waits_for_its_own_forks_or_for_helpers_trains() -> None:
+    spawned = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5)")
+    processes = family(python(10, 1), python(11, 10), python(12, 10, *spawned), program(13, 10, "gcc", "-O3"))
+    assert roles_of(processes, NONE, {}, {10}.__contains__)[10] == "trainer"
+
+
 def test_ranks_train_and_their_launcher_does_not() -> None:
     processes = family(
         python(10, 1, "python", "/bin/torchrun", "train.py"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 
 from tuimon.records import NO_TORCH_YET, ProcessRole
 from tuimon.sources.processes.facts import ProcessFacts
@@ -15,10 +15,17 @@ _SERVANTS = ("multiprocessing.resource_tracker", "compile_worker")
 
 
 def roles_of(
-    processes: Mapping[int, ProcessFacts], marked: frozenset[int], before: Mapping[int, ProcessRole]
+    processes: Mapping[int, ProcessFacts],
+    marked: frozenset[int],
+    before: Mapping[int, ProcessRole],
+    waits: Callable[[int], bool] = lambda pid: False,
 ) -> dict[int, ProcessRole]:
-    """The role of every process. ``marked``: those known to train; ``before``: the roles at the previous read."""
-    trainers = marked & processes.keys() or _likely_trainers(processes)
+    """The role of every process.
+
+    ``marked``: those known to train; ``before``: the roles at the previous read; ``waits``: whether the main thread of
+    a process waits for a child to end.
+    """
+    trainers = marked & processes.keys() or _likely_trainers(processes, waits)
     out: dict[int, ProcessRole] = {}
     for pid, process in processes.items():
         if pid in trainers:
@@ -30,12 +37,29 @@ def roles_of(
     return out
 
 
-def _likely_trainers(processes: Mapping[int, ProcessFacts]) -> frozenset[int]:
-    """Who trains, until markers show it: processes that a launcher gave a rank, else the outermost Pythons."""
+def _likely_trainers(processes: Mapping[int, ProcessFacts], waits: Callable[[int], bool]) -> frozenset[int]:
+    """Who trains, until markers show it: processes that a launcher gave a rank, else the outermost Pythons.
+
+    One that does nothing but wait for another program in Python to end has launched it: that may train.
+    """
     pythons = {pid: p for pid, p in processes.items() if p.is_python and p.name != _WORKER_THREAD}
     ranked = {pid: p for pid, p in pythons.items() if p.rank is not None}
     candidates = ranked or pythons
-    return frozenset(pid for pid, p in candidates.items() if not _has_ancestor(p, processes, candidates))
+    outermost = {pid for pid, p in candidates.items() if not _has_ancestor(p, processes, candidates)}
+    while launchers := {pid for pid in {pythons[child].ppid for child in _launched(pythons, outermost)} if waits(pid)}:
+        outermost = (outermost - launchers) | _launched(pythons, launchers)
+    return frozenset(outermost)
+
+
+def _launched(pythons: Mapping[int, ProcessFacts], parents: Container[int]) -> set[int]:
+    """The children of these that are programs of their own: no forks, nor helpers of Python's or torch's."""
+    return {pid for pid, p in pythons.items() if p.ppid in parents and _is_launched(p, pythons[p.ppid])}
+
+
+def _is_launched(process: ProcessFacts, parent: ProcessFacts) -> bool:
+    line = " ".join(process.command)
+    helps = any(name in line for name in (_SPAWNED, _FORKSERVER, *_SERVANTS))
+    return not helps and process.command != parent.command
 
 
 def _has_ancestor(

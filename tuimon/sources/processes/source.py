@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from tuimon.proc.processes import start_unix_s
-from tuimon.proc.procfs import TICKS_PER_S, start_ticks
+from tuimon.proc.procfs import TICKS_PER_S, start_ticks, waits_for_child
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Notice, Process, ProcessRole, Record
 from tuimon.sources.process_table import ProcessTable
@@ -58,7 +58,7 @@ class ProcessSource:
         self._discover()
         out.extend(self._limit_notice(now_s))
         facts = {pid: followed.facts for pid, followed in self._known.items()}
-        roles = roles_of(facts, self._table.trainers(), self._table.roles)
+        roles = roles_of(facts, self._table.trainers(), self._table.roles, waits_for_child)
         self._table.publish({pid: followed.start_ticks for pid, followed in self._known.items()}, roles)
         out.extend(self._changed(roles, now_s))
         out.extend(self._no_ring_notice(now_s))
