@@ -111,6 +111,40 @@ def test_a_package_whose_command_was_run_is_the_program(tmp_path: Path, line: st
     assert users == ["<module>", "main", "step"]
 
 
+class Sampled:
+    """Processes that were sampled before they train, and whose code counts as the user's."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.table, self.ids = ProcessTable(PID, None), FrameIds()
+        self._reports = LoopReports(self.table, self.ids)
+        self.command = str(tmp_path / "nice-train")
+        (tmp_path / "nice-train").write_text("import sys\nfrom nice.cli import main\nsys.exit(main())\n")
+
+    def window(self, *frames: tuple[str, int, str], start: int = 1) -> list[str]:
+        """The functions of the user's in a window of such samples of the main thread."""
+        stack = tuple(RawFrame(*frame) for frame in frames)
+        self._reports.path_of((PID, start), Counter({stack: 20}), FILES)
+        numbers = [self.ids.id_of(frame, FILES) for frame in stack]
+        first, new = self.ids.pop_new_frames()
+        assert all(number < first + len(new) for number in numbers)
+        return [frame.function for frame in stack if self.ids.traits(frame).user]
+
+
+def test_what_a_command_prepares_before_it_trains_is_at_its_packages_lines(tmp_path: Path) -> None:
+    run = Sampled(tmp_path)
+    assert run.window((run.command, 2, "<module>"), NICE[0]) == ["<module>"]  # it imports
+    assert run.window((run.command, 3, "<module>"), *NICE) == ["<module>", "main", "step"]
+    run.table.facts = {PID: noted(("/me/train.py", 9, "<module>"), *NICE)}
+    assert run.window(("/me/train.py", 9, "<module>"), *NICE) == ["<module>"]  # others train
+
+
+def test_a_launchers_code_is_no_users_where_another_process_runs_the_users(tmp_path: Path) -> None:
+    run = Sampled(tmp_path)
+    run.window((run.command, 3, "<module>"), *NICE)
+    assert run.window(("/me/train.py", 9, "<module>"), *NICE, start=2) == ["<module>"]
+    assert run.window((run.command, 3, "<module>"), *NICE) == ["<module>"]
+
+
 def test_a_package_that_was_run_as_a_module_is_the_program(tmp_path: Path) -> None:
     run = ("<frozen runpy>", 88, "_run_code")
     users = counts_as_users(tmp_path, run, (f"{PACKAGES}/nice/train.py", 9, "<module>"), *NICE)

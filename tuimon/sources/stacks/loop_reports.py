@@ -31,11 +31,15 @@ class LoopReports:
         self._loops: dict[ProcessKey, tuple[ReportedStack, ...]] = {}  # as the paths show them
         self._paths: dict[ProcessKey, tuple[Function, ...]] = {}
         self._reported: dict[ProcessKey, tuple[ReportedStack, ...]] = {}
+        self._programs: frozenset[str] = frozenset()  # installed packages that train
+        self._commands: dict[ProcessKey, str | None] = {}  # what processes run of those, until one trains
+        self._trains = False
 
     def path_of(self, key: ProcessKey, samples: Counter[Stack], files: TargetFiles) -> tuple[Function, ...]:
         """The functions of libraries that lead to backward, outer ones first, by hooks or the main thread's samples.
 
-        Where no code of the user's does, that of the package which is the program counts as the user's from here on.
+        Where no code of the user's does, that of the package which is the program counts as the user's from here on;
+        before any process trains, that of the package whose command all of them are.
         """
         loop = self._noted(key)
         if not loop and key not in self._loops:
@@ -45,10 +49,20 @@ class LoopReports:
             self._loops[key] = loop
             backward = _to_backward(loop)
             program = program_of(backward, self._source, files)
-            if program is not None:
-                self._ids.add_program(program)
+            self._trains = True
+            self._programs |= {program} if program is not None else set()
+            self._ids.set_programs(self._programs)
             self._paths[key] = tuple(map(_function, filter(self._is_library, backward)))
+        elif samples and not self._trains:
+            self._suppose_program(key, samples, files)
         return self._paths.get(key, NO_PATH)
+
+    def _suppose_program(self, key: ProcessKey, samples: Counter[Stack], files: TargetFiles) -> None:
+        """What a program prepares before it trains is at its own lines, not at that of the command which calls it."""
+        self._commands[key] = program_of(samples.most_common(1)[0][0], self._source, files)
+        commands = set(self._commands.values())
+        alike = commands if len(commands) == 1 else set()
+        self._ids.set_programs(frozenset(package for package in alike if package is not None))
 
     def due(self, key: ProcessKey, files: TargetFiles) -> list[LoopStack]:
         """What goes into the next record of this process; call once for each."""
@@ -60,7 +74,7 @@ class LoopReports:
 
     def forget_others(self, wanted: Collection[ProcessKey]) -> None:
         """Drop what was reported of processes that are not among these."""
-        for held in (self._loops, self._paths, self._reported):
+        for held in (self._loops, self._paths, self._reported, self._commands):
             for key in held.keys() - set(wanted):
                 del held[key]
 

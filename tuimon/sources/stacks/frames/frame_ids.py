@@ -68,7 +68,7 @@ class FrameIds:
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self._ids: dict[RawFrame, int] = {}
         self._given = 0  # ids so far
-        self._programs: set[str] = set()
+        self._programs: frozenset[str] = frozenset()
         self._traits: dict[str, FrameTraits] = {}  # by file
         self._source = SourceText()
         self._packages = PackagesAtWork(self._source)
@@ -79,13 +79,14 @@ class FrameIds:
         self._new: list[Frame] = []
         self._rest_id: int | None = None
 
-    def add_program(self, package: str) -> None:
-        """This installed package is the program that trains: from now on its code counts as the user's."""
-        if package in self._programs:
+    def set_programs(self, packages: frozenset[str]) -> None:
+        """These installed packages are the program that runs: from now on their code, and no other's, is the user's."""
+        changed = packages ^ self._programs
+        if not changed:
             return
-        self._programs.add(package)
-        self._traits = {file: traits for file, traits in self._traits.items() if package_of(file) != package}
-        self._ids = {frame: id_ for frame, id_ in self._ids.items() if package_of(frame.file) != package}
+        self._programs = packages
+        self._traits = {file: traits for file, traits in self._traits.items() if package_of(file) not in changed}
+        self._ids = {frame: id_ for frame, id_ in self._ids.items() if package_of(frame.file) not in changed}
 
     def traits(self, frame: RawFrame) -> FrameTraits:
         """What decides whether a shortened stack keeps this frame."""
