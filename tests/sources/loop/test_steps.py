@@ -212,6 +212,20 @@ def test_an_evaluation_that_looks_one_ahead_is_one():
     assert (played.eval_count, played.eval_ns) == (3, 8 * MS)
 
 
+@pytest.mark.parametrize(
+    ("script", "phase"),
+    [
+        ("fetch@2:1 wait:2 fetch@2:1 wait:2 fetch@2:1", "eval"),
+        ("fetch@2:1 wait:2 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1", "other"),
+        ("fetch@2:1 wait:2 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1 fetch@1:1", "forward"),
+        ("fetch@2:1 fetch@2:1", "forward"),  # one may be ahead
+    ],
+)
+def test_what_is_open_in_an_evaluation_is_evaluation_once_that_is_known(script, phase):
+    machine = Played(markers((PLAIN + " ") * 4 + script), finish=False).machine
+    assert machine.open_phase.name == phase
+
+
 def test_zipped_loaders_are_no_evaluation():
     played = play("fetch@1:2 fetch@2:3 wait:1 bwd:2 opt:1", 6)
     assert played.eval_count == 0

@@ -151,7 +151,7 @@ class LoopMachine:
         """The phase now; None before the first marker."""
         if self._last_ns is None:
             return None
-        name = _PHASE[self._stack[-1].kind] if self._stack else _OPEN[self._before]
+        name = _PHASE[self._stack[-1].kind] if self._stack else "eval" if self.is_evaluating else _OPEN[self._before]
         return OpenPhase(name, self._last_ns)
 
     def open_fetches(self) -> Iterator[Marker]:

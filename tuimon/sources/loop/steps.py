@@ -288,7 +288,7 @@ class StepFinder:
     def is_evaluating(self) -> bool:
         """Whether the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
         is_known = self._evaluation.evaluating is not None and self._evaluation.evaluating == self._iterator
-        return is_known and self._batch_waiting and not self.may_evaluate
+        return is_known and self._batch_waiting and self._ahead is None and not self.may_evaluate
 
     def pass_evaluations(self, count: int, duration_ns: int) -> None:
         """So many batches of the same iterator were evaluated in this time."""
