@@ -59,6 +59,18 @@ def test_a_program_in_a_package_is_at_its_own_line_and_not_at_torchs():
     assert process.threads.place_of(100) == place
 
 
+def test_a_relative_import_is_named_by_the_package_whose_code_runs():
+    package = "/v/lib/python3.11/site-packages/supar/__init__.py"
+    mine = frames(
+        (package, 3, "<module>", "from .parsers import Parser", True),
+        ("/home/me/nice/__init__.py", 3, "<module>", "from .models import Net", True),
+        ("/home/me/nice/models.py", 3, "<module>"),
+        first=20,
+    )
+    assert doing(mine, stacks(1, ([20, 1, 8], 20))).words == "importing keras"
+    assert doing(mine, stacks(1, ([21, 1, 22], 20))).words == "importing .models"
+
+
 def test_an_import_that_nothing_names_is_one_of_modules():
     """A command's own line calls a library, which imports when it is called."""
     command = frames(("/v/bin/nice", 6, "<module>", "sys.exit(main())", True), first=20)

@@ -90,10 +90,11 @@ def imported_by(frames: Sequence[Frame]) -> str | None:
     if at is None:
         return None
     statement = _IMPORT.match(frames[at - 1].source)
-    if statement is not None and not statement[3]:
-        return statement[1] or statement[2]
-    package = next((name for frame in frames[at:] if (name := package_of(frame.file))), "")
-    return package or (f"{statement[2]}{statement[3].rstrip()}" if statement is not None else "")
+    name = (statement[1] or statement[2]) if statement is not None else ""
+    if statement is not None and not statement[3] and not name.startswith("."):
+        return name
+    package = next(filter(None, (package_of(frame.file) for frame in frames[at:])), "")
+    return package or (f"{name}{(statement[3] or '').rstrip()}" if statement is not None else "")
 
 
 def imported_for_compiler(frames: Sequence[Frame]) -> bool:
