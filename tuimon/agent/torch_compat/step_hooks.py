@@ -38,9 +38,9 @@ class StepHook:
             self._handle.remove()
 
     def _replace(self, hook: Callable[..., None]) -> None:
-        hooks = self._all()
-        if self._handle.id in hooks:
-            hooks[self._handle.id] = hook
+        hooks, number = self._all(), getattr(self._handle, "id", None)
+        if number in hooks:
+            hooks[number] = hook
 
     def _all(self) -> Dict[int, Any]:
         """torch's dict; empty where torch keeps its hooks in another way."""

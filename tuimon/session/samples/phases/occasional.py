@@ -98,9 +98,9 @@ class OccasionalBlocks:
             one = self._followed.setdefault(block, _Followed())
             one.samples += samples
             one.visits += visits
-            with_samples = steps * -math.expm1(-samples / steps) if steps else 0.0
-            if not math.isfinite(steps):
-                with_samples = samples
+            with_samples = float(samples)
+            if math.isfinite(steps):
+                with_samples = steps * -math.expm1(-samples / steps) if steps else 0.0
             one.expected += with_samples * self._training / max(1, self._training + one.samples)
 
     def _steps_in(self, window: _Window) -> float:
