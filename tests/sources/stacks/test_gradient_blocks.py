@@ -61,6 +61,15 @@ def test_the_block_around_a_line(tmp_path, line, block):
     assert GradientBlocks(SourceText()).around(str(file), line, FILES) == block
 
 
+def test_a_long_chain_of_branches_is_read(tmp_path):
+    """Each is nested in the one before: deeper than Python recurses."""
+    branches = [f"elif x == {number}:\n    pass\n" for number in range(1500)]
+    text = "".join(["if x < 0:\n    pass\n", *branches, "else:\n    with torch.no_grad():\n        test()\n"])
+    file = tmp_path / "train.py"
+    file.write_text(text)
+    assert GradientBlocks(SourceText()).around(str(file), text.count("\n"), FILES) == (3004, 3005)
+
+
 def test_what_is_no_python_has_none(tmp_path):
     (tmp_path / "a.py").write_text("with torch.no_grad():\n    print 'of Python 2'\n")
     (tmp_path / "b.py").write_text("x = 1\n")

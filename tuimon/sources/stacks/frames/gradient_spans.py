@@ -22,25 +22,31 @@ class Span(NamedTuple):
 def spans_of(module: ast.Module) -> list[Span]:
     """Those of all functions, also with gradients, and of the outermost such ``with`` statements within each."""
     spans: list[Span] = []
-    _note_spans(module, None, spans)
+    waiting: list[tuple[ast.AST, Block | None]] = [(module, None)]  # nodes, and the block that each is in
+    while waiting:  # no recursion: each ``elif`` is nested in the one before
+        node, around = waiting.pop()
+        for child in ast.iter_child_nodes(node):
+            span = _span(child, around)
+            if span is not None:
+                spans.append(span)
+            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+                waiting.append((child, around if span is None else span.block))
     return spans
 
 
-def _note_spans(node: ast.AST, around: Block | None, spans: list[Span]) -> None:
-    """Add the spans within a node; ``around``: the block that it is in."""
-    for child in ast.iter_child_nodes(node):
-        block = around
-        match child:
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                last = child.end_lineno or child.lineno
-                decorators = child.decorator_list
-                block = Block(decorators[0].lineno, last) if any(map(_turns_off, decorators)) else None
-                spans.append(Span(child.lineno, last, block))
-            case ast.With() if around is None and any(_turns_off(item.context_expr) for item in child.items):
-                block = Block(child.lineno, child.end_lineno or child.lineno)
-                spans.append(Span(child.body[0].lineno, block.last, block))
-        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
-            _note_spans(child, block, spans)
+def _span(node: ast.AST, around: Block | None) -> Span | None:
+    """The span that a node begins; ``around``: the block that it is in."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            last = node.end_lineno or node.lineno
+            decorators = node.decorator_list
+            return Span(
+                node.lineno, last, Block(decorators[0].lineno, last) if any(map(_turns_off, decorators)) else None
+            )
+        case ast.With() if around is None and any(_turns_off(item.context_expr) for item in node.items):
+            block = Block(node.lineno, node.end_lineno or node.lineno)
+            return Span(node.body[0].lineno, block.last, block)
+    return None
 
 
 def _turns_off(expression: ast.expr) -> bool:
