@@ -45,7 +45,7 @@ class Scope(NamedTuple):
         found: list[Sample] = []
         for pid, tid in self.threads(session):
             sampled = session.process_samples(pid)
-            own = sampled.samples_of(tid) if sampled is not None else []
+            own = sampled.now().samples_of(tid) if sampled is not None else []
             found += own if pid in trainers else [Sample(sample.stack, sample.count, "none") for sample in own]
         return found
 
@@ -68,4 +68,4 @@ def _kind(row: ThreadRow) -> str:
 
 def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:
     spots = [(pid, session.process_samples(pid)) for pid in pids]
-    return [(pid, tid) for pid, spot in spots if spot is not None for tid in spot.tids()]
+    return [(pid, tid) for pid, spot in spots if spot is not None for tid in spot.now().tids()]

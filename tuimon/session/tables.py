@@ -195,6 +195,7 @@ class Tables:
         if stats.trains:
             self._samples_of(record.pid).note_training_thread(record.tid or record.pid)
             self._samples_of(record.pid).occasional.add_steps(record)
+            self._samples_of(record.pid).end_steps(record)
         if record.outside_s:
             self._samples_of(record.pid).leave_out_outside(record)
         if record.range_places:

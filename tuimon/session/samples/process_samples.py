@@ -11,6 +11,7 @@ from itertools import takewhile
 from tuimon.records import BETWEEN, Frame, Place, RangePlace, StackCount, Stacks, Steps
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.loop_window import LoopWindow
 from tuimon.session.samples.outside import OutsideTimes
 from tuimon.session.samples.phases.classify import classify_samples
 from tuimon.session.samples.phases.loop_path import UPDATES
@@ -23,7 +24,7 @@ from tuimon.session.samples.set_up import SetUp
 from tuimon.session.samples.stack_phase import stack_phase
 from tuimon.session.samples.thread_stacks import ThreadStacks
 from tuimon.session.steps.split_shares import Moved, SplitShares
-from tuimon.session.windows import Span, Window
+from tuimon.session.windows import Span
 
 #: How many lines ``hot_lines`` lists.
 _HOT_LINES = 20
@@ -32,19 +33,19 @@ _WHOLE_STEP = 2
 
 
 class ProcessSamples:
-    """Samples of one process over the last 30 s."""
+    """Samples of one process over the last 30 s of its steps; of any 30 s without markers."""
 
     def __init__(self, pid: int, frames: FrameTable) -> None:
         self.tid = pid  # the thread that trains
         self._frames = frames
-        self._window: Window[Stacks] = Window(30.0, limit=120)
+        self._window = LoopWindow()
+        self._asked: list[Stacks] | None = None  # the windows that are asked about; None: those of the last 30 s
         self._run = RunSamples()
         self._steps_begin_s = -math.inf
         self._trained = False  # whether a sample has shown backward or an update: without markers, steps begin there
         self._cycles: int | None = 0  # passes through backward that samples have counted; None: too fast to count
         self._has_loader = False  # whether markers show that it fetches from a DataLoader
-        self._classified_t: float | None = None  # ``t`` of the record for which ``_classified`` holds
-        self._classified: list[Sample] = []
+        self._classified: list[Sample] | None = None  # None: not yet since something has changed
         self._seen = SeenBoundaries()
         self.occasional = OccasionalBlocks()
         self._outside = OutsideTimes()
@@ -73,16 +74,31 @@ class ProcessSamples:
         self._run.append(record)
         if record.t - record.window_s >= self._steps_begin_s:
             self._window.append(record)
+            self._classified = None
             self._note_blocks(record)
 
     def over(self, span: Span) -> ProcessSamples:
         """The same of a stretch of the run."""
+        return self._of(self._run.between(span._replace(begin_s=max(span.begin_s, self._steps_begin_s))))
+
+    def now(self) -> ProcessSamples:
+        """The same with what a step under way shows, where that lasts for long."""
+        return self._of(self._window.latest()) if self._window.step_is_long else self
+
+    def _of(self, records: list[Stacks]) -> ProcessSamples:
         out = copy(self)
-        out._window = Window(math.inf, limit=len(self._run) + 1)
-        for record in self._run.between(span._replace(begin_s=max(span.begin_s, self._steps_begin_s))):
-            out._window.append(record)
-        out._classified_t = None
+        out._asked = records
+        out._classified = None
         return out
+
+    def end_steps(self, record: Steps) -> None:
+        """Markers show steps that have ended, or what was evaluated in the one under way."""
+        if not record.count and not record.eval_count:
+            return
+        was_long = self._window.step_is_long
+        self._window.end_steps(record.t if record.eval_count or record.last_step_s is None else record.last_step_s)
+        if was_long:
+            self._classified = None
 
     def leave_out_before(self, t: float) -> None:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up are of no step."""
@@ -104,26 +120,26 @@ class ProcessSamples:
         self._keep(lambda samples: samples.t <= begin_s or not self._outside.covers(samples))
 
     def _keep(self, is_kept: Callable[[Stacks], bool]) -> None:
-        self._window.records[:] = [record for record in self._window.records if is_kept(record)]
+        self._window.keep(is_kept)
         self._run.keep(is_kept)
-        self._classified_t = None
+        self._classified = None
 
     def note_training_thread(self, tid: int) -> None:
         """Markers show which thread trains."""
         if tid != self.tid:
             self.tid = tid
-            self._classified_t = None
+            self._classified = None
 
     def note_loader(self) -> None:
         """Markers show that it fetches from a DataLoader."""
         if not self._has_loader:
             self._has_loader = True
-            self._classified_t = None
+            self._classified = None
 
     def add_range_places(self, places: Sequence[RangePlace]) -> None:
         """Add where user ranges were opened and closed."""
         if places and self.join.add_places(places):
-            self._classified_t = None
+            self._classified = None
 
     def _find_steps(self, record: Stacks) -> None:
         """Steps begin with the first window in which one is seen; by markers, if there are any, with the first step."""
@@ -287,23 +303,24 @@ class ProcessSamples:
 
     def tids(self) -> list[int]:
         """The threads with samples, the one that trains first."""
-        tids = {stack.tid for record in self._window.records for stack in record.stacks}
+        tids = {stack.tid for record in self._records() for stack in record.stacks}
         return sorted(tids, key=lambda tid: (tid != self.tid, tid))
 
     def _samples(self) -> list[Sample]:
-        newest = self.latest.t if self.latest else None
-        if newest != self._classified_t:
-            self._classified_t = newest
+        if self._classified is None:
             stacks = self._merged(self.tid)
             self._classified = classify_samples(
                 stacks, self._frames, self.join, self._has_loader, self._seen, self.occasional
             )
         return self._classified
 
+    def _records(self) -> list[Stacks]:
+        return self._window.of_steps() if self._asked is None else self._asked
+
     def _merged(self, tid: int) -> dict[tuple[int, ...], int]:
         """Each stack of a thread in the window, and how often it was sampled."""
         merged: dict[tuple[int, ...], int] = {}
-        for record in self._window.records:
+        for record in self._records():
             for stack in record.stacks:
                 if stack.tid == tid:
                     key = tuple(stack.frames)

@@ -170,7 +170,9 @@ def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Sessi
     """
     stack = sampled_stack(pid, tid, session)
     sampled = session.process_samples(pid)
-    others = [(pid, each) for each in sampled.tids() if each != tid] if sampled and waits_for_thread(stack) else []
+    others = (
+        [(pid, each) for each in sampled.now().tids() if each != tid] if sampled and waits_for_thread(stack) else []
+    )
     if _main_moves(pid, tid, session):
         others = [(pid, each) for _, each in others if each != pid]
     if innermost_wait(stack) == "batch":

@@ -166,7 +166,9 @@ class ThreadSheet(Sheet):
         own = own_line(stack)
         drawn = stack_lines(stack, self._code_of(own), width) if stack is not None else _no_stack()
         drawn += self._dump_part(width)
-        return thread_lines(self._row, by_line(self._session.hot_lines(self._row.pid)), width, drawn)
+        sampled = self._session.process_samples(self._row.pid)
+        hot_lines = by_line(sampled.now().hot_lines()) if sampled is not None else []
+        return thread_lines(self._row, hot_lines, width, drawn)
 
     def _dump_part(self, width: int) -> list[Line]:
         if self._dumping is not None:

@@ -1,0 +1,59 @@
+"""Samples since the last step are of none that has ended: once the one under way is long, they explain none."""
+
+import pytest
+
+from tests.session.records import frames, header, process, session_of, stacks, steps
+
+FRAMES = frames(
+    ("/home/me/train.py", 2, "<module>", "loss.backward()", True),
+    ("/v/site-packages/torch/_tensor.py", 1, "backward", "", False),
+    ("/home/me/train.py", 9, "evaluate", "scores.append(rank(model))", True),
+)
+STEP = {"data": 10, "forward": 50, "backward": 40}
+TRAINING, EVALUATION = ([0, 1], 30), ([2], 30)
+
+
+def lines(sampled):
+    return {row.place.line: row.samples for row in sampled.hot_lines()}
+
+
+def trained(seconds):
+    found = [header(), process(), FRAMES]
+    for t in range(1, seconds + 1):
+        found += [steps(t, STEP, first_index=10 * t), stacks(t, TRAINING)]
+    return session_of(*found)
+
+
+def test_a_long_evaluation_at_the_end_explains_no_step():
+    session = trained(3)
+    for t in range(4, 44):
+        session.add(steps(t, {}, count=0, first_index=40))
+        session.add(stacks(t, EVALUATION))
+    sampled = session.process_samples(100)
+    assert lines(sampled) == {2: 90}
+    assert lines(sampled.now()) == {9: 930}  # 31 windows, as anywhere
+
+
+def test_once_its_step_has_ended_it_counts():
+    session = trained(3)
+    for t in range(4, 9):
+        session.add(steps(t, {}, count=0, first_index=40))
+        session.add(stacks(t, EVALUATION))
+    session.add(steps(9, STEP, count=1, first_index=40))
+    sampled = session.process_samples(100)
+    assert lines(sampled) == lines(sampled.now()) == {2: 90, 9: 150}
+
+
+@pytest.mark.parametrize("lag", [1, 2])
+def test_samples_that_come_before_their_steps_count(lag):
+    session = trained(3)
+    for t in range(4, 4 + lag):
+        session.add(stacks(t, TRAINING))
+    assert lines(session.process_samples(100)) == {2: 90 + 30 * lag}
+
+
+def test_without_steps_all_samples_count():
+    session = session_of(header(), process(markers=False), FRAMES)
+    for t in range(1, 5):
+        session.add(stacks(t, TRAINING if t < 3 else EVALUATION))
+    assert lines(session.process_samples(100)) == {2: 60, 9: 60}

@@ -1,0 +1,63 @@
+"""The latest windows of samples, apart by whether the step that they show has ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tuimon.records import Stacks
+from tuimon.session.windows import WINDOW_S, Window
+
+#: Most windows that are held of either kind.
+_LIMIT = 120
+#: From so long on, in seconds, a step under way is apart; markers may come a window later than samples.
+_LONG_S = 2.0
+
+
+class LoopWindow:
+    """Windows of the last 30 s of steps, and those of a step that has been under way for long.
+
+    Phases are of steps that have ended. Were samples of an evaluation at the end of a run counted with them, a line of
+    it would explain what it has no part in. Without markers nobody knows when steps end, and all windows count.
+    """
+
+    def __init__(self) -> None:
+        self._ended: Window[Stacks] = Window(WINDOW_S, limit=_LIMIT)
+        self._since: Window[Stacks] = Window(WINDOW_S, limit=_LIMIT)
+        self._until_s = math.inf  # when the last step ended, once one has
+
+    def append(self, record: Stacks) -> None:
+        """Append a window."""
+        (self._ended if _begin_s(record) < self._until_s else self._since).append(record)
+
+    def end_steps(self, t: float) -> None:
+        """Steps, or an evaluation within one, have ended at this moment."""
+        self._until_s = t if self._until_s == math.inf else max(self._until_s, t)
+        ended = [record for record in self._since.records if _begin_s(record) < t]
+        for record in ended:
+            self._ended.append(record)
+        del self._since.records[: len(ended)]
+
+    def keep(self, is_kept: Callable[[Stacks], bool]) -> None:
+        """Drop all other windows."""
+        for window in (self._ended, self._since):
+            window.records[:] = [record for record in window.records if is_kept(record)]
+
+    @property
+    def step_is_long(self) -> bool:
+        """Whether the step under way has been so for long."""
+        since = self._since.records
+        return bool(since) and _begin_s(since[-1]) - self._until_s >= _LONG_S
+
+    def of_steps(self) -> list[Stacks]:
+        """The windows of steps that have ended, and of one under way that is not long."""
+        return [*self._ended.records] if self.step_is_long else self.latest()
+
+    def latest(self) -> list[Stacks]:
+        """The windows of the last 30 s, whatever they show."""
+        records = [*self._ended.records, *self._since.records]
+        return [record for record in records if record.t >= records[-1].t - WINDOW_S]
+
+
+def _begin_s(record: Stacks) -> float:
+    return record.t - record.window_s
