@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from bench import (
     accuracy,
+    beside,
     first_frame,
     hooks_in_process,
     log_rate,
@@ -29,7 +30,20 @@ from bench import (
 )
 from bench.table import Row, render, render_markdown
 
-PARTS = ("ring", "hooks", "frame", "monitor", "windows", "log", "metrics", "sampler", "accuracy", "steps", "peers")
+PARTS = (
+    "ring",
+    "hooks",
+    "frame",
+    "monitor",
+    "windows",
+    "log",
+    "metrics",
+    "sampler",
+    "accuracy",
+    "steps",
+    "beside",
+    "peers",
+)
 
 
 class Effort(NamedTuple):
@@ -61,6 +75,7 @@ def parts(effort: Effort) -> dict[str, Callable[[], list[Row]]]:
         "accuracy": lambda: accuracy.measure(2 * effort.window_s, say),
         "sampler": lambda: sampler.measure(2 * effort.window_s, say),
         "steps": lambda: overhead.measure(loops, [overhead.TUIMON], rounds=effort.rounds, **how),
+        "beside": lambda: beside.measure(4 * effort.repeats, 2 * effort.block_s, say),
         "peers": lambda: peers.measure(["0.3ms", "10ms"], rounds=peer_rounds, **{**how, "turns": 1}),
     }
 
