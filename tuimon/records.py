@@ -84,6 +84,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # of what its optimizers update: "float32", ...
     tf32: bool | None = None  # whether float32 matrix products may round to TF32
     intra_op_threads: Count | None = None  # that share out an operation on the CPU, by ``torch.get_num_threads()``
+    omp_num_threads: Count | None = None  # OMP_NUM_THREADS in the environment that it was started with
     ended: bool = False
 
 
@@ -264,8 +265,21 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     workers: list[LoaderWorker] = msgspec.field(default_factory=list)  # of many workers, a few in each record
 
 
+#: How many threads share an operation of torch's on the CPU, or how many workers load.
+CountSetting = Literal["threads", "workers"]
+
+
+class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A line that sets such a number: ``[what, line, function, source]``."""
+
+    what: CountSetting
+    line: Count
+    function: str
+    source: str
+
+
 class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line of code on a stack: ``[file, line, function, source, user, inside, packages, no_grad, branch]``.
+    """A line of code on a stack: ``[file, line, function, source, user, inside, packages, no_grad, branch, counts]``.
 
     The texts, and what is known by them, are of user code only.
     """
@@ -281,6 +295,9 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     no_grad: tuple[Count, Count] | None = None
     # and of the innermost branch of an ``if`` around the line, or around that ``with``; None: unknown, or there is none
     branch: tuple[Count, Count] | None = None
+    counts: tuple[
+        CountSettings, ...
+    ] = ()  # where its file sets numbers of threads and workers; of the file's first frame
 
 
 class Frames(Record, frozen=True, kw_only=True, tag="frames"):

@@ -93,6 +93,8 @@ def _value(kind: inspect.Type, rng: random.Random) -> Any:
             return _value(rng.choice([each for each in kind.types if not isinstance(each, inspect.NoneType)]), rng)
         case inspect.ListType():
             return [_value(kind.item_type, rng) for _ in range(2)]
+        case inspect.VarTupleType():
+            return tuple(_value(kind.item_type, rng) for _ in range(2))
         case inspect.TupleType():
             return tuple(_value(each, rng) for each in kind.item_types)
         case inspect.DictType():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -62,7 +62,9 @@ def _cleaner(kind: inspect.Type) -> _Clean | None:
         case inspect.UnionType():  # of one type and None
             return next(filter(None, map(_cleaner, kind.types)), None)
         case inspect.ListType():
-            return _list_cleaner(_cleaner(kind.item_type))
+            return _row_cleaner(_cleaner(kind.item_type), list)
+        case inspect.VarTupleType():
+            return _row_cleaner(_cleaner(kind.item_type), tuple)
         case inspect.TupleType():
             return _tuple_cleaner([_cleaner(each) for each in kind.item_types])
         case inspect.DictType():
@@ -71,15 +73,16 @@ def _cleaner(kind: inspect.Type) -> _Clean | None:
             return None
 
 
-def _list_cleaner(clean: _Clean | None) -> _Clean | None:
+def _row_cleaner(clean: _Clean | None, row_of: type[list[Any] | tuple[Any, ...]]) -> _Clean | None:
+    """Cleans each of any number of values of one type."""
     if clean is None:
         return None
 
-    def clean_list(values: list[Any]) -> list[Any]:  # Any: see _Clean
-        cleaned = [clean(value) for value in values]
+    def clean_row(values: Sequence[Any]) -> Sequence[Any]:  # Any: see _Clean
+        cleaned = row_of(clean(value) for value in values)
         return cleaned if any(a is not b for a, b in zip(cleaned, values, strict=True)) else values
 
-    return clean_list
+    return clean_row
 
 
 def _tuple_cleaner(cleaners: list[_Clean | None]) -> _Clean | None:

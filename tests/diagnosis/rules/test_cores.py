@@ -5,7 +5,7 @@ import pytest
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Fix
-from tuimon.records import Cost, MachineMemory
+from tuimon.records import Cost, CountSettings, Frame, Frames, MachineMemory, Place
 from tuimon.session.session import Session
 
 PHASES = {"forward": 40, "backward": 50, "optimizer": 10}
@@ -203,3 +203,51 @@ def test_a_thread_that_runs_python_is_not_one_of_the_operations():
         stacks(12, ((0,), 20), tid=101),
     )
     assert not run(*records)["neighbour"].other_fixes
+
+
+# -- where the number comes from
+
+
+def told(*counts, file="/home/me/train.py"):
+    """A frame of a file that sets these numbers."""
+    return Frames(t=1.0, pid=100, first=0, frames=[Frame(file, 40, "main", "step()", user=True, counts=counts)])
+
+
+def test_the_line_that_sets_the_threads_is_the_place():
+    line = CountSettings("threads", 5, "main", "torch.set_num_threads(args.threads)")
+    found = run(told(line), busy(100, 8, 0.25, 0.75), intra_op_threads=8)["cpu_oversubscribed"]
+    assert found.action == "torch.set_num_threads(2) at main() train.py:5, which sets 8"
+    assert found.where == (Place("/home/me/train.py", 5, "main", "torch.set_num_threads(args.threads)"),)
+
+
+def test_a_variable_that_the_code_sets_is_named():
+    line = CountSettings("threads", 3, "<module>", 'os.environ["OMP_NUM_THREADS"] = "8"')
+    found = run(told(line), busy(100, 8, 0.25, 0.75), intra_op_threads=8)["cpu_oversubscribed"]
+    assert found.action == "OMP_NUM_THREADS=2 at train.py:3, which sets 8"
+
+
+def test_the_environment_is_named_where_no_code_sets_them():
+    found = run(busy(100, 8, 0.25, 0.75), intra_op_threads=8, omp_num_threads=8)["cpu_oversubscribed"]
+    assert found.action == "OMP_NUM_THREADS=2 in each training's environment, where it is 8"
+    assert found.where == ()
+
+
+def test_without_either_both_ways_are_told():
+    found = run(busy(100, 8, 0.25, 0.75), intra_op_threads=8, omp_num_threads=1)["cpu_oversubscribed"]
+    assert found.action == "torch.set_num_threads(2), or OMP_NUM_THREADS=2, in each training"
+
+
+def test_workers_have_the_line_of_their_number():
+    line = CountSettings("workers", 9, "main", "loader = DataLoader(data, num_workers=4)")
+    session = Session()
+    session.add(header(cpu_count=2))
+    session.add(process(100))
+    for pid in (101, 102, 103):
+        session.add(process(pid, "worker", ppid=100))
+    for t in range(1, 13):
+        session.add(steps(t, PHASES, pid=100, first_index=10 * (t - 1)))
+    for record in (told(line), busy(100, 1, 0.5, 0.5), *(busy(pid, 1, 0.5, 0.5) for pid in (101, 102, 103))):
+        session.add(record)
+    found = {finding.rule: finding for finding in diagnose(session)}["cpu_oversubscribed"]
+    assert found.action == "use fewer workers: 1 on 2 cores"
+    assert [place.line for place in found.where] == [9]

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.core_waits import OutsideWaits, waits_from_outside
 from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, core_demand, training_thread
 from tuimon.diagnosis.evidence.moment import Moment
-from tuimon.records import MachineMemory, Threads
+from tuimon.records import CountSetting, MachineMemory, Place, Threads
 from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.machine import Growth
 from tuimon.session.processes.nodes import NodeTables
@@ -70,6 +70,16 @@ class Machine(Struct, frozen=True, dict=True):
         """How many threads share out an operation of each training process, where that is known."""
         processes = map(self._moment.session.process, self.trainers)
         return {p.pid: p.intra_op_threads for p in processes if p is not None and p.intra_op_threads is not None}
+
+    @cached_property
+    def omp_num_threads(self) -> int | None:
+        """OMP_NUM_THREADS that its training processes were started with, the largest; None of any without."""
+        processes = map(self._moment.session.process, self.trainers)
+        return max((p.omp_num_threads or 0 for p in processes if p is not None), default=0) or None
+
+    def set_at(self, what: CountSetting) -> tuple[Place, ...]:
+        """The lines of the program that set how many threads, or workers, there are, as far as stacks lead there."""
+        return tuple(self._moment.session.frames.counts[what])
 
     @cached_property
     def demand(self) -> Demand | None:

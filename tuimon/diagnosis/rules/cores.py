@@ -15,7 +15,8 @@ from tuimon.diagnosis.needs import RUN_QUEUE
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.shared_gpu import STRANGER_CRITICAL, STRANGER_SHARE, shared_gpu
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import percent
+from tuimon.diagnosis.words import at, percent
+from tuimon.records import Place
 from tuimon.session.processes.core_waits import WANTS_TO_RUN
 
 DELAY_SHARE = Threshold(
@@ -70,6 +71,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     if demand is None or lost is None:
         return None
     here = machine is evidence.run.here
+    action, where = _fewer(machine, demand)
     return Finding(
         rule="cpu_oversubscribed",
         severity="critical" if demand.wanted >= CRITICAL_WANTED_RATIO * demand.cores else "warning",
@@ -77,7 +79,8 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
             f"{place}{_who(machine, demand)} want {demand.wanted:.1f} of {demand.cores} cores:"
             f" they wait for one {percent(lost)} of the time"
         ),
-        action=_fewer(machine, demand),
+        action=action,
+        where=where,
         share_of_step=evidence.training_thread.delay_ratio if here else machine.delay_ratio,
         evidence={
             "cores": demand.cores,
@@ -246,22 +249,35 @@ def _who(machine: Machine, demand: Demand) -> str:
     return f"{text} and {rest} other processes" if rest else text
 
 
-def _fewer(machine: Machine, demand: Demand) -> str:
-    """What makes them want no more cores than there are; nothing that is so already."""
+def _fewer(machine: Machine, demand: Demand) -> tuple[str, tuple[Place, ...]]:
+    """What makes them want no more cores than there are, and where; nothing that is so already."""
     trainers = [p for p in machine.trainers if p in demand.busy_threads]
     workers = len(demand.busy_threads) - len(trainers)
     if workers > demand.cores:
-        return f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores"
+        return f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores", machine.set_at("workers")[:1]
     each = max(1, demand.cores // max(1, len(trainers)))
     computing = {pid: machine.intra_op_threads.get(pid, demand.busy_threads[pid]) for pid in trainers}
     if any(number > each for number in computing.values()):
-        return f"torch.set_num_threads({each}), or OMP_NUM_THREADS={each}, in each training"
+        return _fewer_threads(machine, each)
     beside = sum(max(0, demand.busy_threads[pid] - number) for pid, number in computing.items())
     if len(trainers) > demand.cores:
         fewer = ", or train fewer of them at once"
     else:
         fewer = f", or run fewer threads beside those of torch's operations: {beside} want to run" if beside else ""
-    return f"use {math.ceil(demand.wanted)} cores{fewer}"
+    return f"use {math.ceil(demand.wanted)} cores{fewer}", ()
+
+
+def _fewer_threads(machine: Machine, each: int) -> tuple[str, tuple[Place, ...]]:
+    """Fewer threads for an operation, by what sets their number: the program's code, its environment, or nothing."""
+    call, variable = f"torch.set_num_threads({each})", f"OMP_NUM_THREADS={each}"
+    where = machine.set_at("threads")[:1]
+    if where:
+        by = call if "set_num_threads" in where[0].source else variable
+        now = max(machine.intra_op_threads.values(), default=None)
+        return f"{by} at {at(where[0])}{f', which sets {now}' if now else ''}", where
+    if machine.omp_num_threads is not None and machine.omp_num_threads > each:
+        return f"{variable} in each training's environment, where it is {machine.omp_num_threads}", ()
+    return f"{call}, or {variable}, in each training", ()
 
 
 RULES = (

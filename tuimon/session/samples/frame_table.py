@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuimon.records import Frame, Place
+from tuimon.records import CountSetting, Frame, Place
 from tuimon.session.samples.stack_phase import FrameKind, frame_kind
 from tuimon.torch_code import (
     innermost_work,
@@ -22,6 +22,8 @@ from tuimon.torch_code import (
 
 #: How many frames of a log are held; what lies beyond has no name.
 _FRAMES_LIMIT = 50_000
+#: Most lines that are held of those that set how many threads, or workers, there are.
+_COUNTS_LIMIT = 16
 #: A block of code without gradients: its file, first line and function; of a library's that evaluates the line is 0.
 Block = tuple[str, int, str]
 #: Code within a function that has a frame of its own; comprehensions do before Python 3.12.
@@ -41,6 +43,7 @@ class FrameTable:
     """Frames by id, over all processes of a stream; bounded."""
 
     def __init__(self) -> None:
+        self.counts: dict[CountSetting, list[Place]] = {"threads": [], "workers": []}  # where code sets these numbers
         self._frames: dict[int, Frame] = {}
         self._kinds: dict[int, FrameKind] = {}
         self._libraries: set[int] = set()  # frames of packages other than torch
@@ -61,6 +64,8 @@ class FrameTable:
                     self._anchors.add(id_)
                 elif is_library_file(frame.file) and not is_rollout_entry(frame.file, frame.function):
                     self._libraries.add(id_)
+                for one in frame.counts:
+                    self._note_count(one.what, Place(frame.file, one.line, one.function, one.source))
                 if frame.no_grad is not None:
                     self._blocks[id_] = frame.file, frame.no_grad[0], frame.function
                 elif is_evaluator(frame.file, frame.function):
@@ -73,6 +78,11 @@ class FrameTable:
                     self._makers.add(id_)
                 elif frame.function == "step":
                     self._steps.add(id_)
+
+    def _note_count(self, what: CountSetting, place: Place) -> None:
+        places = self.counts[what]
+        if len(places) < _COUNTS_LIMIT and place not in places:
+            places.append(place)
 
     def __getitem__(self, id_: int) -> Frame:
         return self._frames.get(id_, _UNKNOWN)

@@ -19,6 +19,7 @@ class Variables(Struct, frozen=True, gc=False):
     rank: int | None = None  # RANK, WORLD_SIZE
     world_size: int | None = None
     has_run_id: bool = False  # TUIMON_RUN
+    omp_num_threads: int | None = None  # OMP_NUM_THREADS
     markers_off: bool = False  # TUIMON_MARKERS
 
 
@@ -63,6 +64,7 @@ def _variables(environ: dict[str, str]) -> Variables | None:
         rank=_number(environ.get("RANK")),
         world_size=_number(environ.get("WORLD_SIZE")),
         has_run_id="TUIMON_RUN" in environ,
+        omp_num_threads=_count(environ.get("OMP_NUM_THREADS")),
         markers_off=environ.get("TUIMON_MARKERS") == "0",
     )
 
@@ -72,3 +74,9 @@ def _number(text: str | None) -> int | None:
         return None if text is None else int(text)
     except ValueError:
         return None
+
+
+def _count(text: str | None) -> int | None:
+    """The first of the numbers that OpenMP takes, one for each level: ``4,2``."""
+    number = _number(text.partition(",")[0]) if text is not None else None
+    return number if number is not None and number > 0 else None

@@ -208,6 +208,7 @@ class ProcessSource:
             parameter_dtypes=list(own.parameter_dtypes),
             tf32=own.tf32,
             intra_op_threads=own.intra_op_threads,
+            omp_num_threads=variables.omp_num_threads,
         )
 
     def _threads(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tuimon.proc.target_files import TargetFiles
-from tuimon.records import Frame
+from tuimon.records import CountSettings, Frame
 from tuimon.sources.source_blocks import Block
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.branches import branch_around
+from tuimon.sources.stacks.frames.count_settings import count_settings
 from tuimon.sources.stacks.frames.gradient_blocks import GradientBlocks
 from tuimon.sources.stacks.frames.packages_at_work import PackagesAtWork
 from tuimon.torch_code import (
@@ -73,6 +74,7 @@ class FrameIds:
         self._source = SourceText()
         self._packages = PackagesAtWork(self._source)
         self._gradients = GradientBlocks(self._source)
+        self._counted: set[str] = set()  # files whose settings are told
         self._blocks: dict[RawFrame, Block | None] = {}  # without gradients, around frames of the user's
         self._library_source = SourceText(files_held=1)  # of each library a few lines are read, most of them once
         self._limit = limit
@@ -128,12 +130,20 @@ class FrameIds:
         file, function = named(frame if cell is None else frame._replace(file=cell.name))
         packages = self._packages.on_line(source, frame.file, files) if traits.user and source else ""
         no_grad = branch = None
+        counts: tuple[CountSettings, ...] = ()
         if traits.user and source:
+            counts = self._counts_in(frame.file, files)
             no_grad = self._gradients.around(frame.file, frame.line, files)
             at = frame.line if no_grad is None else no_grad.first
             branch = branch_around(self._source.lines(frame.file, files), at)
-        self._new.append(Frame(file, frame.line, function, source, traits.user, "", packages, no_grad, branch))
+        self._new.append(Frame(file, frame.line, function, source, traits.user, "", packages, no_grad, branch, counts))
         return id_
+
+    def _counts_in(self, file: str, files: TargetFiles) -> tuple[CountSettings, ...]:
+        if file in self._counted:
+            return ()
+        self._counted.add(file)
+        return tuple(count_settings(self._source.lines(file, files)))
 
     def _text_of(self, frame: RawFrame, traits: FrameTraits, files: TargetFiles, is_leaf: bool) -> str:
         if traits.user:

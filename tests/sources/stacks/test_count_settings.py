@@ -1,0 +1,73 @@
+"""Which lines of a program set how many threads share an operation, or how many workers load."""
+
+import pytest
+
+from tuimon.proc.target_files import TargetFiles
+from tuimon.records import CountSettings
+from tuimon.sources.stacks.frames.count_settings import count_settings
+from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
+
+SCRIPT = b"""\
+import torch
+
+def main(args):
+    if args.threads:
+        torch.set_num_threads(args.threads)
+
+    class Data:
+        size = 3
+    loader = DataLoader(Data(), num_workers=4)  # num_workers=8 was slower
+
+
+main(parse())
+"""
+
+
+def test_each_has_its_line_and_function():
+    assert count_settings(SCRIPT.splitlines()) == [
+        CountSettings("threads", 5, "main", "torch.set_num_threads(args.threads)"),
+        CountSettings("workers", 9, "main", "loader = DataLoader(Data(), num_workers=4)  # num_workers=8 was slower"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'os.environ["OMP_NUM_THREADS"] = "8"',
+        b"os.environ['MKL_NUM_THREADS']='8'",
+        b'os.environ.setdefault("OMP_NUM_THREADS", "8")',
+        b"set_num_threads(8)",
+    ],
+)
+def test_ways_to_set_threads(line):
+    assert [(found.what, found.function) for found in count_settings([line])] == [("threads", "<module>")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'threads = os.environ["OMP_NUM_THREADS"]',
+        b'threads = os.environ.get("OMP_NUM_THREADS", "1")',
+        b'if os.environ["OMP_NUM_THREADS"] == "1":',
+        b"# torch.set_num_threads(8)",
+        b"def set_num_threads(count):",
+        b"if loader.num_workers == 0:",
+        b'parser.add_argument("--num_workers", default=4)',
+    ],
+)
+def test_what_only_reads_or_names_them_sets_nothing(line):
+    assert count_settings([line]) == []
+
+
+def test_a_file_without_end_tells_few():
+    assert len(count_settings([b"loader = DataLoader(data, num_workers=4)"] * 99)) == 4
+
+
+def test_the_first_frame_of_a_file_tells_them(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_bytes(SCRIPT)
+    ids = FrameIds()
+    for line in (12, 5, 9):
+        ids.id_of(RawFrame(str(script), line, "main"), TargetFiles(None))
+    _, new = ids.pop_new_frames()
+    assert [[each.what for each in frame.counts] for frame in new] == [["threads", "workers"], [], []]
