@@ -10,6 +10,9 @@ from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
 from tuimon.session.steps.split_shares import Moved, SplitShares
 from tuimon.session.steps.totals import Totals
 
+#: Samples find some phases more often than others, by no more than this factor: our choice.
+_MOST_MOVED = 1.5
+
 
 def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuShares | None = None) -> PhaseTable | None:
     """Where the time of a process's steps goes; None without a step.
@@ -53,13 +56,17 @@ class _Moved(Struct, frozen=True, gc=False):
 
 
 def _moved(moves: tuple[Moved, ...], measured: dict[str, int], whole_ns: int) -> _Moved:
-    """What samples move between phases that the markers measure as one; nothing that may be none at all."""
+    """What samples move between phases that the markers measure as one.
+
+    Nothing that may be none at all, and nothing that is far more than the markers have: it lies elsewhere.
+    """
     ns: dict[str, float] = {}
     errors: dict[str, float] = {}
     for move in moves:
-        if move.share < 2 * move.error:
+        has = measured.get(move.of, 0) / whole_ns
+        if move.share < 2 * move.error or move.share - move.error > _MOST_MOVED * has:
             continue
-        most = min(move.share * whole_ns, measured.get(move.of, 0))
+        most = min(move.share, has) * whole_ns
         for name, change in ((move.of, -most), (move.to, most)):
             ns[name] = ns.get(name, 0.0) + change
             errors[name] = max(errors.get(name, 0.0), move.error)

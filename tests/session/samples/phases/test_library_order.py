@@ -212,6 +212,8 @@ def test_a_function_of_the_users_that_runs_the_model_after_the_update_is_side_wo
         ("main fit epoch:prepare next", "other", "data"),  # beside a fetch that markers measure it is the library's
         ("main fit epoch:end next notify augment", "other", "forward"),  # below the update nothing shows yet for what
         ("main fit epoch:prepare notify augment", "other", "forward"),
+        ("main fit epoch:prepare next on_batch", "other", "forward"),  # a handler, called once the batch has been used
+        ("main fit epoch:prepare next notify on_batch", "other", "forward"),
     ],
 )
 def test_what_a_library_iterates_over_makes_its_batch(stack: str, phase: str, without_loader: str) -> None:

@@ -172,10 +172,10 @@ class LibraryOrder:
             return self._called_above_model(inside)
         if not inside or not _is_before(place, self._model):
             return None
-        if self._iterates(inside[0]):
-            return self._function(next((n for n in inside if self._frames[n].user), inside[0]))
-        called = self._frames[inside[0]]
-        return (called.file, called.function) if called.user and not called.function.startswith(_HANDLER) else None
+        iterates = self._iterates(inside[0])
+        called = self._frames[next((n for n in inside if self._frames[n].user), inside[0]) if iterates else inside[0]]
+        is_handler = called.user and called.function.startswith(_HANDLER)
+        return (called.file, called.function) if (called.user or iterates) and not is_handler else None
 
     def _iterates(self, number: int) -> bool:
         return self._frames.is_library(number) and is_iteration(self._frames[number].function)
