@@ -13,8 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 AGENT = ROOT / "tuimon" / "agent"
 INJECT = AGENT / "inject"
 
-#: Begins each script of the fixture ``program``.
+#: Begins each script of the fixture ``program``. Garbage would be collected at any time, and on a busy machine so long
+#: that it is marked.
 PREAMBLE = """
+import gc; gc.disable()
 import json, os, sys, torch
 from _tuimon_agent import runtime
 from _tuimon_agent.ring import layout, paths

@@ -15,6 +15,7 @@ from .gpu_clock.cuda import WaitingClock
 from .gpu_clock.points import GradientPoints
 from .loading import epochs, loader_facts, worker
 from .loading.batch_timer import BatchTimer
+from .process import loop_stacks
 from .rests import Left, rest
 from .ring.layout import (
     BACKWARD_BEGIN,
@@ -125,7 +126,7 @@ def hook_backward(autograd: Any) -> None:
             raise
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_END, use)
         if runtime.facts_due:
-            runtime.publish_facts()
+            runtime.publish_facts(loop_stacks.RETURNING if use else loop_stacks.BACKWARD)
         if orders.bell[0] != orders.heard:
             attend()
         return result
@@ -204,7 +205,7 @@ def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
         return
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, id(optimizer))
     if runtime.facts_due:
-        runtime.publish_facts(optimizer)
+        runtime.publish_facts(loop_stacks.OPTIMIZER, optimizer)
     rest.fetches_due = rests.RETRY_FETCHES
     rest.due -= 1
     if rest.due <= 0:

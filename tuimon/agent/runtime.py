@@ -193,14 +193,17 @@ def open_names() -> Optional[RangeNames]:
     return names
 
 
-def publish_facts(optimizer: Any = None) -> None:
-    """Publish what is known by now; the hooks call it at boundaries while ``facts_due``."""
+def publish_facts(boundary: str = "", optimizer: Any = None) -> None:
+    """Publish what is known by now; the hooks call it at boundaries while ``facts_due``.
+
+    ``boundary``: the one of ``loop_stacks`` that ends here; empty: none of them does.
+    """
     global facts_due, _boundaries, _optimizer_marked
     if _writer is None:
         return
     _boundaries += 1
-    if loop_stacks.is_due(_boundaries):
-        loop_stacks.note("backward" if optimizer is None else "optimizer", sys._getframe(1))
+    if boundary and loop_stacks.is_due(_boundaries, boundary):
+        loop_stacks.note(boundary, sys._getframe(1))
     if _boundaries & (_boundaries - 1):  # 1, 2, 4, ... 64
         return
     if optimizer is not None:
@@ -224,6 +227,7 @@ def publish_facts_anew() -> None:
     global facts_due, _boundaries
     if _writer is not None:
         facts_due, _boundaries = True, 0
+        loop_stacks.begin_loop()
 
 
 def _start_clock() -> None:
