@@ -6,10 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from itertools import takewhile
 
-from tuimon.records import BETWEEN, Frame, Place, RangePlace, StackCount, Stacks, Steps
+from msgspec.structs import replace
+
+from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
 from tuimon.session.rows import HotLine
+from tuimon.session.samples.divided import phase_counts, split_shares, without_imports
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.loop_window import LoopWindow
 from tuimon.session.samples.outside import OutsideTimes
@@ -21,15 +23,13 @@ from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.range_join import RangeJoin
 from tuimon.session.samples.run_samples import RunSamples
 from tuimon.session.samples.set_up import SetUp
-from tuimon.session.samples.stack_phase import stack_phase
 from tuimon.session.samples.thread_stacks import ThreadStacks
-from tuimon.session.steps.split_shares import Moved, SplitShares
+from tuimon.session.samples.unmarked_steps import UnmarkedSteps, boundary_phase
+from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.windows import Span
 
 #: How many lines ``hot_lines`` lists.
 _HOT_LINES = 20
-#: Passes through backward between the beginnings of which one whole step lies.
-_WHOLE_STEP = 2
 
 
 class ProcessSamples:
@@ -42,8 +42,7 @@ class ProcessSamples:
         self._asked: list[Stacks] | None = None  # the windows that are asked about; None: those of the last 30 s
         self._run = RunSamples()
         self._steps_begin_s = -math.inf
-        self._trained = False  # whether a sample has shown backward or an update: without markers, steps begin there
-        self._cycles: int | None = 0  # passes through backward that samples have counted; None: too fast to count
+        self._unmarked = UnmarkedSteps(frames)
         self._has_loader = False  # whether markers show that it fetches from a DataLoader
         self._classified: list[Sample] | None = None  # None: not yet since something has changed
         self._seen = SeenBoundaries()
@@ -108,7 +107,7 @@ class ProcessSamples:
     def _note_blocks(self, record: Stacks) -> None:
         """Note which blocks that may evaluate its samples are in."""
         own = [stack for stack in record.stacks if stack.tid == self.tid]
-        training = sum(stack.count for stack in own if self._boundary_phase(stack.frames) in UPDATES)
+        training = sum(stack.count for stack in own if boundary_phase(stack.frames, self._frames) in UPDATES)
         visited = ((self._frames.block(one.frame), one.samples, one.visits) for one in record.blocks)
         blocks = ((block, samples, visits) for block, samples, visits in visited if block is not None)
         self.occasional.add_window(record.t - record.window_s, record.t, blocks, training, record.cycles)
@@ -144,15 +143,13 @@ class ProcessSamples:
     def _find_steps(self, record: Stacks) -> None:
         """Steps begin with the first window in which one is seen; by markers, if there are any, with the first step."""
         self.set_up.add_window(record)
-        tid = self._training_tid(record)
+        had_begun = self._unmarked.have_begun
+        tid = self._unmarked.add_window(record, self.tid)
         if tid is None:
             return
         self.note_training_thread(tid)
-        if not self._trained:
-            self._trained = True
+        if not had_begun:
             self.leave_out_before(max(self._steps_begin_s, record.t - record.window_s))
-        if self._cycles is not None:
-            self._cycles = None if record.cycles is None else self._cycles + record.cycles
 
     @property
     def begin_s(self) -> float:
@@ -162,21 +159,7 @@ class ProcessSamples:
     @property
     def has_whole_step(self) -> bool:
         """Whether samples have shown a whole step: what is inferred of a loop before that is of its set-up."""
-        return self._trained and (self._cycles is None or self._cycles >= _WHOLE_STEP)
-
-    def _training_tid(self, record: Stacks) -> int | None:
-        """The thread that is in backward or an update, the known one before others; None without any."""
-        tids = {stack.tid for stack in record.stacks if self._trains(stack)}
-        if self.tid in tids:
-            return self.tid
-        return min(tids, default=None) if not self._trained else None
-
-    def _trains(self, stack: StackCount) -> bool:
-        if self._boundary_phase(stack.frames) not in ("backward", "optimizer"):
-            return False
-        called = takewhile(lambda number: self._frames.kind(number) not in ("backward", "optimizer"), stack.frames)
-        # a thread of autograd's own may run the user's code in backward, but is not called by it
-        return stack.tid == self.tid or any(self._frames[number].user for number in called)
+        return self._unmarked.has_whole_step
 
     # ---- the training thread
 
@@ -185,8 +168,8 @@ class ProcessSamples:
 
         Shares are of all its samples in that phase, also of those without user code.
         """
-        samples = (sample for sample in self._samples() if sample.lies_in(phase) and not sample.is_lost)
-        return self._hot_lines((sample.stack, sample.count) for sample in samples)
+        samples = without_imports(self._samples(), self._frames)
+        return self._hot_lines(sample for sample in samples if sample.lies_in(phase) and not sample.is_lost)
 
     def hot_lines_under(self, function: str) -> list[HotLine]:
         """Like ``hot_lines``, for what this function calls, of the samples that have it in their stack."""
@@ -194,28 +177,18 @@ class ProcessSamples:
         for sample in self._samples():
             depth = next((i for i, n in enumerate(sample.stack) if self._frames[n].function == function), None)
             if depth is not None:
-                calls.append((sample.stack[depth:], sample.count))
-        return self._hot_lines(calls)
+                calls.append(replace(sample, stack=sample.stack[depth:]))
+        return self._hot_lines(without_imports(calls, self._frames))
 
-    def _hot_lines(self, stacks: Iterable[tuple[list[int], int]]) -> list[HotLine]:
+    def _hot_lines(self, samples: Iterable[Sample]) -> list[HotLine]:
         counts: Counter[Place] = Counter()
         total = 0
-        leave_out_imports = not self._trains_in_import()
-        for stack, count in stacks:
-            if leave_out_imports and self._imports(stack):
-                continue  # what a step imports, it imports once
-            total += count
-            place = self._frames.user_place(stack)
+        for sample in samples:
+            total += sample.count
+            place = self._frames.user_place(sample.stack)
             if place is not None:
-                counts[place] += count
+                counts[place] += sample.count
         return [HotLine(place, n / total, n, total) for place, n in counts.most_common(_HOT_LINES)]
-
-    def _imports(self, stack: Sequence[int]) -> bool:
-        return any(self._frames.kind(number) == "import" for number in stack[1:])  # the root is the program itself
-
-    def _trains_in_import(self) -> bool:
-        """Whether the loop itself runs in a module while that is imported: then an import shows nothing."""
-        return any(sample.phase == "backward" and self._imports(sample.stack) for sample in self._samples())
 
     def share_with(self, function_part: str) -> float | None:
         """Share (0..1) of the training thread's samples with such a function in the stack; None without any."""
@@ -231,54 +204,12 @@ class ProcessSamples:
         return sum(sample.count for sample in self._samples() if sample.unsure)
 
     def phase_counts(self) -> Counter[str]:
-        """Samples of the training thread by phase, which frames and the lines of the loop show; without imports.
-
-        As markers would count them: the loop's own lines between the fetch and the model are of the forward pass.
-        """
-        counts: Counter[str] = Counter()
-        leave_out_imports = not self._trains_in_import()
-        for sample in self._samples():
-            if not sample.is_lost and not (leave_out_imports and self._imports(sample.stack)):
-                by_markers = sample.phase == "data" and sample.excluded and sample.moved_from is None
-                counts["forward" if by_markers else sample.phase] += sample.count
-        return counts
+        """Samples of the training thread by phase, which frames and the lines of the loop show; without imports."""
+        return phase_counts(self._samples(), self._frames)
 
     def between_shares(self) -> SplitShares | None:
         """How the samples outside fetch, backward and optimizer divide; None without any."""
-        outside = {"data": 0, "forward": 0, "other": 0}
-        evaluated = 0
-        unsure = {"forward": 0, "other": 0}
-        moved: Counter[tuple[str, str]] = Counter()
-        everything = optimizer = 0
-        closures = False
-        leave_out_imports = not self._trains_in_import()
-        for sample in self._samples():
-            kinds = {self._frames.kind(n) for n in sample.stack}
-            everything += sample.count if sample.phase != "eval" or sample.moved_from is not None else 0
-            optimizer += sample.count if sample.phase == "optimizer" else 0
-            if sample.moved_from == BETWEEN:
-                evaluated += sample.count
-            elif sample.moved_from is not None:
-                moved[sample.moved_from, sample.phase] += sample.count
-            closures = closures or (sample.phase == "forward" and "optimizer" in kinds)
-            if (
-                sample.phase in outside
-                and "fetch" not in kinds
-                and not (leave_out_imports and self._imports(sample.stack))
-                and not sample.excluded
-            ):
-                outside[sample.phase] += sample.count
-                if sample.unsure:
-                    unsure[sample.phase] += sample.count
-        if evaluated:
-            outside["eval"] = evaluated
-        total = sum(outside.values())
-        moves = tuple(Moved(*phases, n / everything, everything) for phases, n in moved.items())
-        if not total:
-            return SplitShares({"forward": 1.0}, 0, moved=moves) if moves else None
-        shares = {name: n / total for name, n in outside.items()}
-        inside = optimizer / everything if closures else None
-        return SplitShares(shares, total, inside, unsure["forward"] / total, unsure["other"] / total, moves)
+        return split_shares(self._samples(), self._frames)
 
     def calls_backward(self, stack: Iterable[Frame]) -> bool | None:
         """Whether a stack is in a function of the user's that calls backward; None while none is known."""
@@ -295,11 +226,7 @@ class ProcessSamples:
         """The samples of one thread; off the training thread only boundaries show a phase, else it is "none"."""
         if tid == self.tid:
             return self._samples()
-        return [Sample(list(ids), n, self._boundary_phase(ids)) for ids, n in self._merged(tid).items()]
-
-    def _boundary_phase(self, stack: Sequence[int]) -> str:
-        phase = stack_phase([self._frames.kind(id_) for id_ in stack])
-        return "none" if phase == "rest" else phase
+        return [Sample(list(ids), n, boundary_phase(ids, self._frames)) for ids, n in self._merged(tid).items()]
 
     def tids(self) -> list[int]:
         """The threads with samples, the one that trains first."""

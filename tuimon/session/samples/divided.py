@@ -1,0 +1,86 @@
+"""How the samples of a training thread divide its time, and what markers leave open of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tuimon.records import BETWEEN
+from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.phases.sample import Sample
+from tuimon.session.steps.split_shares import Moved, SplitShares
+
+
+def without_imports(samples: Sequence[Sample], frames: FrameTable) -> list[Sample]:
+    """Those that are no part of an import: what a step imports, it imports once.
+
+    Where the loop itself runs in a module while that is imported, an import shows nothing, and all are left.
+    """
+    if any(sample.phase == "backward" and imports(sample.stack, frames) for sample in samples):
+        return list(samples)
+    return [sample for sample in samples if not imports(sample.stack, frames)]
+
+
+def imports(stack: Sequence[int], frames: FrameTable) -> bool:
+    """Whether a stack imports a module; its root is the program itself."""
+    return any(frames.kind(number) == "import" for number in stack[1:])
+
+
+def phase_counts(samples: Sequence[Sample], frames: FrameTable) -> Counter[str]:
+    """How many are of each phase, as markers would count them, without imports.
+
+    The loop's own lines between the fetch and the model are of the forward pass.
+    """
+    counts: Counter[str] = Counter()
+    for sample in without_imports(samples, frames):
+        if not sample.is_lost:
+            by_markers = sample.phase == "data" and sample.excluded and sample.moved_from is None
+            counts["forward" if by_markers else sample.phase] += sample.count
+    return counts
+
+
+def split_shares(samples: Sequence[Sample], frames: FrameTable) -> SplitShares | None:
+    """How the samples outside fetch, backward and optimizer divide; None without any."""
+    moved = _moved(samples)
+    outside: Counter[str] = Counter({"data": 0, "forward": 0, "other": 0})
+    unsure: Counter[str] = Counter()
+    for sample in without_imports(samples, frames):
+        if sample.phase in outside and not sample.excluded and not _fetches(sample, frames):
+            outside[sample.phase] += sample.count
+            unsure[sample.phase] += sample.count if sample.unsure else 0
+    if evaluated := sum(sample.count for sample in samples if sample.moved_from == BETWEEN):
+        outside["eval"] = evaluated
+    total = outside.total()
+    if not total:
+        return SplitShares({"forward": 1.0}, 0, moved=moved) if moved else None
+    shares = {name: n / total for name, n in outside.items()}
+    closures = any(
+        sample.phase == "forward" and any(frames.kind(n) == "optimizer" for n in sample.stack) for sample in samples
+    )
+    optimizer = sum(sample.count for sample in samples if sample.phase == "optimizer") / _of_steps(samples)
+    return SplitShares(
+        shares,
+        total,
+        optimizer if closures else None,
+        unsure["forward"] / total,
+        unsure["other"] / total,
+        moved,
+    )
+
+
+def _moved(samples: Iterable[Sample]) -> tuple[Moved, ...]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for sample in samples:
+        if sample.moved_from is not None and sample.moved_from != BETWEEN:
+            counts[sample.moved_from, sample.phase] += sample.count
+    everything = _of_steps(samples)
+    return tuple(Moved(*phases, n / everything, everything) for phases, n in counts.items())
+
+
+def _of_steps(samples: Iterable[Sample]) -> int:
+    """How many are of steps, by markers: those of evaluation that these show are not."""
+    return sum(sample.count for sample in samples if sample.phase != "eval" or sample.moved_from is not None)
+
+
+def _fetches(sample: Sample, frames: FrameTable) -> bool:
+    return any(frames.kind(number) == "fetch" for number in sample.stack)
