@@ -52,7 +52,7 @@ help:
 	@echo "make diff-truth  runs that do not differ, and runs 3 % slower: what diff says of them (about 30 minutes)"
 	@echo "make rank-truth  2 to 8 gloo ranks, one of them late in a known way: is it named, its phase, its line? (about 10 minutes)"
 	@echo "make gpu-truth  recorded GPU trainings under tuimon: are its GPU times and verdicts true? (about a minute)"
-	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
+	@echo "make bench   what tuimon costs, as a table (about 40 minutes)"
 	@echo "make gpu-check  on a machine with an NVIDIA GPU: tests, cost, truth of GPU times, traces, logs (about 9 minutes)"
 	@echo "             (what it needs beside torch, for pip download -r: python3 -m bench.gpu --wheels)"
 	@echo "make clean   remove the environment and what tools left behind"
