@@ -11,8 +11,8 @@ The finder cuts time into *pieces*, each ending with an update; how many pieces 
 
 from __future__ import annotations
 
+from tuimon.sources.loop.batches import Batches
 from tuimon.sources.loop.ended import EndedSteps, StepCounts
-from tuimon.sources.loop.evaluation import EvaluationFinder, Times
 from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
 from tuimon.sources.loop.rounds import Optimizers
 from tuimon.sources.loop.step import Step, StepRun
@@ -33,25 +33,16 @@ class StepFinder:
         self.total_updates = 0
         self.total_backwards = 0
         self.pieces = Pieces()  # those that have ended, and the steps made of them
-        self._eval_ns = 0
-        self._eval_count = 0
-        self._evaluation = EvaluationFinder()
-        self._ahead: Times | None = None  # evaluation, unless the batch was fetched ahead of the one that trains next
+        self._batches = Batches()
         self._open = Step(whole=False)  # the piece being filled
         self._updated: Step | None = None  # a piece that has ended with an update, if no further optimizer follows
-        self._batch_waiting = False  # a batch was fetched that no backward has used yet
         self._optimizers: set[int] = set()  # of the update that has just ended
         self._backwards_since_update = 0
         self._most_backwards = 0  # of an update by an optimizer
-        self._returned = 0  # backwards since the latest fetch that only returned gradients, and may have evaluated
-        self._iterator = 0  # of the latest fetch
-        self._trained_on = 0  # the latest iterator of a batch that has trained for sure
 
     def take_ended(self) -> EndedSteps:
         """Hand over the steps, and the evaluation, that have ended since the last call."""
-        ended = EndedSteps(self.pieces.take_ended(), self._eval_ns, self._eval_count)
-        self._eval_ns, self._eval_count = 0, 0
-        return ended
+        return EndedSteps(self.pieces.take_ended(), *self._batches.take_evaluation())
 
     def add_time(self, label: str, duration_ns: int) -> None:
         """This much time was spent in one phase."""
@@ -60,7 +51,7 @@ class StepFinder:
             self._open.timed = False
         if self.is_profiled:
             self._open.slowed = True
-        self._evaluation.add_time(label, duration_ns)
+        self._batches.add_time(label, duration_ns)
 
     @property
     def is_slowed(self) -> bool:
@@ -81,46 +72,28 @@ class StepFinder:
     def begin_iter(self, time_ns: int) -> None:
         """The start of workers after an update bounds a piece, like the fetch that follows."""
         self._close_at_fetch(time_ns)
-        self._evaluation.begin_iter()
+        self._batches.begin_iter()
 
     def end_iter(self, iterator: int) -> None:
         """This iterator is ready to be fetched from; 0: there is none."""
-        self._evaluation.end_iter(iterator)
+        self._batches.end_iter(iterator)
 
     def begin_fetch(self, time_ns: int, iterator: int) -> bool:
-        """A fetch after an update bounds a piece; returns whether it shows that the batch before was evaluated.
-
-        Where that was the first of its iterator, only the next boundary proves it: a loop that fetches one batch ahead
-        (Accelerate's, a prefetcher's) begins with two fetches, and then trains.
-        """
-        self._evaluate_ahead()
+        """A fetch after an update bounds a piece; returns whether it shows that the batch before was evaluated."""
+        self._batches.settle(self._open)
         if self._close_at_fetch(time_ns):
             pass
         elif self._open.backwards and not self._open.fetched and self.pieces.end_at_fetch(self._open, time_ns):
             self._open = Step()  # backwards after the update, of what it trained on, and no update by them
-            self._evaluation.forget_times()
+            self._batches.forget_times()
         elif self._open.total_ns == 0 or self._fresh() or self._follows_set_up(iterator):
             self._open = Step()  # the stream, or its training, begins with this fetch
-            self._evaluation.forget_times()
-        self._iterator = iterator
-        may_be_ahead = self._evaluation.is_second_fetch(iterator)
-        evaluated = self._evaluation.begin_fetch(iterator)
-        if evaluated is None:
-            return False
-        self._batch_waiting = False
-        self._returned = 0
-        self._ahead = evaluated
-        if not may_be_ahead:
-            self._evaluate_ahead()
-        return True
+            self._batches.forget_times()
+        return self._batches.begin_fetch(iterator, self._open)
 
     def end_fetch(self, exhausted: bool) -> None:
         """A batch may train; an exhausted iterator that evaluated takes its last wait with it."""
-        if exhausted:
-            self._evaluate_ahead()
-            self._move_to_evaluation(self._evaluation.exhaust())
-        else:
-            self._batch_waiting = True
+        self._batches.end_fetch(exhausted, self._open)
 
     def begin_backward(self, *, returned: bool = False) -> None:
         """A backward, also inside an optimizer's closure; without a fetch since the update it bounds a piece.
@@ -132,34 +105,30 @@ class StepFinder:
         if self._updated is not None:
             self._updated.after_fetch = False
             self._close_piece(self._updated.end_ns)
-        if returned and self._batch_waiting and self._iterator != self._trained_on and self._has_optimizer():
-            self._returned += 1
-        else:
-            self._use_batch(1)
-            if not returned:
-                self._trained_on = self._iterator
+        if returned and self._has_optimizer() and self._batches.return_gradients():
+            return
+        self._use_batch(1)
+        if not returned:
+            self._batches.note_training()
 
     @property
     def may_evaluate(self) -> bool:
         """Whether all backwards since the latest fetch have only returned gradients, and may have evaluated."""
-        return self._returned > 0
+        return self._batches.may_evaluate
 
     def _has_optimizer(self) -> bool:
         return self.pieces.optimizer_seen or self.pieces.optimizer_expected
 
     def _use_batch(self, backwards: int) -> None:
         """What was fetched until now has been trained on, by so many backwards and those that wait."""
-        backwards += self._returned
-        self._returned = 0
-        self._ahead = None
-        self._evaluation.forget_all()
+        backwards += self._batches.use()
         self._open.backwards += backwards
         self.total_backwards += backwards
         self._backwards_since_update += backwards
         if self._backwards_since_update > self._most_until_gone():
             self.pieces.optimizer_seen = False  # the optimizer is gone: from now on a backward is an update
-        if self._batch_waiting:
-            self._batch_waiting = False
+        if self._batches.is_waiting:
+            self._batches.is_waiting = False
             self._open.fetched = True
             self.pieces.train_on_batch()
 
@@ -176,7 +145,7 @@ class StepFinder:
         """One more optimizer of the same update, or a new update."""
         if self.may_evaluate:
             self._use_batch(0)
-        self._trained_on = self._iterator
+        self._batches.note_training()
         self._most_backwards = max(self._most_backwards, self._backwards_since_update)
         if not self.pieces.optimizer_seen:
             accumulated = self.pieces.see_optimizer()
@@ -193,7 +162,7 @@ class StepFinder:
     def end_step(self, time_ns: int) -> None:
         """``tuimon.step()`` overrules all."""
         self.pieces.drive = Drive.API
-        self._evaluate_ahead()
+        self._batches.settle(self._open)
         ended, self._open = self._open, Step()
         if self._updated is not None:
             self._updated.absorb(ended)
@@ -209,13 +178,11 @@ class StepFinder:
         """The program has left its loop, maybe within a step: what it does until it trains again is of none."""
         self.finish()
         self._open = Step(whole=False)
-        self._batch_waiting = False
-        self._returned = 0
-        self._evaluation = EvaluationFinder()
+        self._batches.leave_loop()
 
     def finish(self) -> None:
         """The thread has ended: what was held back is as whole as it will get."""
-        self._evaluate_ahead()
+        self._batches.settle(self._open)
         if self._updated is not None:
             self._close_piece(self._updated.end_ns)
         self.pieces.finish()
@@ -232,8 +199,8 @@ class StepFinder:
 
         Counters that are only compared with a limit are as good as that limit once they are beyond it.
         """
-        updated, pieces = self.updated, self.pieces.standing()
-        if updated is None or pieces is None or self.is_slowed or updated.slowed or self._evaluation.is_open:
+        updated, pieces, batches = self.updated, self.pieces.standing(), self._batches.standing
+        if updated is None or pieces is None or batches is None or self.is_slowed or updated.slowed:
             return None
         if self.pieces.changes_with(frozenset(self._optimizers)):
             return None
@@ -242,11 +209,9 @@ class StepFinder:
             self.is_timed,
             self._open.flags,
             updated.flags,
-            self._batch_waiting,
+            batches,
             min(self._backwards_since_update, self._most_until_gone() + 1),
             self._most_backwards,
-            self._evaluation.evaluating,
-            self._trained_on,
         )
 
     def counts(self) -> StepCounts:
@@ -287,14 +252,11 @@ class StepFinder:
     @property
     def is_evaluating(self) -> bool:
         """Whether the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
-        is_known = self._evaluation.evaluating is not None and self._evaluation.evaluating == self._iterator
-        return is_known and self._batch_waiting and self._ahead is None and not self.may_evaluate
+        return self._batches.are_evaluated
 
     def pass_evaluations(self, count: int, duration_ns: int) -> None:
         """So many batches of the same iterator were evaluated in this time."""
-        self._evaluate_ahead()
-        self._eval_count += count
-        self._eval_ns += duration_ns
+        self._batches.pass_evaluations(count, duration_ns, self._open)
 
     # -- pieces
 
@@ -304,7 +266,7 @@ class StepFinder:
 
     def _follows_set_up(self, iterator: int) -> bool:
         """Whether all fetches until now were of iterators that a program went through before it trains."""
-        return not self.total_backwards and not self.cuts and self._evaluation.turns_from_evaluation(iterator)
+        return not self.total_backwards and not self.cuts and self._batches.turn_from_evaluation(iterator)
 
     def _most_until_gone(self) -> int:
         """Backwards since its last step after which an optimizer is gone."""
@@ -317,8 +279,7 @@ class StepFinder:
             self._updated.absorb(self._open)
         self._updated.end_ns = time_ns
         self._open = Step()
-        self._ahead = None
-        self._evaluation.forget_all()
+        self._batches.end_update()
 
     def _close_at_fetch(self, time_ns: int) -> bool:
         """Side work after the update belongs to the step before; whether there was an update."""
@@ -337,7 +298,7 @@ class StepFinder:
         if piece.after_fetch:
             piece.end_ns = end_ns
             self._open = Step()
-            self._evaluation.forget_times()
+            self._batches.forget_times()
         self._updated = None
         self.cuts += 1
         self.pieces.add(piece, self._take_optimizers())
@@ -354,17 +315,3 @@ class StepFinder:
             self._open = piece
         else:
             self._updated = piece
-
-    def _evaluate_ahead(self) -> None:
-        """No batch was fetched ahead: the first of the iterator was evaluated."""
-        if self._ahead is None:
-            return
-        ahead, self._ahead = self._ahead, None
-        self._eval_count += 1
-        self._move_to_evaluation(ahead)
-
-    def _move_to_evaluation(self, times: Times) -> None:
-        """This much of the open piece was evaluation, not training."""
-        for label, duration_ns in times:
-            self._open.add_time(label, -duration_ns)
-            self._eval_ns += duration_ns
