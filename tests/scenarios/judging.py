@@ -72,7 +72,9 @@ def judge(scenario: Scenario, outcome: Outcome, fixed: Truth | None) -> Judgemen
     folded = fold(outcome.log)
     findings = folded.of_training(outcome)
     first = findings[0] if findings else None
-    named = {p.line for p in first.where[:1] if p.file.endswith(f"/{scenario.path.name}")} if first else set()
+    # below a line of a library's comes the program's own that leads there
+    of_program = [p.line for p in first.where if p.file.endswith(f"/{scenario.path.name}")] if first else []
+    named = set(of_program[:1])
     return Judgement(
         scenario=scenario,
         got=name_of(first),
