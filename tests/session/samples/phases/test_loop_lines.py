@@ -17,6 +17,7 @@ BELOW = {
     "module": Frame(f"{TORCH}/nn/modules/module.py", 2, "_call_impl"),
     "backward": Frame(f"{TORCH}/_tensor.py", 3, "backward"),
     "update": Frame(f"{TORCH}/optim/adam.py", 4, "step"),
+    "grad": Frame(f"{TORCH}/autograd/__init__.py", 5, "grad"),
     "augment": Frame("train.py", 9, "augment", "", True),
     "log": Frame("train.py", 8, "log", "", True),
 }
@@ -54,6 +55,17 @@ def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, b
     last = sample(line, below, LOOP)
     assert (last.phase, last.excluded) == found
     assert not last.unsure
+
+
+@pytest.mark.parametrize("training", ["backward", "grad"])
+def test_gradients_that_are_returned_after_the_update_train_nothing(training: str) -> None:
+    """Such as to see how much tasks conflict; by themselves markers cannot tell them from backward."""
+    loop = [(44, "fetch"), (46, "module"), (47, training), (49, "update")]
+    found = sample(50, "grad", loop)
+    assert (found.phase, found.excluded, found.moved_from) == ("other", True, "backward")
+    for line, called in ((47, "grad"), (50, "backward")):
+        found = sample(line, called, loop)
+        assert (found.phase, found.moved_from) == ("backward", None)
 
 
 @pytest.mark.parametrize(("in_update", "phase"), [(1, "other"), (2, "forward")])

@@ -220,7 +220,9 @@ def _by_lines(sample: CountedStack, loops: Loops, too_few: bool, makes_data: boo
     if loop.is_evaluation(branch):
         return Sample(list(stack), count, "eval")
     if boundary == "backward":
-        return Sample(list(stack), count, boundary)
+        if loop.may_be_training(branch):
+            return Sample(list(stack), count, boundary)
+        return Sample(list(stack), count, "other", excluded=True, moved_from=boundary)
     if boundary == "forward" and not loop.may_be_training(branch):
         return Sample(list(stack), count, "other", excluded=loop.is_measured(branch))
     if boundary != "rest":
