@@ -44,7 +44,7 @@ class Samples(torch.utils.data.Dataset):
 
 def main():
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    meet()
     rank, world = dist.get_rank(), dist.get_world_size()
     is_odd = rank == world - 1
     metrics = dist.new_group()
@@ -70,6 +70,13 @@ def main():
             break
     dist.barrier()
     dist.destroy_process_group()
+
+
+def meet():
+    """All ranks of this attempt: after a restart gloo would look for those that have ended, at the store's addresses."""
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", init_method=f"file://{FOLDER}/attempt-{attempt}", rank=rank, world_size=world)
 
 
 def note(rank, step):
