@@ -208,6 +208,21 @@ def collects_garbage(source: str) -> bool:
     return "gc.collect(" in source
 
 
+def collates(file: str, function: str, source: str) -> bool:
+    """Whether a frame has a batch made of items: torch's fetcher at the line that does, or what is named so."""
+    return calls_collate(source) if is_fetcher(file) else "collate" in function
+
+
+def is_fetcher(file: str) -> bool:
+    """Whether a file is torch's that fetches items for a DataLoader, in its workers or in the training process."""
+    return file.endswith("torch/utils/data/_utils/fetch.py")
+
+
+def calls_collate(source: str) -> bool:
+    """Whether a line makes a batch: ``return self.collate_fn(data)``."""
+    return "collate_fn(" in source
+
+
 def is_generation(file: str, function: str) -> bool:
     """Whether a frame generates with a language model: ``/…/transformers/generation/utils.py``, ``generate``."""
     return function == "generate" and (is_user_file(file) or _GENERATION_FILE.search(file) is not None)

@@ -73,7 +73,7 @@ def main():
 
 
 def meet():
-    """All ranks of this attempt: after a restart gloo would look for those that have ended, at the store's addresses."""
+    """All ranks of an attempt, by a file of its own: by torchrun's store gloo would look for those that have ended."""
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", init_method=f"file://{FOLDER}/attempt-{attempt}", rank=rank, world_size=world)

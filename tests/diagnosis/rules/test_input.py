@@ -230,6 +230,17 @@ def test_collate_in_the_training_process():
     assert first.estimated_speedup == pytest.approx(1 / 0.38)
 
 
+@pytest.mark.parametrize(("makes", "cause"), [("return self.collate_fn(data)", "slow_collate"), ("", "no_workers")])
+def test_without_hooks_torchs_fetcher_shows_what_collates_whatever_its_name(makes, cause):
+    below = frames(
+        ("/lib/site-packages/torch/utils/data/_utils/fetch.py", 57, "fetch", makes),
+        ("train.py", 29, "mask", "row[column] = 4", True),
+        first=30,
+    )
+    first, *_ = run(STARVED, below, stacks(12, ([3, 4, 30, 31], 60)))
+    assert (first.cause, first.where[0].function) == (cause, "mask")
+
+
 def test_where_a_library_owns_the_loop_torchs_loader_is_not_named_as_what_collates():
     """Of most samples only that the loader fetches is left; the rest show in which function of the library."""
     library, torch = "/lib/site-packages/recommender", "/lib/site-packages/torch"

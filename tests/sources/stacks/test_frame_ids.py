@@ -33,7 +33,7 @@ def test_frames_are_listed_once_and_bounded(tmp_path: Path) -> None:
     assert ids.pop_new_frames() == (4, [])
 
 
-def test_of_a_library_only_the_line_that_collects_garbage_has_text(tmp_path: Path) -> None:
+def test_of_other_libraries_only_the_line_that_collects_garbage_has_text(tmp_path: Path) -> None:
     library = tmp_path / "site-packages" / "fits" / "loop.py"
     library.parent.mkdir(parents=True)
     library.write_text("step()\ngc.collect()\ngc.collect()\n")
@@ -44,4 +44,17 @@ def test_of_a_library_only_the_line_that_collects_garbage_has_text(tmp_path: Pat
         ("", False),
         ("gc.collect()", False),
         ("", False),
+    ]
+
+
+def test_of_torchs_fetcher_the_line_that_makes_a_batch_has_text(tmp_path: Path) -> None:
+    fetcher = tmp_path / "site-packages" / "torch" / "utils" / "data" / "_utils" / "fetch.py"
+    fetcher.parent.mkdir(parents=True)
+    fetcher.write_text("data = [self.dataset[i] for i in batch]\nreturn self.collate_fn(data)\n")
+    ids = FrameIds()
+    for line in (1, 2):
+        ids.id_of(RawFrame(str(fetcher), line, "fetch"), FILES)
+    assert [(frame.source, frame.user) for frame in ids.pop_new_frames()[1]] == [
+        ("", False),
+        ("return self.collate_fn(data)", False),
     ]

@@ -16,7 +16,7 @@ from tuimon.records import Process
 from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
-from tuimon.torch_code import COLLATE_HOOK, is_others_package
+from tuimon.torch_code import is_others_package
 
 QUEUE_SHARE = Threshold(
     0.5,
@@ -113,7 +113,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
         disk_ratio=sum(disk) / len(disk) if disk else 0.0,
         hot=with_callees(hottest_function(merged_lines(s.hot_lines() for s in spots)), _all_of(own)),
-        hot_in_collate=hottest_function(merged_lines(s.hot_lines_under(COLLATE_HOOK) for s in spots)),
+        hot_in_collate=hottest_function(merged_lines(s.hot_lines_in_collate() for s in spots)),
         collate_share=_collate_share(loader, spots),
         batch_ms=_batch_ms(loader),
         gone=not live and session.had_workers(pid),
@@ -158,7 +158,7 @@ def own_collate_share(loader: LoaderRow | None, data: ThreadSamples) -> float | 
     """
     if loader is not None and not loader.facts.workers and (share := _collate_share(loader, ())) is not None:
         return share
-    return data.share_where(lambda sample: sample.calls("collate"))
+    return data.share_where(lambda sample: sample.collates)
 
 
 def _collate_share(loader: LoaderRow | None, spots: Sequence[ProcessSamples]) -> float | None:
@@ -166,7 +166,7 @@ def _collate_share(loader: LoaderRow | None, spots: Sequence[ProcessSamples]) ->
     items, collate = _mean([w.items_ms for w in rows]), _mean([w.collate_ms for w in rows])
     if items is not None and collate is not None and items + collate > 0:
         return collate / (items + collate)
-    return _mean([s.share_with("collate") for s in spots])
+    return _mean([s.collate_share() for s in spots])
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

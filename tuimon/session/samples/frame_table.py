@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tuimon.records import CountSetting, Frame, Place
 from tuimon.session.samples.stack_phase import FrameKind, frame_kind
 from tuimon.torch_code import (
+    collates,
     innermost_work,
     is_evaluator,
     is_gradient_call,
@@ -52,6 +53,7 @@ class FrameTable:
         self._gradient_calls: set[int] = set()  # frames of torch that return gradients
         self._closure_callers: set[int] = set()  # frames of torch's optimizers
         self._blocks: dict[int, Block] = {}  # of frames in code that may evaluate
+        self._collating: set[int] = set()  # frames that have a batch made of items
         self._steps: set[int] = set()  # frames of a ``step``: whether it is an environment's, its caller shows
 
     def add_frames(self, first: int, frames: list[Frame]) -> None:
@@ -72,6 +74,8 @@ class FrameTable:
                     self._blocks[id_] = frame.file, 0, frame.function
                 if is_gradient_call(frame.file, frame.function):
                     self._gradient_calls.add(id_)
+                if collates(frame.file, frame.function, frame.source):
+                    self._collating.add(id_)
                 if may_call_closure(frame.file, frame.function):
                     self._closure_callers.add(id_)
                 if makes_data(frame.file, frame.function):
@@ -94,6 +98,10 @@ class FrameTable:
     def block(self, id_: int) -> Block | None:
         """The block of code that may evaluate which a frame is in: without gradients, or of a library and named so."""
         return self._blocks.get(id_)
+
+    def collates(self, id_: int) -> bool:
+        """Whether a frame has a batch made of items."""
+        return id_ in self._collating
 
     def returns_gradients(self, stack: Sequence[int]) -> bool:
         """Whether the backward pass that a stack is in returns gradients, and accumulates none."""

@@ -173,9 +173,16 @@ class ProcessSamples:
 
     def hot_lines_under(self, function: str) -> list[HotLine]:
         """Like ``hot_lines``, for what this function calls, of the samples that have it in their stack."""
+        return self._hot_lines_under(lambda number: self._frames[number].function == function)
+
+    def hot_lines_in_collate(self) -> list[HotLine]:
+        """Like ``hot_lines``, for what makes batches of items."""
+        return self._hot_lines_under(self._frames.collates)
+
+    def _hot_lines_under(self, is_it: Callable[[int], bool]) -> list[HotLine]:
         calls = []
         for sample in self._samples():
-            depth = next((i for i, n in enumerate(sample.stack) if self._frames[n].function == function), None)
+            depth = next((i for i, number in enumerate(sample.stack) if is_it(number)), None)
             if depth is not None:
                 calls.append(replace(sample, stack=sample.stack[depth:]))
         return self._hot_lines(without_imports(calls, self._frames))
@@ -190,13 +197,11 @@ class ProcessSamples:
                 counts[place] += sample.count
         return [HotLine(place, n / total, n, total) for place, n in counts.most_common(_HOT_LINES)]
 
-    def share_with(self, function_part: str) -> float | None:
-        """Share (0..1) of the training thread's samples with such a function in the stack; None without any."""
-        total = hits = 0
-        for sample in self._samples():
-            total += sample.count
-            if any(function_part in self._frames[number].function for number in sample.stack):
-                hits += sample.count
+    def collate_share(self) -> float | None:
+        """Share (0..1) of the training thread's samples in what makes batches of items; None without any."""
+        samples = self._samples()
+        total = sum(sample.count for sample in samples)
+        hits = sum(sample.count for sample in samples if any(map(self._frames.collates, sample.stack)))
         return hits / total if total else None
 
     def unsure_count(self) -> int:

@@ -1,6 +1,7 @@
 """Frames of a stream by id: each distinct place in code is listed once, with its source text if it is the user's.
 
-Of libraries only a line that collects garbage has text: the collector is no frame, so nothing else shows its call.
+Of libraries two have text: a line that collects garbage, as the collector is no frame; and torch's that has a batch
+made of items, as what it calls may have any name.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from tuimon.sources.stacks.frames.count_settings import count_settings
 from tuimon.sources.stacks.frames.gradient_blocks import GradientBlocks
 from tuimon.sources.stacks.frames.packages_at_work import PackagesAtWork
 from tuimon.torch_code import (
+    calls_collate,
     collects_garbage,
     is_call_wrapper,
     is_evaluator,
+    is_fetcher,
     is_import_system,
     is_library_file,
     is_module_body,
@@ -148,6 +151,9 @@ class FrameIds:
     def _text_of(self, frame: RawFrame, traits: FrameTraits, files: TargetFiles, is_leaf: bool) -> str:
         if traits.user:
             return self._source.line(frame.file, frame.line, files)
+        if is_fetcher(frame.file):
+            source = self._library_source.line(frame.file, frame.line, files)
+            return source if calls_collate(source) else ""
         source = self._library_source.line(frame.file, frame.line, files) if is_leaf and traits.library else ""
         return source if collects_garbage(source) else ""
 
