@@ -19,6 +19,7 @@ from tuimon.diagnosis.rules import (
     host,
     input,
     memory,
+    neighbour,
     ranks,
     start,
 )
@@ -37,6 +38,7 @@ _FAMILIES = (
     comm.RULES,
     gil.RULES,
     cores.RULES,
+    neighbour.RULES,
     memory.RULES,
 )
 

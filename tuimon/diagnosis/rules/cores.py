@@ -1,23 +1,19 @@
-"""Rules about the cores: more threads than cores, others on the machine, and neighbours that do no harm."""
+"""More threads of the run than cores: what asks for so many."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from tuimon.diagnosis.evidence.core_waits import WANTED_RATIO, OutsideWaits
+from tuimon.diagnosis.evidence.core_waits import WANTED_RATIO
 from tuimon.diagnosis.evidence.demand import Demand
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine, worst_of
-from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import RUN_QUEUE
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.shared_gpu import STRANGER_CRITICAL, STRANGER_SHARE, shared_gpu
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 from tuimon.records import Place
-from tuimon.session.processes.core_waits import WANTS_TO_RUN
 
 DELAY_SHARE = Threshold(
     0.25,
@@ -30,30 +26,6 @@ CRITICAL_WANTED_RATIO = Threshold(
     "times the cores there are that the run's threads want, from which it is critical",
     "our choice: every thread runs half of the time at best",
 )
-NEIGHBOUR_DELAY = Threshold(
-    0.20,
-    "share of its time that the training thread waits for a core, from which others hold it up",
-    "our choice: a fifth of the step is what a critical finding's fix gains at least",
-)
-BENIGN_DELAY = Threshold(
-    0.05,
-    "share of time in the run queue up to which trainings side by side do not hurt each other",
-    "our choice: less than the 5 % that a warning's fix gains",
-)
-WORRYING_CPU = Threshold(
-    0.90,
-    "CPU of each training thread from which one may worry",
-    "our choice: what process monitors show as a full core",
-)
-
-
-#: A thread that has no core is waited for at the end of each operation. Measured beside busy programs on two cores, one
-#: thread instead of two: 2x where an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
-_ONE_THREAD = (
-    Fix(
-        "torch.set_num_threads(1), or OMP_NUM_THREADS=1: at each operation its threads wait for the one without a core"
-    ),
-)
 
 
 def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
@@ -63,11 +35,11 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     that others have emptied). No figure of the run shows it, so no gain is estimated: measured on two cores, one thread
     instead of eight gains nothing where operations take ms, and 5x where they take 0.1 ms, at the same delay.
     """
-    found = [machine for machine in evidence.run.machines if _lost_share(machine) is not None]
+    found = [machine for machine in evidence.run.machines if lost_share(machine) is not None]
     if not found:
         return None
-    machine, place = worst_of(found, lambda each: _lost_share(each) or 0.0)
-    demand, lost = machine.demand, _lost_share(machine)
+    machine, place = worst_of(found, lambda each: lost_share(each) or 0.0)
+    demand, lost = machine.demand, lost_share(machine)
     if demand is None or lost is None:
         return None
     here = machine is evidence.run.here
@@ -93,145 +65,13 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     )
 
 
-def _lost_share(machine: Machine) -> float | None:
+def lost_share(machine: Machine) -> float | None:
     """Share of the time they want to run that its threads wait for each other; None where there are cores enough."""
     demand = machine.demand
     if demand is None or demand.wanted < WANTED_RATIO * demand.cores:
         return None
     lost = demand.delay * machine.waits_from_outside.own_part / demand.wanted
     return lost if lost >= DELAY_SHARE else None
-
-
-def neighbour(evidence: Evidence) -> Finding | None:
-    """Others take the cores or the GPU; or several trainings at 99 % side by side do not hurt each other (benign)."""
-    if evidence.phases is None:
-        return None
-    found = [machine for machine in evidence.run.machines if _is_taken(machine, evidence)]
-    if found:
-        return _taken_cores(*worst_of(found, lambda each: _delay(each, evidence) or 0.0), evidence)
-    demand = evidence.run.demand
-    return shared_gpu(evidence) or (_benign(evidence.run, demand) if demand is not None else None)
-
-
-def _is_taken(machine: Machine, evidence: Evidence) -> bool:
-    """Whether others hold cores of a node that the training waits for, and not its own threads first of all."""
-    return _lost_share(machine) is None and (_taken_share(machine, evidence) or 0.0) >= NEIGHBOUR_DELAY
-
-
-def _taken_share(machine: Machine, evidence: Evidence) -> float | None:
-    """Share of time that the training waits for cores which others hold; None where its waits are unknown."""
-    delay = _delay(machine, evidence)
-    if delay is None:
-        return None
-    by_workers = _workers_delay(evidence, delay) if machine is evidence.run.here else 0.0
-    return min(1.0, delay + by_workers) * machine.waits_from_outside.part
-
-
-def _workers_delay(evidence: Evidence, delay: float) -> float:
-    """Share of time that the training waits for data of which the workers, ready to run, wait for a core."""
-    data, ran, cpu = evidence.phase("data"), evidence.workers.ran_ratio, evidence.workers.cpu_ratio
-    if data is None or not ran or cpu is None:
-        return 0.0
-    return max(0.0, data.share - delay) * max(0.0, 1.0 - cpu / ran)
-
-
-def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | None:
-    demand, share = machine.demand, _taken_share(machine, evidence)
-    if demand is None or share is None:
-        return None
-    here = machine is evidence.run.here
-    trainers = (evidence.pid,) if here else machine.trainers
-    who = "the training thread waits" if len(trainers) == 1 else f"its {len(trainers)} training threads wait"
-    delay = _delay(machine, evidence) or 0.0
-    for_whom = "one" if share <= delay else "one, or for workers without one,"
-    outside, limit = machine.waits_from_outside, machine.cores_taken.limit if machine.cores_taken else None
-    return Finding(
-        rule="neighbour",
-        severity="warning",
-        headline=f"{place}{_outsiders(outside, limit)}: {who} for {for_whom} {percent(share)} of the time",
-        action=_about(outside, limit, "here" if here else "there"),
-        share_of_step=share,
-        evidence={
-            "delay_ratio": delay,
-            "cores": demand.cores,
-            "cores_wanted": demand.wanted,
-            "cores_taken": outside.cores,
-            **machine.facts,
-        },
-        other_fixes=_ONE_THREAD if _computes_in_parallel(demand, trainers, evidence) else (),
-    )
-
-
-def _outsiders(outside: OutsideWaits, limit: float | None) -> str:
-    """Who holds the cores."""
-    match outside.by:
-        case "programs":
-            return f"other programs hold {outside.cores:.1f} cores"
-        case "host":
-            return f"the host of this virtual machine gives {outside.cores:.1f} cores to others"
-        case "limit":
-            return f"the container's CPU limit{f' of {limit:g} cores' if limit else ''} holds cores back"
-        case _:
-            return "other programs, or a CPU limit, hold the cores"
-
-
-def _about(outside: OutsideWaits, limit: float | None, where: str) -> str:
-    """What to do about them."""
-    match outside.by:
-        case "programs":
-            return f"check what else runs {where} (top)"
-        case "host":
-            return "use a machine whose cores are not shared (steal in top)"
-        case "limit":
-            return f"raise the container's CPU limit{f' from {limit:g} cores' if limit else ''}, or use fewer threads"
-        case _:
-            return f"check what else runs {where} (top), or the CPU limit of the container"
-
-
-def _computes_in_parallel(demand: Demand, trainers: Sequence[int], evidence: Evidence) -> bool:
-    """Whether a training shares out its operations: of its busy threads some besides the main one run no Python."""
-    if max((demand.busy_threads.get(pid, 0) for pid in trainers), default=0) < 2:
-        return False
-    if evidence.pid not in trainers:
-        return True
-    beside = [row for row in evidence.thread_rows if row.tid != evidence.training_tid and row.place is None]
-    return any((row.cpu_ratio or 0.0) + (row.delay_ratio or 0.0) >= WANTS_TO_RUN for row in beside)
-
-
-def _delay(machine: Machine, evidence: Evidence) -> float | None:
-    """Share of time that the training waits for a core there: the process in focus, elsewhere most of the ranks."""
-    return evidence.training_thread.delay_ratio if machine is evidence.run.here else machine.delay_ratio
-
-
-def is_held_up(evidence: Evidence) -> bool:
-    """Whether the training thread waits for a core so often that none can be free for more."""
-    return (evidence.training_thread.delay_ratio or 0.0) >= NEIGHBOUR_DELAY
-
-
-def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
-    trainers = run.training_threads
-    cpu = [thread.cpu_ratio for thread in trainers if thread.cpu_ratio is not None]
-    delays = [thread.delay_ratio for thread in trainers if thread.delay_ratio is not None]
-    if len(trainers) < 2 or len(cpu) < len(trainers) or len(delays) < len(trainers):
-        return None
-    if min(cpu) < WORRYING_CPU or max(delays) > BENIGN_DELAY:
-        return None
-    return Finding(
-        rule="neighbour",
-        severity="benign",
-        headline=(
-            f"{len(trainers)} {_kind(run)} at {percent(min(cpu))} CPU and more do not hurt each other:"
-            f" they wait for a core {percent(max(delays))} of the time"
-        ),
-        action="nothing: each has a core of its own",
-        evidence={"trainings": len(trainers), "delay_ratio": max(delays), "cores": demand.cores},
-    )
-
-
-def _kind(run: RunEvidence) -> str:
-    """What the training processes are: all ranks, or trainings of their own."""
-    known = (run.processes.get(pid) for pid in run.trainers)
-    return "ranks" if all(process is not None and (process.world_size or 1) > 1 for process in known) else "trainings"
 
 
 def _who(machine: Machine, demand: Demand) -> str:
@@ -294,21 +134,5 @@ RULES = (
         needs=(RUN_QUEUE,),
         thresholds=(WANTED_RATIO, DELAY_SHARE, CRITICAL_WANTED_RATIO),
         contradicts_order=True,
-    ),
-    Rule(
-        name="neighbour",
-        title="Neighbours",
-        order=120,
-        judge=neighbour,
-        explanation=(
-            "Other programs take the cores or the GPU; or several trainings at full CPU side by side do not hurt each"
-            " other, which is benign. It rests on the run-queue delay of the training thread, of which others explain"
-            " no more than the cores they take: other programs (/proc/stat less the run and tuimon), a VM's"
-            " host (steal), a container's CPU limit (cpu.stat); and on NVML's processes. A log without these counts"
-            " where the run itself leaves cores free. Of several nodes each is judged, elsewhere by the median rank."
-        ),
-        needs=(RUN_QUEUE,),
-        thresholds=(NEIGHBOUR_DELAY, WANTED_RATIO, BENIGN_DELAY, WORRYING_CPU, STRANGER_SHARE, STRANGER_CRITICAL),
-        from_outside=True,
     ),
 )

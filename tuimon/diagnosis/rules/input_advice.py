@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import OWN_SHARE, is_loaders_own, lie_ready, working_share
 from tuimon.diagnosis.finding import Change, Fix
-from tuimon.diagnosis.rules.cores import is_held_up
+from tuimon.diagnosis.rules.neighbour import is_held_up
 from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part, StepModel
 from tuimon.diagnosis.words import at_hot
