@@ -263,3 +263,19 @@ def test_what_makes_the_data_of_reinforcement_learning():
         assert torch_code.steps_environment(line)
     for line in ("optimizer.step()", "loss, norm = meter.step(loss)", "scheduler.step(metric)"):
         assert not torch_code.steps_environment(line)
+
+
+@pytest.mark.parametrize(
+    ("file", "package", "installed"),
+    [
+        ("/venv/bin/nice-train", "/venv/lib/python3.11/site-packages/nice/cli.py", True),
+        ("/home/u/.local/bin/nice", "/home/u/.local/lib/python3.9/site-packages/nice.py", True),
+        ("/usr/bin/nice", "/usr/lib/python3/dist-packages/nice/cli.py", True),
+        ("/opt/x/bin/nice", "/opt/x/lib64/python3.12/site-packages/nice/cli.py", True),
+        ("/home/u/project/bin/train.py", "/venv/lib/python3.11/site-packages/nice/cli.py", False),
+        ("/home/u/train.py", "/venv/lib/python3.11/site-packages/nice/cli.py", False),
+        ("/venv/bin/nice-train", "/usr/lib/python3.11/threading.py", False),
+    ],
+)
+def test_a_script_beside_the_interpreter_is_installed(file: str, package: str, installed: bool) -> None:
+    assert torch_code.is_installed_script(file, [file, package]) is installed

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 # ---- whose code it is
 
@@ -28,6 +28,8 @@ _LIBRARY = re.compile(
     r"|/torch/(?:nn/modules|optim|utils/data|autograd)/|/torch/(?:_tensor|serialization|nn/functional|utils/checkpoint)\.py$"
 )
 _OPTIMIZER = re.compile(r"(?:^|/)(?:optim|optimizers?)(?:/|\.py$)")
+#: The folder that an environment's packages and commands lie below.
+_ENVIRONMENT = re.compile(r"(.*)/lib(?:64)?/(?:python\d[\d.]*t?/)?(?:site|dist)-packages/")
 _PACKAGE = re.compile(r"-packages/([^/]+?)(?:\.py)?(?:/|$)")
 #: At a prompt of IPython or Python, or below ``%%time``.
 _TYPED_IN = ("<ipython-input-", "<python-input-", "<stdin>", "<timed exec>", "<timed eval>")
@@ -59,6 +61,16 @@ def package_of(file: str) -> str | None:
     """The installed package that a file belongs to: of ``/…/dist-packages/PIL/Image.py`` it is ``PIL``."""
     found = _PACKAGE.search(file)
     return found[1] if found is not None else None
+
+
+def is_installed_script(file: str, files: Iterable[str]) -> bool:
+    """Whether a file is a command of the environment that one of these files is a package's of: ``/venv/bin/nice``.
+
+    That is beside the folder of the packages: ``/venv/lib/python3.11/site-packages``, ``/home/me/.local/lib/...``.
+    """
+    folder = os.path.dirname(file)
+    roots = {found[1] for each in files if (found := _ENVIRONMENT.match(each)) is not None}
+    return any(folder == f"{root}/bin" for root in roots)
 
 
 def is_library_file(file: str) -> bool:

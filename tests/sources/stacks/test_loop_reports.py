@@ -111,6 +111,40 @@ def test_a_package_whose_command_was_run_is_the_program(tmp_path: Path, line: st
     assert users == ["<module>", "main", "step"]
 
 
+def installed(tmp_path: Path, text: str) -> tuple[str, tuple[tuple[str, int, str], ...]]:
+    """A script that came as a command with packages of its environment, and a training in these."""
+    command = tmp_path / "bin" / "nice-train"
+    command.parent.mkdir()
+    command.write_text(text)
+    below = tuple((file.replace("/v/", f"{tmp_path}/", 1), line, function) for file, line, function in NICE)
+    return str(command), below
+
+
+def test_what_an_installed_script_calls_to_train_is_the_program(tmp_path: Path) -> None:
+    text = "import nice.cli as cli\nif __name__ == '__main__':\n    cli.train()\n"
+    command, below = installed(tmp_path, text)
+    assert counts_as_users(tmp_path, (command, 3, "<module>"), *below) == ["<module>", "main", "step"]
+
+
+def test_an_installed_script_may_train_from_a_function_of_its_own(tmp_path: Path) -> None:
+    text = "from nice.cli import fit_all\ndef folder():\n    done = fit_all(\n        1)\nfolder()\n"
+    command, below = installed(tmp_path, text)
+    users = counts_as_users(tmp_path, (command, 5, "<module>"), (command, 3, "folder"), *below)
+    assert users == ["<module>", "folder", "main", "step"]
+
+
+@pytest.mark.parametrize("call", ["trainer.fit(net)", "torch.autograd.backward(loss)"])
+def test_an_installed_script_that_trains_itself_is_the_program(tmp_path: Path, call: str) -> None:
+    command, below = installed(tmp_path, f"import torch\nfrom fits import trainer as module\n{call}\n")
+    assert counts_as_users(tmp_path, (command, 3, "<module>"), *below) == ["<module>"]
+
+
+def test_a_script_of_the_users_that_calls_a_package_is_the_program(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import nice.cli as cli\ncli.train()\n")
+    assert counts_as_users(tmp_path, (str(script), 2, "<module>"), *NICE) == ["<module>"]
+
+
 class Sampled:
     """Processes that were sampled before they train, and whose code counts as the user's."""
 
@@ -136,6 +170,13 @@ def test_what_a_command_prepares_before_it_trains_is_at_its_packages_lines(tmp_p
     assert run.window((run.command, 3, "<module>"), *NICE) == ["<module>", "main", "step"]
     run.table.facts = {PID: noted(("/me/train.py", 9, "<module>"), *NICE)}
     assert run.window(("/me/train.py", 9, "<module>"), *NICE) == ["<module>"]  # others train
+
+
+def test_what_an_installed_script_reads_before_it_trains_is_at_its_own_line(tmp_path: Path) -> None:
+    command, below = installed(tmp_path, "import nice.cli as cli\ncli.train()\ncli.read('a')\n")
+    run = Sampled(tmp_path)
+    assert run.window((command, 2, "<module>"), *below) == ["<module>", "main", "step"]
+    assert run.window((command, 3, "<module>"), *below) == ["<module>"]
 
 
 def test_a_launchers_code_is_no_users_where_another_process_runs_the_users(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tuimon.records import LoopStack
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame, bare_name
-from tuimon.sources.stacks.frames.program import program_of
+from tuimon.sources.stacks.frames.program import command_of, program_of
 from tuimon.sources.stacks.frames.shorten import NO_PATH, Function, Stack, whole_path
 from tuimon.sources.stacks.windows.schedule import ProcessKey
 from tuimon.torch_code import is_backward_entry
@@ -59,7 +59,7 @@ class LoopReports:
 
     def _suppose_program(self, key: ProcessKey, samples: Counter[Stack], files: TargetFiles) -> None:
         """What a program prepares before it trains is at its own lines, not at that of the command which calls it."""
-        self._commands[key] = program_of(samples.most_common(1)[0][0], self._source, files)
+        self._commands[key] = command_of(samples.most_common(1)[0][0], self._source, files)
         commands = set(self._commands.values())
         alike = commands if len(commands) == 1 else set()
         self._ids.set_programs(frozenset(package for package in alike if package is not None))

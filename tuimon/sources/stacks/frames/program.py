@@ -9,24 +9,56 @@ from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.stacks.frames.packages_at_work import imported_packages
-from tuimon.torch_code import is_library_file, is_user_file, package_of
+from tuimon.torch_code import is_installed_script, is_library_file, is_user_file, package_of
 
 #: All that a command does that pip, or another installer, has made: ``sys.exit(main())``.
 _CALLS_MAIN = re.compile(r"(?:sys\.exit|raise SystemExit)\((\w+)[\w.]*\(\)\)")
+#: The same in a script that the package's authors wrote and that was installed as a command: ``cli.train()``.
+_IS_BARE_CALL = re.compile(r"(\w+)[\w.]*\(\)$")
+#: What a line calls by a name at its beginning, or gives another name: ``history = fit(``.
+_CALLS = re.compile(r"(?:[\w., ]+=\s*)?(\w+)[\w.]*\(")
 
 
 def program_of(stack: Sequence[RawFrame], source: SourceText, files: TargetFiles) -> str | None:
     """The installed package that is the program, given the stack (root first) in which it calls backward.
 
-    None where code of the user's calls it: a script, or one that such a package runs.
+    None where code of the user's calls it: a script, or one that such a package runs. A script that was installed as a
+    command is no user's: what it calls to train is the program, be it from a function of its own.
     """
-    first = next((frame for frame in stack if is_user_file(frame.file) or is_library_file(frame.file)), None)
+    first = _first(stack)
+    if first is None or not is_installed_script(first.file, (frame.file for frame in stack)):
+        return command_of(stack, source, files)
+    own = [frame for frame in stack if is_user_file(frame.file)]
+    if first.function != "<module>" or any(frame.file != first.file for frame in own):
+        return None
+    return _called_package(_CALLS_MAIN, first, stack, source, files) or _called_package(
+        _CALLS, own[-1], stack, source, files
+    )
+
+
+def command_of(stack: Sequence[RawFrame], source: SourceText, files: TargetFiles) -> str | None:
+    """The installed package whose command, or module, a process runs and nothing else, given a stack of it."""
+    first = _first(stack)
     if first is None or first.function != "<module>":
         return None
     if any(is_user_file(frame.file) for frame in stack if frame != first):
         return None
     if is_library_file(first.file):
         return package_of(first.file)
-    call = _CALLS_MAIN.match(source.line(first.file, first.line, files))
-    called = imported_packages(source.whole(first.file, files)).get(call[1]) if call is not None else None
-    return called if any(package_of(frame.file) == called for frame in stack) else None
+    called = _called_package(_CALLS_MAIN, first, stack, source, files)
+    if called is None and is_installed_script(first.file, (frame.file for frame in stack)):
+        return _called_package(_IS_BARE_CALL, first, stack, source, files)
+    return called
+
+
+def _first(stack: Sequence[RawFrame]) -> RawFrame | None:
+    return next((frame for frame in stack if is_user_file(frame.file) or is_library_file(frame.file)), None)
+
+
+def _called_package(
+    calls: re.Pattern[str], frame: RawFrame, stack: Sequence[RawFrame], source: SourceText, files: TargetFiles
+) -> str | None:
+    """The package of which a frame calls something that it has imported by name, if the stack comes to it."""
+    call = calls.match(source.line(frame.file, frame.line, files))
+    called = imported_packages(source.whole(frame.file, files)).get(call[1]) if call is not None else None
+    return called if any(is_library_file(inner.file) and package_of(inner.file) == called for inner in stack) else None
