@@ -70,6 +70,22 @@ def test_where_a_library_owns_the_loop_its_function_is_named_with_the_users_line
     assert [(place.file, place.line) for place in finding.where] == [("/home/me/fit.py", 31)]
 
 
+def test_side_work_of_a_library_gains_what_the_function_that_is_named_takes():
+    """Nothing shows what the rest of ``trainer.fit(model)`` does beside training, such as ending an epoch's workers."""
+    phases = {"data": 5, "forward": 30, "backward": 35, "other": 30}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    ends = frames(
+        ("/v/lib/python3.11/site-packages/keras/src/epochs.py", 20, "next_epoch"),
+        ("/v/lib/python3.11/site-packages/torch/utils/data/dataloader.py", 1654, "_shutdown_workers"),
+        first=50,
+    )
+    samples = ([40, 41, 47], 30), ([40, 41, 42], 35), ([40, 44], 5), ([40, 45], 2), ([40, 50, 51], 13)
+    finding = found(session_of(FRAMEWORK, ends, *windows, stacks(8, *samples)))["side_work"]
+    assert finding.headline.endswith("update_state() metrics.py:350, called by fit() fit.py:31")
+    assert finding.evidence["hot_share"] == pytest.approx(5 / 20)
+    assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.3 * 5 / 20), rel=0.01)
+
+
 @pytest.mark.parametrize(("update", "rest", "rules"), [(36, 4, {"optimizer_bound"}), (20, 4, {"compute_bound_cpu"})])
 def test_a_librarys_own_optimizer_is_the_update_not_side_work(update, rest, rules):
     """Markers do not know it: what samples show in its files is taken from the time after backward."""

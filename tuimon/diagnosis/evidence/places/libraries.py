@@ -40,6 +40,23 @@ def with_library(hot: HotFunction | None, samples: ThreadSamples, phase: str) ->
     return hot._replace(library=Place(file, line, function), maker=makes[1] if makes is not None else None)
 
 
+def in_library(hot: HotFunction | None, samples: ThreadSamples) -> HotFunction | None:
+    """A hot line with the share of the library's function that is named with it: nobody can do without the rest.
+
+    ``samples``: those that its share is of. As it is where no function of a library is named.
+    """
+    if hot is None or hot.library is None:
+        return hot
+    own = (hot.library.file, hot.library.function)
+    inside = every = 0
+    for stack in samples.stacks:
+        if _is_at(hot.place, stack):
+            frame = library_frame(stack)
+            every += stack.count
+            inside += stack.count if frame is not None and (frame.file, frame.function) == own else 0
+    return hot._replace(share=hot.share * inside / every, samples=inside) if every else hot
+
+
 def _is_at(place: Place, stack: StackSample) -> bool:
     own = stack.place
     return own is not None and (own.file, own.line, own.function) == (place.file, place.line, place.function)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.places.callees import with_callees
-from tuimon.diagnosis.evidence.places.libraries import is_library, library_frame, with_library
+from tuimon.diagnosis.evidence.places.libraries import in_library, is_library, library_frame, with_library
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.records import Frame, Place
 from tuimon.session.samples.frame_table import function_at
@@ -122,7 +122,8 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     model = _shared_with_model(samples, side)
     placed = ((_outside(model, _before_torch(sample)), sample.count) for sample in side.stacks)
     hot = hottest_place((_place(frames) if frames else None, count) for frames, count in placed)
-    return with_library(with_callees(hot, side, samples.training_path), samples, "other")
+    named = with_library(with_callees(hot, side, samples.training_path), samples, "other")
+    return in_library(named, side)
 
 
 def _shared_with_model(samples: ThreadSamples, side: ThreadSamples) -> set[tuple[str, str]]:
