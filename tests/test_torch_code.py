@@ -279,3 +279,10 @@ def test_what_makes_the_data_of_reinforcement_learning():
 )
 def test_a_script_beside_the_interpreter_is_installed(file: str, package: str, installed: bool) -> None:
     assert torch_code.is_installed_script(file, [file, package]) is installed
+
+
+def test_a_folder_of_another_package_that_is_named_torch_is_none_of_torchs() -> None:
+    own = "/venv/lib/python3.11/site-packages/nice/torch/agents/agent.py"
+    assert torch_code.is_library_file(own) and not torch_code.is_torch(own)
+    assert torch_code.innermost_work(["/home/u/train.py", own, f"{TORCHES[0]}/_tensor.py"]) == 1
+    assert torch_code.is_torch(f"{TORCHES[0]}/_tensor.py") and torch_code.is_torch(f"{TORCHES[2]}/_tensor.py")

@@ -408,8 +408,11 @@ def is_others_package(file: str) -> bool:
 
 
 def is_torch(file: str) -> bool:
-    """Whether a file belongs to torch, but for its data loading: ``torch/functional.py``."""
-    return _TORCH_FILE.search(file) is not None
+    """Whether a file belongs to torch, but for its data loading: ``torch/functional.py``.
+
+    Other packages may have a folder of that name, for what they build on torch: ``gluonts/torch/model/estimator.py``.
+    """
+    return _TORCH_FILE.search(file) is not None and package_of(file) in (None, "torch")
 
 
 # ---- loops that libraries own
