@@ -322,3 +322,18 @@ def test_frames_of_a_library_between_the_users_do_not_hide_which_function_trains
     ]
     assert classified("main fit batch:model step:model", training, noted="").phase == "forward"
     assert classified("main fit batch:model step:log", training, noted="").phase == "other"
+
+
+@pytest.mark.parametrize(("updates", "phase"), [(1, "other"), (2, "other"), (20, "data")])
+def test_few_of_many_samples_that_seem_to_update_after_the_update_were_torn(updates: int, phase: str) -> None:
+    """``main fit epoch save``, and then ``main fit epoch batch adam``, may come out as ``main fit epoch adam``.
+
+    What a library does after the update is none of the data, also where it steps the environment itself.
+    """
+    table, seen = FrameTable(), SeenBoundaries()
+    table.add_frames(0, list(FRAMES.values()))
+    seen.add_noted([LoopStack("backward", list(ids(WHOLE_PATH)))])
+    stacks = {ids(each): 20 for each in [*TRAINING[1:], "main fit epoch:prepare environment"]}
+    torn = {ids("main fit epoch:end update_hooks update"): updates}
+    *_, last = classify_samples({**stacks, **torn, ids("main fit epoch:end save"): 60}, table, seen=seen)
+    assert last.phase == phase

@@ -15,6 +15,9 @@ from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.stack_phase import StackPhase
 from tuimon.torch_code import is_iteration
 
+#: Of so many samples at a place that leads to an update more than one is in it: our choice, as for torn stacks of the
+#: user's (``torn_updates.py``). What is at such a place is mostly done for the update.
+_MANY = 8
 #: What handlers of a loop's events are named by convention: they only observe, and make no batch.
 _HANDLER = "on_"
 #: What calls handlers, and other names of theirs.
@@ -155,8 +158,16 @@ class LibraryOrder:
         return inside if inside and self._frames[inside[0]].user else ()
 
     def _last_place(self, samples: Sequence[CountedStack], boundaries: Collection[StackPhase]) -> _Lines:
-        """The last place that leads to one of these: a loss with derivatives in it calls backward before."""
-        places = (self._leaves_at(sample.stack) for sample in samples if self._depth and sample.boundary in boundaries)
+        """The last place that leads to one of these: a loss with derivatives in it calls backward before.
+
+        One of many samples at a place was read while the stack changed.
+        """
+        times, inside = Counter[_Lines](), Counter[_Lines]()
+        for sample in samples if self._depth else ():
+            place = self._leaves_at(sample.stack)
+            times[place] += sample.times
+            inside[place] += sample.times if sample.boundary in boundaries else 0
+        places = (place for place, n in inside.items() if n and n * _MANY > times[place])
         return reduce(lambda last, place: place if _is_before(last, place) else last, places, self._lines)
 
     def _after_training(self, stacks: Iterable[Sequence[int]]) -> set[_Lines]:
