@@ -11,6 +11,7 @@ from tuimon.session.unseen import Unseen
 from tuimon.views.format import duration, number, plain
 
 _COMMAND = 60  # longest command line in a sentence
+_TOLD_S = 0.5  # from then on it is told how long something has gone on: what has just begun changes all the time
 _NAMES: dict[StateName, str] = {
     "starting": "starting",
     "ended": "ended",
@@ -45,7 +46,7 @@ def state_details(state: RunState) -> str:
         head.append(f"{state.backwards} {'backward' if state.backwards == 1 else 'backwards'}")
     place = at(state.place) if state.place is not None else ""
     inside = " at ".join(filter(None, (plain(state.doing or ""), place)))
-    if inside and state.doing_for_s:
+    if inside and (state.doing_for_s or 0.0) >= _TOLD_S:
         inside += f", {duration(state.doing_for_s)}"
     return ": ".join(filter(None, (", ".join(head), inside)))
 

@@ -33,6 +33,7 @@ ADAPTED = RawFrame(f"{PACKAGES}/torch/optim/optimizer.py", 405, "__init__")
 HOOK = RawFrame(f"{PACKAGES}/tuimon/agent/hooks.py", 60, "tuimon_backward")
 FETCH = RawFrame(f"{PACKAGES}/torch/utils/data/dataloader.py", 700, "__next__")
 WORKER = RawFrame(f"{PACKAGES}/torch/utils/data/_utils/worker.py", 349, "_worker_loop")
+FETCHER = RawFrame(f"{PACKAGES}/torch/utils/data/_utils/fetch.py", 54, "fetch")
 ITEM = RawFrame("/home/u/data.py", 31, "__getitem__")
 PIL = RawFrame(f"{PACKAGES}/PIL/Image.py", 3000, "open")
 PIL_INSIDE = RawFrame(f"{PACKAGES}/PIL/JpegImagePlugin.py", 800, "jpeg_factory")
@@ -126,7 +127,10 @@ def test_the_line_that_leaves_the_path_survives_the_merging_of_rare_stacks() -> 
         ((MAIN, SCHEDULED, STEP, EPOCH, PIL), (MAIN, SCHEDULED, STEP, EPOCH)),  # one that runs no module there
         ((MAIN, SCHEDULED, STEP), (MAIN, SCHEDULED)),
         ((MAIN, HOOK, MODEL), (MAIN, HOOK)),
-        ((MAIN, FETCH, WORKER, ITEM), (MAIN, FETCH, WORKER)),  # a forked worker
+        ((MAIN, FETCH, WORKER, ITEM), (MAIN, FETCH, WORKER, ITEM)),  # a forked worker
+        ((MAIN, FETCH, FETCHER, ITEM, PIL), (MAIN, FETCH, FETCHER, ITEM)),  # what makes the data
+        ((MAIN, FETCH, FETCHER, ITEM, MODEL), (MAIN, FETCH, FETCHER, ITEM)),
+        ((MAIN, FETCH, FETCHER, ITEM, CALL, LINEAR), (MAIN, FETCH, FETCHER, ITEM, CALL)),
         ((MAIN, ITEM, PIL), (MAIN, ITEM)),
         ((SELECT, PIL), (SELECT,)),
     ],

@@ -11,6 +11,7 @@ from tuimon.sources.stacks.frames.frame_ids import FrameIds, FrameTraits, RawFra
 from tuimon.torch_code import (
     MODULES,
     innermost_package,
+    is_fetcher,
     is_iteration,
     is_worker_loop,
     loads_data,
@@ -110,12 +111,14 @@ def _last_on(path: Sequence[Function], stack: Sequence[RawFrame], traits: Sequen
 def coarse_stack(stack: Stack, ids: FrameIds, path: Sequence[Function] = NO_PATH) -> Stack:
     """A stack without its detail: the user's frames and the path's up to torch, then one for each part of torch.
 
+    Below torch's loader its fetcher is left as well, and the user's first frame, which makes the data.
     They show its phase, also where forward and backward run inside ``optimizer.step(closure)``: of ``main``, ``step``
     (optim), ``closure``, ``_call_impl`` (nn), ``forward`` and ``relu`` (nn), ``main step _call_impl`` are left. Where
     the closure runs no more of torch, it and what calls it are: ``main step closure``.
     """
     out: list[RawFrame] = []
     part = ""
+    loads = False
     traits = [ids.traits(frame) for frame in stack]
     imported = _imported_at(traits)
     closure = _closure_at(stack, traits)
@@ -123,9 +126,13 @@ def coarse_stack(stack: Stack, ids: FrameIds, path: Sequence[Function] = NO_PATH
         if i == imported or (closure is not None and i in (closure - 1, closure)):
             out.append(frame)
             part = trait.part or part
-        elif trait.part and (trait.part != part or is_worker_loop(frame.file, frame.function)):
+        elif trait.part and (trait.part != part or is_worker_loop(*_function(frame)) or is_fetcher(frame.file)):
             out.append(frame)
             part = trait.part
+            loads = loads_data(*_function(frame))
+        elif loads and trait.user:
+            out.append(frame)
+            loads = False
         elif not part and (trait.user or _function(frame) in path):
             out.append(frame)
     return tuple(out) or stack[:1]
