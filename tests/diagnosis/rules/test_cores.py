@@ -226,6 +226,24 @@ def test_a_variable_that_the_code_sets_is_named():
     assert found.action == "OMP_NUM_THREADS=2 at train.py:3, which sets 8"
 
 
+@pytest.mark.parametrize(
+    ("source", "is_named"),
+    [
+        ("torch.set_num_threads(1)", False),  # in each worker
+        ("torch.set_num_threads(8)", True),
+        ("torch.set_num_threads(args.threads)", True),
+        ('os.environ["OMP_NUM_THREADS"] = "1"', False),
+        ('os.environ["OMP_NUM_THREADS"] = "8"', True),
+        ('os.environ.setdefault("MKL_NUM_THREADS", "4")', False),
+        ('os.environ["OMP_NUM_THREADS"] = str(threads)', True),
+    ],
+)
+def test_a_line_that_sets_another_number_is_not_named(source, is_named):
+    line = CountSettings("threads", 5, "begin", source)
+    found = run(told(line), busy(100, 8, 0.25, 0.75), intra_op_threads=8)["cpu_oversubscribed"]
+    assert [place.line for place in found.where] == ([5] if is_named else [])
+
+
 def test_the_environment_is_named_where_no_code_sets_them():
     found = run(busy(100, 8, 0.25, 0.75), intra_op_threads=8, omp_num_threads=8)["cpu_oversubscribed"]
     assert found.action == "OMP_NUM_THREADS=2 in each training's environment, where it is 8"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from tuimon.diagnosis.evidence.core_waits import WANTED_RATIO
 from tuimon.diagnosis.evidence.demand import Demand
@@ -26,6 +27,9 @@ CRITICAL_WANTED_RATIO = Threshold(
     "times the cores there are that the run's threads want, from which it is critical",
     "our choice: every thread runs half of the time at best",
 )
+
+#: The number that a line sets, where it is written there: ``torch.set_num_threads(8)``.
+_NUMBER = re.compile(r"""(?:set_num_threads\(|NUM_THREADS["'\]\s,=]+)["']?(\d+)""")
 
 
 def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
@@ -110,14 +114,20 @@ def _fewer(machine: Machine, demand: Demand) -> tuple[str, tuple[Place, ...]]:
 def _fewer_threads(machine: Machine, each: int) -> tuple[str, tuple[Place, ...]]:
     """Fewer threads for an operation, by what sets their number: the program's code, its environment, or nothing."""
     call, variable = f"torch.set_num_threads({each})", f"OMP_NUM_THREADS={each}"
-    where = machine.set_at("threads")[:1]
+    now = max(machine.intra_op_threads.values(), default=None)
+    where = tuple(place for place in machine.set_at("threads") if _may_set(place, now))[:1]
     if where:
         by = call if "set_num_threads" in where[0].source else variable
-        now = max(machine.intra_op_threads.values(), default=None)
         return f"{by} at {at(where[0])}{f', which sets {now}' if now else ''}", where
     if machine.omp_num_threads is not None and machine.omp_num_threads > each:
         return f"{variable} in each training's environment, where it is {machine.omp_num_threads}", ()
     return f"{call}, or {variable}, in each training", ()
+
+
+def _may_set(place: Place, now: int | None) -> bool:
+    """Whether a line may have set the number of threads there is now: one for workers sets another, such as 1."""
+    number = _NUMBER.search(place.source)
+    return now is None or number is None or int(number[1]) == now
 
 
 RULES = (
