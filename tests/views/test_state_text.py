@@ -14,7 +14,7 @@ PLACE = Place("/home/me/train.py", 26, "main", "evaluate(model)")
     [
         (None, "no step for 14s: in eval at main() train.py:26"),
         (0.04, "no step for 14s: in eval at main() train.py:26"),
-        (0.5, "no step for 14s: in eval at main() train.py:26, 0.5s"),
+        (0.05, "no step for 14s: in eval at main() train.py:26, 0.1s"),
         (9.0, "no step for 14s: in eval at main() train.py:26, 9.0s"),
     ],
 )

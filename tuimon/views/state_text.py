@@ -11,7 +11,7 @@ from tuimon.session.unseen import Unseen
 from tuimon.views.format import duration, number, plain
 
 _COMMAND = 60  # longest command line in a sentence
-_TOLD_S = 0.5  # from then on it is told how long something has gone on: what has just begun changes all the time
+_TOLD_S = 0.05  # less is shown as 0.0s, which tells nothing
 _NAMES: dict[StateName, str] = {
     "starting": "starting",
     "ended": "ended",
