@@ -11,6 +11,9 @@ from tuimon.sources.stacks.pyspy import dump
 
 THREADS = '[{"thread_id": 7, "active": true, "owns_gil": true, "frames": []}]'
 
+#: A busy machine may take long to start even a shell.
+PATIENT_S = 100.0
+
 
 def failing(folder: Path, times: int, text: str) -> str:
     """A py-spy that fails so many times, and says this."""
@@ -36,19 +39,19 @@ def calls(folder: Path) -> int:
 @pytest.mark.parametrize("times", [0, 1, 2])
 def test_a_torn_one_is_taken_again(tmp_path: Path, times: int) -> None:
     binary = failing(tmp_path, times, "Error: Failed to get stack traces")
-    assert [thread.thread_id for thread in dump.dump(binary, os.getpid())] == [7]
+    assert [thread.thread_id for thread in dump.dump(binary, os.getpid(), PATIENT_S)] == [7]
     assert calls(tmp_path) == times + 1
 
 
 def test_one_that_is_torn_each_time_is_given_up(tmp_path: Path) -> None:
     binary = failing(tmp_path, 99, "Error: Failed to get stack traces")
     with pytest.raises(dump.DumpError, match="Failed to get stack traces"):
-        dump.dump(binary, os.getpid())
+        dump.dump(binary, os.getpid(), PATIENT_S)
     assert calls(tmp_path) == 3
 
 
 def test_what_cannot_be_read_at_all_is_not_tried_again(tmp_path: Path) -> None:
     binary = failing(tmp_path, 99, "Error: Permission denied")
     with pytest.raises(dump.DumpError, match="Permission denied"):
-        dump.dump(binary, os.getpid())
+        dump.dump(binary, os.getpid(), PATIENT_S)
     assert calls(tmp_path) == 1
