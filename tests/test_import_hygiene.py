@@ -55,7 +55,7 @@ def test_every_module_outside_the_agent_imports_without_torch() -> None:
 
 
 def test_watching_in_lines_loads_neither_a_screen_nor_openssl() -> None:
-    watching = "import tuimon.cli.run, tuimon.cli.watching\n"
+    watching = "import tuimon.cli.commands.run, tuimon.cli.watching\n"
     assert not loaded_by(watching) & {"textual", "rich", "asyncio", "ssl", "_hashlib", "difflib", "torch"}
 
 
@@ -63,7 +63,7 @@ def test_watching_in_lines_loads_no_reader_of_source_code_and_no_psutil() -> Non
     """inspect, ast and dis are 1.5 MB, which dataclasses and typing_extensions bring along; psutil is 1.3 MB."""
     watching = (
         "from tuimon.stand_ins import without_typing_extensions\n"
-        "with without_typing_extensions():\n    import tuimon.cli.run\n"
+        "with without_typing_extensions():\n    import tuimon.cli.commands.run\n"
         "import tuimon.cli.watching, tuimon.views.headless, tuimon.monitor.judging, tuimon.sources.log.writer\n"
         "from tuimon.monitor.opening.options import Options\nfrom tuimon.monitor.opening.parts import sources_of\n"
         "from tuimon.sources.process_table import ProcessTable\n"
@@ -73,7 +73,7 @@ def test_watching_in_lines_loads_no_reader_of_source_code_and_no_psutil() -> Non
 
 
 def test_the_first_frame_comes_before_the_rules_and_the_sources() -> None:
-    loaded = modules_after("import tuimon.cli.run, tuimon.cli.watching, tuimon.views.tui.running")
+    loaded = modules_after("import tuimon.cli.commands.run, tuimon.cli.watching, tuimon.views.tui.running")
     later = ("diagnosis.rule", "diagnosis.evidence.evidence", "sources.markers", "sources.stacks", "sources.nvml")
     assert not [name for name in loaded if name.startswith(tuple(f"tuimon.{room}" for room in later))]
     assert not loaded & {"psutil", "statistics"}
@@ -82,7 +82,7 @@ def test_the_first_frame_comes_before_the_rules_and_the_sources() -> None:
 def test_the_full_screen_begins_without_openssl_and_without_the_emulator() -> None:
     start = (
         "from tuimon.cli.quick_start import without_collections\nfrom tuimon.stand_ins import without_ssl\n"
-        "with without_collections(), without_ssl():\n    import tuimon.cli.run, tuimon.views.tui.app\n"
+        "with without_collections(), without_ssl():\n    import tuimon.cli.commands.run, tuimon.views.tui.app\n"
     )
     assert not loaded_by(start) & {"ssl", "_ssl", "_hashlib", "pyte"}
     assert "ssl" in loaded_by(start + "import ssl")
@@ -101,7 +101,7 @@ def test_the_output_of_a_run_is_shown_without_openssl() -> None:
 
 def test_the_full_screen_loads_what_keys_open_when_they_are_pressed() -> None:
     """Each room that it loads costs memory in every run."""
-    loaded = modules_after("import tuimon.cli.run, tuimon.views.tui.app")
+    loaded = modules_after("import tuimon.cli.commands.run, tuimon.views.tui.app")
     rooms = ("diagnosis.comparison", "diagnosis.explain", "launch.injection", "sources.log.joined", "trace")
     assert not [name for name in loaded if name.startswith(tuple(f"tuimon.{room}" for room in rooms))]
 

@@ -12,8 +12,9 @@ import pytest
 from tests.cli.command import tuimon
 from tuimon.agent.ring import paths
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.cli import checks, doctor, ps
+from tuimon.cli import checks
 from tuimon.cli.checks import Check
+from tuimon.cli.commands import doctor, ps
 from tuimon.cli.main import run_command_line
 from tuimon.launch import candidates
 from tuimon.launch.candidates import Candidate, find_candidates

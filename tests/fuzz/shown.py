@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from tests.views.playback import Playback
 from tests.views.tui.running_app import running
-from tuimon.cli import export, report
+from tuimon.cli.commands import export, report
 from tuimon.diagnosis import diagnose
 from tuimon.errors import TuimonError
 from tuimon.session.session import Session

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.gpu_simulator.sessions import records, simulated
-from tests.session.test_gpu_time import gpu_time, session
+from tests.session.gpu.test_gpu_time import gpu_time, session
 from tests.views.traces import trace_events
 from tuimon.records import GpuTime
 from tuimon.session.session import Session

@@ -12,7 +12,7 @@ from tuimon.cli.quick_start import without_collections
 from tuimon.errors import TuimonError
 from tuimon.stand_ins import without_typing_extensions
 
-#: Each command is ``tuimon.cli.NAME`` with ``main(argv) -> exit code``; only the one that runs is imported.
+#: Each command is ``tuimon.cli.commands.NAME`` with ``main(argv) -> exit code``; only the one that runs is imported.
 COMMANDS = {
     "run": "start a training and watch it",
     "attach": "watch a training that runs",
@@ -76,7 +76,7 @@ def _dispatch(argv: Sequence[str]) -> int:
     first = argv[0] if argv else ""
     if first in COMMANDS:
         with without_collections(), without_typing_extensions() if first in _LIVE else contextlib.nullcontext():
-            command = import_module(f"tuimon.cli.{first}")
+            command = import_module(f"tuimon.cli.commands.{first}")
         code: int = command.main(list(argv[1:]))
         sys.stdout.flush()
         return code

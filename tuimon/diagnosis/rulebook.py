@@ -6,35 +6,21 @@ from typing import get_args
 
 from tuimon.diagnosis.finding import Severity
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules import (
-    comm,
-    cores,
-    course,
-    gil,
-    gpu_copy,
-    gpu_pace,
-    gpu_state,
-    gpu_sync,
-    hang,
-    host,
-    input,
-    memory,
-    neighbour,
-    ranks,
-    start,
-)
+from tuimon.diagnosis.rules import cores, course, gil, hang, host, input, memory, neighbour, start
+from tuimon.diagnosis.rules.gpu import copy, pace, state, sync
+from tuimon.diagnosis.rules.ranks import comm, stragglers
 
 _FAMILIES = (
     start.RULES,
     hang.RULES,
     course.RULES,
     input.RULES,
-    gpu_pace.RULES,
-    gpu_sync.RULES,
-    gpu_copy.RULES,
-    gpu_state.RULES,
+    pace.RULES,
+    sync.RULES,
+    copy.RULES,
+    state.RULES,
     host.RULES,
-    ranks.RULES,
+    stragglers.RULES,
     comm.RULES,
     gil.RULES,
     cores.RULES,

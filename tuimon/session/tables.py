@@ -30,7 +30,7 @@ from tuimon.records import (
     TraceTaken,
 )
 from tuimon.session.gpu.gpu_time import GpuTimeTable
-from tuimon.session.loaders import LoaderTable
+from tuimon.session.loading.loaders import LoaderTable
 from tuimon.session.processes.nodes import NodeTable
 from tuimon.session.processes.run_processes import RunProcesses
 from tuimon.session.processes.threads import ThreadTable

@@ -16,7 +16,7 @@ import pytest
 from bench.fleet_logs import Job, write
 from tests.fuzz.hostile import CONTROLS
 from tests.test_import_hygiene import loaded_by
-from tuimon.cli.explain import rule_named
+from tuimon.cli.commands.explain import rule_named
 from tuimon.diagnosis.rulebook import RULES
 from tuimon.errors import NoSuchProcess, UsageError
 from tuimon.launch.candidates import Candidate
@@ -231,6 +231,6 @@ def test_an_answer_is_cut_at_a_line_and_says_how_much_is_missing() -> None:
 
 
 def test_no_other_command_loads_the_protocol() -> None:
-    commands = "import tuimon.cli.run, tuimon.cli.attach, tuimon.cli.watching, tuimon.cli.view, tuimon.cli.report"
-    assert not loaded_by(f"{commands}, tuimon.cli.explain") & {"mcp", "pydantic", "anyio"}
-    assert not loaded_by("import tuimon.cli.mcp, tuimon.views.mcp.server") & {"mcp", "pydantic", "textual"}
+    imports = "import tuimon.cli.watching; from tuimon.cli.commands import attach, explain, report, run, view"
+    assert not loaded_by(imports) & {"mcp", "pydantic", "anyio"}
+    assert not loaded_by("import tuimon.cli.commands.mcp, tuimon.views.mcp.server") & {"mcp", "pydantic", "textual"}

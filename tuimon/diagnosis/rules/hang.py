@@ -14,7 +14,7 @@ from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, Place
-from tuimon.session.lock_text import locked
+from tuimon.session.standing.lock_text import locked
 from tuimon.session.standing.standing import BESIDE, THREAD_ROOT, Standing, odd_one, standing
 from tuimon.session.standing.text import groups_text
 

@@ -13,7 +13,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import RUN_QUEUE
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.cores import lost_share
-from tuimon.diagnosis.rules.shared_gpu import STRANGER_CRITICAL, STRANGER_SHARE, shared_gpu
+from tuimon.diagnosis.rules.gpu.shared import STRANGER_CRITICAL, STRANGER_SHARE, shared_gpu
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.session.processes.core_waits import WANTS_TO_RUN

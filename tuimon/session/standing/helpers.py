@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from tuimon.records import Frame, Standstill
-from tuimon.session.lock_waits import stands_at_lock
 from tuimon.session.samples.activity import activity_of, stands_in_wait
 from tuimon.session.standing.calls import outer_calls
+from tuimon.session.standing.lock_waits import stands_at_lock
 
 #: Calls into C that wait for what another thread does: a queue, a future, a semaphore.
 _FOR_A_THREAD = frozenset({"get", "put", "result", "wait", "acquire", "join"})

@@ -10,17 +10,17 @@ from msgspec.structs import replace
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.augmentations import Augmentations
-from tuimon.session.samples.phases.evaluation_blocks import EvaluationBlocks
+from tuimon.session.samples.phases.evaluation.blocks import EvaluationBlocks
+from tuimon.session.samples.phases.evaluation.occasional import OccasionalBlocks
 from tuimon.session.samples.phases.library_order import LibraryOrder
 from tuimon.session.samples.phases.loop_lines import LoopLines
 from tuimon.session.samples.phases.loop_path import CountedStack
 from tuimon.session.samples.phases.loops import Loops
-from tuimon.session.samples.phases.occasional import OccasionalBlocks
 from tuimon.session.samples.phases.rollouts import Rollouts
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
-from tuimon.session.samples.phases.torn_roots import by_root, like_whole_ones
-from tuimon.session.samples.phases.torn_updates import without_torn_updates
+from tuimon.session.samples.phases.torn.roots import by_root, like_whole_ones
+from tuimon.session.samples.phases.torn.updates import without_torn_updates
 from tuimon.session.samples.range_join import RangeJoin
 from tuimon.session.samples.stack_phase import stack_phase
 from tuimon.torch_code import is_optimizer_module, is_package_file, is_torch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuimon.cli.explain import rule_named
+from tuimon.cli.commands.explain import rule_named
+from tuimon.cli.commands.ps import table
 from tuimon.cli.options import parser_of
-from tuimon.cli.ps import table
 from tuimon.launch.candidates import find_candidates
 from tuimon.views.mcp.opened import Trainings
 from tuimon.views.mcp.server import server

@@ -63,11 +63,11 @@ def main(argv: Sequence[str]) -> int:
 def _pick(options: Options) -> int | None:
     found = find_candidates()
     if not options.headless:
-        from tuimon.cli.ps import rows
+        from tuimon.cli.commands.ps import rows
         from tuimon.views.tui.sheets.picker import pick
 
         return pick(rows(found))
-    from tuimon.cli.ps import table
+    from tuimon.cli.commands.ps import table
 
     print("\n".join(table(found)), flush=True)
     raise UsageError("attach needs a PID", "tuimon attach PID, with one of the above" if found else "No training runs.")

@@ -20,7 +20,7 @@ from tests.diagnosis.gpu import (
     findings,
 )
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.rules.gpu_sync import _advice
+from tuimon.diagnosis.rules.gpu.sync import _advice
 from tuimon.records import Place
 
 

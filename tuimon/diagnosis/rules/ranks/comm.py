@@ -19,7 +19,7 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import RANKS, SAMPLES
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.ranks_in_turn import EVEN
+from tuimon.diagnosis.rules.ranks.in_turn import EVEN
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import TENSORBOARD, Threshold

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tuimon.session.samples.frame_table import Block, FrameTable
+from tuimon.session.samples.phases.evaluation.occasional import OccasionalBlocks
 from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack
-from tuimon.session.samples.phases.occasional import OccasionalBlocks
 from tuimon.torch_code import evaluates_by_name
 
 _Function = tuple[str, str]

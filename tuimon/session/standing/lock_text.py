@@ -8,8 +8,8 @@ from itertools import islice
 from msgspec import Struct
 
 from tuimon.records import Frame, Place, Standstill
-from tuimon.session.lock_waits import LockWait, Thread, deadlock, lock_waits
 from tuimon.session.standing.helpers import training_threads, waiting_processes
+from tuimon.session.standing.lock_waits import LockWait, Thread, deadlock, lock_waits
 from tuimon.text import code_place, plain
 
 #: Most threads that are considered; of thousands in a pool, most are alike.

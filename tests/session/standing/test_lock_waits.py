@@ -3,8 +3,8 @@
 import pytest
 
 from tuimon.records import Frame, StackGroup, Standstill
-from tuimon.session.lock_text import locked
-from tuimon.session.lock_waits import deadlock, lock_waits
+from tuimon.session.standing.lock_text import locked
+from tuimon.session.standing.lock_waits import deadlock, lock_waits
 
 MAIN, WRITER = (100, 100), (100, 107)
 

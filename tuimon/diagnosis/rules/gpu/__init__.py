@@ -1,0 +1,1 @@
+"""Rules about GPUs: their pace, waits for them, copies to them, their state, who shares them."""

@@ -1,0 +1,1 @@
+"""DataLoaders, their workers, and sums over them."""

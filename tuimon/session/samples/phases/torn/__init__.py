@@ -1,0 +1,1 @@
+"""Stacks that py-spy read while they changed."""
