@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tuimon
-from tuimon import torch_code
+from tuimon import code_origin, torch_code
 
 #: Where a torch may lie: installed for a user or by the system, and built in place.
 TORCHES = (
@@ -19,42 +19,6 @@ TORCHES = (
 )
 COMPILED = "/tmp/torchinductor_u/ab/cabcdef.py"
 HOOKS = ("/venv/lib/python3.11/site-packages/tuimon/agent", "/home/u/src/tuimon/agent", "/x/tuimon/target")
-
-
-@pytest.mark.parametrize(
-    ("file", "user"),
-    [
-        ("/home/u/train.py", True),
-        ("/home/u/lib/model.py", True),
-        ("/home/u/torch/utils/mine.py", True),
-        ("<ipython-input-3-abc>", True),
-        ("<python-input-7>", True),
-        ("<timed exec>", True),
-        ("In[4]", True),
-        ("<stdin>", True),
-        ("<string>", False),
-        ("<frozen importlib._bootstrap>", False),
-        ("", False),
-        ("/usr/lib/python3.11/threading.py", False),
-        ("/usr/lib64/python3.9/queue.py", False),
-        ("/opt/pypy/lib/pypy3.10/site.py", False),
-        ("/opt/lib/python3.13t/queue.py", False),
-        ("/usr/lib/python311.zip/json.py", False),
-        ("/v/lib/python3.11/site-packages/torch/nn/modules/module.py", False),
-        ("/usr/lib/python3/dist-packages/numpy/core.py", False),
-        ("/home/u/src/pytorch/torch/nn/modules/linear.py", False),
-        ("/home/u/src/pytorch/torch/_tensor.py", False),
-        ("/home/u/src/pytorch/torch/nn/functional.py", False),
-        ("/home/u/torch/distributed/train.py", True),  # torch's in a checkout, or a user's folder: taken for the user's
-        ("/home/u/src/tuimon/agent/hooks.py", False),
-        ("/tmp/torchinductor_u/ab/cab.py", False),
-        (f"/scratch/cache/ln/cln{'b7' * 24}p5.py", False),  # TORCHINDUCTOR_CACHE_DIR
-        ("/home/me/co/ccode_of_mine.py", True),
-        (torch_code.__file__, False),
-    ],
-)
-def test_whose_code_it_is(file: str, user: bool) -> None:
-    assert torch_code.is_user_file(file) is user
 
 
 #: Each question, the frames (below torch) that it holds for, and some that it does not hold for.
@@ -154,12 +118,12 @@ def test_other_code_is_none_of_torchs(question: Callable[[str, str], bool]) -> N
 
 @pytest.mark.parametrize("folder", HOOKS)
 def test_our_hooks_are_boundaries_in_every_log(folder: str) -> None:
-    assert torch_code.is_agent_file(f"{folder}/hooks.py")
+    assert code_origin.is_agent_file(f"{folder}/hooks.py")
     assert torch_code.is_fetch(f"{folder}/hooks.py", "tuimon_fetch")
     assert torch_code.is_fetch(f"{folder}/loading/epochs.py", "tuimon_iter")
     assert torch_code.is_backward_entry(f"{folder}/hooks.py", "tuimon_backward")
     assert torch_code.is_optimizer_step(f"{folder}/hooks.py", "tuimon_scaler_step")
-    assert not torch_code.is_user_file(f"{folder}/hooks.py")
+    assert not code_origin.is_user_file(f"{folder}/hooks.py")
     assert torch_code.marked_part(f"{folder}/hooks.py") == "agent"
 
 
@@ -184,51 +148,25 @@ def test_our_hooks_have_these_names() -> None:
         ("utils/data/dataloader.py", ["is_loader_code"]),
         ("utils/data/_utils/fetch.py", ["is_loader_code"]),
         ("utils/data/dataset.py", []),
-        ("distributed/distributed_c10d.py", ["is_distributed", "is_torch"]),
-        ("distributed/checkpoint/state_dict.py", ["is_checkpoint_io", "is_distributed", "is_torch"]),
-        ("serialization.py", ["is_checkpoint_io", "is_torch"]),
-        ("_dynamo/eval_frame.py", ["is_compiler", "is_torch"]),
+        ("distributed/distributed_c10d.py", ["is_distributed"]),
+        ("distributed/checkpoint/state_dict.py", ["is_checkpoint_io", "is_distributed"]),
+        ("serialization.py", ["is_checkpoint_io"]),
+        ("_dynamo/eval_frame.py", ["is_compiler"]),
         ("../triton/runtime/jit.py", ["is_compiler"]),
-        ("amp/grad_scaler.py", ["is_grad_scaler", "is_torch"]),
-        ("functional.py", ["is_torch"]),
+        ("amp/grad_scaler.py", ["is_grad_scaler"]),
+        ("functional.py", []),
     ],
 )
 def test_files(file: str, questions: list[str], torch: str) -> None:
-    asked = ("is_checkpoint_io", "is_compiler", "is_distributed", "is_grad_scaler", "is_loader_code", "is_torch")
+    asked = ("is_checkpoint_io", "is_compiler", "is_distributed", "is_grad_scaler", "is_loader_code")
     path = f"{torch}/{file}".replace("torch/../", "")
     assert [name for name in asked if getattr(torch_code, name)(path)] == questions
-
-
-def test_a_package_other_than_torch_stands_for_a_stack_without_the_users_code() -> None:
-    packages = "/venv/lib/python3.11/site-packages"
-    trainer, engine, loading = (
-        f"{packages}/nice/trainer.py",
-        f"{packages}/torch/_tensor.py",
-        f"{packages}/torch/utils/data/x.py",
-    )
-    hook = f"{packages}/tuimon/agent/hooks.py"
-    assert torch_code.innermost_work([trainer, engine, hook, "threading.py"]) == 0
-    assert torch_code.innermost_work(["bin/train", trainer, loading]) == 1
-    assert torch_code.innermost_work(["bin/train", engine, "threading.py"]) == 1
-    assert torch_code.innermost_work(["threading.py"]) == 0
-
-
-def test_the_innermost_package_of_a_stack() -> None:
-    pil = "/v/lib/python3.11/site-packages/PIL/Image.py"
-    assert torch_code.innermost_package(["train.py", pil, pil, "threading.py"]) == 2
-    assert torch_code.innermost_package(["train.py", "threading.py"]) == 1
 
 
 def test_only_torch_our_hooks_and_imports_may_be_boundaries() -> None:
     files = (f"{TORCHES[0]}/optim/adam.py", f"{HOOKS[0]}/hooks.py", "<frozen importlib._bootstrap>")
     assert all(torch_code.may_be_boundary(file) for file in files)
     assert not any(torch_code.may_be_boundary(file) for file in ("/home/u/train.py", "/v/site-packages/PIL/x.py", ""))
-
-
-def test_imports_and_packages() -> None:
-    assert torch_code.is_import_system("<frozen importlib._bootstrap_external>")
-    assert not torch_code.is_import_system("/usr/lib/python3.11/importlib/metadata/__init__.py")
-    assert [torch_code.is_package_file(f"{torch}/_tensor.py") for torch in TORCHES] == [True, True, False]
 
 
 @pytest.mark.parametrize("torch", TORCHES)
@@ -245,44 +183,3 @@ def test_what_runs_while_a_library_is_imported() -> None:
     assert not torch_code.is_module_body("/v/site-packages/torch/optim/adadelta.py", "step")
     assert not torch_code.is_module_body(COMPILED, "<module>")  # its body waits for a compiler
     assert not torch_code.is_module_body("/v/site-packages/other/watch.py", "exec_module")
-
-
-def test_what_makes_the_data_of_reinforcement_learning():
-    packages = "/venv/lib/python3.11/site-packages"
-    algorithm = f"{packages}/stable_baselines3/common/on_policy_algorithm.py"
-    assert torch_code.is_collector(algorithm, "collect_rollouts") and not torch_code.is_collector(algorithm, "learn")
-    assert torch_code.is_rollout_entry(f"{packages}/transformers/generation/utils.py", "generate")
-    assert torch_code.is_environment(f"{packages}/stable_baselines3/common/vec_env/dummy_vec_env.py", "step_wait")
-    assert torch_code.is_environment(f"{packages}/gymnasium/wrappers/common.py", "step")
-    assert torch_code.is_environment(f"{packages}/skrl/envs/wrappers/torch/gymnasium_envs.py", "step")
-    assert torch_code.is_environment(f"{packages}/own_env.py", "reset")
-    assert not torch_code.is_environment(f"{packages}/torch/optim/adam.py", "step")
-    assert not torch_code.is_environment("/home/u/envs/rl/lib/python3.11/site-packages/nice/trainer.py", "step")
-    assert torch_code.is_generation("/home/u/gpt.py", "generate")
-    for line in ("state, reward, done, _ = world.step(action)", "out = self.envs.step(actions)"):
-        assert torch_code.steps_environment(line)
-    for line in ("optimizer.step()", "loss, norm = meter.step(loss)", "scheduler.step(metric)"):
-        assert not torch_code.steps_environment(line)
-
-
-@pytest.mark.parametrize(
-    ("file", "package", "installed"),
-    [
-        ("/venv/bin/nice-train", "/venv/lib/python3.11/site-packages/nice/cli.py", True),
-        ("/home/u/.local/bin/nice", "/home/u/.local/lib/python3.9/site-packages/nice.py", True),
-        ("/usr/bin/nice", "/usr/lib/python3/dist-packages/nice/cli.py", True),
-        ("/opt/x/bin/nice", "/opt/x/lib64/python3.12/site-packages/nice/cli.py", True),
-        ("/home/u/project/bin/train.py", "/venv/lib/python3.11/site-packages/nice/cli.py", False),
-        ("/home/u/train.py", "/venv/lib/python3.11/site-packages/nice/cli.py", False),
-        ("/venv/bin/nice-train", "/usr/lib/python3.11/threading.py", False),
-    ],
-)
-def test_a_script_beside_the_interpreter_is_installed(file: str, package: str, installed: bool) -> None:
-    assert torch_code.is_installed_script(file, [file, package]) is installed
-
-
-def test_a_folder_of_another_package_that_is_named_torch_is_none_of_torchs() -> None:
-    own = "/venv/lib/python3.11/site-packages/nice/torch/agents/agent.py"
-    assert torch_code.is_library_file(own) and not torch_code.is_torch(own)
-    assert torch_code.innermost_work(["/home/u/train.py", own, f"{TORCHES[0]}/_tensor.py"]) == 1
-    assert torch_code.is_torch(f"{TORCHES[0]}/_tensor.py") and torch_code.is_torch(f"{TORCHES[2]}/_tensor.py")

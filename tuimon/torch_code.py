@@ -1,112 +1,18 @@
-"""What a stack frame means: named questions about the code of torch, of Python, of the user and of our own hooks.
+"""What a stack frame of torch, of Python or of our own hooks means, as named questions.
 
-A frame is its ``file`` and its bare ``function`` name (``step``, not ``Adam.step``). torch is recognised by the end of
-its paths, so that an installed torch, a checkout and one built in place are alike:
-``/venv/lib/python3.11/site-packages/torch/optim/adam.py`` and ``/src/pytorch/torch/optim/adam.py``.
+A frame is its ``file`` and its bare ``function`` name (``step``, not ``Adam.step``). Whose code it is: ``code_origin``;
+what frames of other libraries mean: ``library_code``.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Sequence
 
-# ---- whose code it is
+from tuimon.code_origin import is_agent_file, is_generated, is_import_system
 
 #: Our hooks around the loading of one batch, in a DataLoader worker or in the trainer itself, and around its collating.
 LOAD_HOOK = "tuimon_load"
 COLLATE_HOOK = "tuimon_collate"
-
-_OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-#: By torch.compile: named by the hash of its text, in a folder by the beginning of that, wherever its cache is.
-_GENERATED = re.compile(r"/torchinductor_|/(\w\w)/c\1\w{40,}\.py$")
-_LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/"
-    r"|/lib(?:64)?/(?:python|pypy)\d[\d.]*t?/"  # the standard library of whatever interpreter
-    r"|/python\d+\.zip/"
-    # torch built in place: only what a user's own folder named "torch" is unlikely to hold, unlike torch/distributed/
-    r"|/torch/(?:nn/modules|optim|utils/data|autograd)/|/torch/(?:_tensor|serialization|nn/functional|utils/checkpoint)\.py$"
-)
-_OPTIMIZER = re.compile(r"(?:^|/)(?:optim|optimizers?)(?:/|\.py$)")
-#: The folder that an environment's packages and commands lie below.
-_ENVIRONMENT = re.compile(r"(.*)/lib(?:64)?/(?:python\d[\d.]*t?/)?(?:site|dist)-packages/")
-_PACKAGE = re.compile(r"-packages/([^/]+?)(?:\.py)?(?:/|$)")
-#: At a prompt of IPython or Python, or below ``%%time``.
-_TYPED_IN = ("<ipython-input-", "<python-input-", "<stdin>", "<timed exec>", "<timed eval>")
-
-
-def is_agent_file(file: str) -> bool:
-    """Whether a file is one of our hooks in the training: ``/…/site-packages/tuimon/agent/hooks.py``.
-
-    Logs written before 0.2 name their folder ``target``.
-    """
-    return "tuimon/agent/" in file or "tuimon/target/" in file
-
-
-def is_user_file(file: str) -> bool:
-    """Whether a file is outside the standard library, installed packages and tuimon: ``/home/me/train.py``."""
-    if not file or file.startswith("<"):
-        return file.startswith(_TYPED_IN)
-    if file.startswith(_OWN_FOLDER) or is_agent_file(file):
-        return False
-    return _LIBRARY.search(file) is None and _GENERATED.search(file) is None
-
-
-def is_package_file(file: str) -> bool:
-    """Whether a file belongs to an installed package, torch included: ``/…/dist-packages/PIL/Image.py``."""
-    return "-packages/" in file
-
-
-def package_of(file: str) -> str | None:
-    """The installed package that a file belongs to: of ``/…/dist-packages/PIL/Image.py`` it is ``PIL``."""
-    found = _PACKAGE.search(file)
-    return found[1] if found is not None else None
-
-
-def is_installed_script(file: str, files: Iterable[str]) -> bool:
-    """Whether a file is a command of the environment that one of these files is a package's of: ``/venv/bin/nice``.
-
-    That is beside the folder of the packages: ``/venv/lib/python3.11/site-packages``, ``/home/me/.local/lib/...``.
-    """
-    folder = os.path.dirname(file)
-    roots = {found[1] for each in files if (found := _ENVIRONMENT.match(each)) is not None}
-    return any(folder == f"{root}/bin" for root in roots)
-
-
-def is_library_file(file: str) -> bool:
-    """Whether a file belongs to an installed package other than torch, and is no hook of ours."""
-    return is_package_file(file) and not is_torch(file) and not is_agent_file(file)
-
-
-def innermost_package(files: Sequence[str]) -> int:
-    """Which frame of a stack, given their files from the root on, is the innermost of an installed package.
-
-    The last one if none is: of ``train.py``, ``/…/site-packages/PIL/Image.py``, ``threading.py`` it is 1.
-    """
-    return next((i for i in range(len(files) - 1, -1, -1) if is_package_file(files[i])), len(files) - 1)
-
-
-def innermost_work(files: Sequence[str]) -> int:
-    """Which frame of a stack without the user's code stands for it: the innermost of a package other than torch.
-
-    A program that is a package itself calls ``loss.backward()`` there. Without one it is the innermost of any package.
-    """
-    last = len(files) - 1
-    return next((i for i in range(last, -1, -1) if is_others_package(files[i])), innermost_package(files))
-
-
-def is_optimizer_module(file: str) -> bool:
-    """Whether a file of an installed package is an optimizer's by its name: ``/…/keras/src/optimizers/adam.py``.
-
-    Optimizers that are not torch's own call no hook, as those of Keras, fastai, Apex and bitsandbytes.
-    """
-    return is_package_file(file) and _OPTIMIZER.search(file.rpartition("-packages/")[2]) is not None
-
-
-def is_import_system(file: str) -> bool:
-    """Whether a file is Python's import system: ``<frozen importlib._bootstrap>``."""
-    return file.startswith("<frozen importlib")
-
 
 # ---- boundaries of the training loop, in torch or in our hooks
 
@@ -173,94 +79,8 @@ def is_module_body(file: str, function: str) -> bool:
     torch.compile has generated waits in its body for the kernels to be compiled, which is no import.
     """
     if function == "<module>":
-        return _GENERATED.search(file) is None
+        return not is_generated(file)
     return function == "exec_module" and is_agent_file(file)
-
-
-# ---- where reinforcement learning gets its data
-
-_ENVIRONMENT_FILE = re.compile(
-    r"-packages/(?:gymnasium|gym|pettingzoo|dm_env|dm_control|brax|envpool|procgen|minigrid|ale_py)/"
-    r"|/stable_baselines3/common/monitor\.py|-packages/(?:.*[/_])?env(?:s|ironments?)?(?:/|\.py$)"
-)
-_ENVIRONMENT_FUNCTIONS = re.compile(r"_?(?:step|reset)(?:_wait|_async|_and_maybe_reset)?$")
-#: ``env.step(action)``, or a step whose result is three values and more: no optimizer, scheduler or logger gives these.
-_STEPS_ENVIRONMENT = re.compile(
-    r"\benvs?\w*\.step\(|^\s*(?:[\w.*\[\]]+\s*,\s*){2,}[\w.*\[\]]*\s*=\s*[\w.\[\]]+\.step\("
-)
-_GENERATION_FILE = re.compile(r"/(?:transformers/generation|trl|vllm)/")
-
-
-_COLLECTOR_FILE = re.compile(r"/stable_baselines3/common/o(?:n|ff)_policy_algorithm\.py$|/torchrl/collectors/")
-_COLLECTOR_FUNCTIONS = frozenset({"collect_rollouts", "rollout", "iterator", "next"})
-
-
-def is_collector(file: str, function: str) -> bool:
-    """Whether a frame of a library makes data with a policy: ``…/on_policy_algorithm.py``, ``collect_rollouts``."""
-    return function in _COLLECTOR_FUNCTIONS and _COLLECTOR_FILE.search(file) is not None
-
-
-def is_rollout_entry(file: str, function: str) -> bool:
-    """Whether a frame of a library is all that shows, in a shortened stack, that data is made below it."""
-    return is_collector(file, function) or (function == "generate" and _GENERATION_FILE.search(file) is not None)
-
-
-def is_environment(file: str, function: str) -> bool:
-    """Whether a frame steps or resets an environment: ``/…/site-packages/gymnasium/core.py``, ``step``."""
-    return _ENVIRONMENT_FUNCTIONS.match(function) is not None and _ENVIRONMENT_FILE.search(file) is not None
-
-
-def steps_environment(source: str) -> bool:
-    """Whether a line of the user's calls an environment's ``step``: ``state, reward, done = world.step(action)``."""
-    return _STEPS_ENVIRONMENT.search(source) is not None
-
-
-def collects_garbage(source: str) -> bool:
-    """Whether a line calls Python's garbage collector: ``gc.collect()``."""
-    return "gc.collect(" in source
-
-
-def collates(file: str, function: str, source: str) -> bool:
-    """Whether a frame has a batch made of items: torch's fetcher at the line that does, or what is named so."""
-    return calls_collate(source) if is_fetcher(file) else "collate" in function
-
-
-def is_fetcher(file: str) -> bool:
-    """Whether a file is torch's that fetches items for a DataLoader, in its workers or in the training process."""
-    return file.endswith("torch/utils/data/_utils/fetch.py")
-
-
-def calls_collate(source: str) -> bool:
-    """Whether a line makes a batch: ``return self.collate_fn(data)``."""
-    return "collate_fn(" in source
-
-
-def is_generation(file: str, function: str) -> bool:
-    """Whether a frame generates with a language model: ``/…/transformers/generation/utils.py``, ``generate``."""
-    return function == "generate" and (is_user_file(file) or _GENERATION_FILE.search(file) is not None)
-
-
-def makes_data(file: str, function: str) -> bool:
-    """Whether a frame makes training data: an environment's, a collector's, or one that generates."""
-    return is_environment(file, function) or is_collector(file, function) or is_generation(file, function)
-
-
-# ---- where libraries evaluate
-
-_EVALUATION = re.compile(r"(?:^|_)(?:eval|evaluate|evaluation|evaluator|validate|validation)(?:_|$)")
-
-
-def evaluates_by_name(function: str) -> bool:
-    """Whether a function is named as one that measures a model: ``evaluate_policy``, ``_run_validation``."""
-    return _EVALUATION.search(function) is not None
-
-
-def is_evaluator(file: str, function: str) -> bool:
-    """Whether a function of a library is: ``/…/stable_baselines3/common/evaluation.py``, ``evaluate_policy``.
-
-    Not all that are named so are evaluation: ``evaluate_actions`` is part of a training's forward pass.
-    """
-    return evaluates_by_name(function) and is_library_file(file)
 
 
 # ---- modules
@@ -336,6 +156,21 @@ def is_loader_code(file: str) -> bool:
     return _LOADER_FILE.search(file) is not None
 
 
+def collates(file: str, function: str, source: str) -> bool:
+    """Whether a frame has a batch made of items: torch's fetcher at the line that does, or what is named so."""
+    return calls_collate(source) if is_fetcher(file) else "collate" in function
+
+
+def is_fetcher(file: str) -> bool:
+    """Whether a file is torch's that fetches items for a DataLoader, in its workers or in the training process."""
+    return file.endswith("torch/utils/data/_utils/fetch.py")
+
+
+def calls_collate(source: str) -> bool:
+    """Whether a line makes a batch: ``return self.collate_fn(data)``."""
+    return "collate_fn(" in source
+
+
 # ---- what torch does there
 
 _SYNC_FILES = ("torch/cuda/__init__.py", "torch/cuda/streams.py", "torch/cuda/graphs.py")
@@ -357,7 +192,6 @@ _WRAPPED_COLLECTIVES = re.compile(
     r"|foreach_(?:all_gather|reduce)|foreach_all_gather_copy_out|finalize_backward|_?wait_\w+|_wait_all_gather\w*)$"
 )
 _COMPILER_FILE = re.compile(r"torch/_(?:dynamo|inductor|functorch)/|/triton/|torch/fx/")
-_TORCH_FILE = re.compile(r"(?:^|/)torch/(?!utils/data/)")
 
 
 def is_gpu_sync(file: str, function: str) -> bool:
@@ -402,27 +236,9 @@ def is_checkpoint_io(file: str) -> bool:
     return file.endswith("torch/serialization.py") or "torch/distributed/checkpoint/" in file
 
 
-def is_others_package(file: str) -> bool:
-    """Whether a file belongs to an installed package other than torch, its data loading included, and our hooks."""
-    return package_of(file) not in (None, "torch") and not is_agent_file(file)
-
-
-def is_torch(file: str) -> bool:
-    """Whether a file belongs to torch, but for its data loading: ``torch/functional.py``.
-
-    Other packages may have a folder of that name, for what they build on torch: ``gluonts/torch/model/estimator.py``.
-    """
-    return _TORCH_FILE.search(file) is not None and package_of(file) in (None, "torch")
-
-
-# ---- loops that libraries own
-
-_ITERATIONS = frozenset({"__next__", "__iter__"})
-
-
-def is_iteration(function: str) -> bool:
-    """Whether a library's function of this name gives its loop the next batch, be it as a generator: ``__next__``."""
-    return function in _ITERATIONS
+def collects_garbage(source: str) -> bool:
+    """Whether a line calls Python's garbage collector: ``gc.collect()``."""
+    return "gc.collect(" in source
 
 
 # ---- what a shortened stack keeps

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 
+from tuimon.code_origin import is_user_file
 from tuimon.records import Place
-from tuimon.torch_code import is_user_file
 
 _NAME = re.compile(r"(?P<file>[^()<>]*?\.py)\((?P<line>\d{1,9})\): (?P<function>.+)")
 _LIBRARIES = frozenset(("torch", "numpy", "site-packages", "tuimon", "lightning", "transformers", "accelerate"))

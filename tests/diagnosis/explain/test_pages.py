@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import shlex
+from pathlib import Path
 
 import pytest
 
+from tuimon.diagnosis import explain
 from tuimon.diagnosis.explain.page import Page, all_pages, page_of
 from tuimon.diagnosis.explain.written import written
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
@@ -15,7 +17,9 @@ each_page = pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.r
 
 
 def test_every_rule_has_a_page_and_no_page_is_of_no_rule() -> None:
-    families = {rule.judge.__module__.rpartition(".")[2] for rule in RULES}
+    assert [page.rule for page in all_pages()] == [rule.name for rule in RULES]
+    pages = Path(explain.__file__).parent / "pages"
+    families = [path.relative_to(pages).with_suffix("").as_posix() for path in pages.rglob("*.md")]
     assert sorted(name for family in families for name in written(family)) == sorted(BY_NAME)
 
 

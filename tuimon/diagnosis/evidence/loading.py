@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
+from tuimon.code_origin import is_others_package
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
 from tuimon.diagnosis.evidence.places.callees import with_callees
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, thread_samples
@@ -16,7 +17,6 @@ from tuimon.records import Process
 from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
-from tuimon.torch_code import is_others_package
 
 QUEUE_SHARE = Threshold(
     0.5,

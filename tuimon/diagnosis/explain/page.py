@@ -68,7 +68,8 @@ def all_pages() -> list[Page]:
 
 @cache
 def _page(rule: Rule) -> Page:
-    text: Written = written(rule.judge.__module__.rpartition(".")[2])[rule.name]
+    family = rule.judge.__module__.partition(".rules.")[2].replace(".", "/")
+    text: Written = written(family)[rule.name]
     return Page(
         rule=rule.name,
         title=rule.title,

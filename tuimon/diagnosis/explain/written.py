@@ -51,7 +51,10 @@ class Written(msgspec.Struct, frozen=True):
 
 @cache
 def written(family: str) -> dict[str, Written]:
-    """The pages of a family by rule. Raises KeyError where a part is missing, ValueError where a line is none."""
+    """The pages of a family, such as ``gpu/pace``, by rule.
+
+    Raises KeyError where a part is missing, ValueError where a line is none.
+    """
     from importlib.resources import files  # noqa: PLC0415  (milliseconds that the screen's start is spared)
 
     text = (files(__package__) / "pages" / f"{family}.md").read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tuimon.code_origin import is_import_system, is_torch
 from tuimon.records import Frame
 from tuimon.torch_code import (
     is_checkpoint_io,
@@ -20,10 +21,8 @@ from tuimon.torch_code import (
     is_compiler,
     is_distributed,
     is_gpu_sync,
-    is_import_system,
     is_loader_code,
     is_loader_idle_loop,
-    is_torch,
     waits_for_compiler,
 )
 

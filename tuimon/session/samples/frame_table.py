@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuimon.code_origin import innermost_work, is_library_file
+from tuimon.library_code import is_evaluator, is_rollout_entry, makes_data, steps_environment
 from tuimon.records import CountSetting, Frame, Place
 from tuimon.session.samples.stack_phase import FrameKind, frame_kind
 from tuimon.torch_code import (
     collates,
-    innermost_work,
-    is_evaluator,
     is_gradient_call,
-    is_library_file,
-    is_rollout_entry,
     is_torch_optimizer,
     is_worker_loop,
-    makes_data,
     marked_part,
     may_call_closure,
-    steps_environment,
 )
 
 #: How many frames of a log are held; what lies beyond has no name.

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from tuimon.code_origin import innermost_work
 from tuimon.records import Frame, Place
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.tree import program_part
-from tuimon.torch_code import innermost_work
 
 #: How many lines a table lists, those with most own samples.
 LINES_LIMIT = 500

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from tuimon.code_origin import is_import_system
 from tuimon.records import Frame
 from tuimon.torch_code import (
     is_backward_entry,
     is_fetch,
-    is_import_system,
     is_module_body,
     is_module_run,
     is_optimizer_step,

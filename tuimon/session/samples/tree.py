@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, field
 
+from tuimon.code_origin import is_agent_file
 from tuimon.records import Frame, Place
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.sample import Sample
-from tuimon.torch_code import is_agent_file, is_module_call, is_worker_loop
+from tuimon.torch_code import is_module_call, is_worker_loop
 
 #: How many nodes a tree may have; samples beyond are cut at their caller.
 NODES_LIMIT = 20_000

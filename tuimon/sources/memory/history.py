@@ -6,10 +6,10 @@ from typing import Literal
 
 import msgspec
 
+from tuimon.code_origin import is_user_file
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import MemoryHistory, MemoryLine
 from tuimon.sources.source_text import SourceText
-from tuimon.torch_code import is_user_file
 
 #: Lines of one record.
 _LINES = 40

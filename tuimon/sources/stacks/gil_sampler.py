@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from tuimon.code_origin import is_user_file
 from tuimon.records import Gil, GilCount, GilFunction
 from tuimon.sources.stacks.frames.frame_ids import RawFrame, named
 from tuimon.sources.stacks.pyspy import recorder
 from tuimon.sources.stacks.pyspy.output import SampledThread
-from tuimon.torch_code import is_user_file
 
 #: Rate and length of a window: 30 samples.
 RATE_HZ = 50

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from tuimon.code_origin import is_agent_file, is_user_file
 from tuimon.records import Frame, StackGroup
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.standstill.stacks import ThreadStack
-from tuimon.torch_code import is_agent_file, is_user_file
 
 #: What a record holds at most: groups, threads of one, and innermost frames of a stack; with lines of 100 bytes 150 kB.
 GROUPS = 48

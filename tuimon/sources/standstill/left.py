@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuimon.code_origin import is_agent_file
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
-from tuimon.torch_code import is_agent_file
 
 
 def has_left(now: Sequence[RawFrame], trained: Sequence[RawFrame], blocks: SourceBlocks) -> bool:

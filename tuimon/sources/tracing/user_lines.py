@@ -11,9 +11,9 @@ from statistics import median
 import msgspec
 
 from tuimon.agent.ring.side_files import LINES, remove_file, side_file
+from tuimon.code_origin import is_user_file
 from tuimon.proc.side_files import read_side_file
 from tuimon.text import plain
-from tuimon.torch_code import is_user_file
 from tuimon.trace.events import Stretch
 
 #: The agent's thread writes its file when torch lets go of the GIL: right after the trace (s).

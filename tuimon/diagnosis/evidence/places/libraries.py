@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
+from tuimon.code_origin import is_others_package, is_package_file, is_torch
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.records import Frame, Place
-from tuimon.torch_code import is_loader_code, is_others_package, is_package_file, is_torch, loads_data
+from tuimon.torch_code import is_loader_code, loads_data
 
 
 def with_library(hot: HotFunction | None, samples: ThreadSamples, phase: str) -> HotFunction | None:

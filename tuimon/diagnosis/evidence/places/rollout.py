@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.torch_code import is_environment, is_generation, steps_environment
+from tuimon.library_code import is_environment, is_generation, steps_environment
 
 ROLLOUT_SHARE = Threshold(
     0.50,

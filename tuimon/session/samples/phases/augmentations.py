@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tuimon.code_origin import is_torch
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.loop_path import CountedStack
-from tuimon.torch_code import is_torch
 
 #: Layers with parameters.
 _LAYER_FILE = re.compile(r"torch/nn/modules/(?:conv|linear|rnn|sparse|batchnorm|normalization|transformer)\.py$")

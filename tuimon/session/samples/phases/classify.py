@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from tuimon.code_origin import is_package_file, is_torch
+from tuimon.library_code import is_optimizer_module
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.augmentations import Augmentations
@@ -23,7 +25,6 @@ from tuimon.session.samples.phases.torn.roots import by_root, like_whole_ones
 from tuimon.session.samples.phases.torn.updates import without_torn_updates
 from tuimon.session.samples.range_join import RangeJoin
 from tuimon.session.samples.stack_phase import stack_phase
-from tuimon.torch_code import is_optimizer_module, is_package_file, is_torch
 
 #: With no run of a module among the samples, the user's lines before the backward call are the forward pass themselves
 #: (a model without modules) once this many samples are outside every boundary; with fewer they may be data as well. A

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from itertools import takewhile
 
+from tuimon.library_code import is_iteration
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack
 from tuimon.session.samples.phases.returned_gradients import returned_gradients
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.stack_phase import StackPhase
-from tuimon.torch_code import is_iteration
 
 #: Of so many samples at a place that leads to an update more than one is in it: our choice, as for torn stacks of the
 #: user's (``torn_updates.py``). What is at such a place is mostly done for the update.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from tuimon.code_origin import is_package_file, is_torch
 from tuimon.records import BETWEEN
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.evaluation.lines import Branch, EvaluationLines, is_loop
@@ -12,7 +13,7 @@ from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack, path_
 from tuimon.session.samples.phases.other_calls import OtherCalls
 from tuimon.session.samples.phases.returned_gradients import returned_gradients
 from tuimon.session.samples.stack_phase import StackPhase
-from tuimon.torch_code import is_loss_module, is_module_call, is_package_file, is_torch
+from tuimon.torch_code import is_loss_module, is_module_call
 
 #: Of so many samples on a line that leads to an update more than one is in it: where a tenth of the time goes to
 #: backward and the update, 30 hold at most one in 18 of 100 cases, and a later window shows more.

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
 
+from tuimon.library_code import is_generation
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.loop_path import CountedStack
-from tuimon.torch_code import is_generation
 
 _Function = tuple[str, str]
 #: Functions that step an environment, or generate, to measure the model or to show what it does.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tuimon.code_origin import is_import_system, is_library_file, is_user_file, package_of
+from tuimon.library_code import is_evaluator, is_rollout_entry
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import CountSettings, Frame
 from tuimon.sources.source_blocks import Block
@@ -16,20 +18,7 @@ from tuimon.sources.stacks.frames.branches import branch_around
 from tuimon.sources.stacks.frames.count_settings import count_settings
 from tuimon.sources.stacks.frames.gradient_blocks import GradientBlocks
 from tuimon.sources.stacks.frames.packages_at_work import PackagesAtWork
-from tuimon.torch_code import (
-    calls_collate,
-    collects_garbage,
-    is_call_wrapper,
-    is_evaluator,
-    is_fetcher,
-    is_import_system,
-    is_library_file,
-    is_module_body,
-    is_rollout_entry,
-    is_user_file,
-    marked_part,
-    package_of,
-)
+from tuimon.torch_code import calls_collate, collects_garbage, is_call_wrapper, is_fetcher, is_module_body, marked_part
 
 #: How many distinct frames one run may list, over all its processes.
 FRAME_LIMIT = 20_000

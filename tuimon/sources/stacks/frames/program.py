@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tuimon.code_origin import is_installed_script, is_library_file, is_user_file, package_of
 from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.stacks.frames.packages_at_work import imported_packages
-from tuimon.torch_code import is_installed_script, is_library_file, is_user_file, package_of
 
 #: All that a command does that pip, or another installer, has made: ``sys.exit(main())``.
 _CALLS_MAIN = re.compile(r"(?:sys\.exit|raise SystemExit)\((\w+)[\w.]*\(\)\)")

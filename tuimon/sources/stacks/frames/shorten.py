@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from tuimon.code_origin import innermost_package
+from tuimon.library_code import is_iteration
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import StackCount
 from tuimon.sources.stacks.frames.frame_ids import FrameIds, FrameTraits, RawFrame
-from tuimon.torch_code import (
-    MODULES,
-    innermost_package,
-    is_fetcher,
-    is_iteration,
-    is_worker_loop,
-    loads_data,
-    may_call_closure,
-)
+from tuimon.torch_code import MODULES, is_fetcher, is_worker_loop, loads_data, may_call_closure
 
 #: How many distinct stacks one window keeps, and how many frames of each: they bound the size of the log.
 PER_THREAD = 12

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from tuimon.library_code import evaluates_by_name
 from tuimon.session.samples.frame_table import Block, FrameTable
 from tuimon.session.samples.phases.evaluation.occasional import OccasionalBlocks
 from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack
-from tuimon.torch_code import evaluates_by_name
 
 _Function = tuple[str, str]
 #: Share of a block's samples that run a module, from which it runs the model: our choice; much of an evaluation may be

@@ -1,0 +1,111 @@
+"""Whose code a file is: the user's, a library's, torch's or our own hooks', by its path.
+
+torch is recognised by the end of its paths, so that an installed torch, a checkout and one built in place are alike:
+``/venv/lib/python3.11/site-packages/torch/optim/adam.py`` and ``/src/pytorch/torch/optim/adam.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+_OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+#: By torch.compile: named by the hash of its text, in a folder by the beginning of that, wherever its cache is.
+_GENERATED = re.compile(r"/torchinductor_|/(\w\w)/c\1\w{40,}\.py$")
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/"
+    r"|/lib(?:64)?/(?:python|pypy)\d[\d.]*t?/"  # the standard library of whatever interpreter
+    r"|/python\d+\.zip/"
+    # torch built in place: only what a user's own folder named "torch" is unlikely to hold, unlike torch/distributed/
+    r"|/torch/(?:nn/modules|optim|utils/data|autograd)/|/torch/(?:_tensor|serialization|nn/functional|utils/checkpoint)\.py$"
+)
+_TORCH_FILE = re.compile(r"(?:^|/)torch/(?!utils/data/)")
+#: The folder that an environment's packages and commands lie below.
+_ENVIRONMENT = re.compile(r"(.*)/lib(?:64)?/(?:python\d[\d.]*t?/)?(?:site|dist)-packages/")
+_PACKAGE = re.compile(r"-packages/([^/]+?)(?:\.py)?(?:/|$)")
+#: At a prompt of IPython or Python, or below ``%%time``.
+_TYPED_IN = ("<ipython-input-", "<python-input-", "<stdin>", "<timed exec>", "<timed eval>")
+
+
+def is_agent_file(file: str) -> bool:
+    """Whether a file is one of our hooks in the training: ``/…/site-packages/tuimon/agent/hooks.py``.
+
+    Logs written before 0.2 name their folder ``target``.
+    """
+    return "tuimon/agent/" in file or "tuimon/target/" in file
+
+
+def is_user_file(file: str) -> bool:
+    """Whether a file is outside the standard library, installed packages and tuimon: ``/home/me/train.py``."""
+    if not file or file.startswith("<"):
+        return file.startswith(_TYPED_IN)
+    if file.startswith(_OWN_FOLDER) or is_agent_file(file):
+        return False
+    return _LIBRARY.search(file) is None and not is_generated(file)
+
+
+def is_package_file(file: str) -> bool:
+    """Whether a file belongs to an installed package, torch included: ``/…/dist-packages/PIL/Image.py``."""
+    return "-packages/" in file
+
+
+def package_of(file: str) -> str | None:
+    """The installed package that a file belongs to: of ``/…/dist-packages/PIL/Image.py`` it is ``PIL``."""
+    found = _PACKAGE.search(file)
+    return found[1] if found is not None else None
+
+
+def is_installed_script(file: str, files: Iterable[str]) -> bool:
+    """Whether a file is a command of the environment that one of these files is a package's of: ``/venv/bin/nice``.
+
+    That is beside the folder of the packages: ``/venv/lib/python3.11/site-packages``, ``/home/me/.local/lib/...``.
+    """
+    folder = os.path.dirname(file)
+    roots = {found[1] for each in files if (found := _ENVIRONMENT.match(each)) is not None}
+    return any(folder == f"{root}/bin" for root in roots)
+
+
+def is_library_file(file: str) -> bool:
+    """Whether a file belongs to an installed package other than torch, and is no hook of ours."""
+    return is_package_file(file) and not is_torch(file) and not is_agent_file(file)
+
+
+def innermost_package(files: Sequence[str]) -> int:
+    """Which frame of a stack, given their files from the root on, is the innermost of an installed package.
+
+    The last one if none is: of ``train.py``, ``/…/site-packages/PIL/Image.py``, ``threading.py`` it is 1.
+    """
+    return next((i for i in range(len(files) - 1, -1, -1) if is_package_file(files[i])), len(files) - 1)
+
+
+def innermost_work(files: Sequence[str]) -> int:
+    """Which frame of a stack without the user's code stands for it: the innermost of a package other than torch.
+
+    A program that is a package itself calls ``loss.backward()`` there. Without one it is the innermost of any package.
+    """
+    last = len(files) - 1
+    return next((i for i in range(last, -1, -1) if is_others_package(files[i])), innermost_package(files))
+
+
+def is_generated(file: str) -> bool:
+    """Whether torch.compile has written a file: ``/tmp/torchinductor_me/xy/cxy….py``."""
+    return _GENERATED.search(file) is not None
+
+
+def is_import_system(file: str) -> bool:
+    """Whether a file is Python's import system: ``<frozen importlib._bootstrap>``."""
+    return file.startswith("<frozen importlib")
+
+
+def is_others_package(file: str) -> bool:
+    """Whether a file belongs to an installed package other than torch, its data loading included, and our hooks."""
+    return package_of(file) not in (None, "torch") and not is_agent_file(file)
+
+
+def is_torch(file: str) -> bool:
+    """Whether a file belongs to torch, but for its data loading: ``torch/functional.py``.
+
+    Other packages may have a folder of that name, for what they build on torch: ``gluonts/torch/model/estimator.py``.
+    """
+    return _TORCH_FILE.search(file) is not None and package_of(file) in (None, "torch")

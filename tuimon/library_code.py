@@ -1,0 +1,93 @@
+"""What frames of libraries mean: that they make data, evaluate, give the next batch, or update parameters."""
+
+from __future__ import annotations
+
+import re
+
+from tuimon.code_origin import is_library_file, is_package_file, is_user_file
+
+# ---- where reinforcement learning gets its data
+
+_ENVIRONMENT_FILE = re.compile(
+    r"-packages/(?:gymnasium|gym|pettingzoo|dm_env|dm_control|brax|envpool|procgen|minigrid|ale_py)/"
+    r"|/stable_baselines3/common/monitor\.py|-packages/(?:.*[/_])?env(?:s|ironments?)?(?:/|\.py$)"
+)
+_ENVIRONMENT_FUNCTIONS = re.compile(r"_?(?:step|reset)(?:_wait|_async|_and_maybe_reset)?$")
+#: ``env.step(action)``, or a step whose result is three values and more: no optimizer, scheduler or logger gives these.
+_STEPS_ENVIRONMENT = re.compile(
+    r"\benvs?\w*\.step\(|^\s*(?:[\w.*\[\]]+\s*,\s*){2,}[\w.*\[\]]*\s*=\s*[\w.\[\]]+\.step\("
+)
+_GENERATION_FILE = re.compile(r"/(?:transformers/generation|trl|vllm)/")
+_COLLECTOR_FILE = re.compile(r"/stable_baselines3/common/o(?:n|ff)_policy_algorithm\.py$|/torchrl/collectors/")
+_COLLECTOR_FUNCTIONS = frozenset({"collect_rollouts", "rollout", "iterator", "next"})
+
+
+def is_collector(file: str, function: str) -> bool:
+    """Whether a frame of a library makes data with a policy: ``…/on_policy_algorithm.py``, ``collect_rollouts``."""
+    return function in _COLLECTOR_FUNCTIONS and _COLLECTOR_FILE.search(file) is not None
+
+
+def is_rollout_entry(file: str, function: str) -> bool:
+    """Whether a frame of a library is all that shows, in a shortened stack, that data is made below it."""
+    return is_collector(file, function) or (function == "generate" and _GENERATION_FILE.search(file) is not None)
+
+
+def is_environment(file: str, function: str) -> bool:
+    """Whether a frame steps or resets an environment: ``/…/site-packages/gymnasium/core.py``, ``step``."""
+    return _ENVIRONMENT_FUNCTIONS.match(function) is not None and _ENVIRONMENT_FILE.search(file) is not None
+
+
+def steps_environment(source: str) -> bool:
+    """Whether a line of the user's calls an environment's ``step``: ``state, reward, done = world.step(action)``."""
+    return _STEPS_ENVIRONMENT.search(source) is not None
+
+
+def is_generation(file: str, function: str) -> bool:
+    """Whether a frame generates with a language model: ``/…/transformers/generation/utils.py``, ``generate``."""
+    return function == "generate" and (is_user_file(file) or _GENERATION_FILE.search(file) is not None)
+
+
+def makes_data(file: str, function: str) -> bool:
+    """Whether a frame makes training data: an environment's, a collector's, or one that generates."""
+    return is_environment(file, function) or is_collector(file, function) or is_generation(file, function)
+
+
+# ---- where libraries evaluate
+
+_EVALUATION = re.compile(r"(?:^|_)(?:eval|evaluate|evaluation|evaluator|validate|validation)(?:_|$)")
+
+
+def evaluates_by_name(function: str) -> bool:
+    """Whether a function is named as one that measures a model: ``evaluate_policy``, ``_run_validation``."""
+    return _EVALUATION.search(function) is not None
+
+
+def is_evaluator(file: str, function: str) -> bool:
+    """Whether a function of a library is: ``/…/stable_baselines3/common/evaluation.py``, ``evaluate_policy``.
+
+    Not all that are named so are evaluation: ``evaluate_actions`` is part of a training's forward pass.
+    """
+    return evaluates_by_name(function) and is_library_file(file)
+
+
+# ---- loops that libraries own
+
+_ITERATIONS = frozenset({"__next__", "__iter__"})
+
+
+def is_iteration(function: str) -> bool:
+    """Whether a library's function of this name gives its loop the next batch, be it as a generator: ``__next__``."""
+    return function in _ITERATIONS
+
+
+# ---- optimizers of their own
+
+_OPTIMIZER = re.compile(r"(?:^|/)(?:optim|optimizers?)(?:/|\.py$)")
+
+
+def is_optimizer_module(file: str) -> bool:
+    """Whether a file of an installed package is an optimizer's by its name: ``/…/keras/src/optimizers/adam.py``.
+
+    Optimizers that are not torch's own call no hook, as those of Keras, fastai, Apex and bitsandbytes.
+    """
+    return is_package_file(file) and _OPTIMIZER.search(file.rpartition("-packages/")[2]) is not None
