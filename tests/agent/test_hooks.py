@@ -55,6 +55,15 @@ def test_workers(recorded):
     assert {value for _, value, _ in recorded[1:]} == {recorded[1][1]}
 
 
+def test_workers_that_are_ended_within_an_epoch(recorded):
+    iterator = iter(DataLoader(Batches(4), num_workers=1))
+    next(iterator)
+    del recorded[:]
+    number = iterator._tuimon_iterator
+    del iterator
+    assert [marker[:2] for marker in recorded] == [(ITER_BEGIN, number), (ITER_END, 0)]
+
+
 def test_workers_that_begin_anew(recorded):
     loader = DataLoader(Batches(1), num_workers=1, persistent_workers=True)
     for _ in range(2):

@@ -180,7 +180,8 @@ class LoaderRow(NamedTuple):
     wait_p95_ms: float | None  # typical of a window
     starts: int  # epochs of the run that began with starting workers, or with resetting persistent ones
     start_s: float | None  # mean of an epoch: starting workers, until the first batch
-    start_share: float | None  # of all the time that the run has waited for this loader
+    end_s: float | None  # mean of an epoch: ending workers
+    start_share: float | None  # both, of all the time that the run has waited for this loader
     ready_mean: float | None
     ready_none_ratio: float | None  # share of fetches that found none ready
     ready_history: tuple[float | None, ...]  # mean of a window, oldest first

@@ -26,7 +26,7 @@ _UNITS: tuple[tuple[str, Callable[[float | None], str], str], ...] = (
     ("_mhz", lambda value: ABSENT if value is None else f"{value:.0f} MHz", ""),
     ("_w", watt, ""),
     ("_c", celsius, ""),
-    ("_s", duration, ""),
+    ("_s", lambda value: duration(value) if value is None or value >= 0.1 else ms(1000 * value), ""),
 )
 _SHORT = {"gpu": "GPU", "sm": "SM", "cpu": "CPU", "gil": "GIL", "gc": "GC", "pid": "pid", "pcie": "PCIe"}
 

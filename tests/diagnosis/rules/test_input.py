@@ -331,6 +331,14 @@ def test_workers_that_are_started_for_every_epoch():
     assert first.estimated_speedup == pytest.approx(1 / (1 - 0.8 * first.share_of_step))
 
 
+def test_workers_that_are_ended_after_every_epoch():
+    ended = structs.replace(starts(4, 10.4, 15.6), ends=4, end_ns=int(10.4e9))  # together as above
+    first, *_ = run(STARVED, ended, *workers(2, 0.1, ([0, 1], 40)))
+    assert "starting and ending workers takes 5.2 s an epoch" in first.headline
+    assert first.evidence["epoch_end_s"] == pytest.approx(2.6)
+    assert first.estimated_speedup == pytest.approx(1 / (1 - 0.8 * first.share_of_step))
+
+
 @pytest.mark.parametrize("record", [starts(4, 5, 26), starts(1, 20, 26), starts(4, 20, 26, persistent=True)])
 def test_starts_that_are_little_or_the_first_or_of_persistent_workers(record):
     first, *_ = run(STARVED, record, *workers(2, 0.99, ([0, 1], 40)))

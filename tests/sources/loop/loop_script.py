@@ -10,6 +10,7 @@ _PAIRS = {
     "fetch": layout.FETCH_BEGIN,
     "stop": layout.FETCH_BEGIN,
     "iter": layout.ITER_BEGIN,
+    "over": layout.ITER_BEGIN,
     "bwd": layout.BACKWARD_BEGIN,
     "grad": layout.BACKWARD_BEGIN,
     "opt": layout.OPTIMIZER_BEGIN,
@@ -22,6 +23,7 @@ def markers(script: str, start_ns: int = 0) -> list[tuple[int, int, int, int]]:
     """(time_ns, kind, flag, value) of a script.
 
     ``fetch@2:5`` names iterator 2; ``stop:1`` is a fetch that finds the end; ``grad`` is ``autograd.grad``;
+    ``over`` ends an iterator that has not been exhausted;
     ``opt( … )`` and ``bwd( … )`` enclose; ``step`` is tuimon.step(); ``made`` tells that there is an optimizer.
     """
     now = start_ns
@@ -45,9 +47,9 @@ def markers(script: str, start_ns: int = 0) -> list[tuple[int, int, int, int]]:
             now += duration
             continue
         kind, value = _PAIRS[name], _VALUES.get(name, int(iterator or 1))
-        out.append((now, kind, 0, value))
+        out.append((now, kind, 0, 0 if name == "iter" else value))
         now += duration
-        out.append((now, kind + 1, 1 if name == "stop" else 0, value))
+        out.append((now, kind + 1, 1 if name == "stop" else 0, 0 if name == "over" else value))
     return out
 
 

@@ -37,7 +37,7 @@ LOOPS = {
     "range": "R B O1",
 }
 #: What may come between two steps: a batch that is evaluated, an epoch's end, a pause, a profiler, an abandoned update.
-UPSETS = ["E", "E E X", "X I", "B", "P", "on", "off", "[", "made", "other", "push", "late"]
+UPSETS = ["E", "E E X", "X I", "D I", "D", "B", "P", "on", "off", "[", "made", "other", "push", "late"]
 
 
 class Loop:
@@ -83,7 +83,11 @@ class Loop:
                 self.pair(layout.BACKWARD_BEGIN, flag=self.events if self.events % 10 == 0 else layout.NO_EVENT)
             case "I":
                 self.iterator += 1
-                self.pair(layout.ITER_BEGIN, self.iterator)
+                self.emit(layout.ITER_BEGIN)
+                self.emit(layout.ITER_END, self.iterator)
+            case "D":
+                self.emit(layout.ITER_BEGIN, self.iterator)
+                self.emit(layout.ITER_END)
             case "late":
                 self.now_ns += int(self.rng.random() * 3 * SECOND)
             case "other":

@@ -387,6 +387,15 @@ def test_starting_workers_for_an_evaluation_is_evaluation():
     assert sum(played.steps[4].phases.values()) == 64 * MS
 
 
+def test_ending_workers_is_waiting_for_data_and_bounds_no_step():
+    """The loop is left before its data ends; or an iterator is deleted in the middle of a step."""
+    left = play(f"{PLAIN} over@7:30 wait:1", 4)
+    assert set(lengths(left)[1:-1]) == {16 + 31}
+    assert ms(left.steps[1].phases)["data"] == ms(play(PLAIN, 4).steps[1].phases)["data"] + 30
+    between = play("fetch:2 wait:3 bwd:4 over@7:30 opt:1 wait:1", 4)
+    assert set(lengths(between)[1:-1]) == {41}
+
+
 def test_an_iterator_made_in_every_step():
     played = play("iter:5 fetch:2 wait:3 bwd:4 opt:1", 6)
     assert lengths(played)[1:] == [15] * 5

@@ -13,6 +13,7 @@ from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
 from tuimon.agent.ring.paths import start_ticks
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session
+from tuimon.session.whole_run import WholeRun
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.markers.loader_facts import parsed_facts
 from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker
@@ -202,6 +203,20 @@ def test_an_epochs_beginning_is_its_iter_and_its_first_fetch():
     assert record.starts == 0
 
 
+def test_an_epochs_end_is_the_fetch_without_a_batch_or_the_deletion_of_its_iterator():
+    script = LoaderScript(FACTS)
+    script.feed("f1 b").put(layout.FETCH_BEGIN, 1 << layout.LOADER_SHIFT | 1)
+    script.now_ns += 20 * MS
+    script.put(layout.FETCH_END, 1 << layout.LOADER_SHIFT | 1, layout.EXHAUSTED)
+    script.put(layout.ITER_BEGIN, 1 << layout.LOADER_SHIFT | 2)
+    script.now_ns += 30 * MS
+    script.put(layout.ITER_END)
+    (record,) = script.records()
+    assert (record.fetches, record.ends, record.end_ns, record.starts) == (1, 2, 52 * MS, 0)  # 1 ms for each put
+    (record,) = script.feed("f1 b").records()
+    assert (record.ends, record.end_ns) == (0, 0)
+
+
 def test_a_worker_that_cannot_be_measured_is_named_all_the_same():
     script = LoaderScript(FACTS)
     script.put(layout.WORKER, os.getpid(), 1)
@@ -313,3 +328,16 @@ def test_facts_that_are_no_facts_are_no_loader(text):
     whole = '{"dataset": "D", "kind": "map", "workers": 1e999, "prefetch": 2, "batch": 8, "pin": 0, "persistent": 0, '
     assert parsed_facts(text) is None
     assert parsed_facts(whole + '"context": null, "n": 1}') is None
+
+
+def test_a_worker_started_anew_for_every_epoch_shows_what_those_before_it_did():
+    session = Session()
+    one = [LoaderWorker(7, 0, 10, 1.0, 1.0, 8.0), LoaderWorker(8, 1, 1, 1.0, 0.0, 1.0)]
+    session.add(window(1.0, fetches=1, workers=one))
+    session.add(window(2.0, fetches=1, workers=[LoaderWorker(9, 0, 10, 5.0, 1.0, 24.0), LoaderWorker(8, 1)]))
+    session.add(window(3.0, fetches=1, workers=[LoaderWorker(11, 0)]))  # has not reported yet
+    first, second = session.loaders(100)[0].worker_rows
+    assert (first.pid, first.busy_ratio, first.items_ms, second.busy_ratio) == (11, 0.2, 0.3, 0.5)
+    session.add(window(60.0, fetches=1))  # more than 30 s later
+    assert session.loaders(100)[0].worker_rows[0].busy_ratio is None
+    assert [row.busy_ratio for row in WholeRun(session).loaders(100)[0].worker_rows] == [0.2, 0.5]

@@ -1,8 +1,9 @@
-"""The beginning of an epoch: ``iter(loader)`` starts workers, or restarts persistent ones.
+"""The beginning of an epoch: ``iter(loader)`` starts workers, or restarts persistent ones; and its end before its time.
 
-Two markers an epoch, around two methods of torch's iterator with workers. No frame of ours stands in a traceback.
+Two markers an epoch, around methods of torch's iterator with workers. No frame of ours stands in a traceback.
 """
 
+import sys
 from functools import wraps
 from typing import Any, Callable
 
@@ -14,10 +15,12 @@ from . import loader_facts
 
 
 def hook_iterators(dataloader: Any) -> None:
-    """Put markers around the making of an iterator with workers, and around its reuse for another epoch."""
+    """Put markers around an iterator with workers: its making, its reuse for another epoch, its end within one."""
     iterator_class = dataloader._MultiProcessingDataLoaderIter
     rebinding.rebind(iterator_class, "__init__", _wrapped(iterator_class.__dict__["__init__"]))
     rebinding.rebind(iterator_class, "_reset", _wrapped(iterator_class.__dict__["_reset"]))
+    if "__del__" in iterator_class.__dict__:
+        rebinding.rebind(iterator_class, "__del__", _wrapped_end(iterator_class.__dict__["__del__"]))
 
 
 def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,6 +40,30 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
 
     dynamo.skip(tuimon_iter)
     return tuimon_iter
+
+
+def _wrapped_end(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Around an iterator's deletion, which waits for its workers unless the fetch that found its end has done so."""
+    is_finalizing = sys.is_finalizing  # no name of a module is sure to be there then
+
+    @wraps(original)
+    def tuimon_del(self: Any) -> Any:
+        state = self.__dict__
+        number = not is_finalizing() and not state.get("_shutdown", True) and state.get("_tuimon_iterator")
+        marked = bool(number) and runtime.on
+        if marked:
+            runtime.emit(ITER_BEGIN, number)
+        try:
+            return original(self)
+        except BaseException as error:  # of one that could not be made: Python prints it
+            hide_frame(error)
+            raise
+        finally:
+            if marked:
+                runtime.emit(ITER_END)
+
+    dynamo.skip(tuimon_del)
+    return tuimon_del
 
 
 def _iterator_id(iterator: Any) -> int:

@@ -52,7 +52,9 @@ GPU_TIME = 18  # a boundary's event was found done; flag: its number; value: ``p
 GPU_ANCHOR = 20  # GPU_TIME counts from the event with this number (flag) from now on; value: ``pack_gpu_anchor``
 GPU_POINT = 24  # a backward pass has come to a place inside it, in whatever thread; flag: the number of its event
 TORCH_MEMORY = 22  # torch's CUDA allocator; flag: device << 4 | one of MEMORY_*; value: bytes or a count
-ITER_BEGIN = 32  # iter(loader): its workers are started, or restarted
+ITER_BEGIN = (
+    32  # iter(loader): its workers are started, or restarted; value: id of the iterator if they are ended instead
+)
 ITER_END = 33  # value: id of the iterator, 0 where there is none
 REST = 36  # boundaries have passed without markers; flag: markers of the period that repeats, value: ``pack_rest``
 OPTIMIZER_MADE = 42  # the program has an optimizer of torch's: the backward before may be one of many until its step

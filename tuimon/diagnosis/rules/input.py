@@ -68,7 +68,9 @@ DISK_SHARE = Threshold(
     "our choice: the state is seen at one moment a window, and a read from the page cache never shows it",
 )
 START_SHARE = Threshold(
-    0.50, "share of the wait for data that the starts of epochs take, from which they are the cause", "as for collate"
+    0.50,
+    "share of the wait for data that the starts and ends of epochs take, from which they are the cause",
+    "as for collate",
 )
 START_EPOCHS = Threshold(
     2, "epochs begun, from which their starts count", "the first epoch starts its workers in any case"
@@ -111,7 +113,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     own = evidence.hottest_in("data")
     starting = _starting(evidence)
     if starting is not None:
-        cause = _Cause("starting", None, f": starting workers takes {_seconds(starting)} an epoch")
+        cause = _Cause("starting", None, f": {_starts_and_ends(starting)} an epoch")
     else:
         cause = _cause(evidence, _is_made_by_hand(evidence, data, table))
     best, *others = fixes_for(cause.name, cause.hot, evidence, lost, unsure + (data.error or 0.0))
@@ -158,6 +160,7 @@ def _figures(
             else {}
         ),
         "epoch_start_s": starting.start_s if starting else None,
+        "epoch_end_s": starting.end_s if starting else None,
         **(on_gpu.as_evidence() if on_gpu is not None else {}),
     }
 
@@ -227,9 +230,10 @@ def _cause_in_workers(workers: Workers, free_cores: float) -> _Cause:
     return _Cause("workers_saturated" if room else "slow_item", hot, clause)
 
 
-def _seconds(loader: LoaderRow) -> str:
-    start_s = loader.start_s or 0.0
-    return f"{start_s:.1f} s" if start_s >= 0.1 else f"{1e3 * start_s:.0f} ms"
+def _starts_and_ends(loader: LoaderRow) -> str:
+    each_s = (loader.start_s or 0.0) + (loader.end_s or 0.0)
+    what = "starting and ending workers" if loader.end_s else "starting workers"
+    return f"{what} takes {each_s:.1f} s" if each_s >= 0.1 else f"{what} takes {1e3 * each_s:.0f} ms"
 
 
 def _fetch_ms(evidence: Evidence) -> str:

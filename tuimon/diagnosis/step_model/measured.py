@@ -215,7 +215,7 @@ def _bursts(evidence: Evidence, own_ms: float) -> tuple[float, int]:
 
 
 def _start_share(loader: LoaderRow | None) -> float:
-    """The share of the wait for data that starting workers for a new epoch takes."""
+    """The share of the wait for data that starting and ending the workers of an epoch takes."""
     if loader is None or loader.facts.persistent or not loader.facts.workers or loader.starts < 2:
         return 0.0
     return min(1.0, loader.start_share or 0.0)

@@ -50,11 +50,9 @@ class _Worker:
     def __init__(self, number: int) -> None:
         self.number = number
         self.reports: deque[tuple[float, LoaderWorker]] = deque(maxlen=_REPORTS)
-        self._run = _WorkerSums()
 
     def add_report(self, t: float, report: LoaderWorker) -> None:
         self.reports.append((t, report))
-        self._run.add_report(report)
         while self.reports[0][0] < t - WINDOW_S:
             self.reports.popleft()
 
@@ -62,26 +60,23 @@ class _Worker:
     def last_s(self) -> float:
         return self.reports[-1][0]
 
-    def row(self, pid: int, hot: HotLine | None, ended: bool, whole_run: bool) -> LoaderWorkerRow:
-        sums = self._run if whole_run else _WorkerSums()
-        if not whole_run:
-            for _, report in self.reports:
-                sums.add_report(report)
-        batches, span_ms = sums.batches, sums.items_ms + sums.collate_ms + sums.wait_ms + (sums.handed_ms or 0.0)
-        if not sums.reports:
-            return LoaderWorkerRow(pid, self.number, None, None, None, None, None, None, hot, ended)
-        return LoaderWorkerRow(
-            pid=pid,
-            number=self.number,
-            busy_ratio=(sums.items_ms + sums.collate_ms) / span_ms if span_ms else None,
-            batches_per_s=1000 * batches / span_ms if span_ms else None,
-            items_ms=sums.items_ms / batches if batches else None,
-            collate_ms=sums.collate_ms / batches if batches else None,
-            wait_ms=sums.wait_ms / batches if batches else None,
-            hand_over_ms=sums.handed_ms / batches if batches and sums.handed_ms is not None else None,
-            hot=hot,
-            ended=ended,
-        )
+
+def _worker_row(pid: int, number: int, sums: _WorkerSums, hot: HotLine | None, ended: bool) -> LoaderWorkerRow:
+    batches, span_ms = sums.batches, sums.items_ms + sums.collate_ms + sums.wait_ms + (sums.handed_ms or 0.0)
+    if not sums.reports:
+        return LoaderWorkerRow(pid, number, None, None, None, None, None, None, hot, ended)
+    return LoaderWorkerRow(
+        pid=pid,
+        number=number,
+        busy_ratio=(sums.items_ms + sums.collate_ms) / span_ms if span_ms else None,
+        batches_per_s=1000 * batches / span_ms if span_ms else None,
+        items_ms=sums.items_ms / batches if batches else None,
+        collate_ms=sums.collate_ms / batches if batches else None,
+        wait_ms=sums.wait_ms / batches if batches else None,
+        hand_over_ms=sums.handed_ms / batches if batches and sums.handed_ms is not None else None,
+        hot=hot,
+        ended=ended,
+    )
 
 
 class LoaderStats:
@@ -95,8 +90,9 @@ class LoaderStats:
         self._window: Window[LoaderTotals] = Window()
         self._run = LoaderRun()
         # of the whole run: an epoch may take hours
-        self._starts = self._start_ns = self._data_ns = 0
-        self._workers: dict[int, _Worker] = {}
+        self._starts = self._start_ns = self._ends = self._end_ns = self._data_ns = 0
+        self._workers: dict[int, _Worker] = {}  # by pid
+        self._run_by_number: dict[int, _WorkerSums] = {}  # each epoch may start its workers anew
         self._history: deque[float | None] = new_history()
 
     def add_window(self, record: Loader) -> None:
@@ -111,13 +107,16 @@ class LoaderStats:
         self.facts = record.facts or self.facts
         self._starts += record.starts
         self._start_ns += record.start_ns
-        self._data_ns += record.wait_ns + record.iter_ns
+        self._ends += record.ends
+        self._end_ns += record.end_ns
+        self._data_ns += record.wait_ns + record.iter_ns + record.end_ns
         mean = record.ready_total / record.ready_fetches if record.ready_fetches else None
         self._history.append(mean)
         for report in record.workers:
             worker = self._workers.pop(report.pid, None) or _Worker(report.number)
             self._workers[report.pid] = worker  # the latest last
             worker.add_report(record.t, report)
+            self._run_by_number.setdefault(report.number, _WorkerSums()).add_report(report)
         while self._workers and self._has_gone(next(iter(self._workers.values())), record.t):
             del self._workers[next(iter(self._workers))]
 
@@ -146,7 +145,8 @@ class LoaderStats:
             wait_p95_ms=p95_ns / 1e6 if p95_ns is not None else None,
             starts=self._starts,
             start_s=self._start_ns / 1e9 / self._starts if self._starts else None,
-            start_share=self._start_ns / self._data_ns if self._starts and self._data_ns else None,
+            end_s=self._end_ns / 1e9 / self._ends if self._ends else None,
+            start_share=(self._start_ns + self._end_ns) / self._data_ns if self._starts and self._data_ns else None,
             ready_mean=sum(record.ready_total for record in records) / known if known else None,
             ready_none_ratio=sum(record.ready_none for record in records) / known if known else None,
             ready_history=tuple(self._history),
@@ -156,13 +156,24 @@ class LoaderStats:
     def _worker_rows(
         self, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], whole_run: bool
     ) -> tuple[LoaderWorkerRow, ...]:
-        """The live workers; when none is left, the last ones."""
-        rows = [worker.row(pid, hot(pid), ended(pid), whole_run) for pid, worker in self._workers.items()]
-        live = [row for row in rows if not row.ended]
-        newest: dict[int, LoaderWorkerRow] = {}
-        for row in live or rows:
-            newest[row.number] = row  # dictionaries keep order: the latest worker of a number is the last
-        return tuple(sorted(newest.values(), key=lambda row: row.number))
+        """The live workers; when none is left, the last ones. Each with what all of its number have reported."""
+        latest = {worker.number: pid for pid, worker in self._workers.items()}
+        live = {worker.number: pid for pid, worker in self._workers.items() if not ended(pid)}
+        sums = self._run_by_number if whole_run else self._window_by_number()
+        return tuple(
+            _worker_row(pid, number, sums[number], hot(pid), ended(pid))
+            for number, pid in sorted((live or latest).items())
+        )
+
+    def _window_by_number(self) -> dict[int, _WorkerSums]:
+        found: dict[int, _WorkerSums] = {}
+        since_s = self.latest.t - WINDOW_S if self.latest is not None else 0.0
+        for worker in self._workers.values():
+            sums = found.setdefault(worker.number, _WorkerSums())
+            for t, report in worker.reports:
+                if t >= since_s:
+                    sums.add_report(report)
+        return found
 
 
 class LoaderTable:

@@ -245,7 +245,7 @@ class LoopMachine:
             pass
         elif kind == layout.FETCH_BEGIN:
             evaluated = steps.begin_fetch(time_ns, value)
-        else:
+        elif not value:  # workers that are ended instead, whenever their iterator is deleted, bound no step
             steps.begin_iter(time_ns)
         stack.append(marker)
         if len(stack) > _DEPTH_LIMIT:

@@ -42,6 +42,8 @@ class _Loader(Struct):
     trained: int = 0  # batches that a backward used
     evaluated: int = 0
     starts_ns: list[tuple[int, int]] = field(default_factory=list)  # of epochs that began: iter(), first fetch
+    ends: int = 0  # of epochs
+    end_ns: int = 0
     workers: dict[int, Worker] = field(default_factory=dict)  # by pid
     facts_window: int = -_FACTS_EVERY  # in which the facts were reported last
 
@@ -50,6 +52,7 @@ class _Loader(Struct):
         self.waits_ns.clear()
         self.ready.clear()
         self.starts_ns.clear()
+        self.ends = self.end_ns = 0
 
     @property
     def role(self) -> Literal["train", "eval"] | None:
@@ -91,7 +94,11 @@ class LoaderTracker:
                 wait_ns = None if slowed else marker.time_ns - opened.time_ns
                 self._add_fetch(marker.value, opened.flag, wait_ns, has_batch=has_batch)
         elif kind == layout.ITER_END and opened is not None:
-            self._add_iter(marker.value, max(marker.time_ns - opened.time_ns, 0))
+            duration_ns = max(marker.time_ns - opened.time_ns, 0)
+            if opened.value:
+                self._add_end(opened.value, None if slowed else duration_ns)
+            else:
+                self._add_iter(marker.value, duration_ns)
 
     def add_steps(self, pattern: StepPattern, columns: Columns, begin: int, end: int) -> None:
         """Add whole steps at once, as their stretches would."""
@@ -180,6 +187,8 @@ class LoaderTracker:
             starts=len(loader.starts_ns),
             start_ns=sum(map(sum, loader.starts_ns)),
             iter_ns=sum(iter_ns for iter_ns, _ in loader.starts_ns),
+            ends=loader.ends,
+            end_ns=loader.end_ns,
             facts=facts,
             workers=workers,
         )
@@ -218,6 +227,7 @@ class LoaderTracker:
             loader.evaluated += 1
             self._unused.discard(key)
         if not has_batch:
+            self._add_end(iterator, wait_ns)
             return
         self._unused.add(key)
         iter_ns = self._iter_ns.pop(iterator, None)
@@ -229,6 +239,13 @@ class LoaderTracker:
             loader.starts_ns.append((iter_ns, wait_ns))
         if ready:
             loader.ready.append(ready - 1)
+
+    def _add_end(self, iterator: int, duration_ns: int | None) -> None:
+        """Its workers have been ended: in the fetch that found no batch, or where the iterator was deleted."""
+        loader = self._loaders.get(iterator >> layout.LOADER_SHIFT)
+        if loader is not None and duration_ns is not None:
+            loader.ends += 1
+            loader.end_ns += max(duration_ns, 0)
 
     def _count_trained(self) -> None:
         for key in self._unused:

@@ -88,6 +88,7 @@ def test_the_code_around_the_place_takes_the_place_of_its_line():
         ("reserved_bytes", 36 << 30, ("reserved", "36 GiB")),
         ("growth_bytes_per_s", 2.5 * 2**20, ("growth", "2.5 MiB/s")),
         ("full_in_s", 192.0, ("full in", "3m12s")),
+        ("epoch_end_s", 0.021, ("epoch end", "21.0 ms")),
         ("lead_us", 50.0, ("lead", "0.05 ms")),
         ("speedup_at_most", 1.234, ("speedup at most", "1.23×")),
         ("cores", 2, ("cores", "2")),

@@ -49,7 +49,7 @@ RULES: dict[type[Record], dict[str, Rule]] = {
     },
     Loader: {
         **dict.fromkeys(("fetches", "wait_ns", "ready_fetches", "ready_total", "ready_none"), rules.total),
-        **dict.fromkeys(("starts", "start_ns", "iter_ns"), rules.total),
+        **dict.fromkeys(("starts", "start_ns", "iter_ns", "ends", "end_ns"), rules.total),
         **dict.fromkeys(("role", "ready_last", "facts"), rules.last_known),
         "window_s": rules.seconds,
         "p95_ns": rows.fetch_p95,
