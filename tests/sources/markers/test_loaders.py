@@ -99,6 +99,9 @@ def test_facts_are_told_once():
         ("f1 f2 b f1 f2 b", ["train", "train"]),  # zipped
         ("f1 b b f1 b b", ["train"]),  # two losses a batch
         ("f2 f2 f2 x2 f1 b f1 b", ["train", "eval"]),
+        ("f1 f1 f1 f1 b b b b f1 f1 x1 b b f1 f1 f1 f1 b", ["train"]),  # a step accumulates over four
+        ("f1 " * 20, ["eval"]),  # for all that is known so far
+        ("f2 f2 f2 f1 b f1 b", ["train", "eval"]),  # left before its end
     ],
 )
 def test_what_a_loader_is_for(words, expected):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuimon.sources.loop.evaluation import EvaluationFinder, Times
+from tuimon.sources.loop.fetched_ahead import FetchedAhead
 from tuimon.sources.loop.step import Step
 
 
@@ -14,7 +15,7 @@ class Batches:
         self._eval_ns = 0
         self._eval_count = 0
         self._evaluation = EvaluationFinder()
-        self._ahead: Times | None = None  # evaluation, unless the batch was fetched ahead of the one that trains next
+        self._ahead = FetchedAhead()  # evaluation, unless they were fetched ahead of the one that trains next
         self._returned = 0  # backwards since the latest fetch that only returned gradients, and may have evaluated
         self._iterator = 0  # of the latest fetch
         self._trained_on = 0  # the latest iterator of a batch that has trained for sure
@@ -31,12 +32,14 @@ class Batches:
 
     def forget_times(self) -> None:
         """Time until now can no longer turn out to be evaluation."""
+        self._ahead.forget()
         self._evaluation.forget_times()
 
     def leave_loop(self) -> None:
         """The program has left its loop: what was fetched in it is used no more."""
         self.is_waiting = False
         self._returned = 0
+        self._ahead.forget()
         self._evaluation = EvaluationFinder()
 
     # -- fetches
@@ -56,36 +59,42 @@ class Batches:
     def begin_fetch(self, iterator: int, step: Step) -> bool:
         """A fetch in this step; returns whether it shows that the batch before was evaluated.
 
-        Where that was the first of its iterator, only the next boundary proves it: a loop that fetches one batch ahead
-        (Accelerate's, a prefetcher's) begins with two fetches, and then trains.
+        Where that may have been fetched ahead, only a later boundary proves it. Of a loader that trains it is not even
+        likely, then.
         """
         self._iterator = iterator
-        may_be_ahead = self._evaluation.is_second_fetch(iterator)
+        is_first = self._evaluation.is_second_fetch(iterator)
         evaluated = self._evaluation.begin_fetch(iterator)
         if evaluated is None:
             return False
         self.is_waiting = False
         self._returned = 0
-        self._ahead = evaluated
-        if not may_be_ahead:
+        if not self._ahead.hold(iterator, evaluated, is_first=is_first):
             self.settle(step)
+        elif self._ahead.may_train_later:
+            self._evaluation.evaluating = None
+            return False
         return True
 
     def end_fetch(self, exhausted: bool, step: Step) -> None:
         """A batch may train; an exhausted iterator that evaluated takes its last wait with it."""
         if exhausted:
-            self.settle(step)
+            if not self._ahead.may_train_later:
+                self.settle(step)
             self._move(self._evaluation.exhaust(), step)
         else:
             self.is_waiting = True
 
+    def settle_before(self, iterator: int, step: Step) -> None:
+        """A fetch of this iterator follows: of another one, it shows that the batches before were evaluated."""
+        if iterator != self._iterator and not self._ahead.may_train_later:
+            self.settle(step)
+
     def settle(self, step: Step) -> None:
-        """No batch was fetched ahead: the first of the iterator was evaluated."""
-        if self._ahead is None:
-            return
-        ahead, self._ahead = self._ahead, None
-        self._eval_count += 1
-        self._move(ahead, step)
+        """No batch was fetched ahead: all were evaluated."""
+        for times in self._ahead.take():
+            self._eval_count += 1
+            self._move(times, step)
 
     def _move(self, times: Times, step: Step) -> None:
         """This much of the step was evaluation, not training."""
@@ -111,8 +120,10 @@ class Batches:
         """Whether all backwards since the latest fetch have only returned gradients, and may have evaluated."""
         return self._returned > 0
 
-    def use(self) -> int:
+    def use(self, step: Step) -> int:
         """What was fetched until now has been trained on; returns the backwards that had waited to be part of that."""
+        if self.is_waiting and not self._ahead.are_trained_on(self._evaluation.since_fetch_ns(self._iterator)):
+            self.settle(step)
         returned, self._returned = self._returned, 0
         self.end_update()
         return returned
@@ -120,10 +131,11 @@ class Batches:
     def note_training(self) -> None:
         """The batches of the latest iterator train for sure."""
         self._trained_on = self._iterator
+        self._ahead.note_training(self._iterator)
 
     def end_update(self) -> None:
         """Nothing until now was evaluated."""
-        self._ahead = None
+        self._ahead.forget()
         self._evaluation.forget_all()
 
     # -- many at once
@@ -139,7 +151,7 @@ class Batches:
     def are_evaluated(self) -> bool:
         """Whether the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
         is_known = self._evaluation.evaluating is not None and self._evaluation.evaluating == self._iterator
-        return is_known and self.is_waiting and self._ahead is None and not self.may_evaluate
+        return is_known and self.is_waiting and not self._ahead and not self.may_evaluate
 
     def pass_evaluations(self, count: int, duration_ns: int, step: Step) -> None:
         """So many batches of the same iterator were evaluated in this time."""

@@ -63,6 +63,11 @@ class EvaluationFinder:
         _keep(self._fetched, iterator, self._started.pop(iterator, len(self._times)))
         return evaluated
 
+    def since_fetch_ns(self, iterator: int) -> int:
+        """The time since this iterator's latest fetch has ended; 0 where that is not known."""
+        at = self._fetched.get(iterator)
+        return 0 if at is None else sum(ns for label, ns in self._times[at:] if label != "data")
+
     def exhaust(self) -> Times:
         """An iterator is exhausted: if it evaluated, its last wait was evaluation too."""
         at = None if self.evaluating is None else self._fetched.get(self.evaluating)

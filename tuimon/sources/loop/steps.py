@@ -80,7 +80,7 @@ class StepFinder:
 
     def begin_fetch(self, time_ns: int, iterator: int) -> bool:
         """A fetch after an update bounds a piece; returns whether it shows that the batch before was evaluated."""
-        self._batches.settle(self._open)
+        self._batches.settle_before(iterator, self._open)
         if self._close_at_fetch(time_ns):
             pass
         elif self._open.backwards and not self._open.fetched and self.pieces.end_at_fetch(self._open, time_ns):
@@ -121,7 +121,7 @@ class StepFinder:
 
     def _use_batch(self, backwards: int) -> None:
         """What was fetched until now has been trained on, by so many backwards and those that wait."""
-        backwards += self._batches.use()
+        backwards += self._batches.use(self._open)
         self._open.backwards += backwards
         self.total_backwards += backwards
         self._backwards_since_update += backwards

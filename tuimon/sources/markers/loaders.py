@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Literal
 
 from msgspec import Struct, field
 
@@ -19,6 +18,7 @@ from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.sources.loop.machine import Stretch
 from tuimon.sources.loop.regular import StepPattern
 from tuimon.sources.markers.loader_facts import parsed_facts
+from tuimon.sources.markers.loader_roles import LoaderRoles
 from tuimon.sources.markers.loader_workers import Worker
 
 _LOADERS = 64
@@ -39,8 +39,6 @@ class _Loader(Struct):
     number: int
     waits_ns: list[int] = field(default_factory=list)
     ready: list[int] = field(default_factory=list)
-    trained: int = 0  # batches that a backward used
-    evaluated: int = 0
     starts_ns: list[tuple[int, int]] = field(default_factory=list)  # of epochs that began: iter(), first fetch
     ends: int = 0  # of epochs
     end_ns: int = 0
@@ -54,13 +52,6 @@ class _Loader(Struct):
         self.starts_ns.clear()
         self.ends = self.end_ns = 0
 
-    @property
-    def role(self) -> Literal["train", "eval"] | None:
-        """What its batches were mostly used for."""
-        if not self.trained and not self.evaluated:
-            return None
-        return "train" if self.trained >= self.evaluated else "eval"
-
 
 class LoaderTracker:
     """Takes the stretches of all threads of one ring, in order; yields one record for each loader and window."""
@@ -69,7 +60,7 @@ class LoaderTracker:
         self._reader = reader
         self._loaders: dict[int, _Loader | None] = {}  # by the name id of their facts; None: not readable
         self._iter_ns: dict[int, int] = {}  # iterator -> how long its iter(loader) took; until its first batch
-        self._unused: set[int] = set()  # loaders whose latest batch no backward has used
+        self._roles = LoaderRoles()
         self._enrolled: dict[int, int] = {}  # workers reported so far of the newest iterator, by loader
         self._window = 0
         self._late = True
@@ -84,8 +75,8 @@ class LoaderTracker:
         marker, opened = stretch.end, stretch.opened
         kind = marker.kind
         if kind == layout.BACKWARD_BEGIN:
-            if self._unused and trains:
-                self._count_trained()
+            if trains:
+                self._roles.add_backward()
         elif kind == layout.FETCH_BEGIN:
             self._loader(marker.value >> layout.LOADER_SHIFT)
         elif kind == layout.FETCH_END:
@@ -103,8 +94,7 @@ class LoaderTracker:
     def add_steps(self, pattern: StepPattern, columns: Columns, begin: int, end: int) -> None:
         """Add whole steps at once, as their stretches would."""
         if not pattern.fetches:
-            if self._unused:
-                self._count_trained()
+            self._roles.add_backward()
             return
         times_ns, heads, values = columns
         for step in range(begin, end, len(pattern.heads)):
@@ -113,8 +103,8 @@ class LoaderTracker:
                     fetch = step + at
                     wait_ns = times_ns[fetch + 1] - times_ns[fetch]
                     self._add_fetch(values[fetch], flag_of(heads[fetch]), wait_ns)
-                elif self._unused:
-                    self._count_trained()
+                else:
+                    self._roles.add_backward()
 
     def add_fetches(self, iterator: int, count: int, wait_ns: int) -> None:
         """Add so many fetches, each after the batch before was evaluated, that took so long each."""
@@ -122,8 +112,7 @@ class LoaderTracker:
         loader = self._loaders.get(key)
         if loader is None or not count:
             return
-        loader.evaluated += count - 1 + (key in self._unused)
-        self._unused.add(key)
+        self._roles.add_fetches(key, count)
         loader.waits_ns += [wait_ns] * count
 
     def add_worker(self, key: int, pid: int) -> None:
@@ -158,12 +147,18 @@ class LoaderTracker:
                 waits_for_s = None if begin_ns is None else max(end_ns - begin_ns, 0) / 1e9
                 if waits_for_s is not None and waits_for_s < _LONG_WAIT_S:
                     waits_for_s = None
-                yield self._record(loader, end_ns, window_s, waits_for_s, workers)
+                yield self._record(key, loader, end_ns, window_s, waits_for_s, workers)
             loader.clear_window()
             loader.workers = {pid: worker for pid, worker in loader.workers.items() if not worker.ended}
 
     def _record(
-        self, loader: _Loader, end_ns: int, window_s: float, waits_for_s: float | None, workers: list[LoaderWorker]
+        self,
+        key: int,
+        loader: _Loader,
+        end_ns: int,
+        window_s: float,
+        waits_for_s: float | None,
+        workers: list[LoaderWorker],
     ) -> Loader:
         facts = None
         if self._window - loader.facts_window >= _FACTS_EVERY:
@@ -175,7 +170,7 @@ class LoaderTracker:
             pid=self._reader.pid,
             number=loader.number,
             window_s=window_s,
-            role=loader.role,
+            role=self._roles.role(key),
             fetches=len(waits),
             wait_ns=sum(waits),
             p95_ns=waits[min(len(waits) - 1, int(0.95 * len(waits)))] if waits else None,
@@ -205,7 +200,7 @@ class LoaderTracker:
         loader = self._loaders[key] = None if found is None else _Loader(*found)
         return loader
 
-    # -- what its batches are for
+    # -- its epochs and fetches
 
     def _add_iter(self, iterator: int, duration_ns: int) -> None:
         if self._loader(iterator >> layout.LOADER_SHIFT) is not None:
@@ -214,22 +209,16 @@ class LoaderTracker:
                 del self._iter_ns[next(iter(self._iter_ns))]
 
     def _add_fetch(self, iterator: int, ready: int, wait_ns: int | None, *, has_batch: bool = True) -> None:
-        """``ready``: flag of its begin; ``wait_ns``: None where a profiler of ours has slowed it.
-
-        A second fetch without a backward, or the end of the data, shows that the batch before was evaluated.
-        A thread's own loop cannot decide that: batches may be fetched ahead in one thread and trained on in another.
-        """
+        """``ready``: flag of its begin; ``wait_ns``: None where a profiler of ours has slowed it."""
         key = iterator >> layout.LOADER_SHIFT
         loader = self._loaders.get(key)
         if loader is None:
             return
-        if key in self._unused:
-            loader.evaluated += 1
-            self._unused.discard(key)
         if not has_batch:
+            self._roles.end_iterator(key)
             self._add_end(iterator, wait_ns)
             return
-        self._unused.add(key)
+        self._roles.add_fetches(key)
         iter_ns = self._iter_ns.pop(iterator, None)
         if wait_ns is None:
             return
@@ -246,13 +235,6 @@ class LoaderTracker:
         if loader is not None and duration_ns is not None:
             loader.ends += 1
             loader.end_ns += max(duration_ns, 0)
-
-    def _count_trained(self) -> None:
-        for key in self._unused:
-            loader = self._loaders.get(key)
-            if loader is not None:
-                loader.trained += 1
-        self._unused.clear()
 
     # -- workers
 
