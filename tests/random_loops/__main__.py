@@ -8,6 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.random_loops.frameworks.catalogue import FRAMEWORKS
+from tests.random_loops.frameworks.plan import draw_on
 from tests.random_loops.judging import Judged
 from tests.random_loops.plan import draw, healthy
 from tests.random_loops.running import again, run
@@ -19,6 +21,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.random_loops", description=__doc__)
     parser.add_argument("-n", type=int, default=20, metavar="N", help="how many loops (default %(default)s)")
     parser.add_argument("--seed", type=int, metavar="S", help="the first one's seed (default: a new one, printed)")
+    parser.add_argument(
+        "--framework", choices=(*FRAMEWORKS, "any"), help="programs on this one; any: whichever is drawn"
+    )
     parser.add_argument("--seconds", type=float, default=12, help="of training per script (default %(default)s)")
     parser.add_argument("--no-gain", action="store_true", help="do not run the scripts without their pieces")
     parser.add_argument("--interval", metavar="SECONDS", help="tuimon's option, for all of them")
@@ -35,7 +40,8 @@ def main() -> int:
     print(f"seeds {seed} to {seed + args.n - 1}\n\n{HEAD}", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         for number in range(seed, seed + args.n):
-            plan = healthy(draw(number)) if args.healthy else draw(number)
+            plan = draw_on(args.framework, number) if args.framework else draw(number)
+            plan = healthy(plan) if args.healthy else plan
             if args.again:
                 rows += filter(None, (again(plan, Path(args.again)),))
                 continue

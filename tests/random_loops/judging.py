@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.random_loops.plan import INPUT_PLACES, Plan
+from tests.random_loops.frameworks.catalogue import FRAMEWORKS
+from tests.random_loops.plan import INPUT_PLACES, SIDE_PLACES, Plan
 from tests.random_loops.works import CAUSE
 from tests.scenarios.gains import of_cheaper_line
 from tests.scenarios.judging import fold, is_excused, name_of, share_error, steps_counted
@@ -29,7 +30,7 @@ PART_OF_RULE = {"input_bound": "data", "side_work": "side", "optimizer_bound": "
 IN_MODEL = "python"
 LOUD = ("critical", "warning")
 #: Where the pieces of a part stand.
-PLACES_OF = {"side": ("step_end",), "data": (*INPUT_PLACES, "batch"), "model": ("model",)}
+PLACES_OF = {"side": SIDE_PLACES, "data": (*INPUT_PLACES, "batch"), "model": ("model",)}
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,14 @@ def judge(
     gains = gains_of(truth)
     accepted = accepted_parts(gains)
     silent = max(gains[part] for part in PLANTED) < TOLD_GAIN
-    pieces = _pieces_of(plan, _part(first), truth.pieces | truth.in_model)
+    pieces = _pieces_of(plan, _part(first), truth.pieces | truth.in_model | truth.in_evaluation)
     saves_ms = {name: truth.wall_ms - without for name, without in without_ms.items()}
     part_ms = truth.wall_ms * (1 - 1 / gains.get(_part(first) or "", 1.0))
     pieces = [name for name in pieces if is_most(part_ms, saves_ms.get(name))]
     lines = _lines_of(script, pieces)
-    named = first.where[0] if first is not None and first.where else None
-    is_right = lambda finding: _is_right(finding, gains, silent, outcome)  # noqa: E731
+    named = _own_place(first)
+    possible = gains | {"side": max(gains["side"], _around(plan, truth))}
+    is_right = lambda finding: _is_right(finding, possible, silent, outcome)  # noqa: E731
     return Judged(
         plan=plan,
         gains=gains,
@@ -96,16 +98,14 @@ def judge(
         got=name_of(first),
         headline=first.headline if first else "",
         right=is_right(first),
-        place=f"{named.file.rpartition('/')[2]}:{named.line}" if named else "",
-        place_right=(named is not None and named.file.endswith(script.name) and named.line in lines)
-        if lines and first is not None and first.severity in LOUD
-        else None,
+        place=f"{named[0]}:{named[1]}" if named else "",
+        place_right=named in lines if lines and first is not None and first.severity in LOUD else None,
         share_error=share_error(folded.session, truth),
         steps=truth.steps,
         steps_counted=steps_counted(folded.session),
         verdict_s=folded.settled_after(is_right),
         early=folded.early_names,
-        false_alarms=tuple(name_of(f) for f in findings if _is_false(f, gains, outcome)),
+        false_alarms=tuple(name_of(f) for f in findings if _is_false(f, possible, outcome)),
         alarms=tuple(name_of(f) for f in findings if f.severity in LOUD),
         predicted=of_cheaper_line(first) if first is not None and accepted else None,
         measured=max((truth.wall_ms / without_ms[p] for p in pieces if p in without_ms), default=None),
@@ -126,6 +126,17 @@ def gains_of(truth: Truth) -> dict[str, float]:
         "optimizer": shares.get("optimizer", 0.0),
     }
     return {name: whole / max(whole - share, 1e-3) for name, share in parts.items()}
+
+
+def _around(plan: Plan, truth: Truth) -> float:
+    """The gain without all that is done beside the model: what a framework does there may be named, and need not.
+
+    Its loggers and checkpoints are no pieces of work that were planted.
+    """
+    if plan.shape not in FRAMEWORKS:
+        return 1.0
+    evaluation = truth.shares.get("eval", 0.0)
+    return (1 + evaluation) / max(1 - truth.shares.get("other", 0.0), 1e-3)
 
 
 def accepted_parts(gains: dict[str, float]) -> frozenset[str]:
@@ -180,6 +191,19 @@ def is_most(part_ms: float, saved_ms: float | None) -> bool:
     return saved_ms is None or saved_ms >= MOST * part_ms
 
 
-def _lines_of(script: Path, pieces: list[str]) -> set[int]:
+def _own_place(finding: Finding | None) -> tuple[str, int] | None:
+    """File and line that it names: below a line of a library's comes the program's own that leads there."""
+    places = finding.where if finding is not None else ()
+    named = next((place for place in places if "/site-packages/" not in place.file), places[0] if places else None)
+    return (named.file.rpartition("/")[2], named.line) if named is not None else None
+
+
+def _lines_of(script: Path, pieces: list[str]) -> set[tuple[str, int]]:
+    """Files and lines of the program that do their work."""
     marks = tuple(f"{CAUSE}{piece}" for piece in pieces)
-    return {n for n, line in enumerate(script.read_text().splitlines(), 1) if marks and line.endswith(marks)}
+    return {
+        (path.name, n)
+        for path in script.parent.glob("*.py")
+        for n, line in enumerate(path.read_text().splitlines(), 1)
+        if marks and line.endswith(marks)
+    }

@@ -10,18 +10,18 @@ Names = dict[str, str]
 Blocks = list[list[str]]
 
 
-def _indented(lines: list[str], by: int = 1) -> list[str]:
+def indented(lines: list[str], by: int = 1) -> list[str]:
     return ["    " * by + line for line in lines]
 
 
-def _optimizer(plan: Plan, model: str = "model") -> str:
+def optimizer_of(plan: Plan, model: str = "model") -> str:
     return f"torch.optim.{plan.optimizer}({model}.parameters(), lr=1e-5)"
 
 
 def _start(plan: Plan) -> list[str]:
     """Until the first batch is asked for."""
     lines = ["prepare()", "model = make_model()", f"model(torch.randn(2, {plan.width}))"]
-    lines.append(f"optimizer = {_optimizer(plan)}")
+    lines.append(f"optimizer = {optimizer_of(plan)}")
     if plan.schedule:
         lines.append("schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10_000)")
     return lines
@@ -38,9 +38,9 @@ def _learn(plan: Plan, model: str = "model", optimizer: str = "optimizer") -> li
     ]
 
 
-def _update(plan: Plan, model: str = "model", optimizer: str = "optimizer") -> list[str]:
+def _update(plan: Plan, names: Names, model: str = "model", optimizer: str = "optimizer") -> list[str]:
     """One step of the optimizer and what belongs to it."""
-    lines = []
+    lines = side_work(plan, names, "before_update")
     if plan.clip:
         lines += [f"nn.utils.clip_grad_norm_({model}.parameters(), 1.0)", 'watch.lap("other")']
     lines += [f"{optimizer}.step()", 'watch.lap("optimizer")', f"{optimizer}.zero_grad()"]
@@ -49,21 +49,23 @@ def _update(plan: Plan, model: str = "model", optimizer: str = "optimizer") -> l
     return [*lines, 'watch.lap("other")']
 
 
-def _side_work(plan: Plan, names: Names) -> list[str]:
-    """What is done after steps."""
+def side_work(
+    plan: Plan, names: Names, place: str = "step_end", part: str = "other", model: str = "model"
+) -> list[str]:
+    """What is done at one of SIDE_PLACES; ``part`` is that of the step which it belongs to."""
     lines = []
     for piece in plan.pieces:
-        if piece.place != "step_end":
+        if piece.place != place:
             continue
         do = [
-            f'{names[piece.name]}(model, 0 if OPTIONS.without == "{piece.name}" else {piece.amount})',
-            f'watch.lap("other", "{piece.name}")',
+            f'{names[piece.name]}({model}, 0 if OPTIONS.without == "{piece.name}" else {piece.amount})',
+            f'watch.lap("{part}", "{piece.name}")',
         ]
-        lines += do if piece.every == 1 else [f"if watch.steps % {piece.every} == 0:", *_indented(do)]
+        lines += do if piece.every == 1 else [f"if watch.steps % {piece.every} == 0:", *indented(do)]
     return lines
 
 
-def _evaluation(plan: Plan) -> list[str]:
+def _evaluation(plan: Plan, names: Names) -> list[str]:
     if not plan.evaluate_every:
         return []
     return [
@@ -72,6 +74,7 @@ def _evaluation(plan: Plan) -> list[str]:
         "        for x, y in itertools.islice(validation, 10):",
         "            model(x)",
         '    watch.lap("eval")',
+        *indented(side_work(plan, names, "evaluation", "eval")),
     ]
 
 
@@ -82,11 +85,17 @@ def _validation(plan: Plan) -> list[str]:
 
 def _whole_step(plan: Plan, names: Names, end: str) -> list[str]:
     """The body of a loop over batches: from the batch to the end of the step."""
-    update = [*_update(plan), *_side_work(plan, names), *_evaluation(plan), "if not watch.step():", f"    {end}"]
+    update = [
+        *_update(plan, names),
+        *side_work(plan, names),
+        *_evaluation(plan, names),
+        "if not watch.step():",
+        f"    {end}",
+    ]
     if plan.accumulate == 1:
         return ['watch.lap("data")', *_learn(plan), *update]
     condition = f"if number % {plan.accumulate} == {plan.accumulate - 1}:"
-    return ['watch.lap("data")', *_learn(plan), condition, *_indented(update)]
+    return ['watch.lap("data")', *_learn(plan), condition, *indented(update)]
 
 
 def flat(plan: Plan, names: Names) -> Blocks:
@@ -95,11 +104,11 @@ def flat(plan: Plan, names: Names) -> Blocks:
     return [
         [
             "def main():",
-            *_indented([*_start(plan), "loader = make_loader()", *_validation(plan)]),
+            *indented([*_start(plan), "loader = make_loader()", *_validation(plan)]),
             "    watch = Stopwatch(OPTIONS.seconds)",
             "    while True:",
             "        for number, (x, y) in enumerate(loader):",
-            *_indented(body, 3),
+            *indented(body, 3),
         ]
     ]
 
@@ -113,12 +122,12 @@ def functions(plan: Plan, names: Names) -> Blocks:
             f"def train_one_epoch(model, loader, optimizer, watch{schedule}):",
             "    model.train()",
             "    for number, (x, y) in enumerate(loader):",
-            *_indented(body, 2),
+            *indented(body, 2),
             "    return True",
         ],
         [
             "def main():",
-            *_indented([*_start(plan), "loader = make_loader()"]),
+            *indented([*_start(plan), "loader = make_loader()"]),
             "    watch = Stopwatch(OPTIONS.seconds)",
             f"    while train_one_epoch(model, loader, optimizer, watch{schedule}):",
             "        pass",
@@ -129,9 +138,9 @@ def functions(plan: Plan, names: Names) -> Blocks:
 
 def trainer(plan: Plan, names: Names) -> Blocks:
     """A class with callbacks, as frameworks have it."""
-    side = _side_work(plan, names)
-    step = [*_update(plan), "for callback in self.callbacks:", "    callback.after_step(model, watch)"]
-    step += [*_evaluation(plan), "return watch.step()"]
+    side = side_work(plan, names)
+    step = [*_update(plan, names), "for callback in self.callbacks:", "    callback.after_step(model, watch)"]
+    step += [*_evaluation(plan, names), "return watch.step()"]
     schedule = ["schedule = self.schedule"] if plan.schedule else []
     local = ["model, optimizer, watch = self.model, self.optimizer, self.watch", *schedule]
     local += ["validation = self.validation"] if plan.evaluate_every else []
@@ -150,20 +159,20 @@ def trainer(plan: Plan, names: Names) -> Blocks:
     ]
     start += [f"self.{line}" for line in _validation(plan)]
     return [
-        ["class SideWork:", "    def after_step(self, model, watch):", *_indented(side or ["pass"], 2)],
+        ["class SideWork:", "    def after_step(self, model, watch):", *indented(side or ["pass"], 2)],
         [
             "class Trainer:",
             "    def __init__(self):",
-            *_indented(start, 2),
+            *indented(start, 2),
             "        self.loader = make_loader()",
             "        self.callbacks = [SideWork()]",
             "        self.watch = Stopwatch(OPTIONS.seconds)",
             "",
             "    def training_step(self, x, y):",
-            *_indented(inside, 2),
+            *indented(inside, 2),
             "",
             "    def after_batch(self, number):",
-            *_indented([*counted, *local, *step], 2),
+            *indented([*counted, *local, *step], 2),
             "",
             "    def fit(self):",
             "        while True:",
@@ -179,17 +188,17 @@ def trainer(plan: Plan, names: Names) -> Blocks:
 
 def endless(plan: Plan, names: Names) -> Blocks:
     """An iterator that never ends, and a loop that counts steps."""
-    body = [*_learn(plan), *_update(plan), *_side_work(plan, names), "if not watch.step():", "    break"]
+    body = [*_learn(plan), *_update(plan, names), *side_work(plan, names), "if not watch.step():", "    break"]
     return [
         ["def forever(loader):", "    while True:", "        yield from loader"],
         [
             "def main():",
-            *_indented([*_start(plan), "batches = forever(make_loader())"]),
+            *indented([*_start(plan), "batches = forever(make_loader())"]),
             "    watch = Stopwatch(OPTIONS.seconds)",
             "    for step in range(1_000_000_000):",
             "        x, y = next(batches)",
             '        watch.lap("data")',
-            *_indented(body, 2),
+            *indented(body, 2),
             "    watch.tell()",
         ],
     ]
@@ -198,39 +207,39 @@ def endless(plan: Plan, names: Names) -> Blocks:
 def closure(plan: Plan, names: Names) -> Blocks:
     """The optimizer calls the forward and backward pass."""
     schedule = ["schedule.step()"] if plan.schedule else []
-    after = ['watch.lap("optimizer")', *schedule, *_side_work(plan, names), 'watch.lap("other")']
+    after = ['watch.lap("optimizer")', *schedule, *side_work(plan, names), 'watch.lap("other")']
     inner = ["optimizer.zero_grad()", *_learn(plan), "return loss"]
     return [
         [
             "def main():",
-            *_indented([*_start(plan), "loader = make_loader()"]),
+            *indented([*_start(plan), "loader = make_loader()"]),
             "    watch = Stopwatch(OPTIONS.seconds)",
             "    while True:",
             "        for x, y in loader:",
             '            watch.lap("data")',
             "",
             "            def closure(x=x, y=y):",
-            *_indented(inner, 4),
+            *indented(inner, 4),
             "",
             "            optimizer.step(closure)",
-            *_indented([*after, "if not watch.step():", "    return watch.tell()"], 3),
+            *indented([*after, "if not watch.step():", "    return watch.tell()"], 3),
         ]
     ]
 
 
 def by_hand(plan: Plan, names: Names) -> Blocks:
     """No DataLoader: a function makes the batches."""
-    body = [*_learn(plan), *_update(plan), *_side_work(plan, names), "if not watch.step():", "    break"]
+    body = [*_learn(plan), *_update(plan, names), *side_work(plan, names), "if not watch.step():", "    break"]
     return [
         [
             "def main():",
-            *_indented(_start(plan)),
+            *indented(_start(plan)),
             f"    rows = torch.randn(5000, {plan.width})",
             "    watch = Stopwatch(OPTIONS.seconds)",
             "    while True:",
             "        x, y = get_batch(rows)",
             '        watch.lap("data")',
-            *_indented(body, 2),
+            *indented(body, 2),
             "    watch.tell()",
         ]
     ]
@@ -238,22 +247,22 @@ def by_hand(plan: Plan, names: Names) -> Blocks:
 
 def two_models(plan: Plan, names: Names) -> Blocks:
     """Two models with an optimizer each, trained in turn on one batch."""
-    body = ['watch.lap("data")', *_learn(plan), *_update(plan)]
-    body += [*_learn(plan, "critic", "of_critic"), *_update(plan, "critic", "of_critic")]
+    body = ['watch.lap("data")', *_learn(plan), *_update(plan, names)]
+    body += [*_learn(plan, "critic", "of_critic"), *_update(plan, names, "critic", "of_critic")]
     body = [line for number, line in enumerate(body) if line != "schedule.step()" or number < len(body) // 2]
     more = [
         "critic = make_model()",
         f"critic(torch.randn(2, {plan.width}))",
-        f"of_critic = {_optimizer(plan, 'critic')}",
+        f"of_critic = {optimizer_of(plan, 'critic')}",
     ]
     return [
         [
             "def main():",
-            *_indented([*_start(plan), *more, "loader = make_loader()"]),
+            *indented([*_start(plan), *more, "loader = make_loader()"]),
             "    watch = Stopwatch(OPTIONS.seconds)",
             "    while True:",
             "        for x, y in loader:",
-            *_indented([*body, *_side_work(plan, names), "if not watch.step():", "    return watch.tell()"], 3),
+            *indented([*body, *side_work(plan, names), "if not watch.step():", "    return watch.tell()"], 3),
         ]
     ]
 

@@ -13,9 +13,14 @@ OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop")
 SETUPS = ("nothing", "tokenise", "slow_import", "download", "statistics", "look_at_data")
 #: Where a piece of work may stand.
 INPUT_PLACES = ("item", "transform", "collate", "sampler")
+#: The same of work beside the model. In hand-written loops it is done when a step has ended; what the others are
+#: depends on the framework: just before the update, in a method that is overridden, in a logger, in an evaluation.
+SIDE_PLACES = ("step_end", "before_update", "override", "logger", "evaluation")
+#: A function, one of another module, a class whose instance is called, one that calls a method of its mixin.
+HOMES = ("function", "module", "object", "mixin")
 #: Of a script with nothing to complain of: pieces take this little of a millisecond, or there are none.
-_TINY_US = (5.0, 60.0)
-_PLANTED_US = (1_500.0, 60_000.0)
+TINY_US = (5.0, 60.0)
+PLANTED_US = (1_500.0, 60_000.0)
 #: Of the loops, so many have work in their model, too.
 _IN_MODEL = 0.3
 #: A machine for tests has two cores: more workers than these only share them.
@@ -33,10 +38,11 @@ class Piece:
     """A piece of work: what, where, how much of it, and after how many steps again (1: every one)."""
 
     name: str
-    place: str  # of INPUT_PLACES, "batch" (made by hand), "step_end" or "model"
+    place: str  # of INPUT_PLACES, "batch" (made by hand), of SIDE_PLACES or "model"
     work: str
     amount: int
     every: int = 1
+    home: str = "function"  # of HOMES: what holds its lines
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,8 @@ class Plan:
     setup: str
     setup_s: float
     pieces: tuple[Piece, ...] = field(default=())
+    loop: str = ""  # the shape of the loop that its author writes around the framework
+    features: frozenset[str] = frozenset()  # of the framework's, that are switched on
 
     @property
     def name(self) -> str:
@@ -124,8 +132,8 @@ def _pieces(random: Random, by_hand: bool, workers: int, batch: int) -> tuple[Pi
     """Often one that matters, sometimes two, sometimes none; and always one too small to matter."""
     found: list[Piece] = []
     for number in range(random.choice((0, 0, 1, 1, 1, 2))):
-        found.append(_piece(random, f"piece_{number}", by_hand, batch, _PLANTED_US, workers))
-    found.append(_piece(random, "tiny", by_hand, batch, _TINY_US, 0))
+        found.append(_piece(random, f"piece_{number}", by_hand, batch, PLANTED_US, workers))
+    found.append(_piece(random, "tiny", by_hand, batch, TINY_US, 0))
     places = [piece.place for piece in found]
     return tuple(piece for number, piece in enumerate(found) if piece.place not in places[:number])
 
@@ -135,16 +143,16 @@ def _model_pieces(random: Random) -> tuple[Piece, ...]:
     if random.random() >= _IN_MODEL:
         return ()
     work = random.choice(list(MODEL_WORKS))
-    return (Piece("in_model", "model", work, amount_for(MODEL_WORKS[work], _length_us(random, _PLANTED_US))),)
+    return (Piece("in_model", "model", work, amount_for(MODEL_WORKS[work], length_us(random, PLANTED_US))),)
 
 
-def _length_us(random: Random, span_us: tuple[float, float]) -> float:
+def length_us(random: Random, span_us: tuple[float, float]) -> float:
     low, high = span_us
     return low * (high / low) ** random.random()
 
 
 def _piece(random: Random, name: str, by_hand: bool, batch: int, span_us: tuple[float, float], workers: int) -> Piece:
-    wanted_us = _length_us(random, span_us)
+    wanted_us = length_us(random, span_us)
     place = random.choice(("batch", "step_end") if by_hand else (*INPUT_PLACES, "step_end", "step_end", "step_end"))
     if place == "step_end":
         work = random.choice(list(SIDE_WORKS))

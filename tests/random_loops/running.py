@@ -8,23 +8,26 @@ from pathlib import Path
 
 from tests.random_loops.judging import Judged, accepted_parts, gains_of, judge
 from tests.random_loops.plan import Plan
-from tests.random_loops.script import script_of, slow_library
+from tests.random_loops.script import module_name, module_of, script_of, slow_library
 from tests.scenarios import running
 from tests.scenarios.attaching import attached_verdict
 from tests.scenarios.catalogue import Scenario
 
-STOPWATCH = Path(__file__).with_name("stopwatch.py")
+STOPWATCHES = [Path(__file__).with_name(name) for name in ("stopwatch.py", "loop_watch.py")]
 
 
 def write(plan: Plan, folder: Path) -> Path:
     """The script and what it imports, in a folder of its own."""
     own = folder / plan.name
     own.mkdir(parents=True, exist_ok=True)
-    shutil.copy(STOPWATCH, own)
+    for stopwatch in STOPWATCHES:
+        shutil.copy(stopwatch, own)
     name, text = slow_library(plan.setup_s)
     (own / name).write_text(text)
     script = own / f"{plan.name}.py"
     script.write_text(script_of(plan))
+    if parts := module_of(plan):
+        (own / f"{module_name(plan)}.py").write_text(parts)
     return script
 
 

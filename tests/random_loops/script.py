@@ -5,8 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from tests.random_loops import loops
+from tests.random_loops.frameworks.catalogue import FRAMEWORKS, Framework
+from tests.random_loops.homes import defined, imported, tops
 from tests.random_loops.plan import Piece, Plan
-from tests.random_loops.works import MODEL_WORKS, SIDE_WORKS, WORKS, a_name, function_of
+from tests.random_loops.works import a_name
 
 _MODELS = {
     "mlp": "nn.Sequential(*[layer for _ in range({depth}) for layer in (nn.Linear({width}, {width}), nn.ReLU())])",
@@ -44,21 +46,13 @@ _SLOW_IMPORT = "slow_library"
 
 def script_of(plan: Plan) -> str:
     """The text of the script."""
-    random = Random(plan.seed)
-    taken: set[str] = set()
-    names = {piece.name: a_name(random, taken) for piece in plan.pieces}
+    names = names_of(plan)
+    here = [piece for piece in plan.pieces if piece.home != "module"]
+    there = [piece for piece in plan.pieces if piece.home == "module"]
+    framework = FRAMEWORKS.get(plan.shape)
     imports = {"import itertools", "import time", "import torch", "from torch import nn"}
-    top: list[str] = []
-    functions: list[list[str]] = []
-    for piece in plan.pieces:
-        work = _work(piece)
-        for line in work.setup:
-            if line.startswith("import "):
-                imports.add(line)
-            elif line not in top:
-                top.append(line)
-        argument = "model" if piece.place == "step_end" else "x"
-        functions.append(function_of(names[piece.name], work, argument, piece.name))
+    top = tops(here, imports)
+    functions = [block for piece in here for block in defined(piece, names[piece.name])]
     model = _MODELS[plan.model].format(width=plan.width, depth=plan.depth)
     blocks = [
         *functions,
@@ -68,25 +62,51 @@ def script_of(plan: Plan) -> str:
         *_in_model(plan, names),
         ["def make_model():", f"    return {f'WithWork({model})' if _has_work_in_model(plan) else model}"],
         *_setup(plan),
-        *loops.SHAPES[plan.shape](plan, names),
+        *_watch(framework),
+        *(framework.blocks if framework else loops.SHAPES[plan.shape])(plan, names),
         ['if __name__ == "__main__":', f"    torch.set_num_threads({plan.threads})", "    main()"],
     ]
+    imports |= {*(framework.imports if framework else ()), *imported(there, module_name(plan), names)}
+    imports |= {"import tempfile"} if framework else set()
     plain = sorted(line for line in imports if line.startswith("import "))
     others = sorted(imports - set(plain))
     head = [f'"""Random loop {plan.seed}."""', "", *plain, *others, "from stopwatch import Stopwatch, options"]
-    return "\n".join(
-        [*head, "from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler", "", *top]
-    ) + ("\n\n\n" + "\n\n\n".join("\n".join(block) for block in blocks) + "\n")
+    head += ["from loop_watch import LoopWatch"] if framework and framework.needs_watch else []
+    head.append("from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler")
+    return "\n".join([*head, "", *top]) + "\n\n\n" + "\n\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def module_of(plan: Plan) -> str:
+    """The text of the other module of the program; empty where all its work is in the script."""
+    there = [piece for piece in plan.pieces if piece.home == "module"]
+    names = names_of(plan)
+    imports = {"import torch"}
+    top = tops(there, imports)
+    blocks = [block for piece in there for block in defined(piece, names[piece.name])]
+    head = ['"""Parts of the training."""', "", *sorted(imports), "", *top]
+    return "\n".join(head) + "\n\n\n" + "\n\n\n".join("\n".join(block) for block in blocks) + "\n" if there else ""
+
+
+def module_name(plan: Plan) -> str:
+    """Its name."""
+    return f"parts_{plan.seed}"
+
+
+def names_of(plan: Plan) -> dict[str, str]:
+    """The names of the functions of its pieces of work."""
+    random = Random(plan.seed)
+    taken: set[str] = set()
+    return {piece.name: a_name(random, taken) for piece in plan.pieces}
+
+
+def _watch(framework: Framework | None) -> list[list[str]]:
+    return [["watch = LoopWatch(OPTIONS.seconds)"]] if framework is not None and framework.needs_watch else []
 
 
 def slow_library(seconds: float) -> tuple[str, str]:
     """Name and text of a module that takes this long to import."""
     wait = f"end = time.perf_counter() + {seconds}\nwhile time.perf_counter() < end:\n    sum(range(1000))\n"
     return f"{_SLOW_IMPORT}.py", f"import time\n\n{wait}"
-
-
-def _work(piece: Piece):
-    return {"step_end": SIDE_WORKS, "model": MODEL_WORKS}.get(piece.place, WORKS)[piece.work]
 
 
 def _has_work_in_model(plan: Plan) -> bool:

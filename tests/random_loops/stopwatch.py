@@ -29,6 +29,7 @@ class Stopwatch:
         self._end = None  # of the training, from the first step on
         self._parts = Counter()
         self._pieces = Counter()
+        self._in_evaluation = Counter()  # by piece of work that an evaluation does
         self.steps = 0
         self._last = time.perf_counter()
 
@@ -37,7 +38,7 @@ class Stopwatch:
         now = time.perf_counter()
         self._parts[part] += now - self._last
         if piece is not None:
-            self._pieces[piece] += now - self._last
+            (self._in_evaluation if part == "eval" else self._pieces)[piece] += now - self._last
         self._last = now
 
     @classmethod
@@ -52,6 +53,7 @@ class Stopwatch:
         if self.steps == self.WARM_UP:
             self._parts.clear()
             self._pieces.clear()
+            self._in_evaluation.clear()
             self._inside.clear()
         if self._end is None:
             print("training", flush=True)  # from now on one may attach to it
@@ -70,6 +72,7 @@ class Stopwatch:
                     "shares": {part: seconds / total for part, seconds in self._parts.items()},
                     "pieces": {piece: seconds / total for piece, seconds in self._pieces.items()},
                     "in_model": {piece: seconds / total for piece, seconds in self._inside.items()},
+                    "in_evaluation": {piece: seconds / total for piece, seconds in self._in_evaluation.items()},
                 }
             ),
             flush=True,

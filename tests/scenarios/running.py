@@ -26,6 +26,7 @@ class Truth:
     shares: dict[str, float]  # of the steps' time; "eval" beside them
     pieces: dict[str, float] = field(default_factory=dict)  # pieces of work within a phase, of the steps' time
     in_model: dict[str, float] = field(default_factory=dict)  # the same, of the forward pass
+    in_evaluation: dict[str, float] = field(default_factory=dict)  # the same, of "eval"
 
     @property
     def wall_ms(self) -> float:

@@ -1,0 +1,1 @@
+"""Random training scripts on public frameworks."""
