@@ -41,6 +41,7 @@ help:
 	@echo "make wild    programs on public frameworks, healthy and slowed: is its verdict right? (about 40 minutes)"
 	@echo "make inject-stress N=300  hooks brought into trainings of awkward shapes and withdrawn: is none harmed?"
 	@echo "make random-loops N=100 SEED=s  training scripts drawn at random: phases, verdicts, gains against their own truth"
+	@echo "             (FRAMEWORK=any: on public frameworks, or on one of them: $(FRAMEWORKS))"
 	@echo "             (HEALTHY=1: nothing is planted, how often does it warn all the same?)"
 	@echo "             (both with ATTACH=1: attach to a second run of each, is its verdict the same? INJECT=1: with hooks)"
 	@echo "make hang-truth           planted hangs of 2, 4 and 8 ranks on gloo: when they are told, which rank, which line"
@@ -163,8 +164,10 @@ $(WILD)/.installed: $(VENV)/bin/python pyproject.toml
 
 SEED ?=
 ATTACH ?=
-random-loops: $(VENV)/.test-installed
-	$(BIN)/python -m tests.random_loops -n $(N) $(if $(SEED),--seed $(SEED)) $(if $(HEALTHY),--healthy) \
+FRAMEWORK ?=
+FRAMEWORKS := accelerate, fabric, ignite, lightning, skorch, transformers
+random-loops: $(if $(FRAMEWORK),$(WILD)/.installed,$(VENV)/.test-installed)
+	$(if $(FRAMEWORK),$(WILD),$(VENV))/bin/python -m tests.random_loops -n $(N) $(if $(FRAMEWORK),--framework $(FRAMEWORK)) $(if $(SEED),--seed $(SEED)) $(if $(HEALTHY),--healthy) \
 	  $(if $(ATTACH),--attach) $(if $(INJECT),--inject)
 
 INJECT_ARGS ?=
