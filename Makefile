@@ -167,7 +167,8 @@ ATTACH ?=
 FRAMEWORK ?=
 FRAMEWORKS := accelerate, fabric, ignite, lightning, skorch, transformers
 random-loops: $(if $(FRAMEWORK),$(WILD)/.installed,$(VENV)/.test-installed)
-	$(if $(FRAMEWORK),$(WILD),$(VENV))/bin/python -m tests.random_loops -n $(N) $(if $(FRAMEWORK),--framework $(FRAMEWORK)) $(if $(SEED),--seed $(SEED)) $(if $(HEALTHY),--healthy) \
+	$(if $(FRAMEWORK),$(WILD),$(VENV))/bin/python -m tests.random_loops -n $(N) \
+	  $(if $(FRAMEWORK),--framework $(FRAMEWORK)) $(if $(SEED),--seed $(SEED)) $(if $(HEALTHY),--healthy) \
 	  $(if $(ATTACH),--attach) $(if $(INJECT),--inject)
 
 INJECT_ARGS ?=
