@@ -165,7 +165,7 @@ $(WILD)/.installed: $(VENV)/bin/python pyproject.toml
 SEED ?=
 ATTACH ?=
 FRAMEWORK ?=
-FRAMEWORKS := accelerate, fabric, ignite, lightning, skorch, transformers
+FRAMEWORKS := accelerate, fabric, ignite, lightning, poutyne, skorch, transformers
 random-loops: $(if $(FRAMEWORK),$(WILD)/.installed,$(VENV)/.test-installed)
 	$(if $(FRAMEWORK),$(WILD),$(VENV))/bin/python -m tests.random_loops -n $(N) \
 	  $(if $(FRAMEWORK),--framework $(FRAMEWORK)) $(if $(SEED),--seed $(SEED)) $(if $(HEALTHY),--healthy) \

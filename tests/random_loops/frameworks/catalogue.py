@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.random_loops.frameworks import ignite, lightning, own_loop, skorch, transformers
+from tests.random_loops.frameworks import ignite, lightning, own_loop, poutyne, skorch, transformers
 from tests.random_loops.loops import Blocks, Names
 from tests.random_loops.plan import INPUT_PLACES, SIDE_PLACES, Plan
 
@@ -26,6 +26,7 @@ class Framework:
     input_places: tuple[str, ...] = INPUT_PLACES
     loops: tuple[str, ...] = ("",)  # shapes of the loop around it
     accumulates: bool = True
+    evaluates_epochs: bool = False  # and knows no other way
     needs_watch: bool = True  # as the loop is not the script's own
 
     @property
@@ -64,6 +65,15 @@ FRAMEWORKS = {
         SIDE_PLACES,
         ("bf16", "checkpoint", "log", "progress", "two_optimizers"),
     ),
+    "poutyne": Framework(
+        "poutyne",
+        poutyne.IMPORTS,
+        poutyne.blocks,
+        _OWN_PLACES,
+        ("checkpoint", "log"),
+        accumulates=False,
+        evaluates_epochs=True,
+    ),
     "skorch": Framework(
         "skorch",
         skorch.IMPORTS,
@@ -72,6 +82,7 @@ FRAMEWORKS = {
         ("checkpoint", "log"),
         _LOADER_IS_ITS_OWN,
         accumulates=False,
+        evaluates_epochs=True,
     ),
     "transformers": Framework(
         "transformers",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.random_loops.frameworks.parts import (
     CHECKPOINT_EVERY,
     EVALUATED_BATCHES,
+    a_class,
     called_by_logger,
     held_loader,
     held_out,
@@ -33,13 +34,13 @@ def _metric(plan: Plan, names: Names) -> list[str]:
     work = noted(plan, names, "override", model="self.model")
     if not work:
         return []
-    return [
+    return a_class(
         "class Spread(Metric):",
-        *method("__init__(self, model)", "self.model = model", "super().__init__(lambda loss: (loss, loss))")[1:],
-        *method("reset(self)", "self.count = 0"),
-        *method("update(self, output)", *work, "self.count += 1"),
-        *method("compute(self)", "return self.count"),
-    ]
+        method("__init__(self, model)", "self.model = model", "super().__init__(lambda loss: (loss, loss))"),
+        method("reset(self)", "self.count = 0"),
+        method("update(self, output)", *work, "self.count += 1"),
+        method("compute(self)", "return self.count"),
+    )
 
 
 def _update(plan: Plan, names: Names) -> list[str]:

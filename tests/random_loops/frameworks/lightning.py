@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.random_loops.frameworks.parts import (
     CHECKPOINT_EVERY,
     EVALUATED_BATCHES,
+    a_class,
     called_by_logger,
     held_loader,
     held_out,
@@ -28,7 +29,7 @@ def blocks(plan: Plan, names: Names) -> Blocks:
     """Module, callbacks, main."""
     logger = [_logger(plan, names)] if logged_every(plan) else []
     evaluation = [held_out(plan)] if plan.evaluate_every else []
-    return [*evaluation, _module(plan, names), _callback(plan, names), *logger, _main(plan)]
+    return [*evaluation, _module(plan, names), _callback(plan, names), _ending(), *logger, _main(plan)]
 
 
 def _module(plan: Plan, names: Names) -> list[str]:
@@ -99,16 +100,17 @@ def _callback(plan: Plan, names: Names) -> list[str]:
     after = noted(plan, names, "step_end")
     if after and plan.accumulate > 1:
         after = [f"if number % {plan.accumulate} == {plan.accumulate - 1}:", *indented(after)]
-    return [
+    return a_class(
         "class SideWork(lightning.Callback):",
-        *method("on_before_optimizer_step(self, trainer, model, optimizer)", *noted(plan, names, "before_update"))[1:],
-        *method("on_train_batch_end(self, trainer, model, outputs, batch, number)", *after),
-        *method("on_validation_end(self, trainer, model)", "watch.evaluated()"),
-        "",
-        "",
-        "class Ending(lightning.Callback):",
-        *method("on_train_batch_end(self, trainer, model, *_)", "trainer.should_stop = not watch.step()")[1:],
-    ]
+        method("on_before_optimizer_step(self, trainer, model, optimizer)", *noted(plan, names, "before_update")),
+        method("on_train_batch_end(self, trainer, model, outputs, batch, number)", *after),
+        method("on_validation_end(self, trainer, model)", "watch.evaluated()"),
+    )
+
+
+def _ending() -> list[str]:
+    end = "trainer.should_stop = not watch.step()"
+    return a_class("class Ending(lightning.Callback):", method("on_train_batch_end(self, trainer, model, *_)", end))
 
 
 def _logger(plan: Plan, names: Names) -> list[str]:

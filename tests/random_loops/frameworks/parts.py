@@ -56,6 +56,12 @@ def method(signature: str, *lines: str) -> list[str]:
     return ["", f"    def {signature}:", *indented(list(lines), 2)] if lines else []
 
 
+def a_class(head: str, *methods: list[str]) -> list[str]:
+    """A class without attributes."""
+    body = [line for lines in methods for line in lines]
+    return [head, *(body[1:] or ["    pass"])]
+
+
 def start(plan: Plan, *lines: str) -> list[str]:
     """The beginning of main()."""
     return ["def main():", *indented(["prepare()", *lines])]

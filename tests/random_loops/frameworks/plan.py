@@ -38,14 +38,14 @@ def draw_on(name: str, seed: int) -> Plan:
     )
     if "two_optimizers" in plan.features:  # its author steps them by hand, and accumulates nothing
         plan = replace(plan, accumulate=1)
-    return _evaluated(replace(plan, pieces=_pieces(random, plan, framework)))
+    return _evaluated(replace(plan, pieces=_pieces(random, plan, framework)), framework)
 
 
-def _evaluated(plan: Plan) -> Plan:
+def _evaluated(plan: Plan, framework: Framework) -> Plan:
     """With an evaluation where work stands in one; after each epoch where a framework knows no other way."""
     if any(piece.place == "evaluation" for piece in plan.pieces):
         plan = replace(plan, evaluate_every=plan.evaluate_every or 100)
-    if plan.evaluate_every and plan.shape == "skorch":
+    if plan.evaluate_every and framework.evaluates_epochs:
         return replace(plan, epoch_batches=_EVALUATED_EPOCH, evaluate_every=_EVALUATED_EPOCH)
     if plan.evaluate_every and plan.loop == "functions":  # which has none
         return replace(plan, loop="flat")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.random_loops.frameworks.parts import held_out, method, noted, start
+from tests.random_loops.frameworks.parts import a_class, held_out, method, noted, start
 from tests.random_loops.loops import Blocks, Names
 from tests.random_loops.plan import Plan
 
@@ -21,10 +21,8 @@ def blocks(plan: Plan, names: Names) -> Blocks:
 
 def _network(plan: Plan, names: Names) -> list[str]:
     after = noted(plan, names, "override", model="self.module_")
-    if not after:
-        return ["class Network(NeuralNetRegressor):", "    pass"]
-    step = ["step = super().train_step(batch, **parameters)", *after, "return step"]
-    return ["class Network(NeuralNetRegressor):", *method("train_step(self, batch, **parameters)", *step)[1:]]
+    step = ["step = super().train_step(batch, **parameters)", *after, "return step"] if after else []
+    return a_class("class Network(NeuralNetRegressor):", method("train_step(self, batch, **parameters)", *step))
 
 
 def _callback(plan: Plan, names: Names) -> list[str]:
@@ -33,12 +31,12 @@ def _callback(plan: Plan, names: Names) -> list[str]:
     after = ["if training:", *(f"    {line}" for line in after)] if after else []
     epoch = noted(plan, names, "evaluation", model="None")
     stop = ["if training and not watch.step():", "    raise KeyboardInterrupt"]
-    return [
+    return a_class(
         "class SideWork(Callback):",
-        *method("on_grad_computed(self, net, named_parameters, **_)", *before)[1:],
-        *method("on_batch_end(self, net, batch=None, training=False, **_)", *after, *stop),
-        *method("on_epoch_end(self, net, **_)", *epoch),
-    ]
+        method("on_grad_computed(self, net, named_parameters, **_)", *before),
+        method("on_batch_end(self, net, batch=None, training=False, **_)", *after, *stop),
+        method("on_epoch_end(self, net, **_)", *epoch),
+    )
 
 
 def _main(plan: Plan) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.random_loops.frameworks.parts import (
     CHECKPOINT_EVERY,
+    a_class,
     called_by_logger,
     held_out,
     logged_every,
@@ -53,10 +54,8 @@ def _collator(plan: Plan) -> list[str]:
 
 def _trainer(plan: Plan, names: Names) -> list[str]:
     after = noted(plan, names, "override")
-    if not after:
-        return ["class OwnTrainer(Trainer):", "    pass"]
-    step = ["loss = super().training_step(model, inputs, *more)", *after, "return loss"]
-    return ["class OwnTrainer(Trainer):", *method("training_step(self, model, inputs, *more)", *step)[1:]]
+    step = ["loss = super().training_step(model, inputs, *more)", *after, "return loss"] if after else []
+    return a_class("class OwnTrainer(Trainer):", method("training_step(self, model, inputs, *more)", *step))
 
 
 def _score(plan: Plan, names: Names) -> Blocks:
@@ -69,16 +68,14 @@ def _score(plan: Plan, names: Names) -> Blocks:
 def _callback(plan: Plan, names: Names) -> list[str]:
     stop = "control.should_training_stop = not watch.step()"
     log = called_by_logger(plan, names)
-    return [
+    before, after = noted(plan, names, "before_update"), noted(plan, names, "step_end")
+    return a_class(
         "class SideWork(TrainerCallback):",
-        *method(
-            "on_pre_optimizer_step(self, args, state, control, model=None, **_)",
-            *noted(plan, names, "before_update"),
-        )[1:],
-        *method("on_step_end(self, args, state, control, model=None, **_)", *noted(plan, names, "step_end"), stop),
-        *method("on_log(self, args, state, control, logs=None, **_)", *log),
-        *method("on_evaluate(self, args, state, control, **_)", "watch.evaluated()"),
-    ]
+        method("on_pre_optimizer_step(self, args, state, control, model=None, **_)", *before),
+        method("on_step_end(self, args, state, control, model=None, **_)", *after, stop),
+        method("on_log(self, args, state, control, logs=None, **_)", *log),
+        method("on_evaluate(self, args, state, control, **_)", "watch.evaluated()"),
+    )
 
 
 def _main(plan: Plan) -> list[str]:
