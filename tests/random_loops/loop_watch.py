@@ -36,6 +36,10 @@ class LoopWatch(Stopwatch):
         if not self._is_over:
             super().lap("eval" if self._evaluates else part, piece)
 
+    def catch_up(self):
+        """A piece of work begins: the time until now belongs to the part that it interrupts."""
+        self.lap(self._between())
+
     def evaluated(self):
         """An evaluation has ended; what no one tells ends with the next fetch for the training."""
         self.lap("other")

@@ -14,8 +14,9 @@ SETUPS = ("nothing", "tokenise", "slow_import", "download", "statistics", "look_
 #: Where a piece of work may stand.
 INPUT_PLACES = ("item", "transform", "collate", "sampler")
 #: The same of work beside the model. In hand-written loops it is done when a step has ended; what the others are
-#: depends on the framework: just before the update, in a method that is overridden, in a logger, in an evaluation.
-SIDE_PLACES = ("step_end", "before_update", "override", "logger", "evaluation")
+#: depends on the framework: between fetch and forward pass, just before the update, in a method that is overridden,
+#: in a logger, in an evaluation.
+SIDE_PLACES = ("step_end", "batch_start", "before_update", "override", "logger", "evaluation")
 #: A function, one of another module, a class whose instance is called, one that calls a method of its mixin.
 HOMES = ("function", "module", "object", "mixin")
 #: Of a script with nothing to complain of: pieces take this little of a millisecond, or there are none.

@@ -67,6 +67,9 @@ def _handlers(plan: Plan, names: Names) -> list[str]:
     """In the order in which they are called."""
     every = f"(every={plan.accumulate})" if plan.accumulate > 1 else ""
     lines: list[str] = []
+    begin = noted(plan, names, "batch_start")
+    if begin:
+        lines += ["@trainer.on(Events.ITERATION_STARTED)", "def begin(engine):", *indented(begin), ""]
     after = noted(plan, names, "step_end")
     if after:
         lines += [f"@trainer.on(Events.ITERATION_COMPLETED{every})", "def side_work(engine):", *indented(after), ""]

@@ -102,6 +102,7 @@ def _callback(plan: Plan, names: Names) -> list[str]:
         after = [f"if number % {plan.accumulate} == {plan.accumulate - 1}:", *indented(after)]
     return a_class(
         "class SideWork(lightning.Callback):",
+        method("on_train_batch_start(self, trainer, model, batch, number)", *noted(plan, names, "batch_start")),
         method("on_before_optimizer_step(self, trainer, model, optimizer)", *noted(plan, names, "before_update")),
         method("on_train_batch_end(self, trainer, model, outputs, batch, number)", *after),
         method("on_validation_end(self, trainer, model)", "watch.evaluated()"),

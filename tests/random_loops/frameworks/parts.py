@@ -15,7 +15,7 @@ _HELD_BATCH = 64
 def noted(plan: Plan, names: Names, place: str, model: str = "model") -> list[str]:
     """Work at a place that the framework calls; what the framework did before it is no part of it."""
     lines = side_work(plan, names, place, model=model)
-    return ['watch.lap("other")', *lines] if lines else []
+    return ["watch.catch_up()", *lines] if lines else []
 
 
 def logged_every(plan: Plan) -> int | None:

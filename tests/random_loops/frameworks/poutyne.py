@@ -16,11 +16,13 @@ def blocks(plan: Plan, names: Names) -> Blocks:
 
 
 def _callback(plan: Plan, names: Names) -> list[str]:
+    begin = noted(plan, names, "batch_start", model="self.model.network")
     before = noted(plan, names, "before_update", model="self.model.network")
     after = noted(plan, names, "step_end", model="self.model.network")
     score = noted(plan, names, "evaluation", model="None")
     return a_class(
         "class SideWork(Callback):",
+        method("on_train_batch_begin(self, batch_number, logs)", *begin),
         method("on_backward_end(self, batch_number)", *before),
         method("on_train_batch_end(self, batch_number, logs)", *after, "if not watch.step():", "    raise Ended"),
         method("on_valid_end(self, logs)", *score, "watch.evaluated()"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.random_loops.frameworks.parts import a_class, held_out, method, noted, start
-from tests.random_loops.loops import Blocks, Names
+from tests.random_loops.loops import Blocks, Names, indented
 from tests.random_loops.plan import Plan
 
 IMPORTS = (
@@ -26,13 +26,17 @@ def _network(plan: Plan, names: Names) -> list[str]:
 
 
 def _callback(plan: Plan, names: Names) -> list[str]:
+    begin = noted(plan, names, "batch_start", model="net.module_")
+    begin = ["if training:", *indented(begin)] if begin else []
     before = noted(plan, names, "before_update", model="net.module_")
     after = noted(plan, names, "step_end", model="net.module_")
-    after = ["if training:", *(f"    {line}" for line in after)] if after else []
+    after = ["if training:", *indented(after)] if after else []
     epoch = noted(plan, names, "evaluation", model="None")
+    epoch = ["watch.evaluated()", *epoch] if epoch else []  # the epoch ends after the evaluation
     stop = ["if training and not watch.step():", "    raise KeyboardInterrupt"]
     return a_class(
         "class SideWork(Callback):",
+        method("on_batch_begin(self, net, batch=None, training=False, **_)", *begin),
         method("on_grad_computed(self, net, named_parameters, **_)", *before),
         method("on_batch_end(self, net, batch=None, training=False, **_)", *after, *stop),
         method("on_epoch_end(self, net, **_)", *epoch),

@@ -68,9 +68,11 @@ def _score(plan: Plan, names: Names) -> Blocks:
 def _callback(plan: Plan, names: Names) -> list[str]:
     stop = "control.should_training_stop = not watch.step()"
     log = called_by_logger(plan, names)
+    begin = noted(plan, names, "batch_start")
     before, after = noted(plan, names, "before_update"), noted(plan, names, "step_end")
     return a_class(
         "class SideWork(TrainerCallback):",
+        method("on_step_begin(self, args, state, control, model=None, **_)", *begin),
         method("on_pre_optimizer_step(self, args, state, control, model=None, **_)", *before),
         method("on_step_end(self, args, state, control, model=None, **_)", *after, stop),
         method("on_log(self, args, state, control, logs=None, **_)", *log),
