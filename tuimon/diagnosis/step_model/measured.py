@@ -57,7 +57,10 @@ class _Fetch(NamedTuple):
 def host_model(evidence: Evidence) -> StepModel:
     """The model for what the training thread does beside its data."""
     data = evidence.phase("data")
-    return measured_model(evidence, data.share if data is not None else 0.0)
+    model = measured_model(evidence, data.share if data is not None else 0.0)
+    steps = (replace(step, evaluation_ms=0.0) for step in (model.likely, model.certain))
+    likely, certain = (as_long_as_measured(step, model.step_ms) for step in steps)
+    return _with_evaluation(evidence, likely, certain, model.step_ms)
 
 
 def queue_model(evidence: Evidence) -> StepModel | None:
@@ -158,6 +161,18 @@ def _in_a_crowd(evidence: Evidence, step: Step, mean_ms: float) -> Step:
         coupling = step.coupling
         step = _matching(lambda closer: replace(step, coupling=closer * coupling), 1.0, _CLOSEST, mean_ms)
     return _matching(lambda slower: replace(step, cores=step.cores / slower), 1.0, 1.0 / _OWN_PART, mean_ms)
+
+
+def as_long_as_measured(step: Step, mean_ms: float) -> Step:
+    """The step with as many cores as it takes not to be longer than it was measured.
+
+    Where its threads want more cores than there are only for a part of the time, the times of its parts were measured
+    with their waits for a core, which the simulation adds once more.
+    """
+    wanted = step.own_threads + step.workers
+    if wanted <= step.cores:
+        return step
+    return _matching(lambda fewer: replace(step, cores=wanted / fewer), 1.0, wanted / step.cores, mean_ms)
 
 
 def _matching(step_of: Callable[[float], Step], short: float, long: float, mean_ms: float) -> Step:
