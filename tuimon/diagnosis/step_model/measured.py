@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -12,6 +11,13 @@ from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading import lie_ready, working_share
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
+from tuimon.diagnosis.step_model.fitting import (
+    OWN_PART,
+    as_long_as_measured,
+    explained,
+    in_a_crowd,
+    waiting_for_workers,
+)
 from tuimon.diagnosis.step_model.gpu import with_gpu
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import MOST_APART, step_ms
@@ -32,16 +38,6 @@ HAND_OVER_AT_MOST_MS = Threshold(
 )
 #: What a thread does while it needs no core.
 _WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
-#: Of a time that contention for cores has stretched, at least this part is the thread's own.
-_OWN_PART = 0.1
-#: Share of time workers make batches from which the training thread waits for nothing but them: our choice.
-_NEARLY_ALWAYS = 0.8
-#: How closely what slows a step must explain how long it takes, as a part of that; and after how many tries the nearest
-#: is taken.
-_CLOSE, _TRIES = 0.005, 8
-#: Times the coupling of a pool's threads that each needs a core now and then, at most: our choice; 1 to 3 measured of
-#: small models on 2 cores.
-_CLOSEST = 4.0
 #: Threads of a pool, after the first, of which a late one holds up all the others: our choice; 1 was measured.
 _MOST_COUPLED = 3.0
 
@@ -85,10 +81,10 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
     mean_ms = (mean_step_ms(evidence.phases) if evidence.phases is not None else None) or 1.0
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
     if _is_crowded(evidence):
-        likely = _in_a_crowd(evidence, likely, mean_ms)
+        likely = in_a_crowd(evidence, likely, mean_ms)
     if likely.workers and not lie_ready(evidence.loader, evidence.workers, evidence.stacks.data_phase):
-        likely = _waiting_for_workers(likely, mean_ms, evidence.workers.busy_ratio or 0.0)
-    likely = _explained(likely, mean_ms)
+        likely = waiting_for_workers(likely, mean_ms, evidence.workers.busy_ratio or 0.0)
+    likely = explained(likely, mean_ms)
     certain = likely
     if error:
         certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), mean_ms)
@@ -128,7 +124,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
     coupling = _MOST_COUPLED / max(_MOST_COUPLED, own_threads - 1.0)
     if workers.number and _is_crowded(evidence):
-        own_ms = max(_OWN_PART * own_ms, _uncrowded_ms(evidence, own_ms, mean_ms, coupling * (own_threads - 1.0)))
+        own_ms = max(OWN_PART * own_ms, _uncrowded_ms(evidence, own_ms, mean_ms, coupling * (own_threads - 1.0)))
     burst_ms, burst_every = _bursts(evidence, own_ms)
     return Step(
         own_ms=own_ms,
@@ -146,76 +142,6 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
         batch_running=fetch.running,
         cores=float(evidence.run.cores),
     )
-
-
-def _in_a_crowd(evidence: Evidence, step: Step, mean_ms: float) -> Step:
-    """The step, whose threads want more cores than there are, so that it takes as long as was measured.
-
-    First without the cores that others were seen to take; what that leaves open is how closely the threads of its pool
-    wait for each other. What this does not explain either, others take as well.
-    """
-    demand = evidence.run.demand
-    if step.own_threads > 1.0 and demand is not None:
-        taken = evidence.run.here.waits_from_outside.part * demand.delay
-        step = replace(step, cores=max(_OWN_PART * step.cores, step.cores - taken))
-        coupling = step.coupling
-        step = _matching(lambda closer: replace(step, coupling=closer * coupling), 1.0, _CLOSEST, mean_ms)
-    return _matching(lambda slower: replace(step, cores=step.cores / slower), 1.0, 1.0 / _OWN_PART, mean_ms)
-
-
-def as_long_as_measured(step: Step, mean_ms: float) -> Step:
-    """The step with as many cores as it takes not to be longer than it was measured.
-
-    Where its threads want more cores than there are only for a part of the time, the times of its parts were measured
-    with their waits for a core, which the simulation adds once more.
-    """
-    wanted = step.own_threads + step.workers
-    if wanted <= step.cores:
-        return step
-    return _matching(lambda fewer: replace(step, cores=wanted / fewer), 1.0, wanted / step.cores, mean_ms)
-
-
-def _matching(step_of: Callable[[float], Step], short: float, long: float, mean_ms: float) -> Step:
-    """The step between the shortest and the longest that takes ``mean_ms``; the nearer end if none does.
-
-    By false position: a step gets longer by nearly the same for each part of what makes it longer.
-    """
-    found = step_of(short)
-    below_ms = mean_ms - step_ms(found)
-    if below_ms <= 0.0:
-        return found
-    found = step_of(long)
-    above_ms = step_ms(found) - mean_ms
-    for _ in range(_TRIES if above_ms > 0.0 else 0):
-        middle = short + (long - short) * below_ms / (below_ms + above_ms)
-        found = step_of(middle)
-        off_ms = step_ms(found) - mean_ms
-        if abs(off_ms) <= _CLOSE * mean_ms:
-            break
-        if off_ms < 0.0:
-            short, below_ms = middle, -off_ms
-        else:
-            long, above_ms = middle, off_ms
-    return found
-
-
-def _waiting_for_workers(step: Step, mean_ms: float, busy: float) -> Step:
-    """The step, whose batches come late, as long as was measured: each takes as long as busy workers have for it.
-
-    At the beginning of an epoch none is ready.
-    """
-    if busy < _NEARLY_ALWAYS:
-        return step
-    return _matching(lambda made_ms: replace(step, batch_ms=made_ms), step.batch_ms, step.batch_ms / busy, mean_ms)
-
-
-def _explained(step: Step, mean_ms: float) -> Step:
-    """The step with its unexplained time as a wait of the training thread that no fix shortens."""
-    missing_ms = mean_ms - step_ms(step)
-    if missing_ms <= 0.0:
-        return step
-    own_ms = step.own_ms + missing_ms
-    return replace(step, own_ms=own_ms, own_running=step.own_running * step.own_ms / own_ms)
 
 
 def _bursts(evidence: Evidence, own_ms: float) -> tuple[float, int]:
@@ -264,7 +190,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, each_ms: float) -> _Fetch
         made_ms = max(made_ms, busy * workers.number * each_ms)
     running = min(1.0, (workers.cpu_ratio if workers.cpu_ratio is not None else busy) / busy) if busy else 1.0
     if _is_crowded(evidence) and workers.ran_ratio is not None and workers.cpu_ratio is not None and busy:
-        delayed = min(1.0 - _OWN_PART, (workers.ran_ratio - workers.cpu_ratio) / busy)
+        delayed = min(1.0 - OWN_PART, (workers.ran_ratio - workers.cpu_ratio) / busy)
         made_ms, running = made_ms * (1.0 - delayed), min(1.0, running / (1.0 - delayed))
     return _Fetch(made_ms, running, hand_over_ms)
 

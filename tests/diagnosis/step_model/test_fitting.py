@@ -4,7 +4,7 @@ import pytest
 
 from tests.diagnosis.step_model.test_simulation import step
 from tuimon.diagnosis.finding import Change
-from tuimon.diagnosis.step_model.measured import as_long_as_measured
+from tuimon.diagnosis.step_model.fitting import as_long_as_measured
 from tuimon.diagnosis.step_model.model import gain
 from tuimon.diagnosis.step_model.simulation import step_ms
 

@@ -1,0 +1,92 @@
+"""Fits a step to the length that was measured, where its simulation takes another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.step_model.simulation import step_ms
+from tuimon.diagnosis.step_model.step import Step
+
+#: Of a time that contention for cores has stretched, at least this part is the thread's own.
+OWN_PART = 0.1
+#: Share of time workers make batches from which the training thread waits for nothing but them: our choice.
+_NEARLY_ALWAYS = 0.8
+#: How closely what slows a step must explain how long it takes, as a part of that; and after how many tries the nearest
+#: is taken.
+_CLOSE, _TRIES = 0.005, 8
+#: Times the coupling of a pool's threads that each needs a core now and then, at most: our choice; 1 to 3 measured of
+#: small models on 2 cores.
+_CLOSEST = 4.0
+
+
+def in_a_crowd(evidence: Evidence, step: Step, mean_ms: float) -> Step:
+    """The step, whose threads want more cores than there are, so that it takes as long as was measured.
+
+    First without the cores that others were seen to take; what that leaves open is how closely the threads of its pool
+    wait for each other. What this does not explain either, others take as well.
+    """
+    demand = evidence.run.demand
+    if step.own_threads > 1.0 and demand is not None:
+        taken = evidence.run.here.waits_from_outside.part * demand.delay
+        step = replace(step, cores=max(OWN_PART * step.cores, step.cores - taken))
+        coupling = step.coupling
+        step = _matching(lambda closer: replace(step, coupling=closer * coupling), 1.0, _CLOSEST, mean_ms)
+    return _matching(lambda slower: replace(step, cores=step.cores / slower), 1.0, 1.0 / OWN_PART, mean_ms)
+
+
+def as_long_as_measured(step: Step, mean_ms: float) -> Step:
+    """The step with as many cores as it takes not to be longer than it was measured.
+
+    Where its threads want more cores than there are only for a part of the time, the times of its parts were measured
+    with their waits for a core, which the simulation adds once more.
+    """
+    wanted = step.own_threads + step.workers
+    if wanted <= step.cores:
+        return step
+    return _matching(lambda fewer: replace(step, cores=wanted / fewer), 1.0, wanted / step.cores, mean_ms)
+
+
+def _matching(step_of: Callable[[float], Step], short: float, long: float, mean_ms: float) -> Step:
+    """The step between the shortest and the longest that takes ``mean_ms``; the nearer end if none does.
+
+    By false position: a step gets longer by nearly the same for each part of what makes it longer.
+    """
+    found = step_of(short)
+    below_ms = mean_ms - step_ms(found)
+    if below_ms <= 0.0:
+        return found
+    found = step_of(long)
+    above_ms = step_ms(found) - mean_ms
+    for _ in range(_TRIES if above_ms > 0.0 else 0):
+        middle = short + (long - short) * below_ms / (below_ms + above_ms)
+        found = step_of(middle)
+        off_ms = step_ms(found) - mean_ms
+        if abs(off_ms) <= _CLOSE * mean_ms:
+            break
+        if off_ms < 0.0:
+            short, below_ms = middle, -off_ms
+        else:
+            long, above_ms = middle, off_ms
+    return found
+
+
+def waiting_for_workers(step: Step, mean_ms: float, busy: float) -> Step:
+    """The step, whose batches come late, as long as was measured: each takes as long as busy workers have for it.
+
+    At the beginning of an epoch none is ready.
+    """
+    if busy < _NEARLY_ALWAYS:
+        return step
+    return _matching(lambda made_ms: replace(step, batch_ms=made_ms), step.batch_ms, step.batch_ms / busy, mean_ms)
+
+
+def explained(step: Step, mean_ms: float) -> Step:
+    """The step with its unexplained time as a wait of the training thread that no fix shortens."""
+    missing_ms = mean_ms - step_ms(step)
+    if missing_ms <= 0.0:
+        return step
+    own_ms = step.own_ms + missing_ms
+    return replace(step, own_ms=own_ms, own_running=step.own_running * step.own_ms / own_ms)
