@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 from tests.random_loops.frameworks.catalogue import FRAMEWORKS, Framework
-from tests.random_loops.plan import HOMES, PLANTED_US, TINY_US, Piece, Plan, draw, length_us
+from tests.random_loops.plan import HOMES, INPUT_PLACES, PLANTED_US, TINY_US, Piece, Plan, draw, length_us
 from tests.random_loops.works import MODEL_WORKS, SIDE_WORKS, WORKS, amount_for
 
 #: A framework's own work between two batches, about a millisecond, is little beside these models.
@@ -38,7 +38,16 @@ def draw_on(name: str, seed: int) -> Plan:
     )
     if "two_optimizers" in plan.features:  # its author steps them by hand, and accumulates nothing
         plan = replace(plan, accumulate=1)
-    return _evaluated(replace(plan, pieces=_pieces(random, plan, framework)), framework)
+    return _evaluated(_uncrowded(replace(plan, pieces=_pieces(random, plan, framework))), framework)
+
+
+def _uncrowded(plan: Plan) -> Plan:
+    """With no more busy threads than two cores bear: else they wait for each other, which is no part of the truth."""
+    computes = any(
+        piece.place in INPUT_PLACES and piece.name != "tiny" and piece.work != "remote" for piece in plan.pieces
+    )
+    workers = min(plan.workers, 2) if computes else plan.workers
+    return replace(plan, workers=workers, threads=1 if workers else plan.threads)
 
 
 def _evaluated(plan: Plan, framework: Framework) -> Plan:
@@ -68,7 +77,7 @@ def _piece(random: Random, name: str, place: str, span_us: tuple[float, float], 
     if place == "model":
         work = random.choice(list(MODEL_WORKS))
         return Piece(name, place, work, amount_for(MODEL_WORKS[work], wanted_us), home=home)
-    if place in ("item", "transform", "collate", "sampler"):
+    if place in INPUT_PLACES:
         work = random.choice(list(WORKS))
         times = plan.batch if place in ("item", "transform") else 1
         amount = amount_for(WORKS[work], wanted_us * max(1, plan.workers) / times)

@@ -11,7 +11,7 @@ import pytest
 from tests.agent.programs import environment
 from tests.random_loops.frameworks.catalogue import FRAMEWORKS
 from tests.random_loops.frameworks.plan import draw_on
-from tests.random_loops.plan import HOMES, healthy
+from tests.random_loops.plan import HOMES, INPUT_PLACES, healthy
 from tests.random_loops.running import write
 from tests.random_loops.script import module_of, script_of
 from tests.random_loops.works import CAUSE
@@ -50,6 +50,14 @@ def test_a_healthy_one_has_no_slow_work(name: str) -> None:
         well = healthy(draw_on(name, seed))
         assert all(piece.name == "tiny" for piece in well.pieces)
         ast.parse(script_of(well))
+
+
+@EACH
+def test_workers_that_compute_leave_a_core_to_the_training(name: str) -> None:
+    for plan in (draw_on(name, seed) for seed in range(300)):
+        assert plan.workers == 0 or plan.threads == 1
+        computing = [p for p in plan.pieces if p.place in INPUT_PLACES and p.name != "tiny" and p.work != "remote"]
+        assert plan.workers <= 2 or not computing
 
 
 def test_any_framework_is_drawn_with_the_same_choices_as_if_it_were_asked_for() -> None:
