@@ -32,7 +32,7 @@ def _callback(plan: Plan, names: Names) -> list[str]:
     after = noted(plan, names, "step_end", model="net.module_")
     after = ["if training:", *indented(after)] if after else []
     epoch = noted(plan, names, "evaluation", model="None")
-    epoch = ["watch.evaluated()", *epoch] if epoch else []  # the epoch ends after the evaluation
+    epoch = ["watch.evaluated()", *epoch] if plan.evaluate_every else []  # after it the epoch ends
     stop = ["if training and not watch.step():", "    raise KeyboardInterrupt"]
     return a_class(
         "class SideWork(Callback):",
