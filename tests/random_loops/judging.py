@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.random_loops.frameworks.catalogue import FRAMEWORKS
@@ -13,6 +13,7 @@ from tests.scenarios.judging import fold, is_excused, name_of, share_error, step
 from tests.scenarios.running import Outcome, Truth
 from tests.scenarios.verdict import Verdict, verdict_of
 from tuimon.diagnosis.finding import Finding
+from tuimon.session.session import Session
 
 #: A part of the step that is worth less than this to the user is nothing to warn of (a warning's fix gains 5 %) ...
 HEALTHY_GAIN = 1.05
@@ -100,7 +101,7 @@ def judge(
         right=is_right(first),
         place=f"{named[0]}:{named[1]}" if named else "",
         place_right=named in lines if lines and first is not None and first.severity in LOUD else None,
-        share_error=share_error(folded.session, truth),
+        share_error=_share_error(folded.session, truth),
         steps=truth.steps,
         steps_counted=steps_counted(folded.session),
         verdict_s=folded.settled_after(is_right),
@@ -189,6 +190,21 @@ def is_most(part_ms: float, saved_ms: float | None) -> bool:
     What else a wait for data consists of (starting workers, handing batches over) has no line of the script.
     """
     return saved_ms is None or saved_ms >= MOST * part_ms
+
+
+def _share_error(session: Session, truth: Truth) -> float | None:
+    """The largest error of a phase: what an evaluation does beside its batches may as well count as side work."""
+    errors = [share_error(session, each) for each in (truth, with_evaluation_as_side_work(truth))]
+    return min((error for error in errors if error is not None), default=None)
+
+
+def with_evaluation_as_side_work(truth: Truth) -> Truth:
+    """The truth with the pieces of work of evaluations in the steps."""
+    moved = sum(truth.in_evaluation.values())
+    shares = {**truth.shares, "other": truth.shares.get("other", 0.0) + moved}
+    shares["eval"] = shares.get("eval", 0.0) - moved
+    whole = 1 + moved
+    return replace(truth, step_ms=truth.step_ms * whole, shares={name: share / whole for name, share in shares.items()})
 
 
 def _own_place(finding: Finding | None) -> tuple[str, int] | None:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.agent.programs import environment
-from tests.random_loops.judging import accepted_parts, gains_of, is_most, may_be_first
+from tests.random_loops.judging import accepted_parts, gains_of, is_most, may_be_first, with_evaluation_as_side_work
 from tests.random_loops.plan import SHAPES, draw, healthy
 from tests.random_loops.running import run, write
 from tests.random_loops.script import script_of
@@ -72,6 +72,16 @@ def test_an_update_that_takes_long_may_be_named_but_need_not() -> None:
 def test_a_piece_that_saves_little_of_its_part_is_not_its_place() -> None:
     assert is_most(4.0, 3.0) and is_most(4.0, None)
     assert not is_most(4.0, 0.6)
+
+
+def test_work_of_an_evaluation_in_the_steps_takes_the_same_time_in_all() -> None:
+    shares = {"forward": 0.75, "other": 0.25, "eval": 0.5}
+    truth = Truth(100, 10.0, shares, in_evaluation={"a": 0.25})
+    moved = with_evaluation_as_side_work(truth)
+    assert moved.wall_ms == pytest.approx(truth.wall_ms)
+    assert moved.shares == pytest.approx({"forward": 0.6, "other": 0.4, "eval": 0.2})
+    without = Truth(100, 10.0, shares)
+    assert with_evaluation_as_side_work(without) == without
 
 
 #: All scripts in one process.
