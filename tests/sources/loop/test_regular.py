@@ -20,6 +20,7 @@ LOOPS = {
     "loader": "F B O1",
     "accumulation": "F B F B F B O1",
     "bare accumulation": "B B O1",
+    "batches together": "F F B B O1",
     "two models": "F B O1 B O2",
     "a look at gradients": "F B O1 B B",
     "alternating": "F B O1 B F B O1",

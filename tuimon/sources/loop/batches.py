@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tuimon.agent.ring.layout import LOADER_SHIFT
 from tuimon.sources.loop.evaluation import EvaluationFinder, Times
-from tuimon.sources.loop.fetched_ahead import FetchedAhead
 from tuimon.sources.loop.step import Step
 
 
@@ -14,8 +14,13 @@ class Batches:
         self.is_waiting = False  # a batch was fetched that no backward has used yet
         self._eval_ns = 0
         self._eval_count = 0
+        self._batch_ns = 0  # of the batch that was evaluated last
         self._evaluation = EvaluationFinder()
-        self._ahead = FetchedAhead()  # evaluation, unless they were fetched ahead of the one that trains next
+        self._ahead: Times = []  # evaluation, unless these batches were fetched ahead of the one that trains next
+        self._ahead_count = 0
+        self._group = 0  # most batches that the next update may take, all fetched before its first backward
+        self._in_a_row = 0  # batches of one iterator since the latest backward
+        self._taken = 0  # most of them before a backward of the update under way
         self._returned = 0  # backwards since the latest fetch that only returned gradients, and may have evaluated
         self._iterator = 0  # of the latest fetch
         self._trained_on = 0  # the latest iterator of a batch that has trained for sure
@@ -32,14 +37,12 @@ class Batches:
 
     def forget_times(self) -> None:
         """Time until now can no longer turn out to be evaluation."""
-        self._ahead.forget()
         self._evaluation.forget_times()
 
     def leave_loop(self) -> None:
         """The program has left its loop: what was fetched in it is used no more."""
         self.is_waiting = False
         self._returned = 0
-        self._ahead.forget()
         self._evaluation = EvaluationFinder()
 
     # -- fetches
@@ -59,42 +62,80 @@ class Batches:
     def begin_fetch(self, iterator: int, step: Step) -> bool:
         """A fetch in this step; returns whether it shows that the batch before was evaluated.
 
-        Where that may have been fetched ahead, only a later boundary proves it. Of a loader that trains it is not even
-        likely, then.
+        Where that was the first of its iterator, only the next boundary proves it: a loop that fetches one batch ahead
+        (Accelerate's, a prefetcher's) begins with two fetches, and then trains. A loop may fetch all batches of an
+        update before the first of its backwards: transformers' Trainer does, where it accumulates gradients.
         """
+        if self.turn_from_evaluation(iterator):
+            self._end_evaluation(step)
+        is_of_group = self._is_of_group(iterator)
+        self._in_a_row = self._in_a_row + 1 if iterator == self._iterator else 1
         self._iterator = iterator
-        is_first = self._evaluation.is_second_fetch(iterator)
-        evaluated = self._evaluation.begin_fetch(iterator)
+        may_be_ahead = self._evaluation.is_second_fetch(iterator)
+        evaluated = self._evaluation.begin_fetch(iterator, may_train=is_of_group)
         if evaluated is None:
+            return False
+        self._ahead += evaluated
+        self._ahead_count += 1
+        self._batch_ns = sum(duration_ns for _, duration_ns in evaluated)
+        if is_of_group:
             return False
         self.is_waiting = False
         self._returned = 0
-        if not self._ahead.hold(iterator, evaluated, is_first=is_first):
+        if self._has_trained(iterator):  # and now evaluates
+            self._group = 0
+        if not may_be_ahead:
             self.settle(step)
-        elif self._ahead.may_train_later:
-            self._evaluation.evaluating = None
-            return False
         return True
+
+    def _end_evaluation(self, step: Step) -> None:
+        """A fetch from another iterator has ended the evaluation, which did not go on to the end of its own.
+
+        Its last batch is taken to have lasted as long as the one before. What came then is side work, such as a metric
+        over all batches, or a checkpoint.
+        """
+        last, left_ns = self._evaluation.take_last(), self._batch_ns
+        self._eval_count += bool(last)
+        for label, duration_ns in last:
+            evaluated_ns = min(left_ns, duration_ns)
+            left_ns -= evaluated_ns
+            self._move([(label, evaluated_ns)], step)
+            if label == "forward":
+                step.add_time(label, evaluated_ns - duration_ns)
+                step.add_time("other", duration_ns - evaluated_ns)
+
+    def _is_of_group(self, iterator: int) -> bool:
+        """Whether the batches fetched since the latest backward are so few that the next update may take them all."""
+        is_next = self.is_waiting and iterator == self._iterator and self._ahead_count + 2 <= self._group
+        return is_next and self._has_trained(iterator)
+
+    def _has_trained(self, iterator: int) -> bool:
+        """Whether it is the latest iterator that has trained, or of the same loader."""
+        return iterator == self._trained_on or iterator >> LOADER_SHIFT == self._trained_on >> LOADER_SHIFT != 0
 
     def end_fetch(self, exhausted: bool, step: Step) -> None:
         """A batch may train; an exhausted iterator that evaluated takes its last wait with it."""
         if exhausted:
-            if not self._ahead.may_train_later:
+            if not self.is_waiting:  # for the update that takes it
                 self.settle(step)
             self._move(self._evaluation.exhaust(), step)
         else:
             self.is_waiting = True
 
     def settle_before(self, iterator: int, step: Step) -> None:
-        """A fetch of this iterator follows: of another one, it shows that the batches before were evaluated."""
-        if iterator != self._iterator and not self._ahead.may_train_later:
+        """A fetch follows, which may be one more of the batches that the next update takes."""
+        if not self._is_of_group(iterator):
             self.settle(step)
 
     def settle(self, step: Step) -> None:
-        """No batch was fetched ahead: all were evaluated."""
-        for times in self._ahead.take():
-            self._eval_count += 1
-            self._move(times, step)
+        """No batch was fetched ahead: those that no backward has used were evaluated."""
+        self._eval_count += self._ahead_count
+        self._move(self._ahead, step)
+        self._use_ahead()
+
+    def _use_ahead(self) -> None:
+        self._ahead = []
+        self._ahead_count = 0
 
     def _move(self, times: Times, step: Step) -> None:
         """This much of the step was evaluation, not training."""
@@ -120,22 +161,24 @@ class Batches:
         """Whether all backwards since the latest fetch have only returned gradients, and may have evaluated."""
         return self._returned > 0
 
-    def use(self, step: Step) -> int:
+    def use(self) -> int:
         """What was fetched until now has been trained on; returns the backwards that had waited to be part of that."""
-        if self.is_waiting and not self._ahead.are_trained_on(self._evaluation.since_fetch_ns(self._iterator)):
-            self.settle(step)
         returned, self._returned = self._returned, 0
+        self._taken, self._in_a_row = max(self._taken, self._in_a_row), 0
         self.end_update()
         return returned
+
+    def note_update(self, most_backwards: int) -> None:
+        """An update has ended: the next may take as many batches at once as this one, or as any had backwards."""
+        self._group, self._taken = max(most_backwards, self._taken), 0
 
     def note_training(self) -> None:
         """The batches of the latest iterator train for sure."""
         self._trained_on = self._iterator
-        self._ahead.note_training(self._iterator)
 
     def end_update(self) -> None:
         """Nothing until now was evaluated."""
-        self._ahead.forget()
+        self._use_ahead()
         self._evaluation.forget_all()
 
     # -- many at once
@@ -145,16 +188,17 @@ class Batches:
         """All that what comes next depends on; None where time until now may still turn out to be evaluation."""
         if self._evaluation.is_open:
             return None
-        return self.is_waiting, self._evaluation.evaluating, self._trained_on
+        return self.is_waiting, self._evaluation.evaluating, self._trained_on, self._group, self._in_a_row
 
     @property
     def are_evaluated(self) -> bool:
         """Whether the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
         is_known = self._evaluation.evaluating is not None and self._evaluation.evaluating == self._iterator
-        return is_known and self.is_waiting and not self._ahead and not self.may_evaluate
+        return is_known and self.is_waiting and not self._ahead_count and not self.may_evaluate
 
     def pass_evaluations(self, count: int, duration_ns: int, step: Step) -> None:
         """So many batches of the same iterator were evaluated in this time."""
         self.settle(step)
         self._eval_count += count
         self._eval_ns += duration_ns
+        self._batch_ns = duration_ns // count if count else self._batch_ns

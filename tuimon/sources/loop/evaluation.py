@@ -54,19 +54,22 @@ class EvaluationFinder:
         """Whether the latest fetch of all was this iterator's first."""
         return self._begun == iterator
 
-    def begin_fetch(self, iterator: int) -> Times | None:
-        """The time that turns out to be evaluation; None where this fetch proves nothing."""
+    def begin_fetch(self, iterator: int, *, may_train: bool = False) -> Times | None:
+        """The time that turns out to be evaluation; None where this fetch proves nothing.
+
+        ``may_train``: the batch before may have been fetched to train later.
+        """
         self._begun, self._latest = (iterator if self._latest != iterator else None), iterator
         previous = self._fetched.pop(iterator, None)
         evaluated = None if previous is None else self._pop_times(previous)
-        self.evaluating = None if previous is None else iterator
+        self.evaluating = None if previous is None or may_train else iterator
         _keep(self._fetched, iterator, self._started.pop(iterator, len(self._times)))
         return evaluated
 
-    def since_fetch_ns(self, iterator: int) -> int:
-        """The time since this iterator's latest fetch has ended; 0 where that is not known."""
-        at = self._fetched.get(iterator)
-        return 0 if at is None else sum(ns for label, ns in self._times[at:] if label != "data")
+    def take_last(self) -> Times:
+        """The time since the last fetch of the iterator that evaluates; nothing where that is exhausted."""
+        at = None if self.evaluating is None else self._fetched.pop(self.evaluating, None)
+        return [] if at is None else self._pop_times(at)
 
     def exhaust(self) -> Times:
         """An iterator is exhausted: if it evaluated, its last wait was evaluation too."""

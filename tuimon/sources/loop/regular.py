@@ -235,17 +235,10 @@ class _Attempt(Struct):
     def _is_plain(self) -> bool:
         """Whether there were nothing but batches, backwards, updates and steps, of one thread and without an event."""
         fetched = False  # whether a fetch has just begun
-        unused: set[int] = set()  # iterators: whether a second batch in a row trains depends on the times
         for marker, stretch in zip(self.markers, self.stretches, strict=True):
             kind = marker.kind
             if kind in (layout.ITER_BEGIN, layout.ITER_END) or marker.tid != self.markers[0].tid or stretch.evaluated:
                 return False
-            if kind == layout.FETCH_BEGIN:
-                if marker.value in unused:
-                    return False
-                unused.add(marker.value)
-            elif kind == layout.BACKWARD_BEGIN:
-                unused.clear()
             if kind != layout.FETCH_BEGIN and marker.flag != layout.NO_EVENT:
                 return False
             if fetched != (kind == layout.FETCH_END and stretch.opened is not None):

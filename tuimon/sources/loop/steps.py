@@ -121,7 +121,7 @@ class StepFinder:
 
     def _use_batch(self, backwards: int) -> None:
         """What was fetched until now has been trained on, by so many backwards and those that wait."""
-        backwards += self._batches.use(self._open)
+        backwards += self._batches.use()
         self._open.backwards += backwards
         self.total_backwards += backwards
         self._backwards_since_update += backwards
@@ -151,6 +151,7 @@ class StepFinder:
             accumulated = self.pieces.see_optimizer()
             if accumulated is not None:
                 self._reopen(accumulated)
+        self._batches.note_update(self._most_backwards)
         self._backwards_since_update = 0
         self._end_update(time_ns)
         self.total_updates += 1
