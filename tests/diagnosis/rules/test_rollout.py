@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks, steps
+from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.session.session import Session
 
@@ -39,14 +39,27 @@ POLICY = ([0, 3, 4], 20)
 COPY = ([0, 3], 5)
 
 
-def found(*counted, cpu_count=2, training=TRAINING):
+PIPE = frames(("/lib/python3.11/multiprocessing/connection.py", 395, "_recv"), first=50)
+
+
+def found(*counted, cpu_count=2, training=TRAINING, beside=()):
     session = Session()
-    for record in (header(cpu_count=cpu_count), process(), LOOP):
+    for record in (header(cpu_count=cpu_count), process(), LOOP, PIPE):
         session.add(record)
     for t in range(1, 13):
         session.add(steps(t, {"between": 75, "backward": 20, "optimizer": 5}, first_index=10 * t))
         session.add(stacks(t, *training, *counted))
+    for record in beside:
+        session.add(record)
     return {finding.rule: finding for finding in diagnose(session)}
+
+
+def processes_of_environments(number, cpu_ratio):
+    """Records of forked processes that wait for a message most of the time."""
+    for pid in range(201, 201 + number):
+        yield process(pid, "worker", ppid=100)
+        yield threads(12, (pid, "python", cpu_ratio, "sleeping"), pid=pid, cpu_ratio=cpu_ratio)
+        yield stacks(12, ([50], 20), pid=pid)
 
 
 def test_a_function_that_steps_an_environment_makes_the_data_with_all_that_it_does():
@@ -79,6 +92,23 @@ def test_more_environments_help_where_there_are_cores_for_them():
     few, many = found(ENVIRONMENT)["input_bound"], found(ENVIRONMENT, cpu_count=8)["input_bound"]
     assert not any("environments at once" in fix.action for fix in few.fixes)
     assert any("step 7 environments at once" in fix.action for fix in many.fixes)
+
+
+def test_what_environments_in_processes_of_their_own_cost_has_a_gain():
+    bound = found(ENVIRONMENT, beside=processes_of_environments(4, 0.03))["input_bound"]
+    assert (bound.cause, bound.evidence["worker_busy_ratio"]) == ("rollout", None)
+    data = bound.share_of_step
+    free = next(fix for fix in bound.fixes if "step() world.py:7 cheaper" in fix.action)
+    here = next(fix for fix in bound.fixes if "in the training process" in fix.action)
+    assert free.high == pytest.approx(1 / (1 - data), rel=0.05)
+    assert here.estimated_speedup == pytest.approx(1 / (1 - data + 4 * 0.03), rel=0.05)
+
+
+@pytest.mark.parametrize("number", [0, 4])
+def test_environments_that_compute_stay_where_they_are(number):
+    bound = found(ENVIRONMENT, cpu_count=8, beside=processes_of_environments(number, 0.5))["input_bound"]
+    assert not any("in the training process" in fix.action for fix in bound.fixes)
+    assert any("environments at once" in fix.action for fix in bound.fixes) == (number == 0)
 
 
 def test_a_loop_that_steps_the_environment_itself_and_asks_the_policy_before():

@@ -147,7 +147,7 @@ def _figures(
         "step_ms": mean_step_ms(table) if table is not None else None,
         "workers": workers.number,
         "worker_cpu_ratio": workers.cpu_ratio,
-        "worker_busy_ratio": workers.busy_ratio,
+        "worker_busy_ratio": workers.busy_ratio if cause.name != "rollout" else None,  # they may wait for a message
         "hot_share": cause.hot.share if cause.hot else None,
         **(
             {"fetch_ms": evidence.loader.wait_ms, "batch_ms": workers.batch_ms}

@@ -20,6 +20,9 @@ from tuimon.diagnosis.words import at_hot
 MOST_WORKERS_RATIO = 4
 #: Most workers to begin with.
 MOST_FIRST_WORKERS = 8
+#: Causes by which the training process makes its data itself; workers that it has make other data, or step its
+#: environments while it waits for them.
+_MADE_HERE = ("hand_rolled_loader", "rollout")
 
 
 class _Way(NamedTuple):
@@ -45,7 +48,7 @@ def fixes_for(
     model = measured_model(evidence, share, error)
     if cause == "slow_thread":
         model = _made_by_a_thread(model)
-    if cause == "hand_rolled_loader" and evidence.workers.number:
+    if cause in _MADE_HERE and evidence.workers.number:
         model = _made_after_the_fetch(model, share, error)
     ways = _ways(cause, hot, evidence, model)
     if cause not in ("hand_over", "starting"):
@@ -98,8 +101,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
             by_loader = [] if evidence.workers.number else _whole_batches(evidence)
             return by_loader or _then(making, collated)
         case "rollout":
-            by_policy = evidence.rollout is not None and evidence.rollout.is_by_policy
-            return [_MORE_AT_ONCE] if by_policy else [*making, *_side_by_side(evidence)]
+            return _of_rollout(hot, evidence, model)
         case "disk_wait":
             return [
                 _Way("read fewer, larger files, cache the data set in memory or on a faster disk", Change("items", 0))
@@ -111,7 +113,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
 def _prepared_here(making: list[_Way], hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[_Way]:
     """What the loop itself makes could be made by workers: by those it has, where it has some."""
     if evidence.workers.number:
-        own = _cheaper(hot, "items", Part(hot.share, _sampling_error(hot)) if hot else Part())
+        own = _cheaper(hot, "items", _own_part(hot))
         return _then(own, ", or do it in the data set, where the workers would")
     return [*making, *_more_workers("prepare the next batch in a DataLoader's workers meanwhile", evidence, model)]
 
@@ -126,6 +128,11 @@ def _part(hot: HotFunction | None, evidence: Evidence) -> Part:
     busy = evidence.workers.busy_ratio if evidence.workers.number else None
     share = min(1.0, hot.share / busy) if busy else hot.share
     return Part(share, _sampling_error(hot))
+
+
+def _own_part(hot: HotFunction | None) -> Part:
+    """The part of making batches that this function of the training thread's takes; all of it without one."""
+    return Part(hot.share, _sampling_error(hot)) if hot else Part()
 
 
 def _part_of_fetch(hot: HotFunction | None, evidence: Evidence) -> Part:
@@ -178,13 +185,43 @@ def _whole_batches(evidence: Evidence) -> list[_Way]:
     ]
 
 
+def _of_rollout(hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[_Way]:
+    if evidence.rollout is not None and evidence.rollout.is_by_policy:
+        return [_MORE_AT_ONCE]
+    own = _cheaper(hot, "items", _own_part(hot))
+    return [*own, *_side_by_side(evidence), *_in_this_process(evidence, model)]
+
+
 def _side_by_side(evidence: Evidence) -> list[_Way]:
-    """Environments in processes of their own, on all cores but the trainer's; nothing where there are no such cores."""
+    """Environments in processes of their own, on all cores but the trainer's.
+
+    Nothing where there are no such cores, or where they have such processes.
+    """
     made, spare = evidence.rollout, evidence.run.cores - 1
-    if made is None or not made.environment or spare < 2 or is_held_up(evidence):
+    if made is None or not made.environment or spare < 2 or evidence.workers.number or is_held_up(evidence):
         return []
     action = f"step {spare} environments at once, each in a process of its own (a vectorised environment)"
     return [_Way(action, Change("items", 1.0 / spare), Part(made.environment))]
+
+
+def _in_this_process(evidence: Evidence, model: StepModel) -> list[_Way]:
+    """Environments out of processes of their own, where all of these compute for less than half of what is waited.
+
+    They would take as long in turn as they compute together; the rest is spent on messages.
+    """
+    made, workers = evidence.rollout, evidence.workers
+    fetches = any("fetch" in sample.kinds for sample in evidence.stacks.data_phase.stacks)
+    if made is None or evidence.loader is not None or fetches or not workers.number or workers.cpu_ratio is None:
+        return []
+    waited = made.environment * model.likely.batch_ms / model.step_ms
+    computing = workers.number * workers.cpu_ratio
+    if computing > HALF * waited:
+        return []
+    action = (
+        "step the environments in the training process (a synchronous vectorised environment): messages to their"
+        " processes cost more than they compute"
+    )
+    return [_Way(action, Change("items", computing / waited), Part(made.environment))]
 
 
 def _less_hand_over(evidence: Evidence, model: StepModel) -> list[_Way]:
