@@ -133,6 +133,39 @@ def test_an_installed_script_may_train_from_a_function_of_its_own(tmp_path: Path
     assert users == ["<module>", "folder", "main", "step"]
 
 
+RUNPY = ("<frozen runpy>", 88, "_run_code")
+OLD_RUNPY = ("/usr/lib/python3.10/runpy.py", 86, "_run_code")
+
+
+@pytest.mark.parametrize("runs", [RUNPY, OLD_RUNPY])
+def test_what_a_command_runs_as_a_script_is_the_program_and_the_command_none(
+    tmp_path: Path, runs: tuple[str, int, str]
+) -> None:
+    command, below = installed(tmp_path, "from nice.cli import main\nmain()\n")
+    recipe = f"{tmp_path}/lib/python3.11/site-packages/recipes/full.py"
+    wrapper = (below[0][0].replace("cli.py", "config.py"), 99, "wrapper")
+    ran = ((recipe, 800, "<module>"), wrapper, (recipe, 701, "train"))
+    assert counts_as_users(tmp_path, (command, 2, "<module>"), below[0], runs, *ran) == [
+        "<module>",
+        "<module>",
+        "train",
+    ]
+
+
+def test_a_script_of_the_users_that_a_command_runs_leaves_no_package_the_program(tmp_path: Path) -> None:
+    command, below = installed(tmp_path, "from nice.cli import main\nmain()\n")
+    script = tmp_path / "mine.py"
+    script.write_text("import fits\nfits.fit()\n")
+    users = counts_as_users(tmp_path, (command, 2, "<module>"), below[0], RUNPY, (str(script), 2, "<module>"), below[1])
+    assert users == ["<module>", "<module>"]
+
+
+def test_what_a_script_of_the_users_runs_is_of_its_own_doing(tmp_path: Path) -> None:
+    recipe = f"{PACKAGES}/recipes/full.py"
+    users = counts_as_users(tmp_path, ("/me/train.py", 9, "<module>"), RUNPY, (recipe, 80, "<module>"), NICE[1])
+    assert users == ["<module>"]
+
+
 @pytest.mark.parametrize("call", ["trainer.fit(net)", "torch.autograd.backward(loss)"])
 def test_an_installed_script_that_trains_itself_is_the_program(tmp_path: Path, call: str) -> None:
     command, below = installed(tmp_path, f"import torch\nfrom fits import trainer as module\n{call}\n")

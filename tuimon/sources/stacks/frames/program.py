@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from tuimon.code_origin import is_installed_script, is_library_file, is_user_file, package_of
 from tuimon.proc.target_files import TargetFiles
@@ -17,6 +18,8 @@ _CALLS_MAIN = re.compile(r"(?:sys\.exit|raise SystemExit)\((\w+)[\w.]*\(\)\)")
 _IS_BARE_CALL = re.compile(r"(\w+)[\w.]*\(\)$")
 #: What a line calls by a name at its beginning, or gives another name: ``history = fit(``.
 _CALLS = re.compile(r"(?:[\w., ]+=\s*)?(\w+)[\w.]*\(")
+#: Python's own module that runs scripts and modules.
+_RUNS_SCRIPTS = re.compile(r"(?:^|/|<frozen )runpy(?:\.py|>)$")
 
 
 def program_of(stack: Sequence[RawFrame], source: SourceText, files: TargetFiles) -> str | None:
@@ -25,6 +28,7 @@ def program_of(stack: Sequence[RawFrame], source: SourceText, files: TargetFiles
     None where code of the user's calls it: a script, or one that such a package runs. A script that was installed as a
     command is no user's: what it calls to train is the program, be it from a function of its own.
     """
+    stack = _from_script(stack)
     first = _first(stack)
     if first is None or not is_installed_script(first.file, (frame.file for frame in stack)):
         return command_of(stack, source, files)
@@ -38,6 +42,7 @@ def program_of(stack: Sequence[RawFrame], source: SourceText, files: TargetFiles
 
 def command_of(stack: Sequence[RawFrame], source: SourceText, files: TargetFiles) -> str | None:
     """The installed package whose command, or module, a process runs and nothing else, given a stack of it."""
+    stack = _from_script(stack)
     first = _first(stack)
     if first is None or first.function != "<module>":
         return None
@@ -49,6 +54,19 @@ def command_of(stack: Sequence[RawFrame], source: SourceText, files: TargetFiles
     if called is None and is_installed_script(first.file, (frame.file for frame in stack)):
         return _called_package(_IS_BARE_CALL, first, stack, source, files)
     return called
+
+
+def _from_script(stack: Sequence[RawFrame]) -> Sequence[RawFrame]:
+    """The stack from the script on that an installed command runs: ``tune run recipe``; all of it if none does so."""
+    pairs = enumerate(pairwise(stack), 1)
+    at = max((i for i, (outer, inner) in pairs if _runs_script(outer, inner)), default=0)
+    files = [frame.file for frame in stack]
+    users = any(is_user_file(file) and not is_installed_script(file, files) for file in files[:at])
+    return stack if users else stack[at:]
+
+
+def _runs_script(outer: RawFrame, inner: RawFrame) -> bool:
+    return inner.function == "<module>" and _RUNS_SCRIPTS.search(outer.file) is not None
 
 
 def _first(stack: Sequence[RawFrame]) -> RawFrame | None:
