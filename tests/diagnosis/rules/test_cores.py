@@ -40,6 +40,19 @@ def test_two_trainings_with_two_threads_each_want_more_cores_than_there_are():
     assert "neighbour" not in found
 
 
+def test_threads_that_yield_while_they_wait_for_work_want_no_core():
+    computing = [(100 + n, "python", 0.96, "running", 0.03) for n in range(2)]
+    yielding = [(110 + n, "python", 0.02, "running", 0.70) for n in range(2)]
+    found = run(threads(12, *computing, *yielding, pid=100, cpu_ratio=1.96))
+    assert "cpu_oversubscribed" not in found
+    assert found["compute_bound_cpu"].severity == "info"
+
+
+def test_threads_that_all_get_little_want_more():
+    found = run(busy(100, 40, 0.05, 0.95))
+    assert found["cpu_oversubscribed"].evidence["busy_threads"] == 40
+
+
 def test_two_trainings_with_a_core_each_are_benign():
     found = run(busy(100, 1, 0.99, 0.01), busy(500, 1, 0.99, 0.01), pids=(100, 500))
     assert found["neighbour"].severity == "benign"

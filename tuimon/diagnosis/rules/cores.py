@@ -6,7 +6,7 @@ import math
 import re
 
 from tuimon.diagnosis.evidence.core_waits import WANTED_RATIO
-from tuimon.diagnosis.evidence.demand import Demand
+from tuimon.diagnosis.evidence.demand import YIELDS, Demand
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine, worst_of
 from tuimon.diagnosis.finding import Finding
@@ -142,7 +142,7 @@ RULES = (
             " hold of these is taken off. Of a run on several nodes each is judged by itself, and the worst is named."
         ),
         needs=(RUN_QUEUE,),
-        thresholds=(WANTED_RATIO, DELAY_SHARE, CRITICAL_WANTED_RATIO),
+        thresholds=(WANTED_RATIO, DELAY_SHARE, YIELDS, CRITICAL_WANTED_RATIO),
         contradicts_order=True,
     ),
 )
