@@ -137,9 +137,16 @@ def phase_name(name: str) -> str:
 
 
 def place(file: str, line: int, *, width: int | None = None) -> str:
-    """A line of code as ``train.py:44``: the file's name without its folders, control characters removed."""
+    """A line of code as ``train.py:44``: the file's name without its folders, control characters removed.
+
+    In ``width`` characters the name is cut, and the line's number stays: ``a_long_na…:44``.
+    """
     text = code_place(file, line)
-    return text if width is None else shorten(text, width)
+    if width is None or len(text) <= width:
+        return text
+    name, colon, number = text.rpartition(":")
+    room = width - len(colon + number)
+    return f"{shorten(name, room)}{colon}{number}" if room > 1 else shorten(text, width)
 
 
 def code(source: str, function: str) -> str:

@@ -31,6 +31,17 @@ def test_a_thread_whole():
         assert part in drawn
 
 
+def test_a_long_files_name_leaves_its_line_to_be_read():
+    (row, *_) = streams.input_bound(3).session.threads()
+    place = row.place._replace(file="/me/finetune_everything_on_one_machine.py", line=701)
+    row = replace(row, place=place)
+    (hot, *_) = streams.input_bound(3).session.hot_lines(MAIN)
+    hot = hot._replace(place=place)
+    for width in (80, 120):
+        assert ":701 " in text_of(thread_line(row, column_widths([row], width)))
+    assert ":701 " in texts(thread_lines(row, [hot], 100))[-1]
+
+
 def test_who_holds_the_gil_is_a_column_once_it_was_looked_at():
     (row, *_) = profiles.session(2).threads()
     assert "gil" not in text_of(header_line(column_widths([row], 120), "role"))

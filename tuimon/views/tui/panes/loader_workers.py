@@ -69,7 +69,7 @@ def _doing(worker: LoaderWorkerRow, widths: ColumnWidths) -> tuple[Span, ...]:
     if waits := _waits_for(worker):
         return (Span(column(waits, widths.place + widths.source), "dim"),)
     return (
-        Span(column(_place(worker), widths.place), "key" if worker.hot else "faint"),
+        Span(column(_place(worker, widths.place - 2), widths.place), "key" if worker.hot else "faint"),
         Span(column(_source(worker), widths.source), "text"),
     )
 
@@ -98,8 +98,8 @@ def _gauge(worker: LoaderWorkerRow, width: int) -> tuple[Span, ...]:
     )
 
 
-def _place(worker: LoaderWorkerRow) -> str:
-    return place(worker.hot.place.file, worker.hot.place.line) if worker.hot else ABSENT
+def _place(worker: LoaderWorkerRow, width: int | None = None) -> str:
+    return place(worker.hot.place.file, worker.hot.place.line, width=width) if worker.hot else ABSENT
 
 
 def _source(worker: LoaderWorkerRow) -> str:

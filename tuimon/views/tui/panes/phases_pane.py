@@ -197,7 +197,7 @@ def _hot(hot: Sequence[HotLine], width: int, height: int) -> list[Line]:
     lines: list[Line] = [(), line(("hottest lines", "text"), (" · training thread, share of samples", "dim"))]
     spot_width = min(max(cell_len(place(h.place.file, h.place.line)) for h in hot), 28) + 2
     for row in hot[: height - 2]:
-        spot = column(place(row.place.file, row.place.line), spot_width)
+        spot = column(place(row.place.file, row.place.line, width=spot_width - 2), spot_width)
         source = code(row.place.source, row.place.function)
         head = line((column(percent(row.share), 5, ">"), "strong"), "  ", (spot, "key"))
         lines.append(clip((*head, Span(source, "text")), width))

@@ -88,7 +88,12 @@ def thread_line(row: ThreadRow, columns: ColumnWidths, *, cursor: bool = False) 
         spans.append(Span(column(held, columns.gil - 1, ">") + " ", "dim"))
     state = "ended" if row.ended else plain(row.state)
     spans.append(Span(" " + column(state, columns.state - 1), _STATE_ROLES.get(state, "dim")))
-    spans.append(Span(column(clipped(_spot(row), columns.place - 2), columns.place), "key" if row.place else "faint"))
+    spans.append(
+        Span(
+            column(clipped(_spot(row, columns.place - 2), columns.place - 2), columns.place),
+            "key" if row.place else "faint",
+        )
+    )
     source = plain(row.place.source).strip() if row.place else ""
     spans.append(Span(column(source or _function(row), columns.source), "text" if source else "dim"))
     return with_cursor(spans) if cursor else tuple(spans)
@@ -99,8 +104,8 @@ def role_text(row: ThreadRow) -> str:
     return plain(row.role or row.name) + (f" ×{row.count}" if row.count > 1 else "")
 
 
-def _spot(row: ThreadRow) -> str:
-    return place(row.place.file, row.place.line) if row.place else "–"
+def _spot(row: ThreadRow, width: int | None = None) -> str:
+    return place(row.place.file, row.place.line, width=width) if row.place else "–"
 
 
 def _function(row: ThreadRow) -> str:
@@ -159,7 +164,7 @@ def _hot(hot_lines: Sequence[HotLine], width: int) -> list[Line]:
     lines: list[Line] = [(), line(("lines with most samples in this process", "strong"))]
     for hot in hot_lines[:12]:
         share = column(percent(hot.share), 5, ">")
-        spot = column(place(hot.place.file, hot.place.line), 24)
+        spot = column(place(hot.place.file, hot.place.line, width=22), 24)
         source = code(hot.place.source, hot.place.function)
         lines.append(
             line((share, "strong"), " ", (bar(hot.share, 10), "chart-edge"), "  ", (spot, "key"), (source, "text"))
