@@ -280,5 +280,5 @@ def test_workers_have_the_line_of_their_number():
     for record in (told(line), busy(100, 1, 0.5, 0.5), *(busy(pid, 1, 0.5, 0.5) for pid in (101, 102, 103))):
         session.add(record)
     found = {finding.rule: finding for finding in diagnose(session)}["cpu_oversubscribed"]
-    assert found.action == "use fewer workers: 1 on 2 cores"
+    assert found.action == "use fewer workers: 1 on 2 cores, at main() train.py:9"
     assert [place.line for place in found.where] == [9]

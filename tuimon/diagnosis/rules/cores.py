@@ -98,7 +98,9 @@ def _fewer(machine: Machine, demand: Demand) -> tuple[str, tuple[Place, ...]]:
     trainers = [p for p in machine.trainers if p in demand.busy_threads]
     workers = len(demand.busy_threads) - len(trainers)
     if workers > demand.cores:
-        return f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores", machine.set_at("workers")[:1]
+        where = machine.set_at("workers")[:1]
+        fewer = f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores"
+        return f"{fewer}{f', at {at(where[0])}' if where else ''}", where
     each = max(1, demand.cores // max(1, len(trainers)))
     computing = {pid: machine.intra_op_threads.get(pid, demand.busy_threads[pid]) for pid in trainers}
     if any(number > each for number in computing.values()):

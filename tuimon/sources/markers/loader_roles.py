@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 #: More batches in a row without a backward than this are evaluated, unless a backward follows all the same.
 _MOST_AHEAD = 16
 
 
-@dataclass(slots=True)
-class _Uses:
+class _Uses(Struct):
     """Of one loader's batches."""
 
     trained: int = 0
