@@ -25,3 +25,23 @@ def test_more_than_a_phase_has_is_not_moved_out_of_it(share, data):
     found = {row.name: row.share for row in table.rows}
     assert found["data"] == pytest.approx(data)
     assert found["data"] + found["forward"] == pytest.approx(0.41)
+
+
+@pytest.mark.parametrize(
+    ("share", "of_all", "other"),
+    [
+        (0.30, 0.50, 0.50),  # the markers show all of it as side work: before the fetch
+        (0.30, 0.80, 0.80),
+        (0.10, 0.80, 0.60),  # what else is missing is not known to be side work
+        (0.30, 0.51, 0.50),  # within the error
+    ],
+)
+def test_what_may_lie_in_the_forward_pass_is_moved_as_far_as_markers_lack_it(share, of_all, other):
+    totals = Totals()
+    totals.add_window(steps(1, {"data": 1, "forward": 40, "backward": 9, "other": 50}))
+    split = SplitShares({"forward": 1.0}, 0, moved=(Moved("forward", "other", share, 1000, of_all),))
+    table = phase_table(100, totals, split)
+    assert table is not None
+    found = {row.name: row.share for row in table.rows}
+    assert found["other"] == pytest.approx(other)
+    assert found["other"] + found["forward"] == pytest.approx(0.90)

@@ -68,13 +68,21 @@ def split_shares(samples: Sequence[Sample], frames: FrameTable) -> SplitShares |
     )
 
 
-def _moved(samples: Iterable[Sample]) -> tuple[Moved, ...]:
+def _moved(samples: Sequence[Sample]) -> tuple[Moved, ...]:
     counts: Counter[tuple[str, str]] = Counter()
     for sample in samples:
         if sample.moved_from is not None and sample.moved_from != BETWEEN:
             counts[sample.moved_from, sample.phase] += sample.count
     everything = _of_steps(samples)
-    return tuple(Moved(*phases, n / everything, everything) for phases, n in counts.items())
+    moved = [Moved(*phases, n / everything, everything) for phases, n in counts.items()]
+    maybe: Counter[tuple[str, str]] = Counter()
+    for sample in samples:
+        if sample.maybe_from is not None:
+            maybe[sample.maybe_from, sample.phase] += sample.count
+    for (of, to), n in maybe.items():
+        all_of_it = sum(sample.count for sample in samples if sample.phase == to)
+        moved.append(Moved(of, to, n / everything, everything, all_of_it / everything))
+    return tuple(moved)
 
 
 def _of_steps(samples: Iterable[Sample]) -> int:

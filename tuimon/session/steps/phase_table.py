@@ -63,10 +63,12 @@ def _moved(moves: tuple[Moved, ...], measured: dict[str, int], whole_ns: int) ->
     ns: dict[str, float] = {}
     errors: dict[str, float] = {}
     for move in moves:
-        has = measured.get(move.of, 0) / whole_ns
-        if move.share < 2 * move.error or move.share - move.error > _MOST_MOVED * has:
+        has, share = measured.get(move.of, 0) / whole_ns, move.share
+        if move.at_most is not None:
+            share = min(share, move.at_most - measured.get(move.to, 0) / whole_ns)
+        if share < 2 * move.error or share - move.error > _MOST_MOVED * has:
             continue
-        most = min(move.share, has) * whole_ns
+        most = min(share, has) * whole_ns
         for name, change in ((move.of, -most), (move.to, most)):
             ns[name] = ns.get(name, 0.0) + change
             errors[name] = max(errors.get(name, 0.0), move.error)

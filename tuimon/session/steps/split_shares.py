@@ -16,6 +16,7 @@ class Moved(Struct, frozen=True, gc=False):
     to: str
     share: float  # of the step
     samples: int  # of all of it
+    at_most: float | None = None  # share of all that it is moved to: only what markers do not show of this is moved
 
     @property
     def error(self) -> float:

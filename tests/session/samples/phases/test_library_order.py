@@ -88,6 +88,22 @@ def test_what_the_library_calls_before_the_model_makes_the_batch(stack: str, pha
     assert last.moved_from == ("forward" if phase == "data" else None)  # where markers count it
 
 
+@pytest.mark.parametrize(
+    ("stack", "maybe_from"),
+    [
+        ("main fit batch:prepare on_batch", "forward"),
+        ("main fit epoch:prepare next on_batch", "forward"),
+        ("main fit epoch:prepare notify augment", "forward"),
+        ("main fit epoch:end on_batch", None),  # after the update
+        ("main fit batch:prepare", None),  # no handler
+    ],
+)
+def test_a_handler_before_the_model_may_come_after_the_fetch(stack: str, maybe_from: str | None) -> None:
+    last = classified(stack, TRAINING)
+    assert (last.phase, last.moved_from, last.maybe_from) == ("other", None, maybe_from)
+    assert classified(stack, TRAINING[1:], has_loader=False).maybe_from is None
+
+
 def test_without_a_loader_samples_divide_what_lies_before_backward() -> None:
     made = classified("main fit batch:prepare augment numpy", TRAINING[1:], has_loader=False)
     assert (made.phase, made.moved_from, made.excluded) == ("data", None, False)

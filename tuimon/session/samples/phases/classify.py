@@ -75,6 +75,7 @@ def classify_samples(
             or _of_augmentation(sample, augmentations, loops, library, too_few, makes_data, frames)
             or _of_library(sample, loops, library, frames)
             or _in_closure(sample, loops, library, frames)
+            or _of_handler(sample, loops, library)
             or _by_lines(sample, loops, too_few, makes_data, frames),
             frames,
         )
@@ -168,6 +169,13 @@ def _of_library(sample: CountedStack, loops: Loops, library: LibraryOrder, frame
     return Sample(
         list(sample.stack), sample.times, "data", excluded=loop.fetches, moved_from="forward" if moves else None
     )
+
+
+def _of_handler(sample: CountedStack, loops: Loops, library: LibraryOrder) -> Sample | None:
+    """A sample of a handler that comes before the model, be it after the fetch or before it; None if it is none."""
+    if sample.boundary != "rest" or not loops.main.fetches or not library.handles_before_model(sample.stack):
+        return None
+    return Sample(list(sample.stack), sample.times, "other", maybe_from="forward")
 
 
 def _in_closure(sample: CountedStack, loops: Loops, library: LibraryOrder, frames: FrameTable) -> Sample | None:

@@ -188,6 +188,15 @@ class LibraryOrder:
         is_handler = called.user and called.function.startswith(_HANDLER)
         return (called.file, called.function) if (called.user or iterates) and not is_handler else None
 
+    def handles_before_model(self, stack: Sequence[int]) -> bool:
+        """Whether a stack is in a handler of the loop's events that the library calls before it runs the model."""
+        place = self._leaves_at(stack) if self._model is not None else ()
+        if not place or self._model is None or not _is_before(place, self._model):
+            return False
+        inside = self._inside(stack)
+        own = next((depth for depth, number in enumerate(inside) if self._frames[number].user), None)
+        return own is not None and any(_HANDLES.match(self._frames[number].function) for number in inside[: own + 1])
+
     def _iterates(self, number: int) -> bool:
         return self._frames.is_library(number) and is_iteration(self._frames[number].function)
 

@@ -16,6 +16,7 @@ class Sample(Struct, frozen=True):
     excluded: bool = False  # from dividing what markers leave open: they measure its phase
     unsure: bool = False  # "forward" may be "data", or "other" either of them: nothing shows yet which
     moved_from: str | None = None  # the phase that markers count it in, where they cannot separate that from its own
+    maybe_from: str | None = None  # as moved_from, where nothing shows on which side of the fetch it lies
     ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
     is_lost: bool = False  # it has lost all code of the user's, and no whole stack shows which: no share counts it
 

@@ -61,7 +61,17 @@ def like_whole_ones(torn: Sequence[CountedStack], samples: Sequence[Sample], fra
         called = next((path for (of, path), _ in found.most_common() if of.phase == way.phase), ())
         is_lost = not (likely or is_known or any(frames[number].user for number in sample.stack))
         out.append(
-            Sample([*called, *sample.stack], sample.times, way.phase, way.excluded, False, way.moved_from, (), is_lost)
+            Sample(
+                [*called, *sample.stack],
+                sample.times,
+                way.phase,
+                way.excluded,
+                False,
+                way.moved_from,
+                None,
+                (),
+                is_lost,
+            )
         )
     return out
 
