@@ -23,7 +23,7 @@ def in_groups(batches: int, of: int = 1) -> str:
 @pytest.mark.parametrize("batches", [2, 4, 40])
 def test_batches_that_a_step_accumulates_over_are_fetched_before_it_trains(batches):
     played = Played(markers("made " + in_groups(batches) * 5))
-    assert played.eval_count == (0 if batches == 2 else batches - 1)  # of the first step, which may be an evaluation
+    assert played.eval_count == (39 if batches == 40 else 0)  # so many, before the first update, may be an evaluation
     assert len(played.steps) == 5
     step = ms(played.steps[2].phases)
     assert step["data"] == 5 * batches and step["backward"] == 4 * batches and "eval" not in step
@@ -36,16 +36,31 @@ def test_what_an_epoch_has_left_is_trained_on_after_its_end():
         for at in (iterator(9, 1), iterator(9, 2), iterator(9, 3))
     )
     played = Played(markers(groups))
-    assert (played.eval_count, len(played.steps)) == (3, 9)  # of the first step, as above
-    assert [ms(step.phases)["data"] for step in played.steps][1:] == [20, 11, *[20, 20, 11] * 2]
+    assert (played.eval_count, len(played.steps)) == (0, 9)
+    assert [ms(step.phases)["data"] for step in played.steps] == [20, 20, 11] * 3
 
 
 @pytest.mark.parametrize("batches", [2, 3])
 def test_a_step_that_takes_several_batches_for_one_backward(batches):
     """Such as support and query, or two views."""
     played = play(f"{'fetch:5 wait:0.1 ' * batches} {TRAIN} {UPDATE}", 6)
-    assert played.eval_count == (0 if batches == 2 else 2)
-    assert {ms(step.phases)["data"] for step in played.steps[1:]} == {5 * batches}
+    assert played.eval_count == 0
+    assert {ms(step.phases)["data"] for step in played.steps} == {5 * batches}
+
+
+@pytest.mark.parametrize(("batches", "use_ms"), [(2, 0.5), (4, 0.5), (12, 20), (30, 0.5), (30, 20)])
+@pytest.mark.parametrize("end", ["stop@{0}:1 ", ""])
+def test_a_validation_before_the_first_update_is_one(batches, use_ms, end):
+    """Such as Lightning's sanity check: the first to be trained on comes from another iterator."""
+    held_out = f"fetch@{iterator(8, 1)}:5 wait:{use_ms} " * batches + end.format(iterator(8, 1))
+    played = Played(markers("made " + held_out + f"fetch@{iterator(9, 1)}:5 {TRAIN} {UPDATE}" * 6))
+    assert (played.eval_count, len(played.steps)) == (batches if end else batches - 1, 6)
+    assert {ms(step.phases)["data"] for step in played.steps} == {5}
+
+
+def test_an_evaluation_before_the_first_update_is_told_while_it_goes_on():
+    played = play(f"fetch@{iterator(8, 1)}:5 wait:20 ", 4, finish=False)
+    assert (played.eval_count, played.machine.open_phase.name) == (3, "eval")
 
 
 @pytest.mark.parametrize("forward_ms", [1.5, 3, 9])
@@ -74,7 +89,7 @@ def test_a_validation_between_such_steps_is_one(count):
     step = "fetch:5 wait:1 " * count + "wait:3 bwd:4 wait:1 " * count + "opt:2 wait:1 "
     held_out = "fetch@2:1 wait:2 " * 3 + "stop@2:1 wait:1 "
     played = play(step * 5 + held_out + step * 5)
-    assert (played.eval_count, len(played.steps)) == (3 if count == 2 else 6, 10)  # three of the first step
+    assert (played.eval_count, len(played.steps)) == (3, 10)
     assert ms(played.steps[2].phases)["data"] == 5 * count
 
 

@@ -6,6 +6,11 @@ from tuimon.agent.ring.layout import LOADER_SHIFT
 from tuimon.sources.loop.evaluation import EvaluationFinder, Times
 from tuimon.sources.loop.step import Step
 
+#: Most batches that the first update of all may take, fetched in a row: no step before it tells how many it takes.
+_FIRST_GROUP = 16
+#: ... and how long a batch lasts, until the next fetch, that no model has seen yet.
+_UNUSED_NS = 5_000_000
+
 
 class Batches:
     """Follows them from fetch to backward; what turns out to be evaluation it takes out of the step under way."""
@@ -24,6 +29,7 @@ class Batches:
         self._returned = 0  # backwards since the latest fetch that only returned gradients, and may have evaluated
         self._iterator = 0  # of the latest fetch
         self._trained_on = 0  # the latest iterator of a batch that has trained for sure
+        self._is_first = True  # no backward or update until now
 
     def take_evaluation(self) -> tuple[int, int]:
         """The time (ns) and the batches evaluated since the last call."""
@@ -106,8 +112,17 @@ class Batches:
 
     def _is_of_group(self, iterator: int) -> bool:
         """Whether the batches fetched since the latest backward are so few that the next update may take them all."""
-        is_next = self.is_waiting and iterator == self._iterator and self._ahead_count + 2 <= self._group
-        return is_next and self._has_trained(iterator)
+        if not self.is_waiting or iterator != self._iterator:
+            return False
+        if self._is_first:
+            return self._is_of_first_group(iterator)
+        return self._ahead_count + 2 <= self._group and self._has_trained(iterator)
+
+    def _is_of_first_group(self, iterator: int) -> bool:
+        """Whether the first update of all may take them, which no model seems to have seen yet."""
+        if self._evaluation.evaluating == iterator or self._ahead_count + 2 > _FIRST_GROUP:
+            return False
+        return self._evaluation.used_ns(iterator) <= _UNUSED_NS
 
     def _has_trained(self, iterator: int) -> bool:
         """Whether it is the latest iterator that has trained, or of the same loader."""
@@ -124,8 +139,11 @@ class Batches:
 
     def settle_before(self, iterator: int, step: Step) -> None:
         """A fetch follows, which may be one more of the batches that the next update takes."""
-        if not self._is_of_group(iterator):
-            self.settle(step)
+        if self._is_of_group(iterator):
+            return
+        if self._ahead and self._is_first:
+            self._evaluation.turn_to(self._iterator)
+        self.settle(step)
 
     def settle(self, step: Step) -> None:
         """No batch was fetched ahead: those that no backward has used were evaluated."""
@@ -178,6 +196,7 @@ class Batches:
 
     def end_update(self) -> None:
         """Nothing until now was evaluated."""
+        self._is_first = False
         self._use_ahead()
         self._evaluation.forget_all()
 

@@ -54,6 +54,11 @@ class EvaluationFinder:
         """Whether the latest fetch of all was this iterator's first."""
         return self._begun == iterator
 
+    def used_ns(self, iterator: int) -> int:
+        """How long the iterator's latest batch has been in use: the time since its last fetch but for fetches."""
+        times = self._times[self._fetched.get(iterator, len(self._times)) :]
+        return sum(duration_ns for label, duration_ns in times if label != "data")
+
     def begin_fetch(self, iterator: int, *, may_train: bool = False) -> Times | None:
         """The time that turns out to be evaluation; None where this fetch proves nothing.
 
@@ -65,6 +70,10 @@ class EvaluationFinder:
         self.evaluating = None if previous is None or may_train else iterator
         _keep(self._fetched, iterator, self._started.pop(iterator, len(self._times)))
         return evaluated
+
+    def turn_to(self, iterator: int) -> None:
+        """The batches of this iterator that were taken to train later were evaluated."""
+        self.evaluating = iterator
 
     def take_last(self) -> Times:
         """The time since the last fetch of the iterator that evaluates; nothing where that is exhausted."""
