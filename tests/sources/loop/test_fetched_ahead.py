@@ -29,6 +29,20 @@ def test_batches_that_a_step_accumulates_over_are_fetched_before_it_trains(batch
     assert step["data"] == 5 * batches and step["backward"] == 4 * batches and "eval" not in step
 
 
+@pytest.mark.parametrize("batches", [1, 2, 4])
+def test_a_loader_that_fetches_one_batch_ahead_begins_each_epoch_with_one_more(batches):
+    """As Accelerate's under transformers' Trainer."""
+
+    def epoch(at: int) -> str:
+        fetch = f"fetch@{at}:5 wait:0.1 "
+        rest = TRAIN * batches + UPDATE
+        groups = (fetch * batches + rest) * 5
+        return fetch + groups + fetch * (batches - 1) + f"stop@{at}:1 " + rest
+
+    played = Played(markers("made " + "".join(epoch(iterator(9, number)) for number in (1, 2, 3))))
+    assert (played.eval_count, len(played.steps)) == (0, 3 * 6)
+
+
 def test_what_an_epoch_has_left_is_trained_on_after_its_end():
     """Each epoch has an iterator of its own, and ends with two batches where a step takes four."""
     groups = "".join(
@@ -65,14 +79,14 @@ def test_an_evaluation_before_the_first_update_is_told_while_it_goes_on():
 
 @pytest.mark.parametrize("forward_ms", [1.5, 3, 9])
 @pytest.mark.parametrize("end", ["stop@{0}:1 ", ""])
-def test_the_training_data_may_be_evaluated_too(forward_ms, end):
+@pytest.mark.parametrize("batches", [1, 4])
+def test_the_training_data_may_be_evaluated_too(forward_ms, end, batches):
     """As for the accuracy on it: each batch goes through the model before the next is fetched."""
     at = iterator(9, 5)
     evaluation = f"fetch@{at}:5 wait:{forward_ms} " * 20 + end.format(at) + "wait:1 "
-    played = play(
-        f"fetch@{iterator(9, 1)}:5 {TRAIN} {UPDATE}" * 6 + evaluation + f"fetch@{iterator(9, 2)}:5 {TRAIN} {UPDATE}" * 6
-    )
-    assert played.eval_count == 20
+    before, after = (in_groups(batches, iterator(9, number)) * 6 for number in (1, 2))
+    played = Played(markers("made " + before + evaluation + after))
+    assert (played.eval_count, len(played.steps)) == (20, 12)
     assert played.eval_ns == pytest.approx(played.eval_count * (5 + forward_ms) * MS + (MS if end else 0))
 
 

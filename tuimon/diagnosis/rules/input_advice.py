@@ -158,8 +158,8 @@ def _cheaper(hot: HotFunction | None, what: Literal["items", "fetch"], part: Par
 def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[_Way]:
     """The fewest more workers that gain as much as any number; none where others hold the cores they would need."""
     has, cores = evidence.workers.number, evidence.run.cores
-    most = MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS
     step = model.likely
+    most = min(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, _keep_busy(cores, step.batch_running))
     enough = math.ceil(step.fetches * step.batch_ms / step.own_ms) if step.own_ms > 0 else most
     more = model.best_number(
         n for n in ((has + 1, 2 * has) if has else (cores - 1, cores)) + (enough, most) if has < n <= most
@@ -167,6 +167,11 @@ def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[_Wa
     if more is None or (is_held_up(evidence) and model.likely.batch_running >= HALF):
         return []
     return [_Way(action.format(more), Change("workers", more))]
+
+
+def _keep_busy(cores: int, running: float) -> int:
+    """Workers that keep all cores busy by themselves, each of which runs for this part of its time: more only take turns."""
+    return max(1, math.ceil(cores / max(running, 1.0 / MOST_FIRST_WORKERS)))
 
 
 def _whole_batches(evidence: Evidence) -> list[_Way]:

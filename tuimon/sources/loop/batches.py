@@ -25,6 +25,7 @@ class Batches:
         self._ahead_count = 0
         self._group = 0  # most batches that the next update may take, all fetched before its first backward
         self._in_a_row = 0  # batches of one iterator since the latest backward
+        self._begins = False  # the first of those is the iterator's first, or the first after another one's
         self._taken = 0  # most of them before a backward of the update under way
         self._returned = 0  # backwards since the latest fetch that only returned gradients, and may have evaluated
         self._iterator = 0  # of the latest fetch
@@ -75,6 +76,7 @@ class Batches:
         if self.turn_from_evaluation(iterator):
             self._end_evaluation(step)
         is_of_group = self._is_of_group(iterator)
+        self._begins = self._begins or iterator != self._iterator
         self._in_a_row = self._in_a_row + 1 if iterator == self._iterator else 1
         self._iterator = iterator
         may_be_ahead = self._evaluation.is_second_fetch(iterator)
@@ -88,8 +90,6 @@ class Batches:
             return False
         self.is_waiting = False
         self._returned = 0
-        if self._has_trained(iterator):  # and now evaluates
-            self._group = 0
         if not may_be_ahead:
             self.settle(step)
         return True
@@ -112,17 +112,16 @@ class Batches:
 
     def _is_of_group(self, iterator: int) -> bool:
         """Whether the batches fetched since the latest backward are so few that the next update may take them all."""
-        if not self.is_waiting or iterator != self._iterator:
+        if not self.is_waiting or iterator != self._iterator or iterator == self._evaluation.evaluating:
             return False
         if self._is_first:
             return self._is_of_first_group(iterator)
-        return self._ahead_count + 2 <= self._group and self._has_trained(iterator)
+        most = self._group + self._begins  # a loader that fetches one batch ahead begins with one more
+        return self._in_a_row < most and self._has_trained(iterator)
 
     def _is_of_first_group(self, iterator: int) -> bool:
         """Whether the first update of all may take them, which no model seems to have seen yet."""
-        if self._evaluation.evaluating == iterator or self._ahead_count + 2 > _FIRST_GROUP:
-            return False
-        return self._evaluation.used_ns(iterator) <= _UNUSED_NS
+        return self._in_a_row < _FIRST_GROUP and self._evaluation.used_ns(iterator) <= _UNUSED_NS
 
     def _has_trained(self, iterator: int) -> bool:
         """Whether it is the latest iterator that has trained, or of the same loader."""
@@ -182,7 +181,8 @@ class Batches:
     def use(self) -> int:
         """What was fetched until now has been trained on; returns the backwards that had waited to be part of that."""
         returned, self._returned = self._returned, 0
-        self._taken, self._in_a_row = max(self._taken, self._in_a_row), 0
+        self._taken = max(self._taken, self._in_a_row)
+        self._in_a_row, self._begins = 0, False
         self.end_update()
         return returned
 
@@ -207,7 +207,7 @@ class Batches:
         """All that what comes next depends on; None where time until now may still turn out to be evaluation."""
         if self._evaluation.is_open:
             return None
-        return self.is_waiting, self._evaluation.evaluating, self._trained_on, self._group, self._in_a_row
+        return self.is_waiting, self._evaluation.evaluating, self._trained_on, self._group, self._in_a_row, self._begins
 
     @property
     def are_evaluated(self) -> bool:
