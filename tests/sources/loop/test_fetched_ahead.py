@@ -20,6 +20,11 @@ def in_groups(batches: int, of: int = 1) -> str:
     return f"fetch@{of}:5 wait:0.1 " * batches + TRAIN * batches + UPDATE
 
 
+def test_on_a_busy_machine_all_of_the_first_step_lasts_longer():
+    played = Played(markers("made " + "fetch:50 wait:15 " * 4 + TRAIN * 4 + UPDATE + in_groups(4) * 5))
+    assert (played.eval_count, len(played.steps)) == (0, 6)
+
+
 @pytest.mark.parametrize("batches", [2, 4, 40])
 def test_batches_that_a_step_accumulates_over_are_fetched_before_it_trains(batches):
     played = Played(markers("made " + in_groups(batches) * 5))

@@ -8,8 +8,9 @@ from tuimon.sources.loop.step import Step
 
 #: Most batches that the first update of all may take, fetched in a row: no step before it tells how many it takes.
 _FIRST_GROUP = 16
-#: ... and how long a batch lasts, until the next fetch, that no model has seen yet.
-_UNUSED_NS = 5_000_000
+#: ... and how long after a batch the next fetch begins if no model has seen it: so many ns, or this part of its own fetch,
+#: as both last longer where a thread waits for a core.
+_UNUSED_NS, _UNUSED_PART = 5_000_000, 0.5
 
 
 class Batches:
@@ -121,7 +122,8 @@ class Batches:
 
     def _is_of_first_group(self, iterator: int) -> bool:
         """Whether the first update of all may take them, which no model seems to have seen yet."""
-        return self._in_a_row < _FIRST_GROUP and self._evaluation.used_ns(iterator) <= _UNUSED_NS
+        fetched_ns, used_ns = self._evaluation.latest_batch(iterator)
+        return self._in_a_row < _FIRST_GROUP and used_ns <= max(_UNUSED_NS, _UNUSED_PART * fetched_ns)
 
     def _has_trained(self, iterator: int) -> bool:
         """Whether it is the latest iterator that has trained, or of the same loader."""

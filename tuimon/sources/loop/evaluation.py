@@ -54,10 +54,11 @@ class EvaluationFinder:
         """Whether the latest fetch of all was this iterator's first."""
         return self._begun == iterator
 
-    def used_ns(self, iterator: int) -> int:
-        """How long the iterator's latest batch has been in use: the time since its last fetch but for fetches."""
+    def latest_batch(self, iterator: int) -> tuple[int, int]:
+        """How long (ns) the iterator's latest batch was fetched, and how long it has been in use since."""
         times = self._times[self._fetched.get(iterator, len(self._times)) :]
-        return sum(duration_ns for label, duration_ns in times if label != "data")
+        fetched_ns = sum(duration_ns for label, duration_ns in times if label == "data")
+        return fetched_ns, sum(duration_ns for _, duration_ns in times) - fetched_ns
 
     def begin_fetch(self, iterator: int, *, may_train: bool = False) -> Times | None:
         """The time that turns out to be evaluation; None where this fetch proves nothing.
