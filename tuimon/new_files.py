@@ -10,12 +10,15 @@ from typing import TextIO
 
 from tuimon.text import plain
 
-_MODE = 0o600
+#: Files of their owner alone.
+PRIVATE_MODE = 0o600
 
 
 def open_private(path: str, newline: str | None = None) -> TextIO:
     """A text file that replaces what is at ``path``; made for its owner alone. Raises OSError."""
-    return open(path, "w", encoding="utf-8", newline=newline, opener=lambda name, flags: os.open(name, flags, _MODE))
+    return open(
+        path, "w", encoding="utf-8", newline=newline, opener=lambda name, flags: os.open(name, flags, PRIVATE_MODE)
+    )
 
 
 def folder_hint(path: str) -> str | None:
@@ -48,7 +51,7 @@ def _write_all(contents: Mapping[str, str]) -> list[str]:
     try:
         for path, text in contents.items():
             # O_EXCL follows no symbolic link either
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE)
             made.append(os.path.abspath(path))
             with open(handle, "w", encoding="utf-8") as file:
                 file.write(text)

@@ -95,6 +95,10 @@ class PhaseTime(msgspec.Struct, frozen=True, gc=False, array_like=True):
     total_ns: Count
 
 
+#: The path that stands for all ranges beyond as many as are kept apart.
+MORE_RANGES = "(more ranges)"
+
+
 class RangeTime(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """All uses of a user range (``tuimon.phase``, NVTX) in a window: ``[path, count, total_ns, phase]``.
 

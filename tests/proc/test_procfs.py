@@ -96,11 +96,3 @@ def test_a_held_file_is_closed_once(monkeypatch):
     held.close()
     held.close()
     assert set(os.listdir("/proc/self/fd")) == before
-
-
-@pytest.mark.parametrize(
-    ("wchan", "waits"), [(b"do_wait", True), (b"futex_wait_queue", False), (b"0", False), (None, False)]
-)
-def test_a_process_that_waits_for_a_child(monkeypatch, wchan, waits):
-    monkeypatch.setattr(procfs, "read_bytes", {"/proc/7/wchan": wchan}.get)
-    assert procfs.waits_for_child(7) is waits

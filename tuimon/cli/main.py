@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from tuimon.cli.messages import write_message
 from tuimon.cli.quick_start import without_collections
 from tuimon.errors import TuimonError
 from tuimon.stand_ins import without_typing_extensions
@@ -17,7 +18,7 @@ COMMANDS = {
     "run": "start a training and watch it",
     "attach": "watch a training that runs",
     "view": "replay a log, or follow one that is still being written",
-    "report": "sum up a log as text or JSON",
+    "report": "sum up a log as text, JSON or an HTML page",
     "explain": "what a verdict means, how sure it is, what to do",
     "diff": "did it help? two logs compared, or folders of several runs each",
     "export": "a log in another tool's format: Perfetto, speedscope, collapsed stacks, CSV",
@@ -58,9 +59,9 @@ def _run(argv: Sequence[str]) -> int:
     try:
         return _dispatch(argv)
     except TuimonError as error:
-        _complain(f"tuimon: {error.message}")
+        write_message(f"tuimon: {error.message}")
         if error.hint:
-            _complain(f"  {error.hint}")
+            write_message(f"  {error.hint}")
         return error.exit_code
     except BrokenPipeError:
         # whoever read our output has gone; Python would complain once more when it flushes at exit
@@ -89,9 +90,9 @@ def _dispatch(argv: Sequence[str]) -> int:
         print(f"tuimon {version_of('tuimon')}", flush=True)
         return 0
     if not argv:
-        _complain(help_text().rstrip())
+        write_message(help_text().rstrip())
         return 2
-    _complain(f"tuimon: there is no command {first!r}\n  {_did_you_mean(first)}")
+    write_message(f"tuimon: there is no command {first!r}\n  {_did_you_mean(first)}")
     return 2
 
 
@@ -108,11 +109,6 @@ def _did_you_mean(word: str) -> str:
 
     close = get_close_matches(word, COMMANDS, n=1)
     return f"Did you mean: tuimon {close[0]}" if close else f"Commands: {', '.join(COMMANDS)}"
-
-
-def _complain(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)
 
 
 def _silence(stream: object) -> None:

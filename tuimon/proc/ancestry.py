@@ -1,4 +1,4 @@
-"""What a process and its child have to do with each other: forked or started anew, waited for or not."""
+"""How a process and its child are related: whether the child was forked, and whether the parent waits for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_fork_of(child: int, parent: int) -> bool:
 
 
 def waits_for_child(pid: int) -> bool:
-    """Whether its main thread waits for a child to end; False where that may not be read."""
+    """Whether a process's main thread waits in the kernel for a child to end; False where that may not be read."""
     return read_bytes(f"/proc/{pid}/wchan") == b"do_wait"
 
 

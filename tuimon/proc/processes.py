@@ -9,8 +9,8 @@ from tuimon.proc import procfs
 
 #: A command line is shortened to this many characters: records are bounded.
 _COMMAND_CHARS = 2000
-#: What the kernel appends to the path of a program that has been replaced or removed.
-_DELETED = " (deleted)"
+#: What the kernel appends to the path of an open file, such as a running program, that was replaced or removed.
+DELETED = " (deleted)"
 
 
 def is_alive(pid: int, start_ticks: int | None) -> bool:
@@ -58,7 +58,7 @@ def environment(pid: int) -> dict[str, str]:
 def program_name(pid: int) -> str:
     """Base name of the program a process runs; "" when that may not be known."""
     try:
-        return os.path.basename(os.readlink(f"/proc/{pid}/exe").removesuffix(_DELETED))
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe").removesuffix(DELETED))
     except PermissionError:  # of another user
         words = command_line(pid)
         return os.path.basename(words[0]) if words and os.path.isabs(words[0]) else ""

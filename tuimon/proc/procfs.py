@@ -218,11 +218,6 @@ def thread_ids(pid: int) -> list[int]:
         return []
 
 
-def waits_for_child(pid: int) -> bool:
-    """Whether a process's main thread waits in the kernel for a child to end; False where that may not be read."""
-    return read_bytes(f"/proc/{pid}/wchan") == b"do_wait"
-
-
 def read_maps(pid: int) -> bytes:
     """The files a process has mapped; empty when they may not be read.
 

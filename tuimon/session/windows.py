@@ -122,6 +122,12 @@ class Thinned(Generic[W]):
         return [record for record in self.records if span.holds(record)]
 
 
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that were measured; None without any."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
 def weighted_median(values: Iterable[tuple[float, int]]) -> float | None:
     """The lower median of (value, weight) pairs; None without any."""
     ordered = sorted(values)

@@ -26,7 +26,7 @@ _FILE_BYTES = 1 << 30
 #: Between two events; it may also stand in a name or an argument, so the last few are tried.
 _BETWEEN = re.compile(rb"\}\s*,\s*\{")
 _TRIES = 12
-_OPENING = re.compile(rb'"traceEvents"\s*:\s*\[')
+OPENING = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 
 class TraceFile:
@@ -75,7 +75,7 @@ class TraceFile:
         while True:
             more = self._read()
             buffer += more
-            opening = _OPENING.search(buffer)
+            opening = OPENING.search(buffer)
             if opening is not None:
                 return buffer[: opening.start()], buffer[opening.end() :]
             if buffer.lstrip()[:1] == b"[":

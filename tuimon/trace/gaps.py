@@ -35,7 +35,6 @@ class Gap(NamedTuple):
     cause: Cause
     what: str  # the operator or call that the cause is of; "" where there is none
     phase: str  # that the CPU was in when it launched what came next
-    next_work: int  # event
     python: int  # event of the user's function; -1 where it is not known
 
     @property
@@ -97,9 +96,7 @@ class GapFinder:
         for copy_begin_ns, copy_end_ns in gpu.copies.parts_in(begin_ns, end_ns):
             yield from self._host(cursor_ns, min(copy_begin_ns, called_ns), launch, phase, after)
             yield from self._held_up(max(cursor_ns, called_ns), copy_begin_ns, phase, after)
-            yield Gap(
-                copy_begin_ns, copy_end_ns, "copy", self._copy_name(copy_begin_ns), phase, after, self._user(launch)
-            )
+            yield Gap(copy_begin_ns, copy_end_ns, "copy", self._copy_name(copy_begin_ns), phase, self._user(launch))
             cursor_ns = copy_end_ns
         yield from self._host(cursor_ns, called_ns, launch, phase, after)
         yield from self._held_up(max(cursor_ns, called_ns), end_ns, phase, after)
@@ -114,7 +111,7 @@ class GapFinder:
         others_ns = self._others.within_ns(begin_ns, end_ns)
         if launch is not None and (end_ns - begin_ns > _STARTS_NS or others_ns * 2 > end_ns - begin_ns):
             cause, what = "other stream", self._other_work(begin_ns, end_ns)
-        yield Gap(begin_ns, end_ns, cause, what, phase, after, self._user(launch))
+        yield Gap(begin_ns, end_ns, cause, what, phase, self._user(launch))
 
     def _host(self, begin_ns: int, end_ns: int, launch: Launch | None, phase: str, after: int) -> Iterator[Gap]:
         """The CPU had launched nothing."""
@@ -130,7 +127,7 @@ class GapFinder:
             cause, what, python = self._cause_of(held), self._call_name(held), self._nesting.python[held]
         elif self._in_data_ns(begin_ns, end_ns) * 2 > end_ns - begin_ns:
             cause, what, phase = "data", "", "data"
-        yield Gap(begin_ns, end_ns, cause, what, phase, after, python)
+        yield Gap(begin_ns, end_ns, cause, what, phase, python)
 
     def _held_by(self, begin_ns: int, end_ns: int, track: int) -> int | None:
         """The call that held the launching thread up as the gap began, or for most of it."""

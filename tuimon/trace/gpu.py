@@ -65,7 +65,6 @@ class Gpu:
         self.name = trace.device_names.get(device, "")
         self.multiprocessors = trace.multiprocessors.get(device, 0)
         self.launches = launches
-        self.all_works = works
         self.works = [i for i in works if whole.begin_ns <= self.called_ns(events, i) < whole.end_ns]
         self.streams: dict[int, list[int]] = defaultdict(list)  # track: its works
         kernels: dict[int, int] = defaultdict(int)

@@ -11,7 +11,7 @@ They lie in the free part of the ring's header. Offsets in bytes::
 
 An order's number differs from that of the order before it. Its argument is a number, 0 to end what an earlier order
 began. ``alive_ns`` is the monitor's heartbeat (monotonic clock). An answer's ``text`` is the id of an interned string.
-No word names a file or code. A rings' file is open to its own user alone; so are its words.
+No word names a file or code. A ring's file is open to its own user alone, and so are its words.
 """
 
 from enum import IntEnum
@@ -25,9 +25,8 @@ SLOT_WORDS, ANSWER_WORD = 8, 4
 SLOT_COUNT = 16
 CONTROL_WORDS = FIRST_SLOT_WORD + SLOT_COUNT * SLOT_WORDS
 CONTROL_BYTES = 8 * CONTROL_WORDS
-#: A monitor writes its heartbeat at least this often while its order is not over (ns).
-BEAT_NS = 500_000_000
-#: A monitor without a heartbeat for this long is gone: it was killed, stopped, or its machine slept (ns).
+#: A monitor writes its heartbeat at least twice a second while its order is not over. One that has written none for so
+#: long is gone: it was killed, stopped, or its machine slept (ns).
 GONE_NS = 5_000_000_000
 #: Hooks are withdrawn when the monitor that holds them has been gone for this long: one that is stopped for a moment,
 #: or swapped out, finds them there (ns).

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tuimon.cli.messages import write_message
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.launch.relay import Relay
@@ -84,7 +83,9 @@ def _headless(command: Sequence[str], options: Options) -> int:
         try:
             _watch(monitor, options, relay)
         except Exception as error:  # noqa: BLE001  (whatever breaks in us, the training ends by itself, with its exit code)
-            _say(f"tuimon: no longer watching: {type(error).__name__}: {plain(str(error))}; the training goes on")
+            write_message(
+                f"tuimon: no longer watching: {type(error).__name__}: {plain(str(error))}; the training goes on"
+            )
         while not launched.wait(0.25):
             relay.step()
         ended = launched.poll()
@@ -95,8 +96,3 @@ def _watch(monitor: Monitor, options: Options, relay: Relay) -> None:
     from tuimon.cli.watching import watch_headless
 
     watch_headless(monitor, options.refresh_s, step=relay.step)
-
-
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)

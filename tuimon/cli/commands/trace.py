@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tuimon.cli.messages import write_message
 from tuimon.cli.options import parser_of
 from tuimon.errors import TraceError, TuimonError, UsageError
 from tuimon.launch.leave_signals import LeaveSignals
@@ -147,7 +148,7 @@ def _take(pids: Sequence[int], steps: int, held_ms: int, signals: LeaveSignals) 
     for error in together.lost:
         _report(error)
     if not together.is_same:
-        _say("tuimon: the ranks did not begin with the same step: they are further apart than half a step")
+        write_message("tuimon: the ranks did not begin with the same step: they are further apart than half a step")
     return together.takings
 
 
@@ -162,7 +163,9 @@ def _write(takings: Sequence[Taking], targets: Sequence[_Target], paths: Sequenc
         except TuimonError as error:
             _report(error)
             continue
-        _say(f"tuimon: wrote {plain(path)}; see it at https://ui.perfetto.dev or with: tuimon trace {plain(path)}")
+        write_message(
+            f"tuimon: wrote {plain(path)}; see it at https://ui.perfetto.dev or with: tuimon trace {plain(path)}"
+        )
         written.append((path, taking))
     return written
 
@@ -185,7 +188,9 @@ def _wait_for(whole: Taking | Together, takings: Callable[[], Sequence[Taking]],
         if not is_reported and waited_s > _NOTICE_AFTER_S:
             is_reported = True
             begun = [taking.taken for taking in takings() if not taking.is_over and taking.taken is not None]
-            _say("tuimon: waiting for the steps to end" if begun else "tuimon: waiting for a backward pass to end")
+            write_message(
+                "tuimon: waiting for the steps to end" if begun else "tuimon: waiting for a backward pass to end"
+            )
         if waited_s > _NO_CHANGE_S:
             raise TraceError(
                 "no trace within ten minutes", "The training may be in set-up, in a long evaluation, or stuck"
@@ -208,8 +213,4 @@ def _show(path: str, taking: Taking | None = None) -> None:
 
 
 def _report(error: TuimonError) -> None:
-    _say(f"tuimon: {error.message}" + (f"\n  {error.hint}" if error.hint else ""))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    write_message(f"tuimon: {error.message}" + (f"\n  {error.hint}" if error.hint else ""))

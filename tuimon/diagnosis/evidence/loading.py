@@ -17,6 +17,7 @@ from tuimon.records import Process
 from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
+from tuimon.session.windows import mean_of_known
 
 QUEUE_SHARE = Threshold(
     0.5,
@@ -101,7 +102,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
     delays = [row.delay_ratio or 0.0 for row in mains]
     disk = [ratio for p in pids if (ratio := session.disk_ratio(p)) is not None]
     spots = [s for p in pids if (s := session.process_samples(p)) is not None]
-    by_markers = _mean([w.busy_ratio for w in loader.worker_rows]) if loader and loader.facts.workers else None
+    by_markers = mean_of_known([w.busy_ratio for w in loader.worker_rows]) if loader and loader.facts.workers else None
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
     own = [thread_samples(s, s.tid, session.frames) for s in spots]
     sampled = _busy_share(own)
@@ -140,7 +141,7 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
 def _batch_ms(loader: LoaderRow | None) -> float | None:
     rows = loader.worker_rows if loader is not None else ()
     made = [w.items_ms + w.collate_ms for w in rows if w.items_ms is not None and w.collate_ms is not None]
-    return _mean(made)
+    return mean_of_known(made)
 
 
 def _pids(workers: Sequence[Process], pid: int, loader: LoaderRow | None) -> list[int]:
@@ -163,15 +164,10 @@ def own_collate_share(loader: LoaderRow | None, data: ThreadSamples) -> float | 
 
 def _collate_share(loader: LoaderRow | None, spots: Sequence[ProcessSamples]) -> float | None:
     rows = loader.worker_rows if loader is not None else ()
-    items, collate = _mean([w.items_ms for w in rows]), _mean([w.collate_ms for w in rows])
+    items, collate = mean_of_known([w.items_ms for w in rows]), mean_of_known([w.collate_ms for w in rows])
     if items is not None and collate is not None and items + collate > 0:
         return collate / (items + collate)
-    return _mean([s.collate_share() for s in spots])
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    return mean_of_known([s.collate_share() for s in spots])
 
 
 def working_share(data: ThreadSamples) -> float | None:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from tuimon.errors import CannotInject
 from tuimon.launch.injection.symbols import Mapping, parse_maps
 from tuimon.proc import procfs
+from tuimon.proc.processes import DELETED
 
 _LIBRARY = re.compile(r"/libpython3\.(\d+)t?\.so[\d.]*( \(deleted\))?$")
 _PROGRAM = re.compile(r"/python3\.(\d+)t?( \(deleted\))?$")
@@ -104,7 +105,7 @@ def _python(pid: int, maps: list[Mapping]) -> tuple[Mapping, ...]:
         file = library or os.readlink(f"/proc/{pid}/exe")
     except OSError:
         raise CannotInject(f"the program of process {pid} may not be read", ALLOW_PTRACE) from None
-    if library is not None and library.endswith(" (deleted)"):
+    if library is not None and library.endswith(DELETED):
         raise CannotInject(f"the Python of process {pid} was replaced on disk since it started", RUN_INSTEAD)
     return tuple(part for part in maps if part.path == file)
 

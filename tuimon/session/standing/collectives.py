@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tuimon.records import RankCollective
-from tuimon.session.standing.text import rank_list
+from tuimon.session.standing.text import ranks_text
 
 #: How many groups are reported.
 _GROUPS = 3
@@ -28,14 +28,14 @@ class Stuck(Struct, frozen=True, gc=False):
     @property
     def text(self) -> str:
         """``rank 3 has not entered all_reduce #1204, in which ranks 0-2 wait``."""
-        what, wait = f"{self.name} #{self.number}", f"{_ranks(self.waiting)} {_verb(self.waiting, 'wait')}"
+        what, wait = f"{self.name} #{self.number}", f"{ranks_text(self.waiting)} {_verb(self.waiting, 'wait')}"
         if self.elsewhere:
             others = ", ".join(f"rank {rank} is in {name} #{self.number}" for rank, name in self.elsewhere)
-            return f"{others}, {_ranks(self.waiting)} in {what}"
+            return f"{others}, {ranks_text(self.waiting)} in {what}"
         if self.missing:
-            return f"{_ranks(self.missing)} {_verb(self.missing, 'have')} not entered {what}, in which {wait}"
+            return f"{ranks_text(self.missing)} {_verb(self.missing, 'have')} not entered {what}, in which {wait}"
         if self.unknown:
-            return f"{wait} in {what}; of {_ranks(self.unknown)} no flight recorder is known"
+            return f"{wait} in {what}; of {ranks_text(self.unknown)} no flight recorder is known"
         return f"all {len(self.waiting)} ranks are in {what}, and it does not end"
 
 
@@ -65,10 +65,6 @@ def _stuck(group: str, ranks: dict[int, RankCollective]) -> Stuck | None:
         elsewhere=tuple(sorted((row.rank, row.name) for row in inside if row.name != name)),
         unknown=tuple(sorted(members - ranks.keys())),
     )
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {rank_list(ranks)}"
 
 
 def _verb(ranks: Sequence[int], verb: str) -> str:

@@ -23,7 +23,7 @@ def group_text(group: Standing) -> str:
 def who_text(group: Standing) -> str:
     """``rank 3``, ``31 ranks``, ``a worker of rank 3``, ``the training``, ``2 threads of rank 1``."""
     if group.role in ("thread", "worker"):
-        of = f" of {_ranks(group.ranks)}" if group.ranks else ""
+        of = f" of {ranks_text(group.ranks)}" if group.ranks else ""
         return f"a {group.role}{of}" if group.number == 1 else f"{group.number} {group.role}s{of}"
     if not group.ranks:
         return "the training" if group.number == 1 else f"{group.number} processes"
@@ -46,7 +46,8 @@ def what_text(group: Standing) -> str:
     return f"in {plain(group.doing)}{spot}"
 
 
-def _ranks(ranks: Sequence[int]) -> str:
+def ranks_text(ranks: Sequence[int]) -> str:
+    """``rank 3``, ``ranks 0-3, 6``."""
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {rank_list(ranks)}"
 
 

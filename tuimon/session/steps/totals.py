@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tuimon.records import Steps, bucket_length_ns
+from tuimon.records import MORE_RANGES, Steps, bucket_length_ns
 from tuimon.session.held_steps import HeldSteps, side_work_ns
 
 #: Most names of phases, and most paths of user ranges, that are summed up by themselves.
 _PHASES = 32
 _PATHS = 256
-_MORE = "(more ranges)"
 #: The slowest step of each of so many windows is kept, the latest ones.
 _SLOWEST = 60
 
@@ -111,7 +110,7 @@ class Totals(Struct):
 
     def _add_range(self, path: str, count: int, total_ns: int, phase: str) -> None:
         if path not in self.ranges and len(self.ranges) >= _PATHS:
-            path = _MORE
+            path = MORE_RANGES
         before = self.ranges.get(path, (0, 0, ""))
         self.ranges[path] = (before[0] + count, before[1] + total_ns, phase)
 

@@ -14,12 +14,11 @@ from typing import NamedTuple
 import msgspec
 
 from tuimon.errors import LogError
-from tuimon.new_files import folder_hint
+from tuimon.new_files import PRIVATE_MODE, folder_hint
 from tuimon.sources.log.decompress import Decompressed, looks_compressed
 from tuimon.sources.log.names import SUFFIX
 from tuimon.text import plain
 
-MODE = 0o600
 #: Longer than any first line: a command line has at most 2 MB on Linux (ARG_MAX).
 _HEADER_BYTES = 4 << 20
 
@@ -57,7 +56,7 @@ def create(path: str, run: str | None = None) -> Created:
         return _create_in(path, flags, run)
     try:
         try:
-            return Created(path, os.open(path, flags | os.O_CREAT | os.O_EXCL, MODE), True)
+            return Created(path, os.open(path, flags | os.O_CREAT | os.O_EXCL, PRIVATE_MODE), True)
         except FileExistsError:
             return Created(path, os.open(path, flags), False)
     except OSError as error:
@@ -74,7 +73,7 @@ def _create_in(folder: str, flags: int, run: str | None) -> Created:
         for number in range(_TRIES):
             path = f"{stem}{f'-{number}' if number else ''}{SUFFIX}"
             with contextlib.suppress(FileExistsError):
-                return Created(path, os.open(path, flags | os.O_CREAT | os.O_EXCL, MODE), True)
+                return Created(path, os.open(path, flags | os.O_CREAT | os.O_EXCL, PRIVATE_MODE), True)
     except OSError as error:
         raise cannot_write(folder, error) from error
     raise LogError(f"the folder {plain(folder)} has no free name for a log", "Name another folder with --log.")

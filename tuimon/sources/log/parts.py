@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from tuimon.new_files import PRIVATE_MODE
 from tuimon.records import Record
-from tuimon.sources.log.claim import MODE, lock
+from tuimon.sources.log.claim import lock
 from tuimon.sources.log.facts import Facts
 from tuimon.sources.log.file import RESERVE_BYTES, LogFile
 from tuimon.sources.log.names import is_compressed, part_path, part_paths
@@ -107,7 +108,7 @@ class Parts:
         fresh = f"{self.path}.next-{os.getpid()}"
         # O_EXCL follows no symbolic link either
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = LogFile(os.open(fresh, flags, MODE))
+        file = LogFile(os.open(fresh, flags, PRIVATE_MODE))
         encoder = self._new_encoder()
         try:
             lock(file.handle)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from itertools import accumulate, takewhile
 
 from tuimon.errors import LogError, NotALog
+from tuimon.new_files import PRIVATE_MODE
 from tuimon.records import Notice, Record
-from tuimon.sources.log.claim import MODE, cannot_write, claim, create, try_write
+from tuimon.sources.log.claim import cannot_write, claim, create, try_write
 from tuimon.sources.log.coarse.held import Coarse
 from tuimon.sources.log.file import RESERVE_BYTES
 from tuimon.sources.log.parts import Parts, line_of
@@ -187,7 +188,7 @@ class LogWriter:
         self._parts.file.empty()
         self._earlier_bytes = 0
         with contextlib.suppress(OSError):
-            os.fchmod(self._parts.file.handle, MODE)
+            os.fchmod(self._parts.file.handle, PRIVATE_MODE)
 
     def _fail(self, error: OSError, now_s: float) -> Notice | None:
         if self._broken:

@@ -7,8 +7,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-#: What the kernel appends to the name of a file that has been deleted.
-_DELETED = " (deleted)"
+from tuimon.proc.processes import DELETED
 
 
 class DeletedRing(Struct, frozen=True, gc=False):
@@ -21,12 +20,12 @@ class DeletedRing(Struct, frozen=True, gc=False):
 def deleted_rings(pid: int, start_ticks: int) -> list[DeletedRing]:
     """The process's own deleted rings; none where its descriptors may not be read. About 1 us a descriptor."""
     folder = f"/proc/{pid}/fd"
-    name = f"{pid}-{start_ticks}.ring{_DELETED}"
+    name = f"{pid}-{start_ticks}.ring{DELETED}"
     found = []
     with suppress(OSError):
         for number in os.listdir(folder):
             with suppress(OSError):
                 target = os.readlink(f"{folder}/{number}")
                 if os.path.basename(target) == name:
-                    found.append(DeletedRing(target.removesuffix(_DELETED), f"{folder}/{number}"))
+                    found.append(DeletedRing(target.removesuffix(DELETED), f"{folder}/{number}"))
     return found

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import PLACE_SEPARATOR
-from tuimon.records import RangePlace, RangeTime
+from tuimon.records import MORE_RANGES, RangePlace, RangeTime
 from tuimon.sources.loop.machine import Stretch
 from tuimon.sources.markers.range_places import RangePlaces
 from tuimon.sources.source_blocks import SourceBlocks
@@ -16,7 +16,6 @@ from tuimon.sources.source_blocks import SourceBlocks
 _DEPTH_LIMIT = 16
 _PATH_LIMIT = 64
 _AWAITING_LIMIT = 64
-_MORE = "(more ranges)"
 
 
 class _Range(Struct):
@@ -126,9 +125,9 @@ class RangeTracker:
             range_.by_phase[label] = range_.by_phase.get(label, 0) + overlap_ns
 
     def _sum_up(self, ended: _Range) -> None:
-        path = ended.path if ended.path in self._sums or len(self._sums) < _PATH_LIMIT else _MORE
+        path = ended.path if ended.path in self._sums or len(self._sums) < _PATH_LIMIT else MORE_RANGES
         total = self._sums.setdefault(path, _Sum())
-        if path is not _MORE:
+        if path is not MORE_RANGES:
             self._places.add_place(path, ended.opened, ended.closed)
         total.count += 1
         total.total_ns += max(ended.end_ns - ended.start_ns, 0)

@@ -6,11 +6,17 @@ from collections.abc import Sequence
 
 from tuimon.proc.container import in_container
 from tuimon.sources.notices import Problem
-from tuimon.sources.nvml.library import GPU_IS_LOST, LIBRARY_NOT_FOUND, NO_PACKAGE, RESET_REQUIRED, NvmlError
+from tuimon.sources.nvml.library import (
+    GPU_IS_LOST,
+    LIBRARY_NOT_FOUND,
+    NO_PACKAGE,
+    NO_PERMISSION,
+    RESET_REQUIRED,
+    NvmlError,
+)
 from tuimon.text import plain
 
 # nvml.h, nvmlReturn_t
-_NO_PERMISSION = 4
 _DRIVER_NOT_LOADED = 9
 _VERSION_MISMATCH = 18
 
@@ -24,7 +30,7 @@ def explain(error: NvmlError) -> Problem:
         return Problem(message, _container_hint(), expected=True)
     if error.code == _DRIVER_NOT_LOADED:
         return Problem("the NVIDIA driver is not loaded", _container_hint() or "sudo modprobe nvidia")
-    if error.code == _NO_PERMISSION:
+    if error.code == NO_PERMISSION:
         return Problem("no permission to query the NVIDIA driver", "Check who may read and write /dev/nvidia*")
     if error.code == _VERSION_MISMATCH:
         return Problem(

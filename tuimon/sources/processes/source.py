@@ -8,8 +8,9 @@ from typing import Literal
 
 import msgspec
 
+from tuimon.proc.ancestry import waits_for_child
 from tuimon.proc.processes import start_unix_s
-from tuimon.proc.procfs import TICKS_PER_S, start_ticks, waits_for_child
+from tuimon.proc.procfs import TICKS_PER_S, start_ticks
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Notice, Process, ProcessRole, Record
 from tuimon.sources.process_table import ProcessTable

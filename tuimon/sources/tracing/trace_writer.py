@@ -15,11 +15,11 @@ import msgspec
 
 from tuimon.errors import TraceError
 from tuimon.text import plain
+from tuimon.trace.chunks import OPENING
 from tuimon.trace.events import Stretch
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import LINE, PHASE, STEP
 
-_OPENING = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})')
 _HEAD_BYTES = 1 << 20
 _TAIL_BYTES = 1 << 16
@@ -72,7 +72,7 @@ def _made(path: str) -> int:
 
 def _copy(raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: Parts, unix_ns: int) -> None:
     head = raw.read(_HEAD_BYTES)
-    opening = _OPENING.search(head)
+    opening = OPENING.search(head)
     if opening is None:
         raise TraceError("the agent's trace holds no events", "the disk it was written to may be full")
     shift_ns = unix_ns - _base_ns(raw, head[: opening.start()])

@@ -19,6 +19,7 @@ from tuimon.views.finding_text import (
     rules_by_reason,
 )
 from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps
+from tuimon.views.report.ranks_json import WELL
 from tuimon.views.state_text import last_state_text
 
 _WIDTH = 78
@@ -27,7 +28,6 @@ _BAR = 24
 _WORST = 8
 #: A rank is late from this share of its step on: our choice, half of what makes a warning.
 _LATE_SHARE = 0.05
-_WELL = ("training", "starting", "ended", "restarted")
 
 
 def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report.summary
@@ -142,8 +142,8 @@ def _ranks(report: dict[str, Any]) -> list[list[str]]:
         return []
     if summary is None:
         return [["Ranks", *(text for rank in ranks for text in _rank(rank))]]
-    news = [rank for rank in ranks if rank.get("state", "ended") not in _WELL or _late_ms(rank)]
-    worst = sorted(news, key=lambda rank: (rank["state"] in _WELL, -_late_ms(rank)))[:_WORST]
+    news = [rank for rank in ranks if rank.get("state", "ended") not in WELL or _late_ms(rank)]
+    worst = sorted(news, key=lambda rank: (rank["state"] in WELL, -_late_ms(rank)))[:_WORST]
     lines = ["Ranks, first those that are not well or hold the others up" if worst else "Ranks"]
     lines += [text for rank in worst for text in _rank(rank)]
     return [[*lines, *_all_ranks(summary)]]
@@ -168,7 +168,7 @@ def _rank(rank: dict[str, Any]) -> list[str]:
     name = f"rank {rank['rank']}" if rank["rank"] is not None else f"pid {rank['pid']}"
     name = f"training {rank['training']}, {name}" if "training" in rank else name
     where = f" on {plain(rank['host'])}" if rank.get("host") else ""
-    state = f", {rank['state']}" if rank.get("state", "ended") not in _WELL else ""
+    state = f", {rank['state']}" if rank.get("state", "ended") not in WELL else ""
     state += ", an earlier start" if rank.get("state") == "restarted" else ""
     restarts = rank.get("restarts", 0)
     state += f", restarted {'once' if restarts == 1 else f'{restarts} times'}" if restarts else ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tuimon.views.report.ranks_json import WELL
 from tuimon.views.report.step_json import Json
 
 #: Ranks that are shown at once; of more, those that hold the others up come first and the rest unfolds.
 _SHOWN = 16
-_WELL = ("training", "starting", "ended", "restarted")
 #: Columns that are left out where no rank has them: key, heading.
 _TIMES = (("late_ms", "late by"), ("wait_ms", "waits for others"))
 
@@ -27,7 +27,7 @@ def ranks_table(ranks: Sequence[dict[str, Json]]) -> dict[str, Any]:  # Any: wha
 
 def _gravity(rank: dict[str, Json]) -> tuple[bool, float]:
     """What is not well comes first, then what is latest."""
-    return rank.get("state", "ended") in _WELL, -(rank.get("late_ms") or 0.0)
+    return rank.get("state", "ended") in WELL, -(rank.get("late_ms") or 0.0)
 
 
 def _bar(rank: dict[str, Json]) -> list[tuple[str, float, float]]:

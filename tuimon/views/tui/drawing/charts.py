@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from tuimon.views.tui.drawing.lines import Line, Span
 
+#: Values that the widest chart can show: a braille cell shows two.
+WIDEST_CHART = 512
+
 _LOWER = " ▁▂▃▄▅▆▇█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 # Dots of one column of a braille cell filled from the bottom, 0 to 4 high: left column, right column.

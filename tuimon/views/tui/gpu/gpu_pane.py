@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from tuimon.session.rows import GpuRow, TorchMemoryRow
 from tuimon.views.format import plain
 from tuimon.views.gpu_text import stale_after_s
+from tuimon.views.tui.drawing.charts import WIDEST_CHART
 from tuimon.views.tui.drawing.lines import Line, Span, clipped, line
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.gpu.card import card_rows_wanted, gpu_card
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
-_HISTORY = 512  # values that the widest chart can show
 _LEAST_CARD = 3  # rows
 _UNUSED_CARDS = 2
 
@@ -156,8 +156,8 @@ def _for_display(gpu: GpuRow, stale_s: float) -> GpuRow:
         gpu,
         stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,
         latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
-        util_history=gpu.util_history[-_HISTORY:],
-        sm_history=gpu.sm_history[-_HISTORY:],
-        tensor_history=gpu.tensor_history[-_HISTORY:],
-        dram_history=gpu.dram_history[-_HISTORY:],
+        util_history=gpu.util_history[-WIDEST_CHART:],
+        sm_history=gpu.sm_history[-WIDEST_CHART:],
+        tensor_history=gpu.tensor_history[-WIDEST_CHART:],
+        dram_history=gpu.dram_history[-WIDEST_CHART:],
     )

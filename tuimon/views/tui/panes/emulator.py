@@ -25,7 +25,6 @@ class Emulator(pyte.Screen):  # type: ignore[misc]  # pyte has no types
 
     def __init__(self) -> None:
         self.gone: deque[Line] = deque(maxlen=HISTORY_LINES)
-        self.gone_lines = 0
         super().__init__(COLUMNS, ROWS)
         self._stream = pyte.ByteStream(self)
         self.mode.add(LNM)  # pyte sets its own modes after the reset
@@ -48,7 +47,6 @@ class Emulator(pyte.Screen):  # type: ignore[misc]  # pyte has no types
         top, bottom = self.margins or (0, self.lines - 1)
         if self.cursor.y == bottom and top == 0:
             self.gone.append(row_line(self.buffer[0]))
-            self.gone_lines += 1
         super().index()
 
     def set_mode(self, *modes: int, **kwargs: bool) -> None:

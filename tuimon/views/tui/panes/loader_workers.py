@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 
 from tuimon.session.rows import LoaderWorkerRow
+from tuimon.session.windows import mean_of_known
 from tuimon.views.format import ABSENT, code, ms, percent, place
 from tuimon.views.tui.drawing.lines import Line, Span, column, line
 
@@ -112,16 +113,11 @@ def mean_worker(rows: Sequence[LoaderWorkerRow]) -> LoaderWorkerRow:
     return LoaderWorkerRow(
         pid=0,
         number=0,
-        busy_ratio=_mean_of([row.busy_ratio for row in rows]),
-        batches_per_s=_mean_of([row.batches_per_s for row in rows]),
-        items_ms=_mean_of([row.items_ms for row in rows]),
-        collate_ms=_mean_of([row.collate_ms for row in rows]),
-        wait_ms=_mean_of([row.wait_ms for row in rows]),
-        hand_over_ms=_mean_of([row.hand_over_ms for row in rows]),
+        busy_ratio=mean_of_known([row.busy_ratio for row in rows]),
+        batches_per_s=mean_of_known([row.batches_per_s for row in rows]),
+        items_ms=mean_of_known([row.items_ms for row in rows]),
+        collate_ms=mean_of_known([row.collate_ms for row in rows]),
+        wait_ms=mean_of_known([row.wait_ms for row in rows]),
+        hand_over_ms=mean_of_known([row.hand_over_ms for row in rows]),
         hot=hot,
     )
-
-
-def _mean_of(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.session.rows import LoaderRow, LoaderWorkerRow
 from tuimon.views.format import ABSENT, duration, ms, percent, plain, rate
-from tuimon.views.tui.drawing.charts import chart, tinted
+from tuimon.views.tui.drawing.charts import WIDEST_CHART, chart, tinted
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, justified, line
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.panes.loader_workers import NAME, column_names, column_widths, mean_worker, worker_line
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
-_HISTORY = 512  # values that the widest chart can show
 #: A loader unused for longer is shown as idle: most are, while another trains or evaluates.
 _IDLE_S = 3.0
 #: Share of fetches that found no batch ready from which it is coloured.
@@ -182,4 +181,4 @@ def _is_starved(loader: LoaderRow) -> bool:
 def _for_display(row: LoaderRow) -> LoaderRow:
     """Idle time in whole seconds, 0 while in use: rows that look the same are not painted again."""
     idle_s = float(int(row.idle_s)) if _is_idle(row) else 0.0
-    return row._replace(idle_s=idle_s, ready_history=row.ready_history[-_HISTORY:])
+    return row._replace(idle_s=idle_s, ready_history=row.ready_history[-WIDEST_CHART:])

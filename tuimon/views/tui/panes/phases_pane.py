@@ -14,7 +14,7 @@ from tuimon.session.steps.history import STACKED
 from tuimon.session.trainings import which_training
 from tuimon.views.format import advice, code, duration, ms, percent, phase_name, place, timed_steps
 from tuimon.views.tui.baseline.baseline import Baseline
-from tuimon.views.tui.drawing.charts import ceiling, stacked
+from tuimon.views.tui.drawing.charts import WIDEST_CHART, ceiling, stacked
 from tuimon.views.tui.drawing.lines import Line, Span, clip, clipped, column, justified, line
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.panes.phase_rows import NAME, phase_rows, ranges_that_fit
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _CALM_CHART = 13  # rows with caption; what is more goes to the hottest lines first
 _HOT = 12
 _TWO_LINES, _ALL_LINES = 11, 28  # rows from which the GPU's lead gets two lines, and all there is
-_HISTORY = 512  # values that the widest chart can show
 
 
 class PhasesState(NamedTuple):
@@ -60,7 +59,7 @@ class PhasesPane(Pane[PhasesState]):
         return PhasesState(
             table,
             steps,
-            tuple(session.phase_history(pid, _HISTORY)),
+            tuple(session.phase_history(pid, WIDEST_CHART)),
             session.header.interval_s if session.header else 1.0,
             tuple(by_line(session.hot_lines(pid))[:_HOT]) if self.size.height > _CALM_CHART + 10 else (),
             _notes(session, steps),
@@ -155,7 +154,7 @@ def _bounded(row: PhaseRow, phase: GpuPhase) -> PhaseRow:
 
 
 def _for_display(times: GpuTimeRow | None) -> GpuTimeRow | None:
-    return times._replace(history=times.history[-_HISTORY:]) if times is not None else None
+    return times._replace(history=times.history[-WIDEST_CHART:]) if times is not None else None
 
 
 def _without_steps(steps: StepSummary | None, *, ended: bool) -> list[Line]:
