@@ -36,7 +36,7 @@ class Check(NamedTuple):
 
 
 def all_checks() -> list[Check]:
-    """Every check, in the order shown; one that fails to run is a warning itself."""
+    """Every check, in the order shown; one that cannot be run counts as a warning."""
     found = []
     for check in (_python, _user_python, _py_spy, _ptrace, _shared_memory, _output, _nvml, _terminal):
         try:
@@ -90,15 +90,22 @@ def _py_spy() -> Check:
 
     binary = recorder.find()
     if binary is None:
-        return Check(
-            "py-spy",
-            "fail",
-            f"not found: {_INSIDE}, no phases without markers",
-            "pip install py-spy",
-            True,
-        )
+        message = f"not found: {_INSIDE}, no phases without markers"
+        return Check("py-spy", "fail", message, "pip install py-spy", True)
+    done = _dump_of_child(binary)
+    version = version_of("py-spy")
+    if done.returncode == 0 and _has_frames(done.stdout):
+        return Check("py-spy", "ok", f"py-spy {version} reads a Python of ours")
+    first = next((line for line in done.stderr.splitlines() if line.strip()), "no stacks")
+    if "ermission" in done.stderr:
+        message = f"py-spy {version} may not read even our own child: {_INSIDE}"
+        return Check("py-spy", "fail", message, _ALLOW_PTRACE, True)
+    return Check("py-spy", "warn", f"py-spy {version} failed: {plain(first)}", "pip install --upgrade py-spy")
+
+
+def _dump_of_child(binary: str) -> subprocess.CompletedProcess[str]:
     with _idle_python() as child:
-        done = subprocess.run(
+        return subprocess.run(
             [binary, "dump", "--nonblocking", "--json", "--pid", str(child.pid)],
             capture_output=True,
             text=True,
@@ -106,19 +113,6 @@ def _py_spy() -> Check:
             check=False,
             env={name: value for name, value in os.environ.items() if name != "RUST_BACKTRACE"},
         )
-    version = version_of("py-spy")
-    if done.returncode == 0 and _has_frames(done.stdout):
-        return Check("py-spy", "ok", f"py-spy {version} reads a Python of ours")
-    first = next((line for line in done.stderr.splitlines() if line.strip()), "no stacks")
-    if "ermission" in done.stderr:
-        return Check(
-            "py-spy",
-            "fail",
-            f"py-spy {version} may not read even our own child: {_INSIDE}",
-            _ALLOW_PTRACE,
-            True,
-        )
-    return Check("py-spy", "warn", f"py-spy {version} failed: {plain(first)}", "pip install --upgrade py-spy")
 
 
 def _has_frames(text: str) -> bool:

@@ -16,13 +16,13 @@ from tuimon.stand_ins import without_typing_extensions
 #: Each command is ``tuimon.cli.commands.NAME`` with ``main(argv) -> exit code``; only the one that runs is imported.
 COMMANDS = {
     "run": "start a training and watch it",
-    "attach": "watch a training that runs",
+    "attach": "watch a training that is already running",
     "view": "replay a log, or follow one that is still being written",
     "report": "sum up a log as text, JSON or an HTML page",
     "explain": "what a verdict means, how sure it is, what to do",
     "diff": "did it help? two logs compared, or folders of several runs each",
     "export": "a log in another tool's format: Perfetto, speedscope, collapsed stacks, CSV",
-    "trace": "record operators and kernels of the next steps of a training that runs",
+    "trace": "record operators and kernels of the next steps of a running training",
     "mcp": "answer a coding assistant's questions about trainings and logs",
     "ps": "list the trainings on this machine",
     "doctor": "what works on this machine, what does not, and how to fix it",
@@ -39,7 +39,7 @@ What is my training waiting for, which line of code causes it, and what would fi
 {commands}
 
   tuimon run train.py            start train.py and watch it
-  tuimon attach                  pick a training that runs
+  tuimon attach                  pick a running training
   tuimon COMMAND --help          the options of a command
   tuimon --version
 """

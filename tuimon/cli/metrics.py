@@ -16,14 +16,14 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
     """What all commands that follow a session have in common."""
     group = parser.add_argument_group("metrics for other systems")
     group.add_argument(
-        "--prometheus", metavar="[ADDR:]PORT", help="serve metrics for Prometheus; without ADDR on 127.0.0.1 alone"
+        "--prometheus", metavar="[ADDR:]PORT", help="serve metrics for Prometheus; without ADDR only on 127.0.0.1"
     )
     group.add_argument(
         "--prometheus-textfile",
         metavar="FILE",
-        help="write metrics every 5 s for the textfile collector of node_exporter: readable for all, named *.prom",
+        help="write metrics every 5 s to a *.prom file that everybody may read, for node_exporter's textfile collector",
     )
-    group.add_argument("--otlp", metavar="URL", help="send metrics to a collector of OpenTelemetry, over HTTP")
+    group.add_argument("--otlp", metavar="URL", help="send metrics to an OpenTelemetry collector, over HTTP")
 
 
 def metrics_of(parsed: argparse.Namespace) -> tuple[Observer, ...]:

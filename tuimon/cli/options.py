@@ -55,67 +55,85 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     """What ``run`` and ``attach`` have in common."""
     parser.add_argument("--headless", action="store_true", help="lines on stderr instead of the full screen")
     parser.add_argument(
-        "--log",
-        metavar="FILE|DIR",
-        help="record the session; in a folder, to a new file; compressed where the name ends in .zst",
-    )
-    parser.add_argument(
-        "--log-max",
-        type=_size,
-        metavar="SIZE",
-        help="keep the log within this size, such as 50MB or 1GiB: it is split into files, and the oldest go",
-    )
-    parser.add_argument(
-        "--run",
-        metavar="NAME",
-        help="what the logs of one run over many nodes have in common; else its job id or rendezvous id",
-    )
-    parser.add_argument("--force", action="store_true", help="let --log replace the log of an earlier run")
-    parser.add_argument(
         "--interval",
         type=_number("--interval", 0.1, 3600),
         metavar="SECONDS",
-        help="length of a window, and time between two refreshes (1; refresh of the full screen: 0.5)",
+        help="length of a window, and time between two refreshes (default: 1; the full screen refreshes every 0.5)",
     )
-    parser.add_argument(
-        "--rate", type=_number("--rate", 0.1, 1000), metavar="HZ", help="sample stacks at most this often a second"
-    )
-    parser.add_argument(
-        "--max-cpu",
-        type=_number("--max-cpu", 0.1, 10_000),
-        metavar="PERCENT",
-        help="CPU that sampling stacks may use, of one core (3; headless: 2)",
-    )
+    parser.add_argument("--no-markers", action="store_true", help="no hooks in the training process")
+    parser.add_argument("--no-gpu", action="store_true", help="do not query NVML for GPU counters")
     parser.add_argument(
         "--memory",
         action="store_true",
-        help="record once which lines allocate what is not freed; with run, also at an out-of-memory error of CUDA",
+        help="record once which lines allocate memory that is not freed; with run, also at a CUDA out-of-memory error",
     )
-    parser.add_argument(
+    _add_sampling(parser)
+    _add_log(parser)
+    _add_reactions(parser)
+    add_metrics(parser)
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("stack samples")
+    group.add_argument("--no-stacks", action="store_true", help="do not sample stacks")
+    group.add_argument(
+        "--rate",
+        type=_number("--rate", 0.1, 1000),
+        metavar="HZ",
+        help="sample stacks at most this many times a second",
+    )
+    group.add_argument(
+        "--max-cpu",
+        type=_number("--max-cpu", 0.1, 10_000),
+        metavar="PERCENT",
+        help="CPU that sampling may use, in percent of one core (default: 3; headless: 2)",
+    )
+
+
+def _add_log(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("log")
+    group.add_argument(
+        "--log",
+        metavar="FILE|DIR",
+        help="record the session to this file, or to a new file in this folder; compressed if the name ends in .zst",
+    )
+    group.add_argument(
+        "--log-max",
+        type=_size,
+        metavar="SIZE",
+        help="keep the log within this size, such as 50MB or 1GiB: it is split into files, and the oldest are removed",
+    )
+    group.add_argument(
+        "--run",
+        metavar="NAME",
+        help="name that the logs of one run on many nodes share (default: its job id or rendezvous id)",
+    )
+    group.add_argument("--force", action="store_true", help="let --log replace the log of an earlier run")
+
+
+def _add_reactions(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("commands run for findings")
+    group.add_argument(
         "--on-hang",
         type=_command,
         metavar="CMD",
         help="run this command, without a shell, once when the training hangs; the finding, with the stacks of all "
         "ranks, is JSON on its stdin",
     )
-    parser.add_argument(
+    group.add_argument(
         "--on-finding",
         type=_reaction,
         action="append",
         default=[],
         metavar="RULE=CMD",
-        help="run a command like that once for each finding of a rule (input_bound), cause (no_workers) or severity "
+        help="run such a command once for each finding of a rule (input_bound), cause (no_workers) or severity "
         "(critical, warning); may be given several times",
     )
-    parser.add_argument("--no-stacks", action="store_true", help="do not sample stacks")
-    parser.add_argument("--no-gpu", action="store_true", help="do not query NVML for GPU counters")
-    parser.add_argument("--no-markers", action="store_true", help="no hooks in the training process")
-    add_metrics(parser)
 
 
 def add_run_choice(parser: argparse.ArgumentParser) -> None:
     """What ``view`` and ``report`` have in common."""
-    parser.add_argument("--run", metavar="NAME", help="of the runs in a folder: this one, not the latest")
+    parser.add_argument("--run", metavar="NAME", help="choose this run of a folder, not the latest")
 
 
 def options_of(parsed: argparse.Namespace) -> Options:

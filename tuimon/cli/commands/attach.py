@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import argparse
 import sys
 import time
 from collections.abc import Sequence
 
+from tuimon.cli.messages import write_message
 from tuimon.cli.options import add_watching, options_of, parser_of
 from tuimon.errors import UsageError
 from tuimon.launch.attached import attach
@@ -18,33 +19,19 @@ from tuimon.monitor.opening.attach import open_attach
 from tuimon.monitor.opening.options import Options
 
 _DOC = """\
-Watch a Python process that runs already. Without --inject it is not changed. It goes on when tuimon leaves it.
+Watch a Python process that is already running. Without --inject it is not changed. It goes on when tuimon leaves it.
 A training that `tuimon run` started, or that imports tuimon, has markers: steps and phases are measured. For any other,
 phases are inferred from stack samples. Without PID, pick one from the list."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when it was left or has ended."""
-    parser = parser_of("attach", _DOC)
-    add_watching(parser)
-    parser.add_argument("--duration", type=float, metavar="SECONDS", help="leave after this long (headless)")
-    parser.add_argument(
-        "--inject",
-        action="store_true",
-        help="bring tuimon's hooks into the running training, for measured steps and phases (by gdb; from Python 3.14 "
-        "on by sys.remote_exec). It is stopped for some 10 ms; on leaving, the hooks are withdrawn",
-    )
-    parser.add_argument("--keep-hooks", action="store_true", help="leave the hooks of --inject in the training")
-    parser.add_argument("pid", type=int, nargs="?", metavar="PID", help="the process; none: choose from a list")
-    parsed = parser.parse_args(argv)
+    parsed = _parser().parse_args(argv)
     options = options_of(parsed)
+    _check(parsed)
     pid = parsed.pid if parsed.pid is not None else _pick(options)
     if pid is None:
         return 0
-    if parsed.duration is not None and parsed.duration <= 0:
-        raise UsageError("--duration must be above 0", "For example: tuimon attach --duration 60 PID")
-    if parsed.keep_hooks and not parsed.inject:
-        raise UsageError("--keep-hooks keeps what --inject brings in", "Add --inject")
     attach(pid)
     hooks = Hooks(pid, keep=parsed.keep_hooks)
     try:
@@ -56,8 +43,29 @@ def main(argv: Sequence[str]) -> int:
     finally:
         message = hooks.withdraw()
         if message:
-            with contextlib.suppress(OSError):  # the terminal may be lost
-                print(f"tuimon: {message}", file=sys.stderr, flush=True)
+            write_message(f"tuimon: {message}")  # the terminal may be lost
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("attach", _DOC, "tuimon attach [options] [PID]")
+    add_watching(parser)
+    parser.add_argument("--duration", type=float, metavar="SECONDS", help="leave after this long (headless)")
+    parser.add_argument(
+        "--inject",
+        action="store_true",
+        help="bring tuimon's hooks into the running training, for measured steps and phases (by gdb; from Python 3.14 "
+        "on by sys.remote_exec). It is stopped for some 10 ms; on leaving, the hooks are withdrawn",
+    )
+    parser.add_argument("--keep-hooks", action="store_true", help="leave the hooks of --inject in the training")
+    parser.add_argument("pid", type=int, nargs="?", metavar="PID", help="the process; without it, choose from a list")
+    return parser
+
+
+def _check(parsed: argparse.Namespace) -> None:
+    if parsed.duration is not None and parsed.duration <= 0:
+        raise UsageError("--duration must be above 0", "For example: tuimon attach --duration 60 PID")
+    if parsed.keep_hooks and not parsed.inject:
+        raise UsageError("--keep-hooks keeps what --inject brings in", "Add --inject")
 
 
 def _pick(options: Options) -> int | None:

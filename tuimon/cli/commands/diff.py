@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
         "--fail-if-slower",
         type=_tolerance,
         metavar="PERCENT",
-        help="exit with code 1 when AFTER is slower by more than this for certain, 3 when that is uncertain, else 0",
+        help="exit code 1 when AFTER is certainly slower by more than this, 3 when that is uncertain, 0 otherwise",
     )
     parser.add_argument(
         "--anyway", action="store_true", help="compare runs on different machines, or of steps that differ in size"

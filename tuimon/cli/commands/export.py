@@ -59,11 +59,18 @@ def _parser() -> argparse.ArgumentParser:
     add_run_choice(parser)
     parser.add_argument("--to", required=True, choices=("perfetto", "speedscope", "collapsed", "csv"))
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help="write there instead of to stdout")
-    parser.add_argument("--phase", metavar="NAME", help="samples of this phase or user range alone: data, ...")
-    parser.add_argument("--role", metavar="ROLE", help='samples of these threads alone: main, worker, "worker 0", ...')
-    parser.add_argument("--from", dest="from_s", type=_seconds, default=0.0, metavar="SECONDS", help="leave out before")
+    parser.add_argument("--phase", metavar="NAME", help="only samples of this phase or user range: data, ...")
+    parser.add_argument("--role", metavar="ROLE", help='only samples of these threads: main, worker, "worker 0", ...')
     parser.add_argument(
-        "--until", dest="until_s", type=_seconds, default=float("inf"), metavar="SECONDS", help="leave out after"
+        "--from", dest="from_s", type=_seconds, default=0.0, metavar="SECONDS", help="leave out what is earlier"
+    )
+    parser.add_argument(
+        "--until",
+        dest="until_s",
+        type=_seconds,
+        default=float("inf"),
+        metavar="SECONDS",
+        help="leave out what is later",
     )
     return parser
 

@@ -25,7 +25,17 @@ JSON is one object for one LOG, a list of such objects for several; HTML is one 
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command."""
+    """Run the command; 1 when a finding has one of the names of ``--fail-on``."""
+    parsed = _parser().parse_args(argv)
+    collect_seldom()
+    logs = [choose(path, parsed.run) for path in parsed.logs]
+    refuse_to_replace((path for each in logs for path in each.logs), parsed.output)
+    reports, text = _written(logs, parsed.format, full=parsed.full)
+    write_text(text, parsed.output)
+    return _failed(reports, parsed.fail_on)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = parser_of("report", _DOC)
     parser.add_argument(
         "logs", nargs="+", metavar="LOG", help="what --log has written; in a folder, the latest run with all nodes"
@@ -35,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--full",
         action="store_true",
-        help="all ranks, also where there are more than 64; and all of the JSON, which is cut to 6 kB without",
+        help="all ranks, even beyond 64, and the whole JSON, which is otherwise cut to 6 kB",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
     parser.add_argument(
@@ -46,21 +56,18 @@ def main(argv: Sequence[str]) -> int:
         help="exit with code 1 when a finding has one of these rules (input_bound), causes (no_workers) or severities"
         " (critical, warning); the findings go to stderr",
     )
-    parsed = parser.parse_args(argv)
-    collect_seldom()
-    logs = [choose(path, parsed.run) for path in parsed.logs]
-    refuse_to_replace((path for each in logs for path in each.logs), parsed.output)
-    if parsed.format == "html":
+    return parser
+
+
+def _written(logs: Sequence[Chosen], style: str, *, full: bool) -> tuple[list[dict[str, Json]], str]:
+    """The reports, and their text; only a page needs the sessions beside them."""
+    if style == "html":
         from tuimon.views.report.html.page import as_html
 
-        pages = [_page(log, full=parsed.full) for log in logs]
-        reports = [page.report for page in pages]
-        text = as_html(pages)
-    else:
-        reports = [_page(log, full=parsed.full).report for log in logs]
-        text = as_json(reports, full=parsed.full) if parsed.format == "json" else as_text(reports)
-    write_text(text, parsed.output)
-    return _failed(reports, parsed.fail_on)
+        pages = [_page(log, full=full) for log in logs]
+        return [page.report for page in pages], as_html(pages)
+    reports = [_page(log, full=full).report for log in logs]
+    return reports, as_json(reports, full=full) if style == "json" else as_text(reports)
 
 
 def _page(log: Chosen, *, full: bool = False) -> Page:

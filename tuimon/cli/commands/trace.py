@@ -26,8 +26,8 @@ _DOC = """\
 Record the next steps of a training with torch.profiler, without a change to it: every operator, and on a GPU every
 kernel, copy and wait. The trace is written to FILE, for https://ui.perfetto.dev; a summary goes to stdout.
 
-TARGET is the pid of a training that tuimon run started (or that tuimon was injected into), the log of a run that goes
-on, whose figures then stand beside those traced, or a trace that was taken before, of any program.
+TARGET is the pid of a training that tuimon run started (or that tuimon was injected into), the log of a run that is
+still going on, whose figures then stand beside those traced, or a trace taken earlier, of any program.
 
 The profiler slows the traced steps to a half or a third, and the training is held up for a moment to stop it and to
 write; other steps cost nothing."""
@@ -68,10 +68,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("trace", _DOC)
-    parser.add_argument("target", metavar="TARGET", help="PID, LOG of a run that goes on, or a trace")
+    parser.add_argument("target", metavar="TARGET", help="PID, LOG of a run that is still going on, or a trace")
     parser.add_argument("--steps", type=int, default=5, metavar="N", help="whole steps to record (5)")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write it (tuimon-trace-PID.json.gz)")
-    parser.add_argument("--all-ranks", action="store_true", help="with LOG: all ranks of it, each to a file of its own")
+    parser.add_argument("--all-ranks", action="store_true", help="with LOG: all its ranks, each to its own file")
     parser.add_argument(
         "--max-pause",
         type=int,

@@ -23,8 +23,10 @@ def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parser = parser_of("view", _DOC)
     parser.add_argument("log", metavar="LOG|DIR", help="what --log has written")
-    parser.add_argument("--speed", type=float, metavar="X", help="play at X times the recorded pace, not all at once")
-    parser.add_argument("--headless", action="store_true", help="lines on stderr instead, as long as it is written")
+    parser.add_argument(
+        "--speed", type=float, metavar="X", help="play at X times the recorded pace instead of all at once"
+    )
+    parser.add_argument("--headless", action="store_true", help="lines on stderr, for as long as the log is written")
     add_run_choice(parser)
     add_metrics(parser)
     parsed = parser.parse_args(argv)
