@@ -57,9 +57,9 @@ def package_of(file: str) -> str | None:
 
 
 def is_installed_script(file: str, files: Iterable[str]) -> bool:
-    """Whether a file is a command of the environment that one of these files is a package's of: ``/venv/bin/nice``.
+    """Whether a file is a command of the environment that one of these files is installed in: ``/venv/bin/nice``.
 
-    That is beside the folder of the packages: ``/venv/lib/python3.11/site-packages``, ``/home/me/.local/lib/...``.
+    Commands lie beside the folder of the packages: ``/venv/lib/python3.11/site-packages``, ``/home/me/.local/lib/...``.
     """
     folder = os.path.dirname(file)
     roots = {found[1] for each in files if (found := _ENVIRONMENT.match(each)) is not None}

@@ -1,7 +1,7 @@
 """Ids of processes and threads on several nodes, kept apart: the number of the node stands above the id itself.
 
-Ids of node 0 are as they are on the node, so that a run on one node knows nothing of this. No log holds an id of any
-other: they are made where the logs of several nodes are read as one.
+Ids of node 0 are the plain ones, so that a run on one node is unaffected. No log holds ids of other nodes: they are
+made where the logs of several nodes are read as one.
 """
 
 from __future__ import annotations

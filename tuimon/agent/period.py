@@ -1,4 +1,4 @@
-"""The period of a fast loop: the markers that it repeats, and what passed in part of one that nobody has timed."""
+"""The period of a fast loop: the markers that it repeats, and what an untimed part of one must have held."""
 
 from typing import List, NamedTuple, Optional, Tuple
 

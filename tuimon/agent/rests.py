@@ -1,7 +1,8 @@
 """Rests of the markers of a fast loop: its boundaries are counted, not timed.
 
-A marker costs 2 us in the cold of a training: 3 % of a step of 0.4 ms with a DataLoader. Where the last markers of the
-process repeat one period, and cost more than their share of it, bursts of periods with markers take turns with rests.
+A marker costs 2 us in a training, whose caches are cold: 3 % of a step of 0.4 ms with a DataLoader. Where the last
+markers of the process repeat one period, and cost more than their share of it, bursts of periods with markers take
+turns with rests.
 In a rest the hooks of fetches, and of where updates begin, check and lower one number; those of the backward, and of
 where updates end, are off. Everything else ends it at once: a boundary of another thread or iterator, the end of an
 epoch, an error, any other marker of ours. Then a REST marker records how many boundaries of each kind have passed; the
@@ -255,7 +256,7 @@ def wake(kind: int, value: int = 0, flag: int = 0) -> None:
 def _has_passed_backward(optimizer: int) -> bool:
     """Whether this thread, whose loop does not rest, has called backward while another's rest had its hook off.
 
-    So it is where a backward was marked before the latest update by the same optimizer, and none is before this one.
+    It has, if a backward was marked before the latest update by the same optimizer and none before this one.
     """
     rest.writer.flush()
     tid = get_native_id()
@@ -284,7 +285,7 @@ def mark_end() -> None:
 
 
 def mark_backward() -> None:
-    """An update begins that follows a backward of the rest which was cut short: mark that now."""
+    """Mark the backward of a rest that was cut short, now that the update after it begins."""
     rest.unmarked = 0
     runtime.emit(BACKWARD_BEGIN)
     runtime.emit(BACKWARD_END)

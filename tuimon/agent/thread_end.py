@@ -1,4 +1,4 @@
-"""Calls back in a thread when it ends."""
+"""Calls a function in a thread as the thread ends."""
 
 from _thread import _local
 from typing import Callable

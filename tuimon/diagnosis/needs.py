@@ -39,7 +39,7 @@ def _no_steps(evidence: Evidence) -> str | None:
 
 
 def _no_training(samples: int) -> str:
-    """What takes more than three samples' share of the time is in at least one of them in 95 of 100 cases."""
+    """What takes more time than three samples stand for is in at least one sample in 95 of 100 cases."""
     if samples < MIN_SAMPLES:
         return "too few samples to find a training loop"
     return (

@@ -38,7 +38,7 @@ def likely(low: float | None, high: float | None) -> float | None:
 
 
 def within(fix: Fix | None, low: float | None, high: float | None) -> Fix:
-    """The gain of a fix, of which other evidence shows that it is between these; without one, what that leaves open."""
+    """The gain of a fix, kept between bounds that other evidence gives; where none is estimated, the bounds alone."""
     if fix is None or fix.estimated_speedup is None or fix.low is None or low is None or high is None:
         return Fix("", likely(low, high), low)
     estimated = min(max(fix.estimated_speedup, low), high)

@@ -29,8 +29,8 @@ class Verdicts:
     """Judges a run from moment to moment, and at its end all of it.
 
     A finding about steps is judged again over the whole steady part of the run, so that it, its evidence and the
-    phases are of the same steps. Rules about a state of a moment (a hang, full memory) have no such sum: they count by
-    how long they held.
+    phases are of the same steps. Rules about the state at a moment (a hang, full memory) have no such sum: they count
+    by how long they held.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The processes of this machine that one may want to attach to, and those that remain of a run."""
+"""The processes of this machine that a user may want to attach to, and those that are left of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuimon.proc.ring_facts import RingFacts, read_ring_facts
 
 
 class Candidate(NamedTuple):
-    """A process that one may want to attach to."""
+    """A process that a user may want to attach to."""
 
     pid: int
     ppid: int

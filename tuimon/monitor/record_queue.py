@@ -13,12 +13,12 @@ from tuimon.records import Record
 class RecordQueue(queue.Queue[Record]):
     """A ``queue.Queue`` that also takes and gives several records at a time.
 
-    One at a time, a record's way through the queue costs more than folding it: each wakes the other thread, and the two
-    take turns. Following 256 ranks took 16 % of a core so.
+    One at a time, putting a record through the queue costs more than folding it: each wakes the other thread, and the
+    two take turns. Following 256 ranks took 16 % of a core that way.
     """
 
     def put_many(self, records: Sequence[Record], timeout_s: float) -> int:
-        """Put as many as there is room for within the time; how many that are, the first ones."""
+        """Put the first ones, as many as there is room for within the time; returns how many."""
         with self.not_full:
             until_s = time.monotonic() + timeout_s
             while (room := self._room()) <= 0:

@@ -50,7 +50,7 @@ def wake_ups(pid: int, tid: int) -> int | None:
 def other_ends(pid: int, link: str, among: Iterable[int]) -> set[int] | None:
     """The processes of ``among`` that hold the other end of what ``pid`` is blocked on; empty where nobody does.
 
-    None where another process may hold it: on another machine, in another network namespace, or one not of these.
+    None where another process may hold it: on another machine, in another network namespace, or simply not among these.
     """
     holders = _holders({pid, *among})
     if link.startswith("pipe:"):
@@ -125,7 +125,7 @@ def _tcp_peer(pid: int, inode: str) -> str | None:
 
 
 def _unix_peer(inode: str) -> str | None:
-    """The same of a socket of this machine, as the kernel's socket monitoring has it (sock_diag(7))."""
+    """Like ``_tcp_peer`` for a Unix socket, as the kernel's socket monitoring has it (sock_diag(7))."""
     import socket  # noqa: PLC0415  (0.4 MB, and only a hang needs it)
 
     request = struct.pack(

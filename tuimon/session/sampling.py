@@ -190,7 +190,7 @@ class GilHeld(NamedTuple):
 
     @property
     def surely(self) -> float:
-        """The ratio is not below this in about nine of ten cases (Wilson's score interval)."""
+        """A lower bound of the ratio that holds in about nine of ten cases (Wilson's score interval)."""
         n, p, z2 = self.samples, self.ratio, _Z_OF_NINE_IN_TEN**2
         half = math.sqrt(z2 * (p * (1 - p) / n + z2 / (4 * n * n)))
         return (p + z2 / (2 * n) - half) / (1 + z2 / n)

@@ -16,7 +16,7 @@ _PATH = 400
 
 
 def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
-    """The record; ``path``: of the file. Its ``t`` is the trace's end, its first step's number is not known here."""
+    """The record; ``path``: of the file. Its ``t`` is the trace's end; the number of its first step is unknown here."""
     rows = len(summary.operators) + len(summary.kernels) + len(summary.waits)
     operators, kernels, waits = summary.operators[:ROWS], summary.kernels[:ROWS], summary.waits[:_WAITS]
     has_gpu = bool(summary.gpus)

@@ -110,7 +110,7 @@ def rate(per_second: float | None, what: str = "steps") -> str:
 
 
 def count(value: int | None) -> str:
-    """A count with thin grouping: ``12 345``."""
+    """A count with thin spaces between groups of three digits: ``12 345``."""
     return ABSENT if value is None else f"{value:,}".replace(",", " ")
 
 

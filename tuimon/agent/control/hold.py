@@ -1,4 +1,4 @@
-"""Holds the hooks for a monitor: when it is gone without a word, they are undone as if it had withdrawn them.
+"""Holds the hooks for a monitor: when it disappears, they are undone as if it had withdrawn them.
 
 Only hooks that a monitor has brought in are held; those of ``tuimon run`` are the run's own.
 """

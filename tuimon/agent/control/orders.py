@@ -1,7 +1,7 @@
 """Takes the monitor's orders from the ring's header, at the end of a backward pass.
 
-No step of it is lost to a signal handler that raises: what was cut short is done again at the next backward pass, but
-for the command that was being carried out, which then has failed.
+A signal handler that raises loses nothing: what it cut short is done again at the next backward pass. Only the command
+that was being carried out has then failed.
 """
 
 import os
@@ -31,7 +31,7 @@ _NO_BELL = (0,)
 
 
 class Orders:
-    """The bell of this process's ring, and the last one that was heard: hooks compare the two."""
+    """The bell of this process's ring, and its value when orders were last taken: hooks compare the two."""
 
     __slots__ = ("bell", "heard", "held", "name_id", "rung", "taken", "tasks", "watch_memory", "words")
 

@@ -151,9 +151,9 @@ class Tracing:
         self._finish(0)
 
     def _start_steps(self, now_ns: int) -> None:
-        """After a step without: the trial has held the training up, and filled the loader's queue.
+        """Let one step pass untraced first: the trial has held the training up, and filled the loader's queue.
 
-        Nor is the first beginning that a finder sees always one: it does not know yet how many optimizers there are.
+        The first beginning that a finder sees need not be one: it does not know yet how many optimizers there are.
         """
         self._does = self._begin_steps
 

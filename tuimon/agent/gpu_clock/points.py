@@ -1,4 +1,4 @@
-"""Moments inside a backward pass: when the gradients of a few parameters, spread over the model, are there.
+"""Moments inside a backward pass at which the gradients of a few parameters, spread over the model, are complete.
 
 Between the two ends of a phase the GPU may have run dry and caught up again; each moment in between at which launches
 were ahead excludes that for the part before it. torch calls back where a leaf's gradient has been accumulated
@@ -25,7 +25,7 @@ def _nothing() -> None:
 
 
 def see_optimizer(optimizer: Any) -> None:
-    """Its parameters are those that are trained."""
+    """Take its parameters for those that are trained."""
     global _optimizer
     try:
         _optimizer = weakref.ref(optimizer)
@@ -68,7 +68,7 @@ class GradientPoints:
         return bool(self._handles)
 
     def on_gradient(self, parameter: Any) -> None:
-        """The gradient of a parameter is there: autograd calls this, in its own thread where there is a GPU."""
+        """The gradient of a parameter is complete: autograd calls this, in its own thread where there is a GPU."""
         self._reached()
 
     def disarm(self) -> None:
@@ -92,7 +92,7 @@ def points_for(step_ns: int) -> int:
 
 
 def _choose(optimizer: Any, count: int) -> List[Any]:
-    """So many parameters, evenly spread in the order of the model."""
+    """As many parameters, evenly spread in the order of the model."""
     if optimizer is None:
         return []
     found = [p for group in optimizer.param_groups for p in group["params"][:_PARAMETERS_LIMIT] if p.requires_grad]

@@ -1,4 +1,4 @@
-"""Where a running interpreter keeps what: the table that CPython itself publishes for tools outside of it.
+"""Where an interpreter keeps its data in memory: the table of offsets that CPython itself publishes for tools.
 
 ``_Py_DebugOffsets``, the first member of ``_PyRuntime``, in a section of its own
 (https://github.com/python/cpython/blob/3.14/Include/internal/pycore_debug_offsets.h; in 3.13 pycore_runtime.h).

@@ -14,7 +14,7 @@ _PAGE = 4096
 
 
 class Section:
-    """A section: ``ahead`` of the first byte that is loaded of its file."""
+    """A section; ``ahead``: how far it lies beyond the first byte of its file that is loaded."""
 
     __slots__ = ("ahead", "size")
 

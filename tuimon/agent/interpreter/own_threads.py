@@ -1,4 +1,4 @@
-"""What the threads of this process run, where possible without a frame of another thread in our hands.
+"""What the threads of this process run, where possible without holding a frame of another thread.
 
 With the GIL held, ``sys._current_frames()`` is safe, but in Python 3.11 (``dumped_stacks.py``); without one, the stacks
 are read out of memory.
@@ -66,7 +66,7 @@ def _has_frame(frame: Any, wanted: Callable[[CodeType], bool]) -> bool:
 
 
 def _is_dumped(wanted: "Callable[[DumpedPlace], bool]", ident: int = 0) -> bool:
-    """Whether any thread, or the one of that pthread id, is at a place that is wanted."""
+    """Whether any thread, or the one of that pthread id, is at one of the wanted places."""
     from .dumped_stacks import dump, place_of
 
     try:
@@ -77,7 +77,7 @@ def _is_dumped(wanted: "Callable[[DumpedPlace], bool]", ident: int = 0) -> bool:
 
 
 def _reads(wanted: "Callable[[Code], bool]", ident: int = 0) -> bool:
-    """Whether a thread but ours, or the one of that pthread id, is in a function that is wanted."""
+    """Whether a thread but ours, or the one of that pthread id, is in one of the wanted functions."""
     from .debug_offsets import UnknownPython
     from .memory import ProcessMemory, Unreadable
 

@@ -41,7 +41,7 @@ class ThreadStack:
 
 
 class ThreadStacks:
-    """Reads one process; what it meets of code is remembered until ``forget``."""
+    """Reads one process; the code objects that it comes across are remembered until ``forget``."""
 
     def __init__(self, memory: ProcessMemory, offsets: DebugOffsets, max_depth: int) -> None:
         self._memory = memory
@@ -81,7 +81,7 @@ class ThreadStacks:
         return found
 
     def _thread(self, address: int, ident: int, tid: int) -> ThreadStack:
-        """A copy that was taken while the thread stayed in one frame; else the last that is whole.
+        """A copy that was taken while the thread stayed in one frame; else the last copy that is whole.
 
         That one may hold frames of two moments some microseconds apart: up to 1 in 200 where functions take 1 us.
         """

@@ -44,7 +44,7 @@ class BatchTimer:
         """Begin another state; ``batches`` have been finished.
 
         Written at once after a long state, and before waiting, which may last; else after some milliseconds: a write
-        costs 2 us in the cold of a training loop, which enters four states a step.
+        costs 2 us in a training loop, whose caches are cold, and it enters four states a step.
         """
         now_ns = monotonic_ns()
         spent_ns = now_ns - self._since_ns

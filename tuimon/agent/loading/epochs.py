@@ -1,4 +1,4 @@
-"""The beginning of an epoch: ``iter(loader)`` starts workers, or restarts persistent ones; and its end before its time.
+"""The beginning of an epoch: ``iter(loader)`` starts workers, or restarts persistent ones; and its early end.
 
 Two markers an epoch, around methods of torch's iterator with workers. No frame of ours stands in a traceback.
 """

@@ -1,4 +1,4 @@
-"""A process that replaces itself by another program (exec): what still waits goes to the ring before that."""
+"""A process that replaces itself by another program (exec): markers that still wait are written to the ring first."""
 
 import os
 from functools import wraps

@@ -33,7 +33,7 @@ def allow_tracers() -> None:
 
 
 def _tracer(monitor: Optional[str]) -> Optional[int]:
-    """Whom to admit: the monitor (PID-STARTTICKS-PIDNAMESPACE) with its descendants; None once it has ended.
+    """Who may trace us: the monitor (PID-STARTTICKS-PIDNAMESPACE) with its descendants; None once it has ended.
 
     Any process where it has no pid in our namespace, and where none is named: the full screen may be left, and the
     ``tuimon attach`` that comes back to its training is no descendant of that tuimon, which may have ended by then.

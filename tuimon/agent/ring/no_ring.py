@@ -1,4 +1,4 @@
-"""Why a process has no ring, left where the monitor finds it: as no folder has room, in an open file without a name.
+"""Why a process has no ring, left for the monitor in an open file without a name, as no folder has room for it.
 
 A memfd (memfd_create(2)) is listed among the process's descriptors, and ends with it.
 """

@@ -65,7 +65,7 @@ class Evidence(Struct, frozen=True, dict=True):
         return step_evidence(stats, self._moment.session.step_totals(self.pid)) if stats is not None else None
 
     def longest_steps(self, ms_per_step: float) -> LongestSteps | None:
-        """The few steps that most of a time lies in which comes to this on average; None where it is in more."""
+        """The few steps that hold most of a time that averages this; None where it is spread over more."""
         return longest_steps(self._moment.session.step_totals(self.pid), ms_per_step)
 
     @cached_property

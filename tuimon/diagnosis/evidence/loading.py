@@ -122,7 +122,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
 
 
 def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -> bool:
-    """Whether batches lie ready at most fetches: these take the time to hand one over, not to make it.
+    """Whether batches are ready at most fetches: these take the time to hand a batch over, not to make it.
 
     Those of several workers only where these are idle. Without markers the samples of fetches show it (``data``): the
     training thread takes a batch out of shared memory.

@@ -18,14 +18,14 @@ _PART = 0.5
 
 
 class LongestSteps(Struct, frozen=True, gc=False):
-    """So many of all steps."""
+    """How many of all steps are the long ones."""
 
     steps: int
     of: int
 
 
 def longest_steps(totals: Totals, ms_per_step: float) -> LongestSteps | None:
-    """The few that are longer than usual by most of what comes to ``ms_per_step`` on average; None where it is in more.
+    """The few steps that hold most of a time that averages ``ms_per_step``; None where it is spread over more.
 
     Worked example: of 40 steps one takes 4,100 ms, the others 100. What is 100 ms on average is in that one: it is
     4,000 ms longer than usual. What is 50 ms in each of 40 equal steps is in none that is longer.

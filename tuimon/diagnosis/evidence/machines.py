@@ -119,9 +119,9 @@ class Machine(Struct, frozen=True, dict=True):
 
 
 def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> tuple[Machine, str]:
-    """The first node that suffers most, or nearly so (the one in focus leads), and the text that names it.
+    """The first node that suffers most or nearly so, beginning with the one in focus, and the text that names it.
 
-    Nodes do the same work: the one that is worst would be another each second.
+    Nodes do the same work, so the very worst would be a different one each second.
     """
     worst = max(how_bad(machine) for machine in found)
     machine = next(machine for machine in found if how_bad(machine) >= _ALIKE * worst)

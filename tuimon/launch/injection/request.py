@@ -1,4 +1,4 @@
-"""The folder through which we and the process that is injected into understand each other."""
+"""The folder through which we and the process that we inject into exchange request and answer."""
 
 from __future__ import annotations
 

@@ -36,5 +36,5 @@ class Options(Struct, frozen=True):
 
     @property
     def sampling_ratio(self) -> float:
-        """CPU that stack sampling may use, 1.0 = one core: of the 5 % of a core (headless 2 %) that tuimon may use."""
+        """CPU that stack sampling may use, 1.0 = one core: part of the 5 % (headless: 2 %) that tuimon may use."""
         return self.max_cpu_ratio or (0.02 if self.headless else 0.03)

@@ -80,7 +80,7 @@ class ThreadTable:
         return self._latest.get(pid)
 
     def on_cores(self, pid: int, begin_s: float, end_s: float) -> OnCores:
-        """What a process waited for a core in a time, and the cores that it used."""
+        """How much a process waited for a core in a span of time, and how many cores it used."""
         waits = self._waits.get(pid)
         return waits.over(begin_s, end_s) if waits is not None else OnCores()
 

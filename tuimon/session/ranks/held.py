@@ -1,4 +1,4 @@
-"""Answers about processes, ranks and trainings that were worked out, until what they rest on changes."""
+"""A cache of answers about processes, ranks and trainings, kept until what they rest on changes."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class SplitShares(Struct):
         return max(interval, 1.0 / self.samples, self.unsure_of(name))
 
     def unsure_of(self, name: str) -> float:
-        """How much a share may be off because nothing shows yet which lines are which."""
+        """How far a share may be off because nothing shows yet which phase the lines belong to."""
         if name in ("data", "forward"):
             return self.unsure + self.unknown
         return self.unknown if name == "other" else 0.0

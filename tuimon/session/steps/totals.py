@@ -115,7 +115,7 @@ class Totals(Struct):
         self.ranges[path] = (before[0] + count, before[1] + total_ns, phase)
 
     def without_collections(self) -> Totals:
-        """The same but for the garbage collector's pauses."""
+        """The same, without the garbage collector's pauses."""
         return replace(self, gc_ns=self.gc_ns and 0, gc_count=0, gc_longest_ns=0)
 
     def per_second(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Leaves out records of a log whose date no neighbour confirms: one of them would make all others old."""
+"""Leaves out records of a log whose time no neighbour confirms: one in the far future would make all others old."""
 
 from __future__ import annotations
 

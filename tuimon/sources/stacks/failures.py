@@ -1,4 +1,4 @@
-"""Processes that py-spy could not read: when to try each again, and what to report to the user."""
+"""Processes that py-spy could not read: when to retry each, and what to report to the user."""
 
 from __future__ import annotations
 

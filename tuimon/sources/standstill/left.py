@@ -1,4 +1,4 @@
-"""Whether a thread has left the loops that it trained in: its training is over, and what it waits for is no hang."""
+"""Whether a thread has left the loops that it trained in: then its training is over, and its wait is no hang."""
 
 from __future__ import annotations
 

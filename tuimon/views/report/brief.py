@@ -1,4 +1,4 @@
-"""A report that programs can take in at once: what its contract does not name is cut until it is small enough."""
+"""A report small enough for programs to take in at once: what its contract does not name is cut until it fits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Cut = tuple[Callable[[dict[str, Json]], Iterator[dict[str, Json]]], str, tuple[
 
 
 def brief(report: dict[str, Json], most_bytes: int = MOST_BYTES) -> dict[str, Json]:
-    """The report in so many bytes, where that can be; ``left_out`` counts the rows that each list lacks.
+    """The report in at most so many bytes, where possible; ``left_out`` counts the rows that each list lacks.
 
     Never cut are the fields of the contract: ``run``, ``steps``, ``phases`` and ``findings``. At least one rank stays.
     """

@@ -232,7 +232,7 @@ class TuimonApp(LeavableApp):
             self.notify(short, severity="warning", markup=False)
 
     def action_no_baseline(self) -> None:
-        """Show everything by itself again."""
+        """Drop the baseline."""
         self.board.compare_with(None)
         self._show()
 

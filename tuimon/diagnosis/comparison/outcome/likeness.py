@@ -1,4 +1,4 @@
-"""What differs between the runs of two sides beside what they took, and what follows from that."""
+"""What differs between the runs of two sides besides their times, and what follows from that."""
 
 from __future__ import annotations
 

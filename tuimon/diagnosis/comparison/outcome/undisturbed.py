@@ -2,7 +2,8 @@
 
 Where a thread of the training waited for a core for a share w of a batch, its steps took (1 - w) ** -p times as long: p
 is 0 where the training did not need that thread just then, 1 where it waited for it, and more where it found its
-caches filled by others. p is estimated from batches that waited more and less; what they leave open stays open.
+caches filled by others. p is estimated from batches that waited more and less; what they leave open widens the
+interval.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _EXPLAINED = 0.9
 
 
 class Power(NamedTuple):
-    """The power that waits count by, and between which it lies."""
+    """The exponent ``p`` by which waits count, and the bounds that it lies between."""
 
     value: float
     low: float

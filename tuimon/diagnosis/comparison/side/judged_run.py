@@ -57,9 +57,9 @@ class JudgedRun(Struct, frozen=True, dict=True):
 
     @cached_property
     def lasting_variance(self) -> float:
-        """How far its step time may lie from that of the next run because it varies slowly, as a ratio squared.
+        """Variance of its step time from run to run that comes from slow changes, as a ratio squared.
 
-        What others took of the cores is left out: that is allowed for by itself.
+        What others took of the cores is left out: it is allowed for separately.
         """
         own_ms = self._without_others()
         return lasting_variance(

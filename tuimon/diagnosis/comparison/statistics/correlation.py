@@ -54,7 +54,7 @@ def independent_values(series: Sequence[float]) -> float:
 
 
 def lasting_variance(series: Sequence[float]) -> float:
-    """How far the mean of another series of its kind may lie away, as a ratio squared: 0 where values are independent.
+    """Variance of another such series' mean about this one's, as a ratio squared: 0 where values are independent.
 
     It is the part of the variance that values share with those a twentieth to a tenth of the series later. What changes
     the speed of a machine for seconds also changes it for minutes: there is no longest time after which it is back

@@ -65,7 +65,7 @@ _TWO_SIGMA = 2.0
 
 
 class Contradiction(NamedTuple):
-    """Events and NVML's counters exclude each other: one of them does not see what the GPU does."""
+    """Events and NVML's counters contradict each other: one of them does not see what the GPU does."""
 
     by_events: IdleBounds
     by_counters: IdleBounds

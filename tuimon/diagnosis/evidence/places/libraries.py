@@ -42,7 +42,7 @@ def with_library(hot: HotFunction | None, samples: ThreadSamples, phase: str) ->
 
 
 def in_library(hot: HotFunction | None, samples: ThreadSamples) -> HotFunction | None:
-    """A hot line with the share of the library's function that is named with it: nobody can do without the rest.
+    """A hot line, with the share of the library's function that is named with it: the rest cannot be saved.
 
     ``samples``: those that its share is of. As it is where no function of a library is named.
     """

@@ -75,7 +75,7 @@ def _model_functions(samples: ThreadSamples) -> set[tuple[str, str]]:
 
 
 def _evaluators(samples: ThreadSamples) -> set[tuple[str, str]]:
-    """The user's functions that run modules to evaluate: what they do themselves is of the model's price."""
+    """The user's functions that run modules to evaluate: what they do themselves counts as the model's cost."""
     running = (sample for sample in samples.in_phase("eval").stacks if "module" in sample.kinds)
     return {_function(frame) for sample in running for frame in _before_torch(sample)}
 

@@ -89,7 +89,7 @@ def _work_wait(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, se
 
 
 def _may_wait_for_ever(stack: Sequence[Frame]) -> bool:
-    """Whether a thread whose training is over waits for what need not come: for no batch, no rank and no lock."""
+    """Whether a thread whose training is over waits for what need not come: neither batch, rank nor lock."""
     if not stack or innermost_wait(stack) is not None:
         return False
     return waits_for_work(stack) or (stack[-1].user and not _RECEIVES.isdisjoint(outer_calls(stack[-1].source)))

@@ -71,7 +71,7 @@ class _Steps:
         self._begun_s: float | None = None  # when shares were compared first
 
     def add_window(self, record: Steps) -> bool:
-        """Whether its steps take another time, or other parts of it, than they did."""
+        """Add a window; whether its steps take a different time than before, or divide it differently."""
         sums = dict.fromkeys(self._sums, 0.0)
         for phase in record.phases:
             sums[phase.name] = sums.get(phase.name, 0.0) + phase.total_ns

@@ -93,7 +93,7 @@ def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
 def _frame(frame: _Frame) -> RawFrame | None:
     """The frame; None for the root of each stack, which describes the thread, and for what py-spy read in freed memory.
 
-    That is called by what it seems to be called by, but neither its line nor its names mean anything.
+    Its callers are right, but neither its line nor its names mean anything.
     """
     line = _bounded(frame.line or 0)
     if not frame.file or line > _MOST_LINES or (not line and _NAMED_LIKE_FILE.search(frame.file) is None):
@@ -136,7 +136,7 @@ def _cycles(inside: Sequence[bool]) -> int | None:
 def _rounds(
     samples: Sequence[Sequence[int]], frames: Sequence[RawFrame | None]
 ) -> dict[tuple[RawFrame, ...], frozenset[int]]:
-    """How often a thread had been seen to enter backward or an update by each sample of a stack, at different times.
+    """For each stack, how often the thread had entered backward or an update when it was sampled, each number once.
 
     In ``a.a.B.a`` the stack ``a`` has 0 and 1.
     """

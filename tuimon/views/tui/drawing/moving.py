@@ -1,4 +1,4 @@
-"""Moving through rows: the keys for it, which rows are in view, and a cursor that stays on its row."""
+"""Scrolling through rows: its keys, which rows are in view, and a cursor that stays on its row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The findings whole: what each rests on and where, how the verdict changed, and what could not be judged."""
+"""All findings in full: what each rests on and where, how the verdict changed, and what could not be judged."""
 
 from __future__ import annotations
 
