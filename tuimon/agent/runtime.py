@@ -278,7 +278,7 @@ def _after_fork() -> None:
         yama.allow_tracers()
 
 
-def say_all() -> None:
+def write_waiting() -> None:
     """Write what waits, before this process replaces itself: what passed in a rest, and held markers."""
     try:
         if _writer is not None and _writer.pid == os.getpid():
@@ -292,7 +292,7 @@ def _at_exit() -> None:
     if _writer is None or _writer.pid != os.getpid():
         return
     end_orders()
-    say_all()
+    write_waiting()
     # the monitor may not have found the ring of a short run under ``tuimon run`` yet: it will read and remove it
     if not os.environ.get("TUIMON_RUN") or time.monotonic_ns() - _made_ns > YOUNG_S * 1e9:
         _writer.unlink()

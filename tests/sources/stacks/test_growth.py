@@ -4,17 +4,17 @@ import os
 
 from tests.state_size import size_of
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.source import StackSource
+from tuimon.sources.stacks.window_records import WindowRecords
 
 
 def test_parked_threads_that_have_ended_are_forgotten_and_live_ones_named_once():
-    source = StackSource(ProcessTable(os.getpid(), None))
+    records = WindowRecords(ProcessTable(os.getpid(), None))
     key = (os.getpid(), 1)
     named, sizes = [], []
     for first in range(1000, 21_000, 50):
         parked = [(1, "pool"), *((tid, f"thread {tid}") for tid in range(first, first + 50))]
-        named += source._newly_parked(key, parked, {tid for tid, _ in parked})
-        sizes.append(size_of(source._parked))
+        named += records._newly_parked(key, parked, {tid for tid, _ in parked})
+        sizes.append(size_of(records._parked))
     assert len(named) == 20_001
     assert max(sizes[10:]) <= sizes[9] + 5000
-    assert len(source._parked[key]) == 51
+    assert len(records._parked[key]) == 51

@@ -30,7 +30,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.by_agent import in_process
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.pyspy.errors import NO_BINARY
-from tuimon.sources.stacks.source import StackSource
+from tuimon.sources.stacks.window_records import WindowRecords
 from tuimon.views.sampling_text import sampling_text
 
 TRAINING = """
@@ -185,7 +185,7 @@ def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(tmp_path:
     sampler = object.__new__(in_process.InProcessSampler)
     sampler.pid, sampler._rate, sampler._file = 4242, in_process.Rate(10, 2.0), str(tmp_path / "1-1.ring.stacks")
     sampler._request = types.SimpleNamespace(number=1)  # type: ignore[assignment]
-    source, sampled = StackSource(ProcessTable(os.getpid(), None)), 0
+    records, sampled = WindowRecords(ProcessTable(os.getpid(), None)), 0
     for _ in range(3000):
         damaged = bytearray(raw)
         for _ in range(rng.choice((0, 1, 2, 6))):
@@ -197,7 +197,7 @@ def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(tmp_path:
             continue
         sampled += 1
         key = (4242, 1)
-        for record in source._sampled_window(ended, ended.samples, key, TargetFiles(None), 5.0, in_process=True):
+        for record in records.of_samples(ended, ended.samples, key, TargetFiles(None), 5.0, in_process=True):
             assert decode(msgspec.json.encode(record)) is not None
     assert sampled > 500
 

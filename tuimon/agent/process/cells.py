@@ -86,7 +86,7 @@ class Cells:
         try:
             if self._runtime.writer() is not None:
                 self._runtime.emit(LOOP_LEFT)
-                self._runtime.say_all()
+                self._runtime.write_waiting()
         except Exception:  # IPython would show it below the cell
             return
 

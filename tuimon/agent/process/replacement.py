@@ -8,16 +8,16 @@ from ..torch_compat import rebinding
 from ..torch_compat.tracebacks import hide_frame
 
 
-def hook_exec(say_all: Callable[[], None]) -> None:
-    """Have ``os.execv`` and ``os.execve``, and those of ``os`` that call them, call ``say_all`` first."""
+def hook_exec(write_waiting: Callable[[], None]) -> None:
+    """Have ``os.execv`` and ``os.execve``, and those of ``os`` that call them, call ``write_waiting`` first."""
     for name in ("execv", "execve"):
-        rebinding.rebind(os, name, _wrapped(getattr(os, name), say_all))
+        rebinding.rebind(os, name, _wrapped(getattr(os, name), write_waiting))
 
 
-def _wrapped(original: Callable[..., Any], say_all: Callable[[], None]) -> Callable[..., Any]:
+def _wrapped(original: Callable[..., Any], write_waiting: Callable[[], None]) -> Callable[..., Any]:
     @wraps(original)
     def tuimon_exec(*args: Any, **kwargs: Any) -> Any:
-        say_all()
+        write_waiting()
         try:
             return original(*args, **kwargs)
         except BaseException as error:  # there is no such program

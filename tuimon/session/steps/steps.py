@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from tuimon.records import Steps
 from tuimon.session.course import StepCourse, StepStretch, stretch_of, without_end
 from tuimon.session.held_steps import HeldSteps, packed, unpacked
 from tuimon.session.rows import StepSummary
 from tuimon.session.steps.history import STACKED, StepHistory
+from tuimon.session.steps.parts_of_window import until_last_step, without_set_up, without_steps
 from tuimon.session.steps.recent import RecentSteps
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.steps.totals import Totals
@@ -75,7 +76,7 @@ class StepStats:
         """
         self._recent = self._whole_run = None
         if self._first is None:
-            record = _without_set_up(record, self._note_begin(record))
+            record = without_set_up(record, self._note_begin(record))
         self.latest = LatestWindow(
             record.t,
             record.open_phase,
@@ -85,7 +86,7 @@ class StepStats:
         )
         on_cores = (waited_ratio or 0.0, cpu_ratio or 0.0)
         is_late = record.last_step_s is not None and self._first is not None
-        for part in (_until_last_step(record), _without_steps(record)) if is_late else (record,):
+        for part in (until_last_step(record), without_steps(record)) if is_late else (record,):
             self._latest_windows.append(part, *on_cores)
         self.total = record.first_index + record.count
         self.dropped += record.dropped
@@ -96,7 +97,7 @@ class StepStats:
         if record.count:
             self._last_step_s = record.t if record.last_step_s is None else record.last_step_s
         if self._first is not None or record.count:
-            self.course.add_window(_without_steps(record) if is_late else record, *on_cores)
+            self.course.add_window(without_steps(record) if is_late else record, *on_cores)
         if record.slowest is not None and record.slowest.index < _FIRST_STEPS:
             self.first_slow_ms = max(self.first_slow_ms or 0.0, record.slowest.total_ns / 1e6)
         if self._first is None and record.count:
@@ -113,8 +114,8 @@ class StepStats:
         """
         if is_late:
             self._join_since_step(None)
-            self._since_backward = _joined(self._since_backward, _totals_of(_without_steps(record)))
-            self.run.add_window(_until_last_step(record))
+            self._since_backward = _joined(self._since_backward, _totals_of(without_steps(record)))
+            self.run.add_window(until_last_step(record))
         elif record.count or record.eval_count:
             self._join_since_step(self._since_backward)
             self._since_backward = None
@@ -273,35 +274,3 @@ def _joined(*parts: Totals | None) -> Totals:
         if part is not None:
             totals.add_totals(part)
     return totals
-
-
-def _until_last_step(record: Steps) -> Steps:
-    """A late step without the time after it; only a window that several were merged into has time before that."""
-    left_s = _steps_s(record)
-    if not left_s:
-        record = structs.replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0)
-    return structs.replace(record, window_s=left_s)
-
-
-def _without_steps(record: Steps) -> Steps:
-    """The time after a late step, without that."""
-    left_s = _steps_s(record)
-    if left_s:
-        record = structs.replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0)
-    none = structs.replace(record, count=0, slowed=0, slowed_ns=0, total_ns=0, histogram=[], phases=[], ranges=[])
-    return structs.replace(none, window_s=record.window_s - left_s, slowest=None)
-
-
-def _steps_s(record: Steps) -> float:
-    """How much of the window was before the end of its last step."""
-    last_s = record.t if record.last_step_s is None else record.last_step_s
-    return max(0.0, record.window_s - max(0.0, record.t - last_s))
-
-
-def _without_set_up(record: Steps, begin_s: float) -> Steps:
-    """The first window with steps, without what was before them: time, and collections of imports and set-up."""
-    if record.gc_count:
-        record = structs.replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0)
-    if record.first_step_s is not None and record.t - record.window_s < begin_s < record.t:
-        record = structs.replace(record, window_s=record.t - begin_s)
-    return record

@@ -6,25 +6,20 @@ Pythons without a GIL are sampled by our own reader in its place (``memory_reade
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 
 from tuimon.proc.processes import is_alive, start_unix_s
 from tuimon.proc.target_files import TargetFiles
-from tuimon.records import Frames, Record, Stacks
+from tuimon.records import Record
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.block_visits import block_visits
 from tuimon.sources.stacks.by_agent.agent_samplers import AgentSamplers
 from tuimon.sources.stacks.failures import SamplingFailures
-from tuimon.sources.stacks.frames.frame_ids import FrameIds
-from tuimon.sources.stacks.frames.shorten import WindowStacks
 from tuimon.sources.stacks.gil_sampler import GilSampler
-from tuimon.sources.stacks.loop_reports import LoopReports
 from tuimon.sources.stacks.pyspy import errors, memory_reader, recorder, same_core
-from tuimon.sources.stacks.pyspy.output import WindowSamples
 from tuimon.sources.stacks.sampled_processes import SampledProcesses
+from tuimon.sources.stacks.window_records import WindowRecords, lost_window
 from tuimon.sources.stacks.windows.cpu_budget import FASTEST_HZ
 from tuimon.sources.stacks.windows.schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, WindowSchedule
 
@@ -34,10 +29,6 @@ _LONGEST_SLEEP_S = 0.25
 #: Up to so many training processes the end of every window is awaited closely; of more, only that of the first one's:
 #: with 64 some window ends at nearly any moment.
 _FEW_TRAINERS = 4
-#: How many parked threads one record names at most.
-_PARKED_AT_ONCE = 64
-#: Longest thread name in a record.
-_THREAD_NAME_CHARS = 80
 
 
 class _Running(Struct):
@@ -72,7 +63,6 @@ class StackSource:
         self._clock = clock
         self._find_binary = binary
         self._binary: str | None = None
-        self._ids = FrameIds()
         self._schedule = WindowSchedule(max_cpu_ratio, min(rate_hz or FASTEST_HZ, FASTEST_HZ), clock())
         self._gil = GilSampler()
         self._agents = AgentSamplers(min(rate_hz or FASTEST_HZ, FASTEST_HZ))
@@ -82,10 +72,9 @@ class StackSource:
         self._failures = SamplingFailures(self.name)
         self._without_gil: set[ProcessKey] = set()  # sampled by our own reader
         self._cores = same_core.Cores()
-        self._parked: dict[ProcessKey, set[int]] = {}  # threads that a record has named as parked
         self._training: frozenset[int] = frozenset()
         self._sampled = SampledProcesses(table)
-        self._loops = LoopReports(table, self._ids)
+        self._records = WindowRecords(table)
 
     def read(self) -> Iterable[Record]:
         """The records of windows that have ended; begins new ones."""
@@ -146,7 +135,7 @@ class StackSource:
             return self._failed_window(ended, running.key, now_s)
         running.window.settle(samples.instants, ended.cpu_s)
         self._failures.clear(running.key)
-        return self._sampled_window(ended, samples, running.key, running.files, now_s)
+        return self._records.of_samples(ended, samples, running.key, running.files, now_s)
 
     def _in_process_windows(self, now_s: float) -> Iterable[Record]:
         """Windows of training processes that py-spy may not read, sampled by their agents."""
@@ -154,50 +143,8 @@ class StackSource:
         for key, ended in self._agents.windows(self._schedule.ratio(now_s), now_s):
             self._table.sampler_cpu_s += ended.cpu_s
             if ended.samples is not None:
-                yield from self._sampled_window(ended, ended.samples, key, self._files(key), now_s, in_process=True)
-
-    def _sampled_window(
-        self,
-        ended: recorder.Ended,
-        samples: WindowSamples,
-        key: ProcessKey,
-        files: TargetFiles,
-        now_s: float,
-        in_process: bool = False,
-    ) -> Iterable[Record]:
-        main = next((thread.stacks for thread in samples.threads if thread.tid == ended.pid), Counter())
-        window = WindowStacks(self._ids, files, self._loops.path_of(key, main, files))
-        for thread in samples.threads:
-            window.add_thread(thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, matters=thread.matters)
-        loop = self._loops.due(key, files)
-        blocks = [visits for thread in samples.threads for visits in block_visits(thread, self._ids, files)]
-        first, new = self._ids.pop_new_frames()
-        if new:
-            yield Frames(t=round(now_s, 3), pid=0, first=first, frames=new)
-        yield Stacks(
-            t=round(min(now_s, ended.until_s), 3),
-            pid=ended.pid,
-            window_s=round(ended.window_s, 3),
-            rate_hz=round(samples.instants / ended.window_s, 1) if ended.window_s > 0 else 0.0,
-            samples=samples.instants,
-            stacks=window.stacks,
-            folded=window.folded,
-            failed=ended.failed,
-            cost_cpu_s=round(ended.cpu_s, 4),
-            parked=self._newly_parked(key, window.parked, {thread.tid for thread in samples.threads}),
-            cycles=samples.cycles,
-            in_process=in_process,
-            loop=loop,
-            blocks=blocks,
-        )
-
-    def _newly_parked(self, key: ProcessKey, parked: list[tuple[int, str]], live: set[int]) -> list[tuple[int, str]]:
-        """The threads that no earlier record of this process has named, a few at a time; ``live``: all its threads."""
-        named = self._parked.setdefault(key, set())
-        named &= live
-        new = [(tid, name) for tid, name in parked if tid not in named][:_PARKED_AT_ONCE]
-        named.update(tid for tid, _ in new)
-        return new
+                files = self._files(key)
+                yield from self._records.of_samples(ended, ended.samples, key, files, now_s, in_process=True)
 
     def _failed_window(self, ended: recorder.Ended, key: ProcessKey, now_s: float) -> Iterable[Record]:
         if not is_alive(*key):
@@ -212,17 +159,7 @@ class StackSource:
         self._failures.add_failure(key, problem, now_s)
         if key in self._agents.delivering:  # no samples are lost: py-spy is only tried again
             return
-        yield Stacks(
-            t=round(min(now_s, ended.until_s), 3),
-            pid=ended.pid,
-            window_s=round(ended.window_s, 3),
-            rate_hz=0.0,
-            samples=0,
-            stacks=[],
-            failed=ended.failed,
-            cost_cpu_s=round(ended.cpu_s, 4),
-            lost=True,
-        )
+        yield lost_window(ended, now_s)
 
     # ---- windows to begin
 
@@ -247,9 +184,7 @@ class StackSource:
         self._schedule.forget_ended(lambda key: key not in wanted)
         self._failures.clear_gone(lambda key: key not in wanted)
         self._without_gil.intersection_update(wanted)
-        for key in [key for key in self._parked if key not in wanted]:
-            del self._parked[key]
-        self._loops.forget_others(wanted)
+        self._records.forget_others(wanted)
 
     def _begin_window(self, window: PlannedWindow, now_s: float) -> bool:
         pid = window.key[0]

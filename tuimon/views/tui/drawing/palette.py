@@ -189,6 +189,10 @@ _ATTRIBUTES = {
 }
 
 
+#: Words that put something behind the text.
+_BACKGROUNDS = ("badge", "cursor", "tint", "shade")
+
+
 def _mixed(colour: str, ground: str, share: float) -> str:
     """``share`` of a colour on a ground, both ``#rrggbb``."""
     parts = ((int(colour[i : i + 2], 16), int(ground[i : i + 2], 16)) for i in (1, 3, 5))
@@ -205,27 +209,40 @@ def style_of(role: str, variables: Mapping[str, str], *, mono: bool = False) -> 
     """
     style = Style.null()
     for word in role.split():
-        if word in _ATTRIBUTES:
-            style += _ATTRIBUTES[word]
-        elif mono and word in ("badge", "cursor", "tint", "shade"):
+        if mono and word in _BACKGROUNDS:
             style += Style(reverse=True, bold=word == "badge")
-        elif word == "badge":
-            style = Style(color=variables["tm-on-badge"], bgcolor=style.color or variables["tm-text"], bold=True)
-        elif word in ("tint", "shade"):
-            own = style.color.name if style.color else variables["tm-text"]
-            share = float(variables["tm-tint" if word == "tint" else "tm-shade"])
-            text = variables["tm-on-badge"] if share == 1 else variables["tm-text"]
-            style = Style(color=text, bgcolor=_mixed(own, variables["tm-ground"], share))
-        elif word == "edge":
-            style += Style(color=None if mono else variables["tm-ground"])
-        elif word == "cursor":
-            style += Style(bgcolor=variables["tm-cursor"])
-        elif word.startswith("fg:"):
-            style += Style(color=word[3:])
-        elif word.startswith("bg:"):
-            style += Style(bgcolor=word[3:])
-        elif word.startswith("on:"):
-            style += Style(bgcolor=variables[ROLES[word[3:]]])
-        elif word in ROLES:
-            style += Style(color=variables[ROLES[word]], bold=True if word == "strong" else None)
+        elif word in ("badge", "tint", "shade"):
+            style = _behind(style, word, variables)
+        else:
+            style += _style_of_word(word, variables, mono=mono)
     return style
+
+
+def _behind(style: Style, word: str, variables: Mapping[str, str]) -> Style:
+    """The colour so far behind the text: all of it (``badge``), some (``tint``) or less (``shade``)."""
+    if word == "badge":
+        return Style(color=variables["tm-on-badge"], bgcolor=style.color or variables["tm-text"], bold=True)
+    own = style.color.name if style.color else variables["tm-text"]
+    share = float(variables["tm-tint" if word == "tint" else "tm-shade"])
+    text = variables["tm-on-badge"] if share == 1 else variables["tm-text"]
+    return Style(color=text, bgcolor=_mixed(own, variables["tm-ground"], share))
+
+
+def _style_of_word(word: str, variables: Mapping[str, str], *, mono: bool) -> Style:
+    if word in _ATTRIBUTES:
+        return _ATTRIBUTES[word]
+    if word in ROLES:
+        return Style(color=variables[ROLES[word]], bold=True if word == "strong" else None)
+    if word == "edge":
+        return Style(color=None if mono else variables["tm-ground"])
+    if word == "cursor":
+        return Style(bgcolor=variables["tm-cursor"])
+    kind, _, colour = word.partition(":")
+    match kind:
+        case "fg":
+            return Style(color=colour)
+        case "bg":
+            return Style(bgcolor=colour)
+        case "on":
+            return Style(bgcolor=variables[ROLES[colour]])
+    return Style.null()
