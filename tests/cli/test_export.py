@@ -112,7 +112,7 @@ def test_an_unknown_phase_or_role_names_those_there_are(log: str, capsys: pytest
     assert "main" in said
     assert "worker 0" in said
     said = refused(capsys, log, "--to", "collapsed", "--role", "worker", "--phase", "backward", code=2)
-    assert "main threads only" in said
+    assert "only for main threads" in said
     said = refused(capsys, log, "--to", "collapsed", "--from", "500", code=2)
     assert "spans 21 s" in said
 

@@ -21,7 +21,7 @@ WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep
     [
         (["--prometheus", "http"], "is no [ADDRESS:]PORT"),
         (["--prometheus", "::1:9105"], "an IPv6 address stands in brackets"),
-        (["--prometheus-textfile", "/no/such/folder/x.prom"], "is no file in a folder that is there"),
+        (["--prometheus-textfile", "/no/such/folder/x.prom"], "is no file in an existing folder"),
         (["--otlp", "127.0.0.1:4318"], "is no address"),
         (["--otlp", "ftp://x"], "is no address"),
         (["--otlp", "http://x:99999"], "is no address"),

@@ -52,7 +52,7 @@ def metrics_of(parsed: argparse.Namespace) -> tuple[Observer, ...]:
 
 def _check_textfile(path: str) -> None:
     if os.path.isdir(path) or not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise UsageError(f"--prometheus-textfile: {path} is no file in a folder that is there")
+        raise UsageError(f"--prometheus-textfile: {path} is no file in an existing folder")
 
 
 def _check_url(url: str) -> None:

@@ -37,7 +37,7 @@ def attach(pid: int) -> Attached:
     """Check that ``pid`` can be watched. Raises NoSuchProcess, NotYours or NotPython."""
     ticks, owner = procfs.start_ticks(pid), _owner(pid)
     if ticks is None or owner is None or not is_alive(pid, ticks):
-        raise NoSuchProcess(f"there is no process {pid}", "List the trainings that run: tuimon ps")
+        raise NoSuchProcess(f"there is no process {pid}", "List the running trainings: tuimon ps")
     if owner != os.getuid() and os.getuid() != 0:
         raise NotYours(
             f"process {pid} belongs to {_user_name(owner)}",
@@ -48,7 +48,7 @@ def attach(pid: int) -> Attached:
     command = command_line(pid)
     if facts is None and not may_be_python(pid):
         program = os.path.basename(command[0]) if command else "a kernel thread"
-        raise NotPython(f"process {pid} ({program}) is no Python interpreter", "List the trainings that run: tuimon ps")
+        raise NotPython(f"process {pid} ({program}) is no Python interpreter", "List the running trainings: tuimon ps")
     run_id, output = (facts.run, facts.output) if facts else (None, None)
     return Attached(pid, ticks, command, run_id, own_output(output, run_id, owner))
 

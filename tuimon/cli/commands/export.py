@@ -88,7 +88,7 @@ def _seconds(text: str) -> float:
 def _check(to: str, selection: Selection) -> None:
     if to not in _OF_STACKS and (selection.phase or selection.role):
         raise UsageError(
-            f"{to} holds no stack samples: --phase and --role choose nothing in it",
+            f"{to} holds no stack samples: --phase and --role select nothing in it",
             f"Use them with --to {' or --to '.join(_OF_STACKS)}",
         )
     if selection.from_s > selection.until_s:
@@ -149,8 +149,8 @@ def _nothing(log: Chosen, selection: Selection) -> TuimonError:
         there = f"There are: {phases}{ranges}" if phases else "No process of this log trains: there are none"
         return UsageError(f"no sample lies in the phase {plain(selection.phase)!r}", there)
     return UsageError(
-        "nothing was chosen: no sample fits all of --phase, --role, --from and --until",
-        f"The log spans {found.span_s:.0f} s; phases are known of main threads only",
+        "nothing is selected: no sample fits all of --phase, --role, --from and --until",
+        f"The log spans {found.span_s:.0f} s; phases are known only for main threads",
     )
 
 

@@ -105,7 +105,7 @@ def _targets(target: str, *, all_ranks: bool) -> list[_Target]:
     for record in read_log(path):
         session.add(record)
     if session.exit is not None:
-        raise TraceError(f"the run of {plain(path)} has ended", "A trace can only be taken of a training that runs")
+        raise TraceError(f"the run of {plain(path)} has ended", "A trace can only be taken of a running training")
     pids = sorted(session.trainers(), key=lambda pid: _rank(session, pid))
     if not pids:
         raise TraceError(f"no process of {plain(path)} has trained yet", "Wait for its first steps")

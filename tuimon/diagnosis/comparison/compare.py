@@ -66,7 +66,7 @@ def _refuse(differing: Sequence[Unlike], *, anyway: bool) -> None:
     what = "; ".join(f"{each.name} {each.before} before, {each.after} after" for each in void)
     raise NotComparable(
         f"what a change of the code gained is unknown, as more than that differs: {what}",
-        "Record both on the same machine with the same settings, or compare them all the same with --anyway",
+        "Record both on the same machine with the same settings, or compare them nevertheless with --anyway",
     )
 
 

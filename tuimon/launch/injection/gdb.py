@@ -131,7 +131,9 @@ def script_for(target: Target, statement_file: str) -> str:
     for path in {part.path for part in target.c_library}:
         c_library |= _functions(path, [part for part in target.c_library if part.path == path], ("mmap",))
     if "mmap" not in c_library or machine() not in _IN_SYSTEM_CALL:
-        raise CannotInject(f"process {target.pid} has a C library or a processor that is untried here", RUN_INSTEAD)
+        raise CannotInject(
+            f"process {target.pid} has a C library or a processor that tuimon was never tried with", RUN_INSTEAD
+        )
     return _SCRIPT.format(
         pid=target.pid,
         in_harmless=_within(python[name] for name in HARMLESS.split() if name in python),

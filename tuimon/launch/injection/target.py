@@ -50,7 +50,7 @@ def examine(pid: int, agent: str) -> Target:
     paths = {part.path for part in maps}
     minor = _minor(pid, paths)
     if any("/ld-musl-" in path for path in paths):
-        raise CannotInject(f"process {pid} runs on musl, which is untried here", RUN_INSTEAD)
+        raise CannotInject(f"process {pid} runs on musl, which tuimon was never tried with", RUN_INSTEAD)
     if not any(_TORCH.search(path) for path in paths):
         raise CannotInject(f"process {pid} has not imported torch yet", "Attach again once it trains.")
     _check_sees(pid, agent)
@@ -68,7 +68,7 @@ def _check_owner(pid: int) -> None:
         process = psutil.Process(pid)
         uids, name = process.uids(), process.username()
     except psutil.Error:
-        raise CannotInject(f"there is no process {pid}", "List the trainings that run: tuimon ps") from None
+        raise CannotInject(f"there is no process {pid}", "List the running trainings: tuimon ps") from None
     if {uids.real, uids.effective} != {os.geteuid()}:
         raise CannotInject(
             f"process {pid} belongs to {name}, and code goes only into processes of your own",
@@ -91,7 +91,7 @@ def _minor(pid: int, paths: set[str]) -> int:
     found = next((match for path in paths if (match := _LIBRARY.search(path) or _PROGRAM.search(path))), None)
     found = found or next((match for path in paths if (match := _FOLDER.search(path))), None)
     if found is None:
-        raise CannotInject(f"process {pid} runs no Python 3 that is known here", RUN_INSTEAD)
+        raise CannotInject(f"process {pid} runs no Python 3 that tuimon knows", RUN_INSTEAD)
     minor = int(next(filter(None, found.groups())))
     if minor < _OLDEST_MINOR:
         raise CannotInject(f"process {pid} runs Python 3.{minor}; the agent needs 3.{_OLDEST_MINOR}", RUN_INSTEAD)

@@ -37,7 +37,7 @@ def explain(error: NvmlError) -> Problem:
             "no GPU figures: the NVIDIA driver and its library have different versions",
             "The driver was updated while it was in use: restart the machine (or the container)",
         )
-    return Problem(f"no GPU figures: NVML says {_words(error)}", "nvidia-smi shows more; tried again soon")
+    return Problem(f"no GPU figures: NVML says {_words(error)}", "nvidia-smi shows more; tuimon will try again soon")
 
 
 def no_devices() -> Problem:
@@ -61,7 +61,7 @@ def explain_device(index: int, name: str, error: NvmlError, xids: Sequence[int] 
     if error.code == RESET_REQUIRED:
         hint = "When nothing uses it: sudo nvidia-smi --gpu-reset"
         return Problem(f"{what} needs a reset before it can be used", hint)
-    return Problem(f"{what} gives no figures: NVML says {_words(error)}", "Tried again soon")
+    return Problem(f"{what} gives no figures: NVML says {_words(error)}", "tuimon will try again soon")
 
 
 def _words(error: NvmlError) -> str:

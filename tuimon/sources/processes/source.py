@@ -162,8 +162,8 @@ class ProcessSource:
             source="markers",
             level="warning",
             message=f"process {pid} has no room for its markers ({reason}): steps and phases are not measured",
-            hint="Make room of 3 MB a process (of a container: --shm-size), or name a folder of yours that has it in"
-            " TUIMON_RING_DIR, and start again.",
+            hint="Make 3 MB of room for each process (in a container: --shm-size), or name a folder that has it"
+            " in TUIMON_RING_DIR, and start again.",
         )
 
     # ---- what is reported of them

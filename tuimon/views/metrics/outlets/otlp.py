@@ -56,7 +56,7 @@ class OtlpSender(Periodic):
         result = self._exporter.export(data_of(snapshot), timeout_millis=_TIMEOUT_S * 1e3)
         if result is otel.MetricExportResult.SUCCESS:
             return Condition(f"sent to {shown(self._where)}")
-        return Condition(f"{shown(self._where)} does not take the metrics; tried again", works=False)
+        return Condition(f"{shown(self._where)} does not accept the metrics; trying again", works=False)
 
 
 def endpoint(url: str) -> str:
