@@ -6,6 +6,7 @@ from tuimon.records import TracedPhase, TracedWait, TracedWork, TraceTaken
 from tuimon.text import plain
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.summary import PhaseRow, Summary
+from tuimon.trace.tables import OperatorRow
 
 #: Rows of each table, and characters of a name (of a path): a record has 6 kB at most, most have 2.
 ROWS = 8
@@ -35,17 +36,7 @@ def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
         gpu_span_ns=sum(gpu.span_ns for gpu in summary.gpus) if has_gpu else None,
         gpu_busy_ns=sum(gpu.busy_ns for gpu in summary.gpus) if has_gpu else None,
         phases=[_phase(row) for row in summary.phases[:_PHASES]],
-        operators=[
-            TracedWork(
-                _short(row.name),
-                _short(row.phase),
-                row.count,
-                row.self_ns,
-                row.gpu_ns if has_gpu else None,
-                _short(row.where),
-            )
-            for row in operators
-        ],
+        operators=[_operator(row, has_gpu=has_gpu) for row in operators],
         kernels=[TracedWork(_short(row.name), _short(row.phase), row.count, row.total_ns) for row in kernels],
         waits=[
             TracedWait(row.cause, _short(row.what), _short(row.phase), _short(row.where), row.count, row.total_ns)
@@ -53,6 +44,11 @@ def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
         ],
         folded=rows - len(operators) - len(kernels) - len(waits),
     )
+
+
+def _operator(row: OperatorRow, *, has_gpu: bool) -> TracedWork:
+    gpu_ns = row.gpu_ns if has_gpu else None
+    return TracedWork(_short(row.name), _short(row.phase), row.count, row.self_ns, gpu_ns, _short(row.where))
 
 
 def _phase(row: PhaseRow) -> TracedPhase:

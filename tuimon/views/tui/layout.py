@@ -166,13 +166,30 @@ def _gpu_height(room: int, wanted: WantedRows) -> int:
 
 def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
     """One column: each pane gets its least rows by importance, then what is left goes where it is of use."""
+    heights = _least_heights(body.height, panes, wanted)
+    _share_out(body.height - sum(heights.values()), heights, wanted)
+    boxes: dict[str, Box] = {}
+    y = body.y
+    for name in ("phases", "gpu", "output", "loaders", "threads"):
+        if name in heights:
+            boxes[name] = Box(body.x, y, body.width, heights[name])
+            y += heights[name]
+    return boxes
+
+
+def _least_heights(room: int, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, int]:
+    """The panes that there is room for, each at its least height."""
     least = _LEAST | dict.fromkeys(wanted.lines, 1)
     heights: dict[str, int] = {}
-    room = body.height
     for name in IMPORTANCE:
         if name in panes and (least[name] <= room or not heights):
             heights[name] = min(least[name], room)
             room -= heights[name]
+    return heights
+
+
+def _share_out(room: int, heights: dict[str, int], wanted: WantedRows) -> None:
+    """Add the rows that are left, one at a time: to panes that can fill more, then to the last one."""
     most = {
         "phases": wanted.phases + _FRAME,
         "threads": wanted.threads + _FRAME + 1,
@@ -190,10 +207,3 @@ def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
             break
         if wanted.lines.issuperset(heights):
             break
-    boxes: dict[str, Box] = {}
-    y = body.y
-    for name in ("phases", "gpu", "output", "loaders", "threads"):
-        if name in heights:
-            boxes[name] = Box(body.x, y, body.width, heights[name])
-            y += heights[name]
-    return boxes

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
 
 
+#: (importance, text, role): the least important, of the highest number, goes first where room is short.
+_Item = tuple[int, str, str]
+
+
 class RunFacts(NamedTuple):
     """What the title line shows."""
 
@@ -79,9 +83,19 @@ class TitleLine(Pane[RunFacts], can_focus=False):
 
 def title_line(facts: RunFacts, width: int) -> Line:
     """The facts that fit; the least important are left out first."""
-    right = _badges(facts)
-    # (importance, text, role): the least important (highest number) goes first where room is short.
-    items: list[tuple[int, str, str]] = [(0, facts.name, "strong")]
+    right, items, costs = _badges(facts), _items(facts), _costs(facts.cost)
+    for drop in range(9, 0, -1):
+        parts = line(" ", ("tuimon", "key bold"), "  ") if drop > 6 else line(" ")
+        left = (*parts, *_joined([item for item in items if item[0] <= drop]))
+        for cost in [text for least, text in costs if drop >= least and (text or drop == 1)]:
+            tail = (*right, Span(cost, "dim"), Span(" "))
+            if cells(left) + cells(tail) + 2 <= width:
+                return justified(left, tail, width)
+    return justified(left, (*right, Span(" ")), width)
+
+
+def _items(facts: RunFacts) -> list[_Item]:
+    items: list[_Item] = [(0, facts.name, "strong")]
     if facts.pid is not None:
         items.append((7, f"pid {own_id(facts.pid)}", "dim"))
     if facts.training.text:
@@ -101,18 +115,10 @@ def title_line(facts: RunFacts, width: int) -> Line:
     if facts.gpu is not None:
         busy, _, tensor = facts.gpu.partition(" · ")
         items += [(5, busy, "text"), *([(6, tensor, "text")] if tensor else [])]
-    costs = _costs(facts.cost)
-    for drop in range(9, 0, -1):
-        parts = line(" ", ("tuimon", "key bold"), "  ") if drop > 6 else line(" ")
-        left = (*parts, *_joined([item for item in items if item[0] <= drop]))
-        for cost in [text for least, text in costs if drop >= least and (text or drop == 1)]:
-            tail = (*right, Span(cost, "dim"), Span(" "))
-            if cells(left) + cells(tail) + 2 <= width:
-                return justified(left, tail, width)
-    return justified(left, (*right, Span(" ")), width)
+    return items
 
 
-def _joined(items: list[tuple[int, str, str]]) -> list[Span]:
+def _joined(items: list[_Item]) -> list[Span]:
     spans: list[Span] = []
     for _, text, role in items:
         if spans and not text.startswith(","):
