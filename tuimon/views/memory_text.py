@@ -30,7 +30,7 @@ def line_text(line: MemoryLine) -> str:
 
 def limits_text(history: MemoryHistory) -> list[str]:
     """What the figures do not show."""
-    notes = ["what was allocated before the recording is in none of the figures"]
+    notes = ["the figures leave out what was allocated before the recording"]
     if history.device == "cpu":
         notes.append(
             "torch's CPU allocator keeps no history: these are blocks that torch's profiler saw; where no call was "

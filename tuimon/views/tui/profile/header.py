@@ -100,7 +100,7 @@ def part_text(part: str) -> str:
 def empty_lines(profile: SampleProfile, phase: str | None) -> list[Line]:
     """Why there is nothing to show, and what to press."""
     if profile.samples and phase is not None and not profile.has_phases:
-        why = "phases are of a training process: these threads have none"
+        why = "only the training threads have phases: these threads have none"
         return [(), line((why, "text")), line("press ", ("f", "key bold"), " for all samples")]
     if profile.samples and phase is not None:
         return [(), line((f"no sample in {part_text(phase)} in the last 30 s", "text"))]
