@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import msgspec
@@ -31,4 +32,17 @@ def schemas() -> dict[str, dict[str, Any]]:  # Any: JSON
 
 def _schema(name: str, of: object, description: str) -> dict[str, Any]:
     head = {"$schema": _DIALECT, "title": f"tuimon {name}", "description": description}
-    return head | msgspec.json.schema(of)
+    return head | _dedented(msgspec.json.schema(of))
+
+
+def _dedented(schema: Any) -> Any:  # Any: JSON
+    """The schema, its descriptions without the indentation of docstrings, which Python 3.13 leaves out by itself."""
+    match schema:
+        case {"description": str(text)}:
+            return {key: _dedented(value) for key, value in schema.items()} | {"description": inspect.cleandoc(text)}
+        case dict():
+            return {key: _dedented(value) for key, value in schema.items()}
+        case list():
+            return [_dedented(each) for each in schema]
+        case _:
+            return schema

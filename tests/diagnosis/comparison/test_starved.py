@@ -84,7 +84,8 @@ def recent(found: Session, since_s: float = -math.inf) -> RunFigures:
 def test_the_last_seconds_know_their_waits_as_a_whole_run_does() -> None:
     found = session((0.6, 0.3), [], 1.6)
     whole, last = figures_of(found, (), "run"), recent(found)
-    assert last.starved == whole.starved == Starved(pytest.approx(0.3), False, 1.0)
+    assert whole.starved == last.starved._replace(ratio=whole.starved.ratio) == Starved(pytest.approx(0.3), False, 1.0)
+    assert last.starved.ratio == pytest.approx(whole.starved.ratio)  # sums are rounded otherwise from Python 3.12 on
     assert [row.waited_ns for row in last.stretches] == [row.waited_ns for row in whole.stretches]
     assert last.stretches[-1].waited_ns == pytest.approx(0.3 * last.stretches[-1].total_ns)
 
