@@ -1,13 +1,17 @@
 """DataLoader workers that are started anew for every epoch, on literal sessions."""
 
 import pytest
+from msgspec import structs
 
 from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED
 from tests.session.records import frames, header, process, stacks, steps
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.evidence.loading import training_loader, worker_evidence
+from tuimon.diagnosis.evidence.loading import lie_ready, training_loader, worker_evidence
+from tuimon.diagnosis.evidence.samples import resolved
 from tuimon.diagnosis.judging import diagnose_run
 from tuimon.records import Exit, Loader, LoaderFacts, LoaderWorker
+from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
 
@@ -83,3 +87,14 @@ def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(taking
         session.add(stacks(t, ([10, 11], idle), ([10, 12], 2), pid=201))
     first = next(finding for finding in diagnose(session) if finding.rule == "input_bound")
     assert first.cause == cause
+
+
+def test_without_markers_samples_that_draw_indices_leave_open_whether_batches_lie_ready():
+    table = FrameTable()
+    table.add_frames(0, TAKING.frames)
+    drawing = [("/lib/site-packages/torch/utils/data/dataloader.py", 715, "_next_index"), ("data.py", 90, "__iter__")]
+    table.add_frames(20, frames(*drawing).frames)
+    counted = ([0, 1, 20, 21], 60), ([0, 1, 2], 30), ([0, 1, 3], 10)
+    data = resolved([Sample(stack, count, "data") for stack, count in counted], table)
+    workers = structs.replace(worker_evidence(Session(), 100, None), number=1, busy_ratio=0.1)
+    assert lie_ready(None, workers, data)

@@ -272,6 +272,27 @@ def test_a_sampler_is_separated_from_items():
     assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 60 / 70))
 
 
+#: Draws indices, by the DataLoader's own call or with that lost; takes a batch over; 35 was read between two frames.
+FETCHES_OF_DRAWN = frames(
+    ("/lib/site-packages/torch/utils/data/dataloader.py", 800, "_next_index"),
+    ("data.py", 90, "__iter__", "yield draw(weights)", True),
+    ("data.py", 80, "draw", "total += weight", True),
+    ("/lib/site-packages/torch/multiprocessing/reductions.py", 149, "rebuild_storage_fd"),
+    first=30,
+)
+DRAWN = ([3, 4, 30, 31, 32], 14), ([3, 4, 31, 32], 4), ([3, 4, 33], 15), ([3, 4], 14)
+
+
+def test_batches_that_lie_ready_are_fetched_as_slowly_as_their_successors_indices_are_drawn():
+    """Less than half of the samples draw, some of them without the DataLoader's call; fewer take a batch over."""
+    ready = handed_over(6.2, 1.0, ready_none=5)
+    first, *_ = run(STARVED, ready, FETCHES_OF_DRAWN, stacks(12, *DRAWN), *workers(2, 0.1, ([0, 1], 40)))
+    assert (first.cause, first.where[0].line) == ("sampler", 80)
+    fewer = stacks(12, ([3, 4, 30, 31, 32], 14), ([3, 4, 33], 15), ([3, 4], 14))
+    first, *_ = run(STARVED, ready, FETCHES_OF_DRAWN, fewer, *workers(2, 0.1, ([0, 1], 40)))
+    assert first.cause == "hand_over"
+
+
 def test_workers_that_wait_for_the_network_are_too_few_on_any_machine():
     remote = frames(("data.py", 95, "download", "time.sleep(0.01)", True), first=30)
     idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 
 from tuimon.code_origin import is_others_package
+from tuimon.diagnosis.evidence.drawing import draws_indices
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
 from tuimon.diagnosis.evidence.places.callees import with_callees
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, thread_samples
@@ -124,8 +125,8 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
 def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -> bool:
     """Whether batches are ready at most fetches: these take the time to hand a batch over, not to make it.
 
-    Those of several workers only where these are idle. Without markers the samples of fetches show it (``data``): the
-    training thread takes a batch out of shared memory.
+    Those of several workers only where these are idle. Without markers the samples of fetches show it (``data``): where
+    it draws no indices, the training thread takes a batch out of shared memory.
     """
     if workers.busy_ratio is None:
         return False
@@ -133,9 +134,23 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
         none = loader.ready_none_ratio if loader is not None and workers.number == 1 else None
         return none is not None and none < FEW_NONE
     if loader is None:
-        handing_over = data.share_where(lambda sample: sample.calls(_TAKES_BATCH))
+        draws = draws_indices(data)
+        fetching = ThreadSamples(tuple(sample for sample in data.stacks if not draws(sample)))
+        handing_over = fetching.share_where(_takes_batch)
         return handing_over is not None and handing_over > 1.0 - NONE_READY
     return loader.ready_none_ratio is not None and loader.ready_none_ratio < NONE_READY
+
+
+def draws_for_longer(data: ThreadSamples) -> bool:
+    """Whether more samples draw indices than wait for a batch or take it over."""
+    draws = draws_indices(data)
+    drawing = sum(sample.count for sample in data.stacks if draws(sample))
+    taking = (s for s in data.stacks if not draws(s) and (_takes_batch(s) or s.activity in _WAITS))
+    return drawing > sum(sample.count for sample in taking)
+
+
+def _takes_batch(sample: StackSample) -> bool:
+    return sample.calls(_TAKES_BATCH)
 
 
 def _batch_ms(loader: LoaderRow | None) -> float | None:

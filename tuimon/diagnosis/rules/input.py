@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from tuimon.diagnosis.evidence.drawing import FEW_SAMPLES, drawing_function, draws_indices, may_draw
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.lines import HotFunction
@@ -15,12 +16,12 @@ from tuimon.diagnosis.evidence.loading import (
     QUEUE_SHARE,
     RAN_RATIO,
     Workers,
+    draws_for_longer,
     lie_ready,
     own_collate_share,
     producer,
 )
 from tuimon.diagnosis.evidence.places.rollout import ROLLOUT_SHARE
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
@@ -53,11 +54,6 @@ COLLATE_SHARE = Threshold(
 )
 SAMPLER_SHARE = Threshold(
     0.50, "share of the wait for data in which indices are drawn, from which that is the cause", "as for collate"
-)
-FEW_SAMPLES = Threshold(
-    5,
-    "samples of the wait for data of which none draws indices, from which that is not the cause",
-    "our choice: of more than half, one in five is seen in 97 of 100 cases (1 - 0.5**5)",
 )
 MADE_SHARE = Threshold(
     0.50, "share of the data's samples in fetches, below which the loop itself makes it", "as for collate"
@@ -182,13 +178,15 @@ def _is_made_by_hand(evidence: Evidence, data: PhaseRow, table: PhaseTable) -> b
 def _cause(evidence: Evidence, by_hand: bool) -> _Cause:
     """``by_hand``: most of it is made in the loop, outside every fetch of a DataLoader."""
     workers, own, data = evidence.workers, evidence.hottest_in("data"), evidence.stacks.data_phase
-    drawing = data.share_where(lambda sample: sample.calls("_next_index"))
+    drawing, drawn_by = data.share_where(draws_indices(data)), drawing_function(data)
     if evidence.rollout is not None:
         return _Cause("rollout", own, f": {at_hot(own)} {evidence.rollout.maker}" if own else " made by rollouts")
-    if own is not None and drawing is not None and drawing >= SAMPLER_SHARE:
-        return _Cause("sampler", own, f": {at_hot(own)} draws the indices")
+    if drawn_by is not None and drawing is not None and drawing >= SAMPLER_SHARE:
+        return _drawing(drawn_by)
     made_here = by_hand and own is not None and data.share_where(lambda sample: "fetch" in sample.kinds) is not None
-    if workers.number and not made_here and not _may_draw(data) and lie_ready(evidence.loader, workers, data):
+    if workers.number and not made_here and not may_draw(data) and lie_ready(evidence.loader, workers, data):
+        if drawn_by is not None and draws_for_longer(data):
+            return _drawing(drawn_by)
         return _Cause("hand_over", own, f": batches lie ready, but each takes {_fetch_ms(evidence)} to hand over")
     if workers.number and not made_here:
         return _cause_in_workers(workers, evidence.run.free_cores)
@@ -203,11 +201,8 @@ def _cause(evidence: Evidence, by_hand: bool) -> _Cause:
     return _Cause("hand_rolled_loader" if by_hand else "no_workers", own, place)
 
 
-def _may_draw(data: ThreadSamples) -> bool:
-    """Whether the fetch may draw indices most of the time, as far as few samples show."""
-    if data.total >= MIN_SAMPLES:
-        return False
-    return data.total < FEW_SAMPLES or any(sample.calls("_next_index") for sample in data.stacks)
+def _drawing(hot: HotFunction) -> _Cause:
+    return _Cause("sampler", hot, f": {at_hot(hot)} draws the indices")
 
 
 def _cause_in_workers(workers: Workers, free_cores: float) -> _Cause:
