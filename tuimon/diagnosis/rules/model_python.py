@@ -8,6 +8,7 @@ from tuimon.diagnosis.evidence.places.model_python import (
     is_one_line,
     is_surely_python,
     python_function,
+    with_torn,
 )
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
@@ -45,10 +46,12 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     the GIL: only a function that holds it counts, or one whose lines call nothing but other packages. Where operations
     are so small that what surrounds them takes most of their time, the GIL is held for a good part of it, too.
     """
-    samples = evidence.stacks.main.in_phases(_PHASES).whole
+    every = evidence.stacks.main.in_phases(_PHASES)
+    samples = every.whole
     hot = python_function(samples)
     if hot is None or samples.total < MIN_SAMPLES or not is_settled(table):
         return None
+    hot = with_torn(hot, every)
     share = hot.share * sum(row.share for row in table.rows if row.name in _PHASES)
     evaluation = evidence.phase("eval")
     of_all_time = share * (1.0 - (evaluation.share if evaluation is not None else 0.0))
