@@ -101,7 +101,13 @@ def test_what_the_library_calls_before_the_model_makes_the_batch(stack: str, pha
 def test_a_handler_before_the_model_may_come_after_the_fetch(stack: str, maybe_from: str | None) -> None:
     last = classified(stack, TRAINING)
     assert (last.phase, last.moved_from, last.maybe_from) == ("other", None, maybe_from)
-    assert classified(stack, TRAINING[1:], has_loader=False).maybe_from is None
+    unfetched = classified(stack, TRAINING[1:], has_loader=False)
+    assert (unfetched.phase, unfetched.maybe_from) == ("other", None)
+
+
+def test_a_stack_that_lost_the_handlers_callers_lies_where_whole_ones_do() -> None:
+    lost = classified("on_batch numpy", [*TRAINING, "main fit epoch:prepare notify on_batch numpy"])
+    assert (lost.phase, lost.maybe_from) == ("other", "forward")
 
 
 def test_without_a_loader_samples_divide_what_lies_before_backward() -> None:
@@ -227,9 +233,9 @@ def test_a_function_of_the_users_that_runs_the_model_after_the_update_is_side_wo
         ("main fit epoch:prepare next notify augment", "data", "data"),
         ("main fit epoch:prepare next", "other", "data"),  # beside a fetch that markers measure it is the library's
         ("main fit epoch:end next notify augment", "other", "forward"),  # below the update nothing shows yet for what
-        ("main fit epoch:prepare notify augment", "other", "forward"),
-        ("main fit epoch:prepare next on_batch", "other", "forward"),  # a handler, called once the batch has been used
-        ("main fit epoch:prepare next notify on_batch", "other", "forward"),
+        ("main fit epoch:prepare notify augment", "other", "other"),
+        ("main fit epoch:prepare next on_batch", "other", "other"),  # a handler, called once the batch has been used
+        ("main fit epoch:prepare next notify on_batch", "other", "other"),
     ],
 )
 def test_what_a_library_iterates_over_makes_its_batch(stack: str, phase: str, without_loader: str) -> None:

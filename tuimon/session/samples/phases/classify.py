@@ -173,9 +173,10 @@ def _of_library(sample: CountedStack, loops: Loops, library: LibraryOrder, frame
 
 def _of_handler(sample: CountedStack, loops: Loops, library: LibraryOrder) -> Sample | None:
     """A sample of a handler that comes before the model, be it after the fetch or before it; None if it is none."""
-    if sample.boundary != "rest" or not loops.main.fetches or not library.handles_before_model(sample.stack):
+    if sample.boundary != "rest" or not library.handles_before_model(sample.stack):
         return None
-    return Sample(list(sample.stack), sample.times, "other", maybe_from="forward")
+    as_forward = "forward" if loops.main.fetches else None
+    return Sample(list(sample.stack), sample.times, "other", maybe_from=as_forward)
 
 
 def _in_closure(sample: CountedStack, loops: Loops, library: LibraryOrder, frames: FrameTable) -> Sample | None:

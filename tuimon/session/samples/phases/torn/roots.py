@@ -43,7 +43,7 @@ def like_whole_ones(torn: Sequence[CountedStack], samples: Sequence[Sample], fra
     for whole in samples if left else ():
         for function, depth in _first_depths(whole.stack, frames).items():
             if function in left:
-                counted = _Counted(whole.phase, whole.excluded, whole.moved_from)
+                counted = _Counted(whole.phase, whole.excluded, whole.moved_from, whole.maybe_from)
                 callers[function][counted, tuple(whole.stack[:depth])] += whole.count
     out = []
     for sample in torn:
@@ -68,7 +68,7 @@ def like_whole_ones(torn: Sequence[CountedStack], samples: Sequence[Sample], fra
                 way.excluded,
                 False,
                 way.moved_from,
-                None,
+                way.maybe_from,
                 (),
                 is_lost,
             )
@@ -82,6 +82,7 @@ class _Counted(NamedTuple):
     phase: str
     excluded: bool
     moved_from: str | None = None
+    maybe_from: str | None = None
 
 
 def _first_depths(stack: Sequence[int], frames: FrameTable) -> dict[tuple[str, str], int]:
