@@ -17,6 +17,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.by_agent.agent_samplers import AgentSamplers
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.gil_sampler import GilSampler
+from tuimon.sources.stacks.idle_workers import IdleWorkers
 from tuimon.sources.stacks.pyspy import errors, memory_reader, recorder, same_core
 from tuimon.sources.stacks.sampled_processes import SampledProcesses
 from tuimon.sources.stacks.window_records import WindowRecords, lost_window
@@ -75,6 +76,7 @@ class StackSource:
         self._training: frozenset[int] = frozenset()
         self._sampled = SampledProcesses(table)
         self._records = WindowRecords(table)
+        self._idle = IdleWorkers()
 
     def read(self) -> Iterable[Record]:
         """The records of windows that have ended; begins new ones."""
@@ -135,6 +137,8 @@ class StackSource:
             return self._failed_window(ended, running.key, now_s)
         running.window.settle(samples.instants, ended.cpu_s)
         self._failures.clear(running.key)
+        if running.key[0] in self._sampled.workers:
+            self._idle.add_window(samples, now_s)
         return self._records.of_samples(ended, samples, running.key, running.files, now_s)
 
     def _in_process_windows(self, now_s: float) -> Iterable[Record]:
@@ -168,7 +172,8 @@ class StackSource:
             self._restart_new_trainers(now_s)
             self._sampled.find(now_s)
             self._forget_others(set(self._sampled.keys.values()))
-        trainers, workers, key = self._sampled.trainers, self._sampled.workers, self._sampled.key
+        trainers, key = self._sampled.trainers, self._sampled.key
+        workers = self._idle.left(self._sampled.workers, trainers, now_s)
         if not self._sampled.keys or not self._has_binary(now_s):
             return
         for window in self._schedule.due_windows(
