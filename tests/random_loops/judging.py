@@ -89,7 +89,9 @@ def judge(
     pieces = [name for name in pieces if is_most(part_ms, saves_ms.get(name))]
     lines = _lines_of(script, pieces)
     named = _own_place(first)
+    measured = measured_gains(plan, truth, without_ms)
     possible = gains | {"side": max(gains["side"], _around(plan, truth))}
+    possible = {part: max(gain, measured.get(part, 1.0)) for part, gain in possible.items()}
     is_right = lambda finding: _is_right(finding, possible, silent, outcome)  # noqa: E731
     return Judged(
         plan=plan,
@@ -127,6 +129,15 @@ def gains_of(truth: Truth) -> dict[str, float]:
         "optimizer": shares.get("optimizer", 0.0),
     }
     return {name: whole / max(whole - share, 1e-3) for name, share in parts.items()}
+
+
+def measured_gains(plan: Plan, truth: Truth, without_ms: dict[str, float]) -> dict[str, float]:
+    """What the script gained without one piece of a part, by part: where threads share cores, more than its share."""
+    return {
+        part: max(truth.wall_ms / without_ms[piece.name] for piece in pieces)
+        for part, places in PLACES_OF.items()
+        if (pieces := [piece for piece in plan.pieces if piece.place in places and piece.name in without_ms])
+    }
 
 
 def _around(plan: Plan, truth: Truth) -> float:

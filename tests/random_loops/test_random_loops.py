@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
+from msgspec import structs
 
 from tests.agent.programs import environment
-from tests.random_loops.judging import accepted_parts, gains_of, is_most, may_be_first, with_evaluation_as_side_work
-from tests.random_loops.plan import SHAPES, draw, healthy
+from tests.random_loops.judging import (
+    accepted_parts,
+    gains_of,
+    is_most,
+    may_be_first,
+    measured_gains,
+    with_evaluation_as_side_work,
+)
+from tests.random_loops.plan import SHAPES, Piece, draw, healthy
 from tests.random_loops.running import run, write
 from tests.random_loops.script import script_of
 from tests.random_loops.table import HEAD, line, totals
@@ -69,6 +77,18 @@ def test_an_update_that_takes_long_may_be_named_but_need_not() -> None:
     assert not may_be_first(None, slow_update)
 
 
+def test_workers_that_take_cores_from_the_model_cost_more_than_the_wait_for_their_data() -> None:
+    """Collate in four workers on two cores: the step waits for a quarter of it, and takes half as long without it."""
+    pieces = (Piece("piece_0", "collate", "spectrum", 1), Piece("in_model", "model", "pattern", 1))
+    plan = replace(draw(0), pieces=pieces)
+    truth = Truth(100, 15.0, {"data": 0.26, "forward": 0.74}, in_model={"in_model": 0.53})
+    gains = gains_of(truth)
+    measured = measured_gains(plan, truth, {"piece_0": 7.5, "in_model": 7.2})
+    assert measured == pytest.approx({"data": 2.0, "model": 2.08}, rel=0.01)
+    assert not may_be_first("data", gains)
+    assert may_be_first("data", gains | measured) and may_be_first("model", gains | measured)
+
+
 def test_a_piece_that_saves_little_of_its_part_is_not_its_place() -> None:
     assert is_most(4.0, 3.0) and is_most(4.0, None)
     assert not is_most(4.0, 0.6)
@@ -123,5 +143,5 @@ def test_the_gain_that_is_measured_is_that_of_the_line_and_not_of_more_workers()
     cheaper = Fix("make augment() data.py:31 cheaper", 4.0, 2.0, 4.0)
     found = Finding("input_bound", "critical", "", "num_workers=0 -> 1", estimated_speedup=1.3, other_fixes=(cheaper,))
     assert of_cheaper_line(found) == 4.0
-    assert of_cheaper_line(replace(found, other_fixes=())) == 1.3
-    assert of_cheaper_line(replace(found, action="", other_fixes=())) is None
+    assert of_cheaper_line(structs.replace(found, other_fixes=())) == 1.3
+    assert of_cheaper_line(structs.replace(found, action="", other_fixes=())) is None
