@@ -6,6 +6,8 @@ import ast
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -23,6 +25,7 @@ from tests.random_loops.plan import SHAPES, Piece, draw, healthy
 from tests.random_loops.running import run, write
 from tests.random_loops.script import script_of
 from tests.random_loops.table import HEAD, line, totals
+from tests.random_loops.works import SIDE_WORKS, WORKS, Work, function_of
 from tests.scenarios.attaching import TRAINING
 from tests.scenarios.gains import of_cheaper_line
 from tests.scenarios.running import Truth
@@ -48,6 +51,18 @@ def test_every_script_compiles_and_is_the_same_for_a_seed() -> None:
         ast.parse(text)
     assert texts[:20] == [script_of(draw(seed)) for seed in range(20)]
     assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize(("works", "name"), [(WORKS, "remote"), (SIDE_WORKS, "upload")])
+def test_a_wait_that_is_left_out_is_no_short_one(works: dict[str, Work], name: str) -> None:
+    """Of no length, it takes a twentieth of a millisecond and more."""
+    waited: list[float] = []
+    scope: dict[str, Any] = {"time": SimpleNamespace(sleep=waited.append)}
+    exec("\n".join(function_of("wait", works[name], "x", "piece_0")), scope)
+    scope["wait"](None, 0)
+    assert waited == []
+    scope["wait"](None, 20)
+    assert waited == [pytest.approx(2e-3)]
 
 
 def test_a_healthy_loop_is_the_same_loop_without_slow_work():

@@ -64,7 +64,7 @@ WORKS = {
         20.0,
         ("import re", 'PATTERN = re.compile(r"(\\w+)=(\\d+)")', 'LOG = "loss=12 step=400 rate=3 " * 12'),
     ),
-    "remote": Work(("time.sleep(amount * 1e-4)", "return x"), 160.0, ("import time",)),
+    "remote": Work(("if amount:", "    time.sleep(amount * 1e-4)", "return x"), 160.0, ("import time",)),
 }
 
 #: What a model computes by hand in its forward pass.
@@ -121,7 +121,7 @@ SIDE_WORKS = {
         9.0,
         ("import json", "import tempfile", 'LOG_FILE = tempfile.TemporaryFile("w")'),
     ),
-    "upload": Work(("time.sleep(amount * 1e-4)",), 160.0, ("import time",)),
+    "upload": Work(("if amount:", "    time.sleep(amount * 1e-4)"), 160.0, ("import time",)),
 }
 
 
