@@ -106,3 +106,23 @@ def test_a_training_that_samples_alone_show():
     )
     session = session_of(header(), process(markers=False), loop, stacks(1, ([0, 1], 50)))
     assert run_state(session) == RunState("training")
+
+
+def test_a_pause_that_samples_alone_show_is_said_and_not_judged():
+    loop = frames(
+        ("train.py", 12, "main", "loss.backward()", True),
+        ("/lib/site-packages/torch/autograd/__init__.py", 9, "backward"),
+        ("train.py", 20, "embed", "points = umap(codes)", True),
+    )
+    session = session_of(header(), process(markers=False), loop, stacks(1, ([0, 1], 50)))
+    seen = []
+    for t in range(2, 9):
+        session.add(stacks(t, ([2], 50)))
+        seen.append((run_state(session).name, stands_still(session)))
+    assert seen[:2] == [("training", False)] * 2
+    assert seen[2:4] == [("between_steps", False)] * 2
+    assert seen[4:] == [("between_steps", True)] * 3
+    state = run_state(session)
+    assert (state.for_s, state.place.function, state.place.line) == (7.0, "embed", 20)
+    session.add(stacks(9, ([0, 1], 50)))
+    assert run_state(session) == RunState("training")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tuimon.node_ids import own_id
@@ -48,7 +49,7 @@ def run_state(session: Session) -> RunState:
     if pid is not None and stats is not None and (stats.total or stats.open_backwards):
         return _in_steps(session, pid, stats)
     if pid is not None and session.phases(pid) is not None:
-        return RunState("training")
+        return _of_samples(session, pid)
     for_s = session.now_s - session.start_s if session.start_s is not None else None
     sampled = session.process_samples(pid) if pid is not None else None
     doing = sampled.set_up.doing if sampled is not None else None
@@ -80,10 +81,23 @@ def stands_still(session: Session) -> bool:
     """Whether the process in focus makes no step and has come to no boundary for long; an evaluation has boundaries."""
     state, pid = run_state(session), session.trainer()
     stats = session.step_stats(pid) if pid is not None else None
-    if state.name not in ("step_open", "between_steps") or stats is None or not stats.total or session.exit is not None:
+    if state.name not in ("step_open", "between_steps") or session.exit is not None:
+        return False
+    if stats is None:
+        return (state.for_s or 0.0) >= STILL_S
+    if not stats.total:
         return False
     longest_s = (stats.run.quantile_ms(1.0) or 0.0) / 1e3
     return (state.doing_for_s or 0.0) >= max(STILL_S, min(STILL_RATIO * longest_s, STILL_LIMIT_S))
+
+
+def _of_samples(session: Session, pid: int) -> RunState:
+    """Of a process without markers, whose samples have shown its loop."""
+    sampled = session.process_samples(pid)
+    since_s = sampled.steps_end_s if sampled is not None else math.inf
+    if sampled is None or session.now_s - since_s < LONG_S:
+        return RunState("training")
+    return RunState("between_steps", session.now_s - since_s, place=sampled.threads.place_of(sampled.tid))
 
 
 def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:

@@ -8,9 +8,11 @@ FRAMES = frames(
     ("/home/me/train.py", 2, "<module>", "loss.backward()", True),
     ("/v/site-packages/torch/_tensor.py", 1, "backward", "", False),
     ("/home/me/train.py", 9, "evaluate", "scores.append(rank(model))", True),
+    ("/home/me/train.py", 8, "evaluate", "for batch in held_out:", True),
+    ("/v/site-packages/torch/utils/data/dataloader.py", 1, "__next__", "", False),
 )
 STEP = {"data": 10, "forward": 50, "backward": 40}
-TRAINING, EVALUATION = ([0, 1], 30), ([2], 30)
+TRAINING, EVALUATION, FETCHING = ([0, 1], 30), ([2], 30), ([3, 4], 30)
 
 
 def lines(sampled):
@@ -57,3 +59,34 @@ def test_without_steps_all_samples_count():
     for t in range(1, 5):
         session.add(stacks(t, TRAINING if t < 3 else EVALUATION))
     assert lines(session.process_samples(100)) == {2: 60, 9: 60}
+
+
+def unmarked(*windows):
+    """A process without markers, with these samples, a second each."""
+    session = session_of(header(), process(markers=False), FRAMES)
+    for t, samples in enumerate(windows, 1):
+        session.add(stacks(t, samples))
+    return session
+
+
+def test_what_follows_the_last_update_for_long_is_no_part_of_a_step_without_markers():
+    session = unmarked(*[TRAINING] * 3, *[EVALUATION] * 20)
+    assert lines(session.process_samples(100)) == {2: 90}
+    assert lines(session.process_samples(100).now()) == {2: 90, 9: 600}
+    assert lines(session.run_samples(100)) == {2: 90}
+    assert {row.name: row.share for row in session.phases(100).rows}["backward"] == 1.0
+
+
+def test_once_the_loop_goes_on_without_markers_it_counts():
+    session = unmarked(*[TRAINING] * 3, *[EVALUATION] * 20, TRAINING)
+    assert lines(session.process_samples(100)) == lines(session.run_samples(100)) == {2: 120, 9: 600}
+
+
+def test_rollouts_as_long_as_those_before_count_without_markers_before_the_next_update():
+    session = unmarked(TRAINING, *[EVALUATION] * 8, TRAINING, *[EVALUATION] * 8)
+    assert lines(session.process_samples(100)) == lines(session.run_samples(100)) == {2: 60, 9: 480}
+
+
+def test_an_evaluation_that_fetches_counts_without_markers():
+    session = unmarked(*[TRAINING] * 3, *[FETCHING] * 5)
+    assert sum(lines(session.process_samples(100)).values()) == 240

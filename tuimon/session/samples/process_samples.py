@@ -28,6 +28,8 @@ from tuimon.session.samples.unmarked_steps import UnmarkedSteps, boundary_phase
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.windows import Span
 
+#: Phases of boundaries that show a training loop; programs run a model after it, too.
+_OF_LOOP = UPDATES | {"data"}
 #: How many lines ``hot_lines`` lists.
 _HOT_LINES = 20
 
@@ -43,6 +45,7 @@ class ProcessSamples:
         self._run = RunSamples()
         self._steps_begin_s = -math.inf
         self._unmarked = UnmarkedSteps(frames)
+        self._has_markers = False
         self._has_loader = False  # whether markers show that it fetches from a DataLoader
         self._classified: list[Sample] | None = None  # None: not yet since something has changed
         self._seen = SeenBoundaries()
@@ -73,12 +76,15 @@ class ProcessSamples:
         self._run.append(record)
         if record.t - record.window_s >= self._steps_begin_s:
             self._window.append(record)
+            if not self._has_markers and self._shows_loop(record):
+                self._window.show_loop(record)
             self._classified = None
             self._note_blocks(record)
 
     def over(self, span: Span) -> ProcessSamples:
         """The same of a stretch of the run."""
-        return self._of(self._run.between(span._replace(begin_s=max(span.begin_s, self._steps_begin_s))))
+        begin_s, end_s = max(span.begin_s, self._steps_begin_s), min(span.end_s, self.steps_end_s)
+        return self._of(self._run.between(Span(begin_s, end_s)))
 
     def now(self) -> ProcessSamples:
         """The same with what a step under way shows, where that lasts for long."""
@@ -92,6 +98,7 @@ class ProcessSamples:
 
     def end_steps(self, record: Steps) -> None:
         """Markers show steps that have ended, or what was evaluated in the one under way."""
+        self._has_markers = True
         if not record.count and not record.eval_count:
             return
         was_long = self._window.step_is_long
@@ -103,6 +110,11 @@ class ProcessSamples:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up are of no step."""
         self._steps_begin_s = t
         self._keep(lambda record: record.t - record.window_s >= t)
+
+    def _shows_loop(self, record: Stacks) -> bool:
+        """Whether its training thread fetches, or is in backward or an update."""
+        own = (stack.frames for stack in record.stacks if stack.tid == self.tid)
+        return any(boundary_phase(stack, self._frames) in _OF_LOOP for stack in own)
 
     def _note_blocks(self, record: Stacks) -> None:
         """Note which blocks that may evaluate its samples are in."""
@@ -155,6 +167,11 @@ class ProcessSamples:
     def begin_s(self) -> float:
         """When the loop began, as far as is known."""
         return self._steps_begin_s
+
+    @property
+    def steps_end_s(self) -> float:
+        """When its steps have ended, if none has for unusually long; else infinite."""
+        return self._window.end_s
 
     @property
     def has_whole_step(self) -> bool:
