@@ -53,6 +53,13 @@ def test_threads_that_all_get_little_want_more():
     assert found["cpu_oversubscribed"].evidence["busy_threads"] == 40
 
 
+def test_two_threads_want_no_more_than_two_cores():
+    computing = [(100 + n, "python", 0.7, "running", 0.25) for n in range(2)]
+    loading = [(110 + n, "python", 0.12, "running", 0.15) for n in range(4)]
+    finding = run(threads(12, *computing, *loading, pid=100, cpu_ratio=1.88))["cpu_oversubscribed"]
+    assert finding.headline.startswith("2 threads of the training and others that run now and then want 3.0 of 2 cores")
+
+
 def test_two_trainings_with_a_core_each_are_benign():
     found = run(busy(100, 1, 0.99, 0.01), busy(500, 1, 0.99, 0.01), pids=(100, 500))
     assert found["neighbour"].severity == "benign"

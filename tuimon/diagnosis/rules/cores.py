@@ -79,7 +79,10 @@ def lost_share(machine: Machine) -> float | None:
 
 
 def _who(machine: Machine, demand: Demand) -> str:
-    """``2 trainings x 2 threads``; ``2 threads of the training and 4 other processes``."""
+    """``2 trainings x 2 threads``; ``2 threads of the training and 4 other processes``.
+
+    A thread wants one core at most: what they cannot want alone is wanted by some that run now and then.
+    """
     trainers = [p for p in machine.trainers if p in demand.busy_threads]
     each = {demand.busy_threads[p] for p in trainers}
     rest = len(demand.busy_threads) - len(trainers)
@@ -90,7 +93,12 @@ def _who(machine: Machine, demand: Demand) -> str:
         )
     else:
         text = f"{total} threads of the training"
-    return f"{text} and {rest} other processes" if rest else text
+    parts = [text]
+    if rest:
+        parts.append(f"{rest} other {'process' if rest == 1 else 'processes'}")
+    if demand.wanted > sum(demand.busy_threads.values()):
+        parts.append("others that run now and then")
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else text
 
 
 def _fewer(machine: Machine, demand: Demand) -> tuple[str, tuple[Place, ...]]:
