@@ -40,6 +40,8 @@ class ProcessTable:
         self.named: tuple[ProcessId, ...] = ()
         #: processes whose ring showed backwards or updates; written by the markers source
         self._training: frozenset[ProcessId] = frozenset()
+        #: processes whose samples showed backward in the main thread; written by the stacks source
+        self._seen_training: frozenset[ProcessId] = frozenset()
         #: CPU seconds of all py-spy children that have ended; written by the stacks source
         self.sampler_cpu_s = 0.0
         #: another object whenever the live processes, their roles or who trains have changed
@@ -64,6 +66,20 @@ class ProcessTable:
         start = procfs.start_ticks(pid)
         if start is not None:
             self._training |= {ProcessId(pid, start)}
+            self.version = object()
+
+    def seen_training(self) -> frozenset[int]:
+        """The live processes whose samples showed backward in the main thread."""
+        return frozenset(pid for pid, start in self._seen_training if self._start_ticks.get(pid) == start)
+
+    def see_training(self, pid: int) -> None:
+        """Note that samples of this process show that it trains; for the stacks source."""
+        start = self._start_ticks.get(pid)
+        if start is not None and (pid, start) not in self._seen_training:
+            live = frozenset(
+                each for each in self._seen_training if self._start_ticks.get(each.pid) == each.start_ticks
+            )
+            self._seen_training = live | {ProcessId(pid, start)}
             self.version = object()
 
     def forget(self, process: ProcessId) -> None:

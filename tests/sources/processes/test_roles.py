@@ -132,3 +132,32 @@ def test_other_reasons_for_no_markers() -> None:
     assert why_no_markers(me._replace(variables=None), "trainer", True) == "no torch imported yet"
     assert why_no_markers(me, "worker", True) is None
     assert why_no_markers(program(1, 0, "bash"), "other", True) is None
+
+
+SPAWNED = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5)")
+
+
+def test_a_learner_that_the_program_has_spawned_trains_in_its_place() -> None:
+    processes = family(python(10, 1), python(11, 10, *SPAWNED), python(12, 10, *SPAWNED))
+    found = roles_of(processes, NONE, {}, seen=frozenset({11}))
+    assert found == {10: "other", 11: "trainer", 12: "worker"}  # which may train, too: it is sampled
+
+
+def test_a_program_that_trains_beside_one_that_it_has_spawned() -> None:
+    processes = family(python(10, 1), python(11, 10, *SPAWNED))
+    assert roles_of(processes, NONE, {}, seen=frozenset({10, 11})) == {10: "trainer", 11: "trainer"}
+
+
+def test_ranks_that_were_not_seen_to_train_yet_are_ranks() -> None:
+    processes = family(python(9, 1, "torchrun"), python(10, 9, rank=0), python(11, 9, rank=1))
+    assert roles_of(processes, NONE, {}, seen=frozenset({10})) == {9: "other", 10: "trainer", 11: "trainer"}
+
+
+def test_a_worker_that_needs_gradients_for_its_items_loads_data() -> None:
+    processes = family(python(10, 1), python(11, 10, name="pt_data_worker"))
+    assert roles_of(processes, NONE, {}, seen=frozenset({10, 11})) == {10: "trainer", 11: "worker"}
+
+
+def test_markers_decide_where_there_are_any() -> None:
+    processes = family(python(10, 1), python(11, 10))
+    assert roles_of(processes, frozenset({10}), {}, seen=frozenset({11})) == {10: "trainer", 11: "worker"}

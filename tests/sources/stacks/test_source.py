@@ -322,3 +322,31 @@ def test_a_dump_of_nothing() -> None:
         dump.dump(binary, 2**22 + 1)
     with pytest.raises(dump.DumpError):
         dump.dump("/no/such/py-spy", os.getpid())
+
+
+LEARNER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from torch import _tensor
+print("up", flush=True)
+while True:
+    _tensor.backward()
+"""
+
+
+def test_a_process_that_samples_show_in_backward_is_seen_to_train(
+    tmp_path: Path, start: Callable[..., SourceReader]
+) -> None:
+    package = tmp_path / "site-packages" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "_tensor.py").write_text("def backward():\n    sum(range(20000))\n")
+    with running(tmp_path, LEARNER, str(package.parent)) as process:
+        table = ProcessTable(process.pid, None)
+        assert table.start_ticks(process.pid) is not None
+        table.publish({process.pid: table.start_ticks(process.pid) or 0}, {process.pid: "worker"})
+        start(table, max_cpu_ratio=1.0).until(lambda it: table.seen_training(), "a window")
+        assert table.seen_training() == {process.pid}
+        assert table.trainers() == frozenset()  # no ring shows it
+        table.publish({process.pid: 1}, {})  # another process has the pid
+        assert table.seen_training() == frozenset()

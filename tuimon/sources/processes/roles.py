@@ -19,22 +19,37 @@ def roles_of(
     marked: frozenset[int],
     before: Mapping[int, ProcessRole],
     waits: Callable[[int], bool] = lambda pid: False,
+    seen: frozenset[int] = frozenset(),
 ) -> dict[int, ProcessRole]:
     """The role of every process.
 
     ``marked``: those known to train; ``before``: the roles at the previous read; ``waits``: whether the main thread of
-    a process waits for a child to end.
+    a process waits for a child to end; ``seen``: those that samples have shown in backward, for where none is marked.
+    What the parent of such a process has started beside it counts as workers, which are sampled: they may train too.
     """
-    trainers = marked & processes.keys() or _likely_trainers(processes, waits)
+    trainers = parents = marked & processes.keys()
+    if not trainers:
+        likely = _likely_trainers(processes, waits)
+        trainers = _with_seen(likely, processes, seen)
+        parents = trainers | likely
     out: dict[int, ProcessRole] = {}
     for pid, process in processes.items():
         if pid in trainers:
             out[pid] = "trainer"
-        elif process.is_python and _is_worker(process, processes, trainers, before):
+        elif process.is_python and _is_worker(process, processes, parents, before):
             out[pid] = "worker"
         else:
             out[pid] = "other"
     return out
+
+
+def _with_seen(likely: frozenset[int], processes: Mapping[int, ProcessFacts], seen: frozenset[int]) -> frozenset[int]:
+    """Who trains: what is likely, and what was seen to, in place of what has started it and does not train itself."""
+    found = {pid for pid in seen & processes.keys() if processes[pid].name != _WORKER_THREAD}
+    starters = {
+        pid for pid in likely - found if any(_has_ancestor(processes[each], processes, {pid}) for each in found)
+    }
+    return frozenset((likely - starters) | found)
 
 
 def _likely_trainers(processes: Mapping[int, ProcessFacts], waits: Callable[[int], bool]) -> frozenset[int]:
@@ -62,9 +77,7 @@ def _is_launched(process: ProcessFacts, parent: ProcessFacts) -> bool:
     return not helps and process.command != parent.command
 
 
-def _has_ancestor(
-    process: ProcessFacts, processes: Mapping[int, ProcessFacts], among: Mapping[int, ProcessFacts]
-) -> bool:
+def _has_ancestor(process: ProcessFacts, processes: Mapping[int, ProcessFacts], among: Container[int]) -> bool:
     parent = processes.get(process.ppid)
     for _ in range(len(processes)):  # pids may be reused between two reads: no endless circle
         if parent is None:

@@ -59,7 +59,7 @@ class ProcessSource:
         self._discover()
         out.extend(self._limit_notice(now_s))
         facts = {pid: followed.facts for pid, followed in self._known.items()}
-        roles = roles_of(facts, self._table.trainers(), self._table.roles, waits_for_child)
+        roles = roles_of(facts, self._table.trainers(), self._table.roles, waits_for_child, self._table.seen_training())
         self._table.publish({pid: followed.start_ticks for pid, followed in self._known.items()}, roles)
         out.extend(self._changed(roles, now_s))
         out.extend(self._no_ring_notice(now_s))

@@ -78,6 +78,10 @@ class LoopReports:
             for key in held.keys() - set(wanted):
                 del held[key]
 
+    def has_loop(self, key: ProcessKey) -> bool:
+        """Whether hooks, or samples of its main thread, have shown a process in backward."""
+        return bool(self._loops.get(key))
+
     def _noted(self, key: ProcessKey) -> tuple[ReportedStack, ...]:
         facts = self._table.facts.get(key[0])
         return facts.loop if facts is not None else ()

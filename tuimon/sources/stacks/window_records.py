@@ -26,6 +26,7 @@ class WindowRecords:
     """Makes the records of all windows of a run; each frame is recorded once."""
 
     def __init__(self, table: ProcessTable) -> None:
+        self._table = table
         self._ids = FrameIds()
         self._loops = LoopReports(table, self._ids)
         self._parked: dict[ProcessKey, set[int]] = {}  # threads that a record has named as parked
@@ -42,6 +43,8 @@ class WindowRecords:
         """What was sampled, after the frames that are new in it; ``in_process``: by the process's own agent."""
         main = next((thread.stacks for thread in samples.threads if thread.tid == ended.pid), Counter())
         window = WindowStacks(self._ids, files, self._loops.path_of(key, main, files))
+        if self._loops.has_loop(key):
+            self._table.see_training(ended.pid)
         for thread in samples.threads:
             window.add_thread(thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, matters=thread.matters)
         loop = self._loops.due(key, files)
