@@ -221,9 +221,12 @@ class ProcessSamples:
         hits = sum(sample.count for sample in samples if any(map(self._frames.collates, sample.stack)))
         return hits / total if total else None
 
-    def unsure_count(self) -> int:
-        """How many of the samples in the forward pass may be data: nothing shows yet which."""
-        return sum(sample.count for sample in self._samples() if sample.unsure)
+    def unsure_counts(self) -> Counter[str]:
+        """How many of a phase may be of another, as nothing shows yet which (``Sample.unsure``)."""
+        counts: Counter[str] = Counter()
+        for sample in self._samples():
+            counts[sample.phase] += sample.count if sample.unsure else 0
+        return counts
 
     def phase_counts(self) -> Counter[str]:
         """Samples of the training thread by phase, which frames and the lines of the loop show; without imports."""

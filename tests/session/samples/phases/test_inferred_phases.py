@@ -210,3 +210,19 @@ def test_the_loops_own_lines_between_fetch_and_model_count_as_they_do_with_marke
     expected = {"data": fetches + 7, "forward": 20, "backward": 20}
     expected[phase] += 30
     assert +found == expected
+
+
+def test_what_may_be_of_any_phase_makes_none_of_them_sure():
+    """No line of the user's calls backward: nothing shows which side of the model the rest is on."""
+    session = Session()
+    called = frames(
+        ("/lib/site-packages/events/loop.py", 372, "run"),
+        ("/lib/site-packages/events/learner.py", 777, "on_batch"),
+        (f"{TORCH}/autograd/__init__.py", 7, "backward"),
+    )
+    for record in (header(), process(markers=False), called, stacks(1, ([1, 2], 40), ([0], 60))):
+        session.add(record)
+    rows = {row.name: row for row in session.phases(100).rows}
+    assert rows["other"].share == 0.6
+    assert [rows[name].error for name in ("data", "forward", "other")] == [0.6] * 3
+    assert rows["backward"].error < 0.1

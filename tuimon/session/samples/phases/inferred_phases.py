@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from tuimon.session.rows import PhaseRow, PhaseTable
 
 _PHASES = ("data", "forward", "backward", "optimizer", "other")
 _WINDOW_S = 30.0
+_SURE: Mapping[str, int] = {}
 
 
-def inferred_phases(pid: int, counts: Counter[str], unsure: int = 0) -> PhaseTable | None:
+def inferred_phases(pid: int, counts: Counter[str], unsure: Mapping[str, int] = _SURE) -> PhaseTable | None:
     """Shares of the samples by phase, with their error; None while no sample shows training.
 
-    ``unsure``: how many of those in the forward pass may be data.
+    ``unsure``: how many of those in the forward pass may be data, and of the others either of them.
     """
     total = counts.total()
     if not total or not (counts["backward"] or counts["optimizer"]):
         return None
     inside = total - counts["eval"]  # evaluation is no part of a step
-    rows = [_row(name, counts[name], inside, unsure if name in ("data", "forward") else 0) for name in _PHASES]
+    other = unsure.get("other", 0)
+    may_be = {"data": unsure.get("forward", 0) + other, "forward": unsure.get("forward", 0) + other, "other": other}
+    rows = [_row(name, counts[name], inside, may_be.get(name, 0)) for name in _PHASES]
     if counts["eval"]:
         rows.append(_row("eval", counts["eval"], total))
     return PhaseTable(pid, _WINDOW_S, 0, True, tuple(rows))
