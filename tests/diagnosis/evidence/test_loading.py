@@ -98,3 +98,11 @@ def test_without_markers_samples_that_draw_indices_leave_open_whether_batches_li
     data = resolved([Sample(stack, count, "data") for stack, count in counted], table)
     workers = structs.replace(worker_evidence(Session(), 100, None), number=1, busy_ratio=0.1)
     assert lie_ready(None, workers, data)
+
+
+def test_a_loader_of_the_set_up_is_not_the_one_that_trains():
+    session = epochs()
+    done, *others = session.loaders(100)
+    idle = done._replace(fetches_per_s=None)
+    assert training_loader([idle, done, *others]) is done
+    assert training_loader([idle]) is idle

@@ -83,8 +83,12 @@ class Workers(Struct, frozen=True, gc=False):
 
 
 def training_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
-    """The DataLoader whose batches train, according to its markers; None without."""
-    return next((loader for loader in loaders if loader.latest.role != "eval"), None)
+    """The DataLoader whose batches train, according to its markers; None without.
+
+    One that the set-up went through, as for statistics of the data, is fetched from no more.
+    """
+    training = (loader for loader in loaders if loader.latest.role != "eval")
+    return max(training, key=lambda loader: loader.fetches_per_s or 0.0, default=None)
 
 
 def evaluation_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
