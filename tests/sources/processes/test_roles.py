@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tuimon.records import ProcessRole
 from tuimon.sources.processes.facts import ProcessFacts, Variables
 from tuimon.sources.processes.roles import roles_of, why_no_markers
 
@@ -161,3 +162,15 @@ def test_a_worker_that_needs_gradients_for_its_items_loads_data() -> None:
 def test_markers_decide_where_there_are_any() -> None:
     processes = family(python(10, 1), python(11, 10))
     assert roles_of(processes, frozenset({10}), {}, seen=frozenset({11})) == {10: "trainer", 11: "worker"}
+
+
+def test_a_tracker_that_outlives_its_program_does_not_train() -> None:
+    tracker = python(11, 1, "python", "-c", "from multiprocessing.resource_tracker import main;main(4)")
+    assert roles_of(family(tracker), NONE, {10: "trainer", 11: "other"}) == {11: "other"}
+
+
+def test_a_spawned_worker_that_outlives_its_program_does_not_train_in_its_place() -> None:
+    processes = family(python(11, 1, *SPAWNED), python(12, 1, *SPAWNED))
+    before: dict[int, ProcessRole] = {10: "trainer", 11: "worker", 12: "worker"}
+    assert roles_of(processes, NONE, before) == {11: "worker", 12: "worker"}
+    assert roles_of(processes, NONE, before, seen=frozenset({12})) == {11: "worker", 12: "trainer"}

@@ -29,7 +29,7 @@ def roles_of(
     """
     trainers = parents = marked & processes.keys()
     if not trainers:
-        likely = _likely_trainers(processes, waits)
+        likely = _likely_trainers({pid: p for pid, p in processes.items() if not _is_left(p, processes, before)}, waits)
         trainers = _with_seen(likely, processes, seen)
         parents = trainers | likely
     out: dict[int, ProcessRole] = {}
@@ -57,13 +57,23 @@ def _likely_trainers(processes: Mapping[int, ProcessFacts], waits: Callable[[int
 
     One that does nothing but wait for another program in Python to end has launched it: that may train.
     """
-    pythons = {pid: p for pid, p in processes.items() if p.is_python and p.name != _WORKER_THREAD}
+    pythons = {pid: p for pid, p in processes.items() if p.is_python and not _is_helper(p)}
     ranked = {pid: p for pid, p in pythons.items() if p.rank is not None}
     candidates = ranked or pythons
     outermost = {pid for pid, p in candidates.items() if not _has_ancestor(p, processes, candidates)}
     while launchers := {pid for pid in {pythons[child].ppid for child in _launched(pythons, outermost)} if waits(pid)}:
         outermost = (outermost - launchers) | _launched(pythons, launchers)
     return frozenset(outermost)
+
+
+def _is_helper(process: ProcessFacts) -> bool:
+    """Whether it serves a training or loads its data: some outlive the program that they serve, for a moment."""
+    return process.name == _WORKER_THREAD or any(servant in " ".join(process.command) for servant in _SERVANTS)
+
+
+def _is_left(process: ProcessFacts, processes: Mapping[int, ProcessFacts], before: Mapping[int, ProcessRole]) -> bool:
+    """Whether it is a worker whose trainer has ended."""
+    return process.ppid not in processes and before.get(process.pid) == "worker"
 
 
 def _launched(pythons: Mapping[int, ProcessFacts], parents: Container[int]) -> set[int]:
