@@ -1,4 +1,4 @@
-"""What frames of libraries mean: that they make data, evaluate, give the next batch, or update parameters."""
+"""What frames of libraries mean: that they make data, evaluate, measure, give the next batch, or update parameters."""
 
 from __future__ import annotations
 
@@ -68,6 +68,28 @@ def is_evaluator(file: str, function: str) -> bool:
     Not all that are named so are evaluation: ``evaluate_actions`` is part of a training's forward pass.
     """
     return evaluates_by_name(function) and is_library_file(file)
+
+
+# ---- where libraries compute metrics
+
+_METRIC_FILE = re.compile(
+    r"-packages/(?:torchmetrics/(?:(?:metric|collections)\.py|(?:functional/)?(?:classification|clustering|detection|nominal"
+    r"|retrieval|text)/)|torcheval/metrics/|sklearn/metrics/|evaluate/|seqeval/|sacrebleu/|rouge_score/|jiwer/)"
+)
+#: Those of torchmetrics that have gradients, and so may be the loss as well.
+_DIFFERENTIABLE = re.compile(
+    r"-packages/torchmetrics/(?:functional/)?(?:audio|image|pairwise|regression|segmentation|shape)/"
+)
+
+
+def is_metric(file: str) -> bool:
+    """Whether a file of a library computes metrics: ``/…/torchmetrics/metric.py``."""
+    return _METRIC_FILE.search(file) is not None
+
+
+def may_be_loss(file: str) -> bool:
+    """Whether a metric of this file has gradients, so that one may train on it: ``/…/torchmetrics/image/ssim.py``."""
+    return _DIFFERENTIABLE.search(file) is not None
 
 
 # ---- loops that libraries own

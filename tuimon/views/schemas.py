@@ -32,16 +32,17 @@ def schemas() -> dict[str, dict[str, Any]]:  # Any: JSON
 
 def _schema(name: str, of: object, description: str) -> dict[str, Any]:
     head = {"$schema": _DIALECT, "title": f"tuimon {name}", "description": description}
-    return head | _dedented(msgspec.json.schema(of))
+    return head | {key: _dedented(value) for key, value in msgspec.json.schema(of).items()}
 
 
-def _dedented(schema: Any) -> Any:  # Any: JSON
-    """The schema, its descriptions without the indentation of docstrings, which Python 3.13 leaves out by itself."""
+def _dedented(schema: object) -> object:
+    """Part of a schema, its descriptions without the indentation of docstrings, which Python 3.13 leaves out itself."""
     match schema:
-        case {"description": str(text)}:
-            return {key: _dedented(value) for key, value in schema.items()} | {"description": inspect.cleandoc(text)}
         case dict():
-            return {key: _dedented(value) for key, value in schema.items()}
+            return {
+                key: inspect.cleandoc(value) if key == "description" and isinstance(value, str) else _dedented(value)
+                for key, value in schema.items()
+            }
         case list():
             return [_dedented(each) for each in schema]
         case _:

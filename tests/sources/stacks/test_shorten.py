@@ -37,6 +37,9 @@ FETCHER = RawFrame(f"{PACKAGES}/torch/utils/data/_utils/fetch.py", 54, "fetch")
 ITEM = RawFrame("/home/u/data.py", 31, "__getitem__")
 PIL = RawFrame(f"{PACKAGES}/PIL/Image.py", 3000, "open")
 PIL_INSIDE = RawFrame(f"{PACKAGES}/PIL/JpegImagePlugin.py", 800, "jpeg_factory")
+METRIC = RawFrame(f"{PACKAGES}/torchmetrics/metric.py", 315, "forward")
+METRIC_INSIDE = RawFrame(f"{PACKAGES}/torchmetrics/functional/classification/stat_scores.py", 449, "_update")
+LOSS = RawFrame(f"{PACKAGES}/torchmetrics/image/ssim.py", 200, "update")
 SELECT = RawFrame("/usr/lib/python3.11/selectors.py", 415, "select")
 
 
@@ -131,6 +134,8 @@ def test_the_line_that_leaves_the_path_survives_the_merging_of_rare_stacks() -> 
         ((MAIN, FETCH, FETCHER, ITEM, PIL), (MAIN, FETCH, FETCHER, ITEM)),  # what makes the data
         ((MAIN, FETCH, FETCHER, ITEM, MODEL), (MAIN, FETCH, FETCHER, ITEM)),
         ((MAIN, FETCH, FETCHER, ITEM, CALL, LINEAR), (MAIN, FETCH, FETCHER, ITEM, CALL)),
+        ((MAIN, CALL, METRIC, METRIC_INSIDE, CALL), (MAIN, CALL, METRIC, CALL)),  # a metric is a module too
+        ((MAIN, CALL, METRIC, METRIC, LOSS, SELECT), (MAIN, CALL, METRIC, LOSS)),  # unless one may train on it
         ((MAIN, ITEM, PIL), (MAIN, ITEM)),
         ((SELECT, PIL), (SELECT,)),
     ],

@@ -73,6 +73,11 @@ class StackSample(Struct, frozen=True, dict=True):
         return self._table.maker_depth(self._ids) is not None
 
     @cached_property
+    def computes_metric(self) -> bool:
+        """Whether it is in a library's metric on which nobody trains."""
+        return self._table.computes_metric(self._ids)
+
+    @cached_property
     def collates(self) -> bool:
         """Whether a batch is made of items in it."""
         return any(map(self._table.collates, self._ids))

@@ -170,7 +170,7 @@ def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[_Wa
 
 
 def _keep_busy(cores: int, running: float) -> int:
-    """Workers that keep all cores busy by themselves, each of which runs for this part of its time: more only take turns."""
+    """Workers that keep all cores busy by themselves, where each runs for this part of its time; more take turns."""
     return max(1, math.ceil(cores / max(running, 1.0 / MOST_FIRST_WORKERS)))
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuimon.code_origin import innermost_work, is_library_file
-from tuimon.library_code import is_evaluator, is_rollout_entry, makes_data, steps_environment
+from tuimon.library_code import (
+    is_evaluator,
+    is_metric,
+    is_rollout_entry,
+    makes_data,
+    may_be_loss,
+    steps_environment,
+)
 from tuimon.records import CountSetting, Frame, Place
 from tuimon.session.samples.stack_phase import FrameKind, frame_kind
 from tuimon.torch_code import (
@@ -50,6 +57,8 @@ class FrameTable:
         self._closure_callers: set[int] = set()  # frames of torch's optimizers
         self._blocks: dict[int, Block] = {}  # of frames in code that may evaluate
         self._collating: set[int] = set()  # frames that have a batch made of items
+        self._metrics: set[int] = set()  # frames of libraries that compute metrics
+        self._losses: set[int] = set()  # frames of metrics that may be the loss
         self._steps: set[int] = set()  # frames of a ``step``: whether it is an environment's, its caller shows
 
     def add_frames(self, first: int, frames: list[Frame]) -> None:
@@ -58,26 +67,41 @@ class FrameTable:
             if len(self._frames) < _FRAMES_LIMIT:
                 self._frames[id_] = frame
                 self._kinds[id_] = frame_kind(frame)
-                if frame.user or marked_part(frame.file):
-                    self._anchors.add(id_)
-                elif is_library_file(frame.file) and not is_rollout_entry(frame.file, frame.function):
-                    self._libraries.add(id_)
                 for one in frame.counts:
                     self._note_count(one.what, Place(frame.file, one.line, one.function, one.source))
-                if frame.no_grad is not None:
-                    self._blocks[id_] = frame.file, frame.no_grad[0], frame.function
-                elif is_evaluator(frame.file, frame.function):
-                    self._blocks[id_] = frame.file, 0, frame.function
-                if is_gradient_call(frame.file, frame.function):
-                    self._gradient_calls.add(id_)
+                self._note_owner(id_, frame)
+                self._note_block(id_, frame)
+                self._note_work(id_, frame.file, frame.function)
                 if collates(frame.file, frame.function, frame.source):
                     self._collating.add(id_)
-                if may_call_closure(frame.file, frame.function):
-                    self._closure_callers.add(id_)
-                if makes_data(frame.file, frame.function):
-                    self._makers.add(id_)
-                elif frame.function == "step":
-                    self._steps.add(id_)
+
+    def _note_owner(self, id_: int, frame: Frame) -> None:
+        """Whose code it is."""
+        if frame.user or marked_part(frame.file):
+            self._anchors.add(id_)
+        elif is_library_file(frame.file) and not is_rollout_entry(frame.file, frame.function):
+            self._libraries.add(id_)
+
+    def _note_block(self, id_: int, frame: Frame) -> None:
+        if frame.no_grad is not None:
+            self._blocks[id_] = frame.file, frame.no_grad[0], frame.function
+        elif is_evaluator(frame.file, frame.function):
+            self._blocks[id_] = frame.file, 0, frame.function
+
+    def _note_work(self, id_: int, file: str, function: str) -> None:
+        """What it works at."""
+        if is_gradient_call(file, function):
+            self._gradient_calls.add(id_)
+        if may_call_closure(file, function):
+            self._closure_callers.add(id_)
+        if may_be_loss(file):
+            self._losses.add(id_)
+        elif is_metric(file):
+            self._metrics.add(id_)
+        if makes_data(file, function):
+            self._makers.add(id_)
+        elif function == "step":
+            self._steps.add(id_)
 
     def _note_count(self, what: CountSetting, place: Place) -> None:
         places = self.counts[what]
@@ -98,6 +122,10 @@ class FrameTable:
     def collates(self, id_: int) -> bool:
         """Whether a frame has a batch made of items."""
         return id_ in self._collating
+
+    def computes_metric(self, stack: Sequence[int]) -> bool:
+        """Whether a stack is in a library's metric on which nobody trains."""
+        return not self._metrics.isdisjoint(stack) and self._losses.isdisjoint(stack)
 
     def returns_gradients(self, stack: Sequence[int]) -> bool:
         """Whether the backward pass that a stack is in returns gradients, and accumulates none."""

@@ -8,7 +8,7 @@ from tuimon.sources.loop.step import Step
 
 #: Most batches that the first update of all may take, fetched in a row: no step before it tells how many it takes.
 _FIRST_GROUP = 16
-#: ... and how long after a batch the next fetch begins if no model has seen it: so many ns, or this part of its own fetch,
+#: ... and how long after a batch the next fetch begins if no model has seen it: so many ns, or this part of its fetch,
 #: as both last longer where a thread waits for a core.
 _UNUSED_NS, _UNUSED_PART = 5_000_000, 0.5
 

@@ -35,6 +35,32 @@ def sample(line: int, below: str | None, loop: list[tuple[int, str]], count: int
     return classify_samples(stacks, frames)[-1]
 
 
+SITE = "/v/lib/python3.11/site-packages"
+METRIC = Frame(f"{SITE}/torchmetrics/metric.py", 315, "forward")
+
+
+@pytest.mark.parametrize(
+    ("line", "inside", "found"),
+    [
+        (46, [BELOW["module"], METRIC], ("other", "forward")),
+        (46, [Frame(f"{SITE}/sklearn/metrics/_classification.py", 7, "f1_score")], ("other", "forward")),
+        (46, [BELOW["module"], METRIC, Frame(f"{SITE}/torchmetrics/image/ssim.py", 8, "update")], ("forward", None)),
+        (46, [BELOW["module"]], ("forward", None)),
+        (50, [BELOW["module"], METRIC], ("other", None)),
+    ],
+)
+def test_a_metric_before_backward_is_side_work_unless_one_may_train_on_it(line, inside, found):
+    """Markers count it as forward: they measure from the fetch to backward."""
+    frames, stacks = FrameTable(), {}
+    for at, below in [*((at, [BELOW[name]]) for at, name in LOOP), (line, inside)]:
+        stack = [Frame("train.py", at, "main", "", True), *below]
+        first = 10 * len(stacks)
+        frames.add_frames(first, stack)
+        stacks[tuple(range(first, first + len(stack)))] = 1
+    last = classify_samples(stacks, frames)[-1]
+    assert (last.phase, last.moved_from) == found
+
+
 @pytest.mark.parametrize(
     ("line", "below", "found"),
     [

@@ -208,9 +208,12 @@ def update_share(samples: ThreadSamples) -> float:
 
 
 def model_share(samples: ThreadSamples) -> float:
-    """Share (0..1) of the side work's samples that run the model: evaluation that no marker separates from it."""
+    """Share (0..1) of the side work's samples that run the model: evaluation that no marker separates from it.
+
+    A metric of torchmetrics is a module, and no model.
+    """
     side = samples.in_phase("other")
-    models = sum(sample.count for sample in side.stacks if "module" in sample.kinds)
+    models = sum(sample.count for sample in side.stacks if "module" in sample.kinds and not sample.computes_metric)
     return models / side.total if side.total else 0.0
 
 

@@ -68,7 +68,7 @@ def classify_samples(
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = by_root(sampled, frames)
     samples = [
-        _of_update(
+        _of_side_work(
             _evaluates(sample, evaluation, loops, frames)
             or _after_training(sample, loops, library, frames)
             or _in_rollout(sample, rollouts, loops, library, frames)
@@ -252,6 +252,18 @@ def _by_lines(sample: CountedStack, loops: Loops, too_few: bool, makes_data: boo
     prepares = excluded and phase == "data" and loop.is_call_beside_training(branch)
     moved_from = "forward" if prepares and _activity(stack, frames) not in _COPIES else None
     return Sample(list(stack), count, phase, excluded, moved_from=moved_from)
+
+
+def _of_side_work(sample: Sample, frames: FrameTable) -> Sample:
+    """A metric in the forward pass is side work; what is in a library's own optimizer is none."""
+    return _of_update(_of_metric(sample, frames), frames)
+
+
+def _of_metric(sample: Sample, frames: FrameTable) -> Sample:
+    """A sample of a metric between the fetch and backward is no forward pass, though markers count it as one."""
+    if sample.phase != "forward" or not frames.computes_metric(sample.stack):
+        return sample
+    return replace(sample, phase="other", unsure=False, moved_from="forward" if sample.excluded else None)
 
 
 def _of_update(sample: Sample, frames: FrameTable) -> Sample:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tuimon.code_origin import is_import_system, is_library_file, is_user_file, package_of
-from tuimon.library_code import is_evaluator, is_rollout_entry
+from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import CountSettings, Frame
 from tuimon.sources.source_blocks import Block
@@ -38,7 +38,7 @@ class FrameTraits(NamedTuple):
     """What decides whether a shortened stack keeps a frame."""
 
     user: bool
-    # the part of torch, our hooks, or a library's rollout or evaluation, that shows the phase; "" for all other code
+    # the part of torch, our hooks, or a library's rollout, evaluation or metric, that shows the phase; "" for the rest
     part: str
     wrapper: bool  # adds nothing to the frame that it calls
     library: bool  # of an installed package other than torch
@@ -53,6 +53,12 @@ def named(frame: RawFrame) -> tuple[str, str]:
 def bare_name(function: str) -> str:
     """``Thread.run`` -> ``run``: py-spy qualifies names on some versions of Python only, markers never."""
     return function.rpartition(".")[2] or function
+
+
+def _metric_part(file: str) -> str:
+    if may_be_loss(file):
+        return "metric or loss"
+    return "metric" if is_metric(file) else ""
 
 
 class FrameIds:
@@ -89,7 +95,7 @@ class FrameIds:
         if traits is None:
             if len(self._traits) > self._limit:
                 self._traits.clear()
-            part = marked_part(file)
+            part = marked_part(file) or _metric_part(file)
             user = is_user_file(file) or (bool(self._programs) and package_of(file) in self._programs)
             library = not part and not user and is_library_file(file)
             traits = self._traits[file] = FrameTraits(user, part, False, library, is_import_system(file))
