@@ -30,6 +30,8 @@ _FRAMES_LIMIT = 50_000
 _COUNTS_LIMIT = 16
 #: A block of code without gradients: its file, first line and function; of a library's that evaluates the line is 0.
 Block = tuple[str, int, str]
+#: A function's file and its bare name.
+Function = tuple[str, str]
 #: Code within a function that has a frame of its own; comprehensions do before Python 3.12.
 _WITHIN = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
 _UNKNOWN = Frame("", 0, "?")
@@ -110,6 +112,11 @@ class FrameTable:
 
     def __getitem__(self, id_: int) -> Frame:
         return self._frames.get(id_, _UNKNOWN)
+
+    def function(self, id_: int) -> Function:
+        """The function that a frame is of."""
+        frame = self[id_]
+        return frame.file, frame.function
 
     def kind(self, id_: int) -> FrameKind:
         """Which boundary of the training loop this frame is, if any."""

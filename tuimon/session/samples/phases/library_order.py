@@ -9,7 +9,7 @@ from functools import reduce
 from itertools import takewhile
 
 from tuimon.library_code import is_iteration
-from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.frame_table import FrameTable, Function
 from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack
 from tuimon.session.samples.phases.returned_gradients import returned_gradients
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
@@ -23,7 +23,6 @@ _HANDLER = "on_"
 #: What calls handlers, and other names of theirs.
 _HANDLES = re.compile(r"(?i)_*(?:on|after|before)_|\w*(?:callback|dispatch|event|handle|hook|notify)")
 
-_Function = tuple[str, str]
 #: Lines of the library's functions from the outermost on, and the line at which a stack leaves them.
 _Lines = tuple[int, ...]
 
@@ -57,19 +56,19 @@ class LibraryOrder:
         known = self._returned_as_forward([*samples, *noted])
         samples, noted = known[: len(samples)], known[len(samples) :]
         path = self._to_backward(noted) or self._to_backward(samples)
-        seen_once = {function for function, n in Counter(map(self._function, path)).items() if n == 1}
+        seen_once = {function for function, n in Counter(map(frames.function, path)).items() if n == 1}
         #: Whether the optimizer calls the forward pass and backward as a closure.
         self.trains_in_optimizer = any(frames.kind(number) == "optimizer" for number in path)
         self._lines = tuple(frames[number].line for number in path)
-        self._user_lines = {self._function(n): frames[n].line for n in path if frames[n].user}
+        self._user_lines = {frames.function(n): frames[n].line for n in path if frames[n].user}
         self._depth = {
-            self._function(number): depth
+            frames.function(number): depth
             for depth, number in enumerate(path)
-            if frames.is_library(number) and self._function(number) in seen_once
+            if frames.is_library(number) and frames.function(number) in seen_once
         }
         running = [sample.stack for sample in samples if self._depth and sample.boundary == "forward"]
         self._model = self._first(map(self._leaves_at, running))
-        self._model_lines: dict[_Function, int] = {}  # of the functions that run it, the first line that does
+        self._model_lines: dict[Function, int] = {}  # of the functions that run it, the first line that does
         for stack in running:
             self._note_model_lines(stack)
         self._last = self._last_place(known, {"backward", "optimizer"})
@@ -78,7 +77,7 @@ class LibraryOrder:
         evaluating = self._after_training(running) & self._after_training(fetching)
         self._evaluating = evaluating if seen is None else seen.completed_evaluating(evaluating)
         self._evaluators = {  # the user's functions that run the model there
-            self._function(inside[0])
+            frames.function(inside[0])
             for stack in running
             if self._evaluates(stack) and (inside := self._first_user(stack))
         }
@@ -115,7 +114,7 @@ class LibraryOrder:
             return True
         inside = self._first_user(sample.stack)
         if inside:
-            return self._function(inside[0]) in self._evaluators or self._is_metric(sample.stack)
+            return self._frames.function(inside[0]) in self._evaluators or self._is_metric(sample.stack)
         return any(self._frames[number].file in self._evaluating_files for number in self._inside(sample.stack))
 
     def _returned_as_forward(self, samples: Sequence[CountedStack]) -> list[CountedStack]:
@@ -147,7 +146,7 @@ class LibraryOrder:
 
     def _is_above_model(self, number: int) -> bool:
         """Whether a line is above the one with which its function runs the model."""
-        return self._frames[number].line < self._model_lines.get(self._function(number), 0)
+        return self._frames[number].line < self._model_lines.get(self._frames.function(number), 0)
 
     def _evaluates(self, stack: Sequence[int]) -> bool:
         return bool(self._evaluating) and self._leaves_at(stack) in self._evaluating
@@ -173,7 +172,7 @@ class LibraryOrder:
     def _after_training(self, stacks: Iterable[Sequence[int]]) -> set[_Lines]:
         return {place for place in map(self._leaves_at, stacks) if place and _is_before(self._last, place)}
 
-    def made_by(self, stack: Sequence[int]) -> _Function | None:
+    def made_by(self, stack: Sequence[int]) -> Function | None:
         """The function of the user's that makes a batch for the library's loop, given a stack in it; else None."""
         place = self._leaves_at(stack) if self._model is not None else ()
         if not place or self._model is None:
@@ -213,22 +212,22 @@ class LibraryOrder:
         if self._leaves_at(stack) != self._model:
             return
         for number in takewhile(self._is_outside_torch, self._inside(stack)):
-            function, line = self._function(number), self._frames[number].line
+            function, line = self._frames.function(number), self._frames[number].line
             self._model_lines[function] = min(line, self._model_lines.get(function, line))
 
     def _is_outside_torch(self, number: int) -> bool:
         return self._frames[number].user or self._frames.is_library(number)
 
-    def _called_above_model(self, inside: Sequence[int]) -> _Function | None:
+    def _called_above_model(self, inside: Sequence[int]) -> Function | None:
         """What a function that runs the model, the user's or the library's, calls above the line that does."""
         return self._called_above(inside) or self._called_above(self._by_user(inside))
 
-    def _called_above(self, stack: Sequence[int]) -> _Function | None:
-        depth = next((i for i, n in enumerate(stack) if self._function(n) not in self._model_lines), len(stack))
+    def _called_above(self, stack: Sequence[int]) -> Function | None:
+        depth = next((i for i, n in enumerate(stack) if self._frames.function(n) not in self._model_lines), len(stack))
         if not 0 < depth < len(stack) or not self._frames[stack[depth]].user:
             return None
-        caller, called = self._frames[stack[depth - 1]], self._function(stack[depth])
-        first = self._model_lines[self._function(stack[depth - 1])]
+        caller, called = self._frames[stack[depth - 1]], self._frames.function(stack[depth])
+        first = self._model_lines[self._frames.function(stack[depth - 1])]
         if not caller.user and called[1].startswith(_HANDLER):
             return None
         if caller.line == first:
@@ -247,7 +246,7 @@ class LibraryOrder:
         """The frame at which a stack leaves the path: the first of a library at another line, else the last on it."""
         left = None
         for i, number in enumerate(stack):
-            depth = self._depth.get(self._function(number)) if self._frames.is_library(number) else None
+            depth = self._depth.get(self._frames.function(number)) if self._frames.is_library(number) else None
             if depth is not None:
                 left = i
                 if self._frames[number].line != self._lines[depth]:
@@ -258,20 +257,16 @@ class LibraryOrder:
         left = self._left_by(stack)
         if left is None or any(map(self._is_elsewhere, stack[:left])):
             return ()
-        return (*self._lines[: self._depth[self._function(stack[left])]], self._frames[stack[left]].line)
+        return (*self._lines[: self._depth[self._frames.function(stack[left])]], self._frames[stack[left]].line)
 
     def _is_elsewhere(self, number: int) -> bool:
         """Whether a frame is the user's and at another line than the one that leads to backward."""
         frame = self._frames[number]
-        return frame.user and self._user_lines.get(self._function(number)) != frame.line
+        return frame.user and self._user_lines.get(self._frames.function(number)) != frame.line
 
     def _first(self, places: Iterable[_Lines]) -> _Lines | None:
         """Where the model runs first; runs below backward evaluate."""
         return min((place for place in places if place and not _is_before(self._lines, place)), default=None)
-
-    def _function(self, number: int) -> _Function:
-        frame = self._frames[number]
-        return frame.file, frame.function
 
 
 def _is_before(place: _Lines, other: _Lines) -> bool:

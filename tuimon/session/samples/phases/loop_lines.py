@@ -95,8 +95,7 @@ class LoopLines:
     def is_entered_by(self, stack: Sequence[int]) -> bool:
         """Whether a stack is in the function that calls backward."""
         last = self._frames[self._path[-1]] if self._path else None
-        functions = ((self._frames[number].file, self._frames[number].function) for number in stack)
-        return last is not None and (last.file, last.function) in functions
+        return last is not None and (last.file, last.function) in map(self._frames.function, stack)
 
     def _aligned_ones(self, samples: Sequence[CountedStack]) -> list[CountedStack]:
         pairs = ((sample, self.aligned(sample.stack)) for sample in samples)

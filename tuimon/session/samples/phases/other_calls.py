@@ -36,7 +36,7 @@ class OtherCalls:
         """``path``: frame ids to the user's line that calls backward; ``samples``: stack, times, is it in an update."""
         self._path = path
         self._frames = frames
-        self._functions = {self._function(number): depth for depth, number in reversed(list(enumerate(path)))}
+        self._functions = {frames.function(number): depth for depth, number in reversed(list(enumerate(path)))}
         updates: Counter[tuple[int, ...]] = Counter()
         for stack, count, is_update in samples:
             entry = self._entry(stack) if is_update else None
@@ -55,16 +55,12 @@ class OtherCalls:
         left = next((i for i, pair in enumerate(zip(stack, self._path, strict=False)) if pair[0] != pair[1]), None)
         if left is None:
             return None
-        same = self._function(stack[left]) == self._function(self._path[left])
+        same = self._frames.function(stack[left]) == self._frames.function(self._path[left])
         for at in range(left + same, len(stack)):
-            depth = self._functions.get(self._function(stack[at]), -1)
+            depth = self._functions.get(self._frames.function(stack[at]), -1)
             if depth >= left + same and self._frames[stack[at]].user:
                 return _Entry(at, depth)
         return None
-
-    def _function(self, number: int) -> tuple[str, str]:
-        frame = self._frames[number]
-        return frame.file, frame.function
 
 
 def _is_torn(caller: tuple[int, ...], samples: Sequence[tuple[Sequence[int], int, bool]]) -> bool:

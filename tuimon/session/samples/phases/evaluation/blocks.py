@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tuimon.library_code import evaluates_by_name
-from tuimon.session.samples.frame_table import Block, FrameTable
+from tuimon.session.samples.frame_table import Block, FrameTable, Function
 from tuimon.session.samples.phases.evaluation.occasional import OccasionalBlocks
 from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack
 
-_Function = tuple[str, str]
 #: Share of a block's samples that run a module, from which it runs the model: our choice; much of an evaluation may be
 #: its batches, or its environment.
 _MODEL_SHARE = 0.1
@@ -45,13 +44,13 @@ class EvaluationBlocks:
         """``makes_data``: whether there are rollouts."""
         self._frames = frames
         self._blocks: set[Block] = set()
-        self._functions: set[_Function] = set()
+        self._functions: set[Function] = set()
         if not occasional:
             return
-        self._training: dict[_Function, set[int]] = {}  # the lines with which functions lead to backward or the update
+        self._training: dict[Function, set[int]] = {}  # the lines with which functions lead to backward or the update
         for stack, _, boundary in samples:
             for number in self._before_torch(stack) if boundary in UPDATES else ():
-                self._training.setdefault(self._function(number), set()).add(frames[number].line)
+                self._training.setdefault(self._frames.function(number), set()).add(frames[number].line)
         totals, models, apart = Counter[Block](), Counter[Block](), Counter[Block]()
         for stack, times, boundary in samples:
             blocks = dict.fromkeys((block for block in self._blocks_of(stack) if block in occasional), times)
@@ -71,10 +70,10 @@ class EvaluationBlocks:
         """Whether a block is named as evaluation, or is in a branch or after the update, where data for that is not."""
         if evaluates_by_name(block[2]):
             return True
-        path = [number for number in self._before_torch(stack) if self._function(number) in self._training]
+        path = [number for number in self._before_torch(stack) if self._frames.function(number) in self._training]
         if makes_data or not path:
             return False
-        frame, lines = self._frames[path[-1]], self._training[self._function(path[-1])]
+        frame, lines = self._frames[path[-1]], self._training[self._frames.function(path[-1])]
         if frame.branch is not None and not any(frame.branch[0] <= line <= frame.branch[1] for line in lines):
             return True
         return frame.line > max(lines)
@@ -85,23 +84,23 @@ class EvaluationBlocks:
             return False
         if any(block in self._blocks for block in self._blocks_of(stack)):
             return True
-        return any(self._function(number) in self._functions for number in self._before_torch(stack))
+        return any(self._frames.function(number) in self._functions for number in self._before_torch(stack))
 
     def _note_functions(self, samples: Sequence[CountedStack]) -> None:
         """The functions around the blocks in which nothing else runs modules."""
-        inside, runs = Counter[_Function](), Counter[_Function]()
+        inside, runs = Counter[Function](), Counter[Function]()
         for stack, times, boundary in samples:
-            around = {self._function(n) for n in self._before_torch(stack)} - self._training.keys()
+            around = {self._frames.function(n) for n in self._before_torch(stack)} - self._training.keys()
             runs.update(dict.fromkeys(around if boundary == "forward" else (), times))
             own = self._function_of_block(stack)
             if own in around and boundary == "forward":
                 inside[own] += times
         self._functions = {function for function, times in inside.items() if times >= _NEARLY_ALL * runs[function]}
 
-    def _function_of_block(self, stack: Sequence[int]) -> _Function | None:
+    def _function_of_block(self, stack: Sequence[int]) -> Function | None:
         outside = list(self._before_torch(stack))
         found = (n for n in outside if (block := self._frames.block(n)) is not None and block in self._blocks)
-        return next((self._function(number) for number in found), None)
+        return next((self._frames.function(number) for number in found), None)
 
     def _blocks_of(self, stack: Sequence[int]) -> Iterator[Block]:
         blocks = (self._frames.block(number) for number in self._before_torch(stack))
@@ -113,7 +112,3 @@ class EvaluationBlocks:
             if self._frames.kind(number) not in ("none", "import"):
                 return
             yield number
-
-    def _function(self, number: int) -> _Function:
-        frame = self._frames[number]
-        return frame.file, frame.function

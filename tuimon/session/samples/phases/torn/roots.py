@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.frame_table import FrameTable, Function
 from tuimon.session.samples.phases.loop_path import CountedStack
 from tuimon.session.samples.phases.sample import Sample
 
@@ -20,15 +20,15 @@ def by_root(counted: Sequence[CountedStack], frames: FrameTable) -> tuple[list[C
 
     Neither counts for which root is the thread's where it holds no code of the user's.
     """
-    roots: Counter[tuple[str, str]] = Counter()
+    roots: Counter[Function] = Counter()
     own = [sample for sample in counted if any(frames[number].user for number in sample.stack)]
     for sample in own or counted:
-        roots[_function(sample.stack[:1], frames)] += sample.times
+        roots[_root(sample, frames)] += sample.times
     root, most = next(iter(roots.most_common(1)), (None, 0))
     if most < _COMMON_ROOT_SHARE * roots.total():
         return list(counted), []
-    torn = [sample for sample in counted if _function(sample.stack[:1], frames) != root]
-    return [sample for sample in counted if _function(sample.stack[:1], frames) == root], torn
+    torn = [sample for sample in counted if _root(sample, frames) != root]
+    return [sample for sample in counted if _root(sample, frames) == root], torn
 
 
 def like_whole_ones(torn: Sequence[CountedStack], samples: Sequence[Sample], frames: FrameTable) -> list[Sample]:
@@ -36,10 +36,8 @@ def like_whole_ones(torn: Sequence[CountedStack], samples: Sequence[Sample], fra
 
     Without their callers, those of a line that takes most of its time in short calls would count for no line.
     """
-    left = {_function(sample.stack[:1], frames) for sample in torn}
-    callers: dict[tuple[str, str], Counter[tuple[_Counted, tuple[int, ...]]]] = {
-        function: Counter() for function in left
-    }
+    left = {_root(sample, frames) for sample in torn}
+    callers: dict[Function, Counter[tuple[_Counted, tuple[int, ...]]]] = {function: Counter() for function in left}
     for whole in samples if left else ():
         for function, depth in _first_depths(whole.stack, frames).items():
             if function in left:
@@ -47,7 +45,7 @@ def like_whole_ones(torn: Sequence[CountedStack], samples: Sequence[Sample], fra
                 callers[function][counted, tuple(whole.stack[:depth])] += whole.count
     out = []
     for sample in torn:
-        found = callers[_function(sample.stack[:1], frames)]
+        found = callers[_root(sample, frames)]
         phases: Counter[str] = Counter()
         ways: Counter[_Counted] = Counter()
         for (way, _), count in found.items():
@@ -85,14 +83,14 @@ class _Counted(NamedTuple):
     maybe_from: str | None = None
 
 
-def _first_depths(stack: Sequence[int], frames: FrameTable) -> dict[tuple[str, str], int]:
+def _first_depths(stack: Sequence[int], frames: FrameTable) -> dict[Function, int]:
     """The depth at which each function of a stack is called first."""
-    depths: dict[tuple[str, str], int] = {}
+    depths: dict[Function, int] = {}
     for depth, number in enumerate(stack):
-        depths.setdefault(_function((number,), frames), depth)
+        depths.setdefault(frames.function(number), depth)
     return depths
 
 
-def _function(stack: Sequence[int], frames: FrameTable) -> tuple[str, str]:
-    frame = frames[stack[0]] if stack else frames[-1]
-    return frame.file, frame.function
+def _root(sample: CountedStack, frames: FrameTable) -> Function:
+    """The outermost function of a stack."""
+    return frames.function(sample.stack[0] if sample.stack else -1)
