@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Optional, Tuple
 
 from .. import rests, runtime
-from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_TRIAL, TRACE_TRIED
+from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_STEPS_LIMIT, TRACE_TRIAL, TRACE_TRIED
 from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
 from ..ring.side_files import TRACE, remove_file, side_file
 from ..torch_compat import dynamo
@@ -32,7 +32,6 @@ from .trace_lines import LineSampler
 
 NEEDS_STEPS = True
 
-STEPS_LIMIT = 1000
 #: To write a trace and to let go of it takes 0.7 to 1.3 times as long as to stop it (measured: 20,000 and 200,000
 #: events, torch 2.13).
 _AFTER_STOP = 1.3
@@ -53,7 +52,7 @@ class Tracing:
 
     def __init__(self, task: Task, torch: Any, writer: Any) -> None:
         self.task = task
-        self.wanted = max(1, min(task.argument & 0xFFFFFFFF, STEPS_LIMIT))
+        self.wanted = max(1, min(task.argument & 0xFFFFFFFF, TRACE_STEPS_LIMIT))
         self.held_limit_ns = (task.argument >> TRACE_HELD_BIT & TRACE_HELD_MASK or 250) * 1_000_000
         self._is_trial = bool(task.argument & TRACE_TRIAL)
         self.thread = get_ident()

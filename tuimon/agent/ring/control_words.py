@@ -36,9 +36,10 @@ _MASK = (1 << 64) - 1
 #: Numbers of orders stay below this.
 NUMBER_LIMIT = 1 << 53
 
-
 #: Parts of the argument of a trace: steps in the low 32 bits, from bit 32 on the ms that it may hold the training up.
 TRACE_HELD_BIT, TRACE_HELD_MASK = 32, 0xFFFF
+#: Most steps of one trace.
+TRACE_STEPS_LIMIT = 1000
 #: Only try how many steps fit into that time, or trace without trying: so all ranks can trace equally many.
 TRACE_TRIAL, TRACE_TRIED = 1 << 48, 1 << 49
 

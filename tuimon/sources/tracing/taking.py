@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from tuimon.agent.ring.control_words import TRACE_HELD_BIT, Command, State
+from tuimon.agent.ring.control_words import TRACE_HELD_BIT, TRACE_STEPS_LIMIT, Command, State
 from tuimon.agent.ring.layout import Marker
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.side_files import LINES, TRACE, remove_file, side_file
@@ -26,7 +26,8 @@ from tuimon.trace.reader import Trace
 from tuimon.trace.record import record_of
 from tuimon.trace.summary import Summary
 
-STEPS_LIMIT = 1000
+#: Most steps of one trace.
+STEPS_LIMIT = TRACE_STEPS_LIMIT
 #: For how long a training may be held up in all, to stop the profiler and to write (ms).
 HELD_MS = 250
 #: Markers kept: those of some thousand steps.
