@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-import tuimon.agent
+from tuimon.agent.folder import AGENT_FOLDER
 from tuimon.errors import LaunchError
 from tuimon.launch.ending import Ending
 from tuimon.proc import procfs
 from tuimon.text import plain
 
-INJECT_DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(tuimon.agent.__file__)), "inject")
+INJECT_DIRECTORY = os.path.join(AGENT_FOLDER, "inject")
 
 
 class Ended(Struct, frozen=True, gc=False):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-import tuimon.agent
+from tuimon.agent.folder import AGENT_FOLDER
 from tuimon.errors import CannotInject
 from tuimon.launch.injection import gdb, remote_exec
 from tuimon.launch.injection.request import Answer, Request
@@ -14,7 +13,6 @@ from tuimon.launch.injection.target import RUN_INSTEAD, Target, examine
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import read_ring_facts
 
-_AGENT = os.path.dirname(os.path.abspath(tuimon.agent.__file__))
 #: How long the main thread may take to come back to Python.
 ANSWER_S = 30.0
 
@@ -38,8 +36,8 @@ def inject(pid: int, *, timeout_s: float = ANSWER_S, stop: Callable[[], bool] = 
     ticks = procfs.start_ticks(pid)
     if ticks is not None and read_ring_facts(pid, ticks) is not None:
         return Injected(was_there=True)
-    target = examine(pid, _AGENT)
-    request = Request(_AGENT)
+    target = examine(pid, AGENT_FOLDER)
+    request = Request(AGENT_FOLDER)
     try:
         if target.minor >= remote_exec.FIRST_MINOR:
             remote_exec.schedule(target, request.script)

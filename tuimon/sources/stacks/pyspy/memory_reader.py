@@ -6,12 +6,10 @@ CPU time the kernel counts.
 
 from __future__ import annotations
 
-import os
 import sys
 
-import tuimon.agent
+from tuimon.agent.folder import AGENT_FOLDER
 
-_AGENT = os.path.dirname(os.path.abspath(tuimon.agent.__file__))
 #: The agent's package under a name of its own: ``import tuimon`` would take longer than the rest of the start.
 _MAIN = (
     "import sys; package = type(sys)('_tuimon_agent'); package.__path__ = [sys.argv[1]]; "
@@ -22,4 +20,4 @@ _MAIN = (
 
 def command() -> tuple[str, ...]:
     """What to start in the place of py-spy."""
-    return (sys.executable, "-I", "-S", "-c", _MAIN, _AGENT)
+    return (sys.executable, "-I", "-S", "-c", _MAIN, AGENT_FOLDER)
