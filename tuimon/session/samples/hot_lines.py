@@ -28,7 +28,6 @@ class LineShare(NamedTuple):
     own: int  # samples in which this was the innermost line of the user's code (of any code, with libraries)
     total: int  # samples in which the line was anywhere in the stack
     activity: Activity  # of most of its own samples; of all its samples where it has none of its own
-    activity_share: float  # how much of them
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -114,6 +113,6 @@ def _innermost(stack: list[Frame], libraries: bool) -> Frame | None:
 def _share(tally: _Tally) -> LineShare:
     frame = tally.frame
     doing = tally.own_activities or tally.total_activities
-    activity, count = doing.most_common(1)[0]
+    activity = doing.most_common(1)[0][0]
     place = Place(frame.file, frame.line, frame.function, frame.source)
-    return LineShare(place, frame.user, tally.own, tally.total, activity, count / doing.total())
+    return LineShare(place, frame.user, tally.own, tally.total, activity)
