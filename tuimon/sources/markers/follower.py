@@ -14,11 +14,11 @@ from tuimon.records import Mark, RankStep, Record, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
 from tuimon.sources.markers.gc_pauses import GcPauses
-from tuimon.sources.markers.histogram import histogram, quantile
 from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.rank_steps import rank_steps
+from tuimon.sources.markers.steps_record import StepsRecorder, Window
 from tuimon.sources.markers.thread_loops import PassedSteps, ThreadLoop, ThreadLoops
-from tuimon.sources.markers.window_steps import WindowSteps, phase_times
+from tuimon.sources.markers.window_steps import WindowSteps
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.tracing.trace_records import TraceRecords
 from tuimon.sources.window_lengths import LONGEST_S, SETTLED_S, WindowEnds
@@ -60,23 +60,19 @@ class RingFollower:
         # windows end on multiples of the interval, so that the processes of a run line up
         start_ns = max(first_ns, now_ns - _HISTORY_NS)
         self._begin_ns = start_ns // interval_ns * interval_ns
-        self._first_step_ns: int | None = None  # end of the window that held it
         self._loops = ThreadLoops(reader.name, SourceBlocks(_files_of(reader)))
         self._loaders = LoaderTracker(reader)
         self._gpu = GpuTracker(self.pid, self._is_of_several_ranks)
         self._gc = GcPauses(bool(reader.meta().get("gc")))
+        self._recorder = StepsRecorder(self.pid, self._gc)
         self._traces = TraceRecords(reader)
         self._marks: list[tuple[int, str]] = []
         self.steps = steps  # of the process until now
-        self._has_backward = self._has_step = False  # whether a record has held the first of them
         self._dropped = 0
         self._damaged = 0  # markers dated ahead since the latest window
         self._read_ns = now_ns
         self._latest_ns = first_ns
-        self._training = (
-            self.pid,
-            False,
-        )  # the id of the thread that trains, and whether it is another than the main one
+        self._training = self.pid, False  # id of the thread that trains, and whether it is another than the main one
         self._feed_until(self._begin_ns)
         self._skip_past()
 
@@ -104,7 +100,7 @@ class RingFollower:
 
     def _is_calm(self, end_ns: int) -> bool:
         """Whether the window that follows may be longer: steps are made, and have been for a while."""
-        first_ns = self._first_step_ns
+        first_ns = self._recorder.first_step_ns
         settled = first_ns is not None and end_ns - first_ns >= SETTLED_S * 1e9
         return settled and self._latest_ns >= self._begin_ns and self.markers_per_s <= _CALM_HZ
 
@@ -224,68 +220,39 @@ class RingFollower:
         self._marks.clear()
         loop = self._loops.end_window(self._live_threads)
         if loop is not None:
-            open_phase = None if ended else self._open_phase(loop, end_ns)
-            yield self._steps(loop, end_ns, window_s, open_phase)
+            yield self._steps(loop, Window(self._begin_ns, end_ns), is_last=ended)
         yield from self._traces.records(end_ns / 1e9)
         yield from self._loaders.records(end_ns, window_s, now_ns, self._loops.open_fetches())
         yield from self._gpu.records(end_ns, window_s, ended=ended)
 
-    def _steps(self, loop: ThreadLoop, end_ns: int, window_s: float, open_phase: OpenPhase | None) -> Steps:
+    def _steps(self, loop: ThreadLoop, window: Window, *, is_last: bool) -> Steps:
         self.trains = self.trains or loop.trains
         self.steps += self._loops.steps
         self._loops.steps = 0
         ended = loop.machine.steps.take_ended()
         steps = WindowSteps(ended.parts, self.steps)
-        gc_ns, gc_count, gc_longest_ns = self._gc.take_pauses()
-        backwards, updates = loop.take_counts()
-        lengths = sorted(steps.lengths_ns)
-        first = steps.first() if steps.count and not self._has_step else None
-        first_backward_ns = loop.machine.first_backward_ns if not self._has_backward else None
-        if first is not None:
-            self._has_step, self._first_step_ns = True, end_ns
-        self._has_backward = self._has_backward or first_backward_ns is not None
-        record = Steps(
-            t=end_ns / 1e9,
-            pid=self.pid,
-            window_s=window_s,
-            count=steps.count,
-            first_index=self.steps,
-            total_ns=steps.total_ns,
-            timed=len(lengths) if len(lengths) < steps.count else None,
-            min_ns=lengths[0] if lengths else None,
-            median_ns=quantile(lengths, 0.5),
-            p95_ns=quantile(lengths, 0.95),
-            histogram=histogram(lengths),
-            slowed=steps.count - steps.usual,
-            slowed_ns=steps.slowed_ns,
-            phases=phase_times(steps.phases_ns, ended.eval_ns),
-            ranges=loop.ranges.take_sums(),
-            range_places=loop.ranges.take_places(),
-            slowest=steps.slowest(),
-            rank_steps=self._rank_steps(steps, end_ns) if self._is_of_several_ranks() else [],
-            eval_count=ended.eval_count,
-            backwards=backwards,
-            updates=updates,
-            open_phase=open_phase.name if open_phase else None,
-            open_for_s=max(0.0, (end_ns - open_phase.since_ns) / 1e9) if open_phase else None,
-            outside_s=outside_ns / 1e9 if (outside_ns := loop.machine.outside.take_ns(end_ns)) else None,
-            first_backward_s=first_backward_ns / 1e9 if first_backward_ns is not None else None,
-            first_step_s=max(0, first.end_ns - first.total_ns) / 1e9 if first else None,
-            last_step_s=last_ns / 1e9 if (last_ns := steps.last_end_ns()) and last_ns < self._begin_ns else None,
-            dropped=self.reader.dropped - self._dropped + self._damaged,
-            gc_ns=gc_ns,
-            gc_count=gc_count,
-            gc_longest_ns=gc_longest_ns,
-            tid=self._tid_of(loop),
-        )
-        self._dropped, self._damaged = self.reader.dropped, 0
+        self.steps += steps.count
         for number, time_ns in steps.traced():
             self._traces.add_begin(time_ns, number)
-        self.steps += steps.count
-        return record
+        return self._recorder.record(
+            window,
+            loop,
+            ended,
+            steps,
+            rank_steps=self._rank_steps(steps, window),
+            open_phase=None if is_last else self._open_phase(loop, window.end_ns),
+            dropped=self._take_dropped(),
+            tid=self._tid_of(loop),
+        )
 
-    def _rank_steps(self, steps: WindowSteps, end_ns: int) -> list[RankStep]:
-        return rank_steps(steps, end_ns, self._ends.intervals(self._begin_ns, end_ns))
+    def _rank_steps(self, steps: WindowSteps, window: Window) -> list[RankStep]:
+        return rank_steps(steps, window.end_ns, self._ends.intervals(*window)) if self._is_of_several_ranks() else []
+
+    def _take_dropped(self) -> int:
+        """Markers that were overwritten or damaged since the last call."""
+        dropped = self.reader.dropped - self._dropped + self._damaged
+        self._dropped, self._damaged = self.reader.dropped, 0
+        return dropped
 
     def _tid_of(self, loop: ThreadLoop) -> int | None:
         """Id of its thread; None: the main one, or unknown, as a thread has another id inside a container."""

@@ -19,7 +19,7 @@ class WindowSteps:
         self.phases_ns: dict[str, int] = {}
         self.slowed_ns = 0  # of the others
         self.lengths_ns: list[int] = []  # of those that are usual and timed
-        self._first_index = first_index
+        self.first_index = first_index
         self._parts = parts
         self._slowest: tuple[int, int, Step | StepRun, int] | None = None  # length, number, part, place in it
         for part in parts:
@@ -29,7 +29,7 @@ class WindowSteps:
                 self._add(part, part.lengths_ns(), part.sums_ns())
 
     def _add(self, part: Step | StepRun, lengths_ns: list[int], phases_ns: Mapping[str, int]) -> None:
-        first = self._first_index + self.count
+        first = self.first_index + self.count
         self.count += len(lengths_ns)
         if not part.usual:
             self.slowed_ns += sum(lengths_ns)
@@ -66,7 +66,7 @@ class WindowSteps:
 
     def every(self, stride: int) -> Iterator[tuple[int, Step]]:
         """The steps whose numbers are multiples of ``stride``, with their numbers."""
-        first = self._first_index
+        first = self.first_index
         for part in self._parts:
             count = _count_of(part)
             for at in range(-first % stride, count, stride):
@@ -75,7 +75,7 @@ class WindowSteps:
 
     def traced(self) -> Iterator[tuple[int, int]]:
         """The steps with which a trace began: their numbers, and when that was, in ns."""
-        first = self._first_index
+        first = self.first_index
         for part in self._parts:
             if isinstance(part, Step) and part.traced_ns:
                 yield first, part.traced_ns
