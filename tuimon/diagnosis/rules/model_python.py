@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.model_python import (
     has_no_frames_below,
     is_one_line,
@@ -39,12 +42,60 @@ SMALL_PART = Threshold(
 _PHASES = ("forward", "backward")
 
 
+class _PythonWork(NamedTuple):
+    """A function of the user's that the model calls, and what its work is."""
+
+    hot: HotFunction
+    share: float  # of the step
+    held_ratio: float | None  # share of all time in which it holds the GIL
+    is_operations: bool  # of torch's, so small that what surrounds them takes most of their time
+
+
 def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     """A finding about a Python function in forward or backward that takes a large part of the step.
 
-    A faster device does nothing for it. On a line of the user's own an operation of torch looks the same, but releases
-    the GIL: only a function that holds it counts, or one whose lines call nothing but other packages. Where operations
-    are so small that what surrounds them takes most of their time, the GIL is held for a good part of it, too.
+    A faster device does nothing for it.
+    """
+    work = _python_work(evidence, table)
+    if work is None:
+        return None
+    hot, model = work.hot, host_model(evidence)
+    what = "goes into tiny operations, one by one" if work.is_operations else "is Python code in the model"
+    best, *others = model.less(
+        f"vectorise {at_hot(hot)} (one operation on whole tensors instead of a loop), compile or cache it: no GPU and"
+        " no lower precision would make it faster",
+        f"make {at_hot(hot)} twice as fast",
+        "model",
+        model.own_part(work.share),
+    )
+    return Finding(
+        rule="compute_bound_cpu",
+        severity="warning",
+        cause="python",
+        headline=f"{percent(work.share)} of every step {what}: {at_hot(hot)}",
+        action=best.action,
+        share_of_step=work.share,
+        where=(hot.place,),
+        evidence={
+            "step_ms": mean_step_ms(table),
+            "gil_ratio": work.held_ratio,
+            "hot_share": hot.share,
+            **{f"{row.name}_share": row.share for row in table.rows if row.name in _PHASES},
+        },
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low or 1.0,
+        speedup_at_most=best.high,
+        change=best.change,
+        other_fixes=tuple(others),
+    )
+
+
+def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
+    """The function that takes most of forward and backward, where that is much of the step and Python's work.
+
+    On a line of the user's own an operation of torch looks the same, but releases the GIL: only a function that holds
+    it counts, or one whose lines call nothing but other packages. Where operations are so small that what surrounds
+    them takes most of their time, the GIL is held for a good part of it, too.
     """
     every = evidence.stacks.main.in_phases(_PHASES)
     samples = every.whole
@@ -61,32 +112,4 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     if share < PYTHON_SHARE or not (is_python or is_small):
         return None
     is_operations = not is_python and has_no_frames_below(samples, hot.place)
-    what = "goes into tiny operations, one by one" if is_operations else "is Python code in the model"
-    model = host_model(evidence)
-    best, *others = model.less(
-        f"vectorise {at_hot(hot)} (one operation on whole tensors instead of a loop), compile or cache it: no GPU and"
-        " no lower precision would make it faster",
-        f"make {at_hot(hot)} twice as fast",
-        "model",
-        model.own_part(share),
-    )
-    return Finding(
-        rule="compute_bound_cpu",
-        severity="warning",
-        cause="python",
-        headline=f"{percent(share)} of every step {what}: {at_hot(hot)}",
-        action=best.action,
-        share_of_step=share,
-        where=(hot.place,),
-        evidence={
-            "step_ms": mean_step_ms(table),
-            "gil_ratio": held.ratio if held is not None else None,
-            "hot_share": hot.share,
-            **{f"{row.name}_share": row.share for row in table.rows if row.name in _PHASES},
-        },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low or 1.0,
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(others),
-    )
+    return _PythonWork(hot, share, held.ratio if held is not None else None, is_operations)
