@@ -18,6 +18,11 @@ def at_hot(hot: HotFunction) -> str:
     return at(hot.place) if hot.library is None else f"{at(hot.library)}, called by {at(hot.maker or hot.place)}"
 
 
+def at_end(hot: HotFunction | None) -> str:
+    """The end of a headline: ``: step() optim.py:9``; nothing where no function is known."""
+    return f": {at_hot(hot)}" if hot else ""
+
+
 def after(seconds: float) -> str:
     """``42 s``, ``2 min 30 s``, ``3 h 5 min``: how far into a run."""
     minutes, rest_s = divmod(round(seconds), 60)

@@ -12,7 +12,7 @@ from tuimon.diagnosis.finding import Change, Finding
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_hot, percent
+from tuimon.diagnosis.words import at_end, at_hot, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
 
 EVALUATION_SHARE = Threshold(
@@ -50,10 +50,9 @@ def evaluation_work(evidence: Evidence, table: PhaseTable, side_share: float) ->
 
 def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
     hot = evaluation_function(evidence.stacks.main)
-    named = f": {at_hot(hot)}" if hot else ""
     return _finding(
         evidence,
-        f"{percent(evaluation.share)} of the time goes to evaluation, not training{named}",
+        f"{percent(evaluation.share)} of the time goes to evaluation, not training{at_end(hot)}",
         ("evaluate less often, or on a part of the data", "evaluate half as often, or on half of the data"),
         evaluation.share,
         1.0,

@@ -4,41 +4,24 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
-from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.places.collections import without_collections
-from tuimon.diagnosis.evidence.places.side_work import model_share, side_function, update_share
 from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.evidence.samples import ThreadSamples
-from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
+from tuimon.diagnosis.evidence.steps import SETTLED_S, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.evaluation import BESIDE_MODEL_SHARE, EVALUATION_SHARE, SMALL_BATCH_PART, evaluation_work
 from tuimon.diagnosis.rules.model_python import HELD_PART, PYTHON_SHARE, SMALL_PART, python_in_model
-from tuimon.diagnosis.speedup import speedup_without
-from tuimon.diagnosis.step_model.measured import host_model, queue_model
-from tuimon.diagnosis.step_model.model import Part
+from tuimon.diagnosis.rules.side_work import (
+    MODEL_SHARE,
+    SIDE_WORK_CLEAR,
+    SIDE_WORK_SHARE,
+    UNMARKED_EVALUATION_SHARE,
+    work_outside_phases,
+)
+from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_hot, percent
+from tuimon.diagnosis.words import at_end, percent
 
-SIDE_WORK_SHARE = Threshold(
-    0.10,
-    "share of the step outside data, forward, backward and optimizer, from which it is a warning",
-    "our choice: as for input; a little logging is part of every loop",
-)
-SIDE_WORK_CLEAR = Threshold(
-    0.30,
-    "share of the step outside the phases, from which it shows before the table has settled",
-    "our choice: three times what is a warning, so that the first seconds cannot make it up",
-)
-UNMARKED_EVALUATION_SHARE = Threshold(
-    0.20,
-    "share of the step in side work that runs the model, below which it may be evaluation that no fetch separates",
-    "our choice: a fifth of the time in evaluation is common; a lower bound would call it side work",
-)
-MODEL_SHARE = Threshold(
-    0.5, "share of the side work's samples that run the model, from which it is evaluation", "our choice: most of it"
-)
 OPTIMIZER_SHARE = Threshold(
     0.30,
     "share of the step in the optimizer, from which it is a warning",
@@ -52,10 +35,6 @@ COMPUTE_SHARE = Threshold(
 )
 
 
-#: When else the training can do side work.
-_ELSEWHERE = "asynchronously, or after the epoch"
-
-
 def side_work(evidence: Evidence) -> Finding | None:
     """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it."""
     table, other, evaluation = evidence.phases, evidence.phase("other"), evidence.phase("eval")
@@ -64,69 +43,7 @@ def side_work(evidence: Evidence) -> Finding | None:
     in_steps = 1.0 - (evaluation.share if evaluation else 0.0)
     if (found := evaluation_work(evidence, table, other.share * in_steps)) is not None:
         return found
-    on_gpu = evidence.gpu_idle_during(other)
-    waits = evidence.waits_for_ranks("other")  # in collectives that the loop calls: comm_bound, straggler_rank
-    samples, beside_collections = _without_collections(evidence)
-    share = beside_collections * (max(0.0, other.share - waits) if on_gpu is None else on_gpu.at_most)
-    beside_update = 1.0 - update_share(samples)
-    if share * beside_update < SIDE_WORK_SHARE or (share < SIDE_WORK_CLEAR and not is_settled(table)):
-        return None
-    if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
-        return None
-    runs_model = model_share(samples) >= MODEL_SHARE
-    if other.estimated and share < UNMARKED_EVALUATION_SHARE and runs_model:
-        return None
-    hot = side_function(samples)
-    hot_share = beside_update * (hot.share if hot else 1.0)
-    lost, unsure = (share, 0.0) if on_gpu is None else (beside_collections * part for part in on_gpu.middle)
-    queued = queue_model(evidence)
-    model = queued or host_model(evidence)
-    best, *others = model.less(
-        (
-            f"do {at_hot(hot)} less often, {'or on a part of the data' if runs_model else _ELSEWHERE}"
-            if hot
-            else "look for logging, metrics or checkpoints in the loop"
-        ),
-        f"do {at_hot(hot) if hot else 'it'} half as often",
-        "side_work",
-        Part(hot_share) if queued else model.own_part(lost * hot_share, (unsure + (other.error or 0.0)) * hot_share),
-    )
-    return Finding(
-        rule="side_work",
-        severity="warning" if hot or not samples.total else "info",  # samples show nothing to act on
-        headline=(
-            f"{percent(share)} of every step {'is' if on_gpu is None else 'the GPU waits for'} side work"
-            f" {'that runs a model, such as evaluation' if runs_model else 'outside the model'}{_naming(hot)}"
-        ),
-        action=best.action,
-        share_of_step=share,
-        where=(hot.place,) if hot else (),
-        evidence={
-            "other_ms_per_step": other.ms_per_step,
-            "step_ms": mean_step_ms(table),
-            "hot_share": hot.share if hot else None,
-            **(on_gpu.as_evidence() if on_gpu is not None else {}),
-            **({"speedup_at_most": speedup_without(evidence, share * hot_share)} if on_gpu is not None else {}),
-        },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(others),
-    )
-
-
-def _without_collections(evidence: Evidence) -> tuple[ThreadSamples, float]:
-    """The samples that are not of calls to the garbage collector, and which part (0..1) of the side work that leaves.
-
-    Where the process reports its collections, they are what ``gc_pauses`` finds.
-    """
-    samples = evidence.stacks.main
-    if evidence.steps is None or evidence.steps.collections is None:
-        return samples, 1.0
-    left = without_collections(samples)
-    side = samples.in_phase("other").total
-    return left, left.in_phase("other").total / side if side else 1.0
+    return work_outside_phases(evidence, table, other)
 
 
 def optimizer_bound(evidence: Evidence) -> Finding | None:
@@ -155,7 +72,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="optimizer_bound",
         severity="warning",
-        headline=f"{percent(share)} of every step is the optimizer's update{_naming(hot)}",
+        headline=f"{percent(share)} of every step is the optimizer's update{at_end(hot)}",
         action=best.action,
         share_of_step=share,
         where=(hot.place,) if hot else (),
@@ -210,10 +127,6 @@ def _faster(run: RunEvidence) -> str:
             " move the model and each batch to it (.to('cuda')); torch must be a build with CUDA"
         )
     return "the loop is in order; a GPU, a smaller model or lower precision would make it faster"
-
-
-def _naming(hot: HotFunction | None) -> str:
-    return f": {at_hot(hot)}" if hot else ""
 
 
 RULES = (

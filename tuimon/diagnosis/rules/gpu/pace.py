@@ -23,7 +23,7 @@ from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_hot, percent
+from tuimon.diagnosis.words import at_end, at_hot, percent
 from tuimon.session.rows import LeadRow
 
 #: The phases that launch a training's work.
@@ -68,7 +68,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     lead = gpu.lead("backward end")
     allocator = evidence.allocator_waits
     hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
-    place = f": {at_hot(hot)}" if hot else ""
+    place = at_end(hot)
     idle = f"{idle_range(at_least, at_most)} of every step the GPU{_used(evidence)} has nothing to do"
     return Finding(
         rule="launch_bound",

@@ -1,0 +1,144 @@
+"""Side work: time outside the phases, in what the loop does beside the training."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.places.collections import without_collections
+from tuimon.diagnosis.evidence.places.side_work import model_share, side_function, update_share
+from tuimon.diagnosis.evidence.samples import ThreadSamples
+from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
+from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.speedup import speedup_without
+from tuimon.diagnosis.step_model.measured import host_model, queue_model
+from tuimon.diagnosis.step_model.model import Part
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at_end, at_hot, percent
+from tuimon.session.rows import PhaseRow, PhaseTable
+
+SIDE_WORK_SHARE = Threshold(
+    0.10,
+    "share of the step outside data, forward, backward and optimizer, from which it is a warning",
+    "our choice: as for input; a little logging is part of every loop",
+)
+SIDE_WORK_CLEAR = Threshold(
+    0.30,
+    "share of the step outside the phases, from which it shows before the table has settled",
+    "our choice: three times what is a warning, so that the first seconds cannot make it up",
+)
+UNMARKED_EVALUATION_SHARE = Threshold(
+    0.20,
+    "share of the step in side work that runs the model, below which it may be evaluation that no fetch separates",
+    "our choice: a fifth of the time in evaluation is common; a lower bound would call it side work",
+)
+MODEL_SHARE = Threshold(
+    0.5, "share of the side work's samples that run the model, from which it is evaluation", "our choice: most of it"
+)
+#: When else the training can do side work.
+_ELSEWHERE = "asynchronously, or after the epoch"
+
+
+class _SideWork(NamedTuple):
+    """What side work takes of the step, and what it is."""
+
+    share: float  # with GPU times, what the GPU may idle meanwhile at most
+    lost: Part  # how much of the step it likely costs
+    on_gpu: IdleBounds | None
+    hot: HotFunction | None
+    hot_part: float  # the part of it that this function takes
+    runs_model: bool
+    is_sampled: bool
+
+
+def work_outside_phases(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> Finding | None:
+    """A finding about side work where it takes much of the step."""
+    work = _work_in(evidence, table, other)
+    return _finding(evidence, table, other, work) if work is not None else None
+
+
+def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWork | None:
+    """The side work, where it takes much of the step and is surely no evaluation of a loop without fetches."""
+    on_gpu = evidence.gpu_idle_during(other)
+    waits = evidence.waits_for_ranks("other")  # in collectives that the loop calls: comm_bound, straggler_rank
+    samples, beside_collections = _without_collections(evidence)
+    share = beside_collections * (max(0.0, other.share - waits) if on_gpu is None else on_gpu.at_most)
+    beside_update = 1.0 - update_share(samples)
+    if share * beside_update < SIDE_WORK_SHARE or (share < SIDE_WORK_CLEAR and not is_settled(table)):
+        return None
+    if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
+        return None
+    runs_model = model_share(samples) >= MODEL_SHARE
+    if other.estimated and share < UNMARKED_EVALUATION_SHARE and runs_model:
+        return None
+    hot = side_function(samples)
+    lost, unsure = (share, 0.0) if on_gpu is None else (beside_collections * part for part in on_gpu.middle)
+    return _SideWork(
+        share=share,
+        lost=Part(lost, unsure + (other.error or 0.0)),
+        on_gpu=on_gpu,
+        hot=hot,
+        hot_part=beside_update * (hot.share if hot else 1.0),
+        runs_model=runs_model,
+        is_sampled=bool(samples.total),
+    )
+
+
+def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _SideWork) -> Finding:
+    on_gpu, hot = work.on_gpu, work.hot
+    best, *others = _less(evidence, work)
+    return Finding(
+        rule="side_work",
+        severity="warning" if hot or not work.is_sampled else "info",  # samples show nothing to act on
+        headline=(
+            f"{percent(work.share)} of every step {'is' if on_gpu is None else 'the GPU waits for'} side work"
+            f" {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}{at_end(hot)}"
+        ),
+        action=best.action,
+        share_of_step=work.share,
+        where=(hot.place,) if hot else (),
+        evidence={
+            "other_ms_per_step": other.ms_per_step,
+            "step_ms": mean_step_ms(table),
+            "hot_share": hot.share if hot else None,
+            **(on_gpu.as_evidence() if on_gpu else {}),
+            **({"speedup_at_most": speedup_without(evidence, work.share * work.hot_part)} if on_gpu else {}),
+        },
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
+        speedup_at_most=best.high,
+        change=best.change,
+        other_fixes=tuple(others),
+    )
+
+
+def _less(evidence: Evidence, work: _SideWork) -> tuple[Fix, ...]:
+    """The fixes: the function's work less often, or what to look for."""
+    hot, queued = work.hot, queue_model(evidence)
+    model = queued or host_model(evidence)
+    lost = model.own_part(work.lost.share * work.hot_part, work.lost.error * work.hot_part)
+    return model.less(
+        (
+            f"do {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"
+            if hot
+            else "look for logging, metrics or checkpoints in the loop"
+        ),
+        f"do {at_hot(hot) if hot else 'it'} half as often",
+        "side_work",
+        Part(work.hot_part) if queued else lost,
+    )
+
+
+def _without_collections(evidence: Evidence) -> tuple[ThreadSamples, float]:
+    """The samples that are not of calls to the garbage collector, and which part (0..1) of the side work that leaves.
+
+    Where the process reports its collections, they are what ``gc_pauses`` finds.
+    """
+    samples = evidence.stacks.main
+    if evidence.steps is None or evidence.steps.collections is None:
+        return samples, 1.0
+    left = without_collections(samples)
+    side = samples.in_phase("other").total
+    return left, left.in_phase("other").total / side if side else 1.0
