@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
@@ -12,6 +14,7 @@ from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
+from tuimon.records import Place
 from tuimon.session.rows import ThreadRow
 
 WARN_SHARE = Threshold(
@@ -23,14 +26,61 @@ WARN_SHARE = Threshold(
 _WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 
 
+class _Contention(NamedTuple):
+    """Who holds the GIL while the training thread could run; shares are of the time."""
+
+    share: float
+    others_hold: float
+    training_holds: float | None
+    unexplained: float  # time of the training thread
+    culprit: ThreadRow  # the thread that holds it for longest
+    place: Place | None  # what it does
+
+
 def gil_contention(evidence: Evidence) -> Finding | None:
     """Other threads of the training process hold the GIL while the training thread could run.
 
-    The share is the smaller of two: time in which others hold the GIL, and time of the training thread that neither
-    CPU nor the run queue nor a wait of its own explains. Without that work a step takes 1 - share of its time.
+    Without that work a step takes 1 - share of its time.
     """
-    if evidence.uses_gpu is not False:
+    found = _contention(evidence) if evidence.uses_gpu is False else None
+    if found is None:
         return None
+    place = found.place
+    best, *more = host_model(evidence).less(
+        "move that work to a process, or to code that releases the GIL (NumPy, torch, C)",
+        "do half as much of it",
+        "gil",
+        Part(found.share),
+    )
+    return Finding(
+        rule="gil_contention",
+        severity="warning",
+        headline=(
+            f"the training thread waits about {percent(found.share)} of the time for the GIL,"
+            f" which {at(place) if place else found.culprit.name} holds in a thread"
+        ),
+        action=best.action,
+        share_of_step=found.share,
+        where=(place,) if place else (),
+        evidence={
+            "others_hold_gil": found.others_hold,
+            "training_holds_gil": found.training_holds,
+            "unexplained": found.unexplained,
+        },
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low,
+        speedup_at_most=best.high,
+        change=best.change,
+        other_fixes=tuple(more),
+    )
+
+
+def _contention(evidence: Evidence) -> _Contention | None:
+    """How much of the time it takes, where that is enough for a warning.
+
+    That is the smaller of two: time in which others hold the GIL, and time of the training thread that neither CPU nor
+    the run queue nor a wait of its own explains.
+    """
     main = next((row for row in evidence.thread_rows if row.tid == evidence.training_tid), None)
     if main is None or main.cpu_ratio is None or main.delay_ratio is None:
         return None
@@ -45,31 +95,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
         return None
     culprit = max(others, key=lambda other: other[0])[1]
     hot = hottest_place((sample.place, sample.count) for sample in _samples(evidence, culprit).stacks)
-    place = hot.place if hot else culprit.place
-    model = host_model(evidence)
-    best, *more = model.less(
-        "move that work to a process, or to code that releases the GIL (NumPy, torch, C)",
-        "do half as much of it",
-        "gil",
-        Part(share),
-    )
-    return Finding(
-        rule="gil_contention",
-        severity="warning",
-        headline=(
-            f"the training thread waits about {percent(share)} of the time for the GIL,"
-            f" which {at(place) if place else culprit.name} holds in a thread"
-        ),
-        action=best.action,
-        share_of_step=share,
-        where=(place,) if place else (),
-        evidence={"others_hold_gil": held, "training_holds_gil": main.gil_ratio, "unexplained": unexplained},
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(more),
-    )
+    return _Contention(share, held, main.gil_ratio, unexplained, culprit, hot.place if hot else culprit.place)
 
 
 def _held(evidence: Evidence, row: ThreadRow) -> float | None:
