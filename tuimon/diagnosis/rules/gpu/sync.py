@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE
 from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, GpuSteps
+from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
 from tuimon.diagnosis.evidence.gpu.widths import WIDE
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.finding import Change, Finding
+from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import speedup_without, within
@@ -54,37 +56,50 @@ _SCALER_CALL = re.compile(r"\bscaler\w*\.(?:step|unscale_|update)\(")
 _SHAPED_BY_VALUES = re.compile(r"\b(?:nonzero|masked_select|unique)\(")
 
 
+class _Wait(NamedTuple):
+    """Where the training thread waits for the GPU, and for how much of the time."""
+
+    hot: HotFunction
+    share: float
+    by_transfer: bool  # of a tensor that it moves; else to read a value, or to synchronise
+
+
 def sync_point(evidence: Evidence) -> Finding | None:
     """A line reads a value from the GPU and lets its queue run dry; or it only waits while the GPU works (benign)."""
-    gpu, waits = evidence.gpu_steps, evidence.gpu_waits
-    if gpu is None or waits is None:
-        return None
-    by_transfer = waits.sync < waits.transfer
-    hot = waits.hot_transfer if by_transfer else waits.hot_sync
-    waited = waits.transfer if by_transfer else waits.sync
-    if hot is None:
+    gpu, wait = evidence.gpu_steps, _longest_wait(evidence.gpu_waits)
+    if gpu is None or wait is None:
         return None
     idle_at_most = gpu.idle_at_most if gpu.contradiction is None else gpu.contradiction.by_events.at_most
-    at_most = min(waited, idle_at_most)
-    if at_most < SYNC_SHARE:
-        return _harmless(hot, waited, gpu) if gpu.is_bottleneck and waited >= BENIGN_WAIT else None
-    at_least = min(waited, gpu.idle)
-    gained = speedup_without(evidence, at_least) if at_least >= LEAST_IDLE else None
-    model = queue_model(evidence)
-    best = within(model and model.fix("", Change("sync", 0.0)), gained, speedup_without(evidence, at_most))
+    if min(wait.share, idle_at_most) >= SYNC_SHARE:
+        return _harmful(evidence, gpu, wait, idle_at_most)
+    return _harmless(wait, gpu) if gpu.is_bottleneck and wait.share >= BENIGN_WAIT else None
+
+
+def _longest_wait(waits: GpuWaits | None) -> _Wait | None:
+    if waits is None:
+        return None
+    by_transfer = waits.sync < waits.transfer
+    hot, share = (waits.hot_transfer, waits.transfer) if by_transfer else (waits.hot_sync, waits.sync)
+    return _Wait(hot, share, by_transfer) if hot is not None else None
+
+
+def _harmful(evidence: Evidence, gpu: GpuSteps, wait: _Wait, idle_at_most: float) -> Finding:
+    """No more than the smaller of both can be gained: the time that it waits, and that the GPU idles."""
+    at_least, at_most = min(wait.share, gpu.idle), min(wait.share, idle_at_most)
     certain = at_least >= SYNC_CERTAIN or at_most >= SYNC_CLEAR
+    best = _without(evidence, at_least, at_most)
     return Finding(
         rule="sync_point",
         severity="warning" if certain else "info",
         headline=(
-            f"{at(hot.place)} waits for the GPU {percent(waited)} of the time and lets it run dry:"
+            f"{at(wait.hot.place)} waits for the GPU {percent(wait.share)} of the time and lets it run dry:"
             f" up to {percent(idle_at_most)} of every step it then idles"
         ),
-        action=_advice(hot, by_transfer),
+        action=_advice(wait.hot, wait.by_transfer),
         share_of_step=at_most,
-        where=(hot.place,),
+        where=(wait.hot.place,),
         evidence={
-            "waiting_share": waited,
+            "waiting_share": wait.share,
             "gpu_idle_at_least": gpu.idle,
             "gpu_idle_at_most": gpu.idle_at_most,
             "speedup_at_most": speedup_without(evidence, at_most),
@@ -96,14 +111,21 @@ def sync_point(evidence: Evidence) -> Finding | None:
     )
 
 
-def _harmless(hot: HotFunction, waited: float, gpu: GpuSteps) -> Finding:
+def _without(evidence: Evidence, at_least: float, at_most: float) -> Fix:
+    """What the training gains without such a wait, which costs these shares of the step."""
+    gained = speedup_without(evidence, at_least) if at_least >= LEAST_IDLE else None
+    model = queue_model(evidence)
+    return within(model and model.fix("", Change("sync", 0.0)), gained, speedup_without(evidence, at_most))
+
+
+def _harmless(wait: _Wait, gpu: GpuSteps) -> Finding:
     return Finding(
         rule="sync_point",
         severity="benign",
-        headline=f"{at(hot.place)} costs nothing here: it waits for the GPU, which is the bottleneck anyway",
+        headline=f"{at(wait.hot.place)} costs nothing here: it waits for the GPU, which is the bottleneck anyway",
         action="nothing; it would cost where the GPU has less to do, so read such values every so many steps",
-        where=(hot.place,),
-        evidence={"waiting_share": waited, "gpu_idle_at_most": gpu.idle_at_most},
+        where=(wait.hot.place,),
+        evidence={"waiting_share": wait.share, "gpu_idle_at_most": gpu.idle_at_most},
     )
 
 
