@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.allocator import FREES_A_STEP, advice
+from tuimon.diagnosis.evidence.gpu.allocator import FREES_A_STEP, AllocatorWaits, advice
 from tuimon.diagnosis.evidence.gpu.copies import SMALL_PINNED_BYTES
-from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, LEAST_IDLE, SLOW_COPY, UTILISATION_ERROR
+from tuimon.diagnosis.evidence.gpu.counters import (
+    DEVICE_COPIES,
+    GAPS,
+    LEAST_IDLE,
+    SLOW_COPY,
+    UTILISATION_ERROR,
+    IdleBounds,
+)
 from tuimon.diagnosis.evidence.gpu.steps import (
     BUSY_IDLE,
     IDLE_STREAM_RATIO,
@@ -64,38 +71,51 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     at_most = gpu.idle_in(*followed).at_most
     if at_most < LAUNCH_SHARE:
         return None
-    at_least = min(at_most, gpu.idle_in(*COMPUTE).at_least)
-    lead = gpu.lead("backward end")
+    idle = IdleBounds(min(at_most, gpu.idle_in(*COMPUTE).at_least), at_most)
     allocator = evidence.allocator_waits
     hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
-    place = at_end(hot)
-    idle = f"{idle_range(at_least, at_most)} of every step the GPU{_used(evidence)} has nothing to do"
+    headline, action = _launch_words(evidence, idle, allocator, hot)
     return Finding(
         rule="launch_bound",
         severity="warning",
         cause=None if allocator is None else "allocator",
-        headline=(
-            f"launches set the pace: {idle} until the CPU comes with more{place}"
-            if allocator is None
-            else f"torch's allocator waits for the GPU to give memory back: {idle} meanwhile{place}"
-        ),
-        action=LARGER_LAUNCHES if allocator is None else advice(allocator, [at_hot(hot)] if hot else []),
-        share_of_step=at_most,
+        headline=headline,
+        action=action,
+        share_of_step=idle.at_most,
         where=(hot.place,) if hot else (),
-        evidence={
-            "gpu_idle_at_least": at_least,
-            "gpu_idle_at_most": at_most,
-            "lead_us": lead.median_us if lead else None,
-            "stream_idle_ratio": lead.stream_idle_ratio if lead else None,
-            "gpu_ms_per_step": gpu.step_ms,
-            "gpu_util": least_utilisation(evidence.gpus),
-            "speedup_at_most": _idle_gain(evidence, at_most),
-            **gpu.width_evidence,
-            **({"device_frees_per_step": allocator.frees_per_step} if allocator is not None else {}),
-        },
-        estimated_speedup=likely(_idle_gain(evidence, at_least), _idle_gain(evidence, at_most)),
-        speedup_at_least=_idle_gain(evidence, at_least),
+        evidence=_launch_figures(evidence, gpu, idle, allocator),
+        estimated_speedup=likely(_idle_gain(evidence, idle.at_least), _idle_gain(evidence, idle.at_most)),
+        speedup_at_least=_idle_gain(evidence, idle.at_least),
     )
+
+
+def _launch_words(
+    evidence: Evidence, bounds: IdleBounds, allocator: AllocatorWaits | None, hot: HotFunction | None
+) -> tuple[str, str]:
+    """Headline and action."""
+    idle = f"{idle_range(*bounds)} of every step the GPU{_used(evidence)} has nothing to do"
+    if allocator is None:
+        return f"launches set the pace: {idle} until the CPU comes with more{at_end(hot)}", LARGER_LAUNCHES
+    return (
+        f"torch's allocator waits for the GPU to give memory back: {idle} meanwhile{at_end(hot)}",
+        advice(allocator, [at_hot(hot)] if hot else []),
+    )
+
+
+def _launch_figures(
+    evidence: Evidence, gpu: GpuSteps, idle: IdleBounds, allocator: AllocatorWaits | None
+) -> dict[str, float | int | str | None]:
+    lead = gpu.lead("backward end")
+    return {
+        **idle.as_evidence(),
+        "lead_us": lead.median_us if lead else None,
+        "stream_idle_ratio": lead.stream_idle_ratio if lead else None,
+        "gpu_ms_per_step": gpu.step_ms,
+        "gpu_util": least_utilisation(evidence.gpus),
+        "speedup_at_most": _idle_gain(evidence, idle.at_most),
+        **gpu.width_evidence,
+        **({"device_frees_per_step": allocator.frees_per_step} if allocator is not None else {}),
+    }
 
 
 def _is_followed(evidence: Evidence, gpu: GpuSteps, name: str) -> bool:
