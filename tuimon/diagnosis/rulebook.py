@@ -7,7 +7,7 @@ from typing import get_args
 from tuimon.diagnosis.finding import Severity
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules import cores, course, gil, hang, host, input, memory, neighbour, start
-from tuimon.diagnosis.rules.gpu import copy, pace, state, sync
+from tuimon.diagnosis.rules.gpu import copy, launches, pace, state, sync
 from tuimon.diagnosis.rules.ranks import comm, stragglers
 
 _FAMILIES = (
@@ -15,6 +15,7 @@ _FAMILIES = (
     hang.RULES,
     course.RULES,
     input.RULES,
+    launches.RULES,
     pace.RULES,
     sync.RULES,
     copy.RULES,
