@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.drawing import FEW_SAMPLES, drawing_function, draws_indices, may_draw
+from tuimon.diagnosis.evidence.drawing import FEW_SAMPLES
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import (
     FEW_NONE,
     IDLE_WORKERS,
@@ -15,11 +14,6 @@ from tuimon.diagnosis.evidence.loading import (
     OWN_SHARE,
     QUEUE_SHARE,
     RAN_RATIO,
-    Workers,
-    draws_for_longer,
-    lie_ready,
-    own_collate_share,
-    producer,
 )
 from tuimon.diagnosis.evidence.places.rollout import ROLLOUT_SHARE
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
@@ -27,9 +21,22 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.input_advice import fixes_for
+from tuimon.diagnosis.rules.input_cause import (
+    COLLATE_SHARE,
+    DISK_SHARE,
+    MADE_SHARE,
+    ROOM,
+    SAMPLER_SHARE,
+    SATURATED_BUSY,
+    START_EPOCHS,
+    START_SHARE,
+    Cause,
+    cause_of,
+    starting_loader,
+)
 from tuimon.diagnosis.threshold import TENSORBOARD, TRACEML, Threshold
-from tuimon.diagnosis.words import at_hot, percent
-from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
+from tuimon.diagnosis.words import percent
+from tuimon.session.rows import PhaseRow, PhaseTable
 
 WARN_SHARE = Threshold(
     0.10,
@@ -41,55 +48,17 @@ CLEAR_SHARE = Threshold(
     "share of the step that waits for data, from which it shows before the table has settled",
     "our choice: twice what is a warning, so that queues that fill cannot make it up",
 )
-SATURATED_BUSY = Threshold(
-    0.80,
-    "share of time in which the workers make batches, from which they count as saturated",
-    "measured in tests/scenarios: 0.94 to 0.98 where workers are too slow (padding_in_worker, slow_augmentation,"
-    " remote_images), 0.02 where they keep up (healthy_trainer)",
-)
-COLLATE_SHARE = Threshold(
-    0.50,
-    "share of the time in which batches are made that collate takes, from which it is the cause",
-    "our choice: the cause is what takes most of it, and what an expert would inspect first",
-)
-SAMPLER_SHARE = Threshold(
-    0.50, "share of the wait for data in which indices are drawn, from which that is the cause", "as for collate"
-)
-MADE_SHARE = Threshold(
-    0.50, "share of the data's samples in fetches, below which the loop itself makes it", "as for collate"
-)
-DISK_SHARE = Threshold(
-    0.20,
-    "share of the workers in disk wait, from which that is the cause",
-    "our choice: the state is seen at one moment a window, and a read from the page cache never shows it",
-)
-START_SHARE = Threshold(
-    0.50,
-    "share of the wait for data that the starts and ends of epochs take, from which they are the cause",
-    "as for collate",
-)
-START_EPOCHS = Threshold(
-    2, "epochs begun, from which their starts count", "the first epoch starts its workers in any case"
-)
-
-
-ROOM = Threshold(
-    0.5,
-    "of what one worker uses of a core, from which so much free makes one more worthwhile",
-    "our choice: a worker with half a core of its own still makes half of what the others make",
-)
-
-
 #: Causes that the advice distinguishes, as findings name them.
 _OWN_NAMES: dict[str | None, str | None] = {"slow_thread": "hand_rolled_loader", "starting": None}
 
 
-class _Cause(Struct, frozen=True, gc=False):
-    """Why the data comes late: the cause's name, the place to inspect, and the rest of the sentence."""
+class _Wait(NamedTuple):
+    """How much of the step waits for data."""
 
-    name: str | None
-    hot: HotFunction | None
-    clause: str
+    share: float  # with GPU times, what the GPU may idle meanwhile at most
+    lost: float  # how much of the step that likely costs
+    error: float  # of ``lost``
+    on_gpu: IdleBounds | None
 
 
 def input_bound(evidence: Evidence) -> Finding | None:
@@ -97,6 +66,12 @@ def input_bound(evidence: Evidence) -> Finding | None:
     table, data = evidence.phases, evidence.phase("data")
     if table is None or data is None or data.share < WARN_SHARE or evidence.awaits_gpu_times:
         return None
+    wait = _wait(evidence, table, data)
+    return _finding(evidence, data, wait, cause_of(evidence, table, data)) if wait is not None else None
+
+
+def _wait(evidence: Evidence, table: PhaseTable, data: PhaseRow) -> _Wait | None:
+    """The wait, where it takes much of the step and that is certain."""
     on_gpu = evidence.gpu_idle_during(data)
     share = data.share if on_gpu is None else on_gpu.at_most
     if share < WARN_SHARE:
@@ -106,26 +81,23 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if (share if on_gpu is None else on_gpu.at_least) < CLEAR_SHARE and not is_settled(table):
         return None
     lost, unsure = (share, 0.0) if on_gpu is None else on_gpu.middle
-    own = evidence.hottest_in("data")
-    starting = _starting(evidence)
-    if starting is not None:
-        cause = _Cause("starting", None, f": {_starts_and_ends(starting)} an epoch")
-    else:
-        cause = _cause(evidence, _is_made_by_hand(evidence, data, table))
-    best, *others = fixes_for(cause.name, cause.hot, evidence, lost, unsure + (data.error or 0.0))
+    return _Wait(share, lost, unsure + (data.error or 0.0), on_gpu)
+
+
+def _finding(evidence: Evidence, data: PhaseRow, wait: _Wait, cause: Cause) -> Finding:
+    waits = "waits" if wait.on_gpu is None else "the GPU waits"
+    is_work = cause.name == "rollout" and evidence.rollout is not None and evidence.rollout.is_by_policy
+    places = (cause.hot, evidence.hottest_in("data"))
+    best, *others = fixes_for(cause.name, cause.hot, evidence, wait.lost, wait.error)
     return Finding(
         rule="input_bound",
-        severity="info"
-        if cause.name == "rollout" and evidence.rollout and evidence.rollout.is_by_policy
-        else "warning",
-        headline=(
-            f"{percent(share)} of every step {'waits' if on_gpu is None else 'the GPU waits'} for data{cause.clause}"
-        ),
+        severity="info" if is_work else "warning",
+        headline=f"{percent(wait.share)} of every step {waits} for data{cause.clause}",
         action=best.action,
         cause=_OWN_NAMES.get(cause.name, cause.name),
-        share_of_step=share,
-        where=tuple(dict.fromkeys(p for f in (cause.hot, own) if f is not None for p in (f.maker, f.place) if p)),
-        evidence=_figures(evidence, data, cause, starting, on_gpu),
+        share_of_step=wait.share,
+        where=tuple(dict.fromkeys(p for f in places if f is not None for p in (f.maker, f.place) if p)),
+        evidence=_figures(evidence, data, cause, wait.on_gpu),
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low or (1.0 if best.change is not None else None),
         speedup_at_most=best.high,
@@ -135,9 +107,9 @@ def input_bound(evidence: Evidence) -> Finding | None:
 
 
 def _figures(
-    evidence: Evidence, data: PhaseRow, cause: _Cause, starting: LoaderRow | None, on_gpu: IdleBounds | None
+    evidence: Evidence, data: PhaseRow, cause: Cause, on_gpu: IdleBounds | None
 ) -> dict[str, float | int | str | None]:
-    workers, table = evidence.workers, evidence.phases
+    workers, table, starting = evidence.workers, evidence.phases, starting_loader(evidence)
     return {
         "data_ms_per_step": data.ms_per_step,
         "step_ms": mean_step_ms(table) if table is not None else None,
@@ -159,85 +131,6 @@ def _figures(
         "epoch_end_s": starting.end_s if starting else None,
         **(on_gpu.as_evidence() if on_gpu is not None else {}),
     }
-
-
-def _starting(evidence: Evidence) -> LoaderRow | None:
-    """The training loader, if its workers are started anew for every epoch and that is most of the wait."""
-    loader = evidence.loader
-    if loader is None or loader.facts.persistent or not loader.facts.workers or loader.starts < START_EPOCHS:
-        return None
-    return loader if (loader.start_share or 0.0) >= START_SHARE else None
-
-
-def _is_made_by_hand(evidence: Evidence, data: PhaseRow, table: PhaseTable) -> bool:
-    """Whether the loop itself makes most of its data, as markers or samples show: without a DataLoader, or after it."""
-    fetching = evidence.stacks.data_phase.share_where(lambda sample: "fetch" in sample.kinds) or 0.0
-    return (data.estimated or table.inferred) and fetching < MADE_SHARE
-
-
-def _cause(evidence: Evidence, by_hand: bool) -> _Cause:
-    """``by_hand``: most of it is made in the loop, outside every fetch of a DataLoader."""
-    workers, own, data = evidence.workers, evidence.hottest_in("data"), evidence.stacks.data_phase
-    drawing, drawn_by = data.share_where(draws_indices(data)), drawing_function(data)
-    if evidence.rollout is not None:
-        return _Cause("rollout", own, f": {at_hot(own)} {evidence.rollout.maker}" if own else " made by rollouts")
-    if drawn_by is not None and drawing is not None and drawing >= SAMPLER_SHARE:
-        return _drawing(drawn_by)
-    made_here = by_hand and own is not None and data.share_where(lambda sample: "fetch" in sample.kinds) is not None
-    if workers.number and not made_here and not may_draw(data) and lie_ready(evidence.loader, workers, data):
-        if drawn_by is not None and draws_for_longer(data):
-            return _drawing(drawn_by)
-        return _Cause("hand_over", own, f": batches lie ready, but each takes {_fetch_ms(evidence)} to hand over")
-    if workers.number and not made_here:
-        return _cause_in_workers(workers, evidence.run.free_cores)
-    if workers.gone:
-        return _Cause(None, own, ": its workers have just ended")
-    thread = producer(evidence.stacks.main, list(evidence.stacks.other_threads.values())) if by_hand else None
-    if thread is not None:
-        return _Cause("slow_thread", thread, f": {at_hot(thread)} prepares it in a thread")
-    if own is not None and not by_hand and (own_collate_share(evidence.loader, data) or 0.0) >= COLLATE_SHARE:
-        return _Cause("slow_collate", own, f": {at_hot(own)} collates batches in the training process")
-    place = f": {at_hot(own)} prepares it in the training process" if own else " prepared in the training process"
-    return _Cause("hand_rolled_loader" if by_hand else "no_workers", own, place)
-
-
-def _drawing(hot: HotFunction) -> _Cause:
-    return _Cause("sampler", hot, f": {at_hot(hot)} draws the indices")
-
-
-def _cause_in_workers(workers: Workers, free_cores: float) -> _Cause:
-    hot = workers.hot
-    if workers.disk_ratio >= DISK_SHARE:
-        return _Cause("disk_wait", hot, ": the workers wait for the disk")
-    collating, share = workers.hot_in_collate, workers.collate_share or 0.0
-    collating = collating._replace(share=share * collating.share) if collating is not None else hot
-    if collating is not None and share >= COLLATE_SHARE:
-        return _Cause("slow_collate", collating, f": {at_hot(collating)} collates batches in the workers")
-    if workers.busy_ratio is None or workers.busy_ratio < SATURATED_BUSY:
-        return _Cause(None, hot, f": {at_hot(hot)} is where the workers work" if hot else "")
-    if workers.waiting:
-        who = "the worker waits" if workers.number == 1 else f"{_all(workers)} wait"
-        clause = f": {who} at {at_hot(hot)}" if hot else f": {who} for something else"
-        return _Cause("workers_saturated", hot, clause)
-    kept = f"{_all(workers)} at {percent(min(1.0, workers.busy_ratio))}"
-    clause = f": {at_hot(hot)} keeps {kept}" if hot else f": {kept} busy"
-    room = free_cores >= ROOM * min(1.0, workers.ran_ratio or 1.0)
-    return _Cause("workers_saturated" if room else "slow_item", hot, clause)
-
-
-def _starts_and_ends(loader: LoaderRow) -> str:
-    each_s = (loader.start_s or 0.0) + (loader.end_s or 0.0)
-    what = "starting and ending workers" if loader.end_s else "starting workers"
-    return f"{what} takes {each_s:.1f} s" if each_s >= 0.1 else f"{what} takes {1e3 * each_s:.0f} ms"
-
-
-def _fetch_ms(evidence: Evidence) -> str:
-    loader = evidence.loader
-    return f"{loader.wait_ms:.2g} ms" if loader is not None and loader.wait_ms is not None else "long"
-
-
-def _all(workers: Workers) -> str:
-    return {1: "the worker", 2: "both workers"}.get(workers.number, f"all {workers.number} workers")
 
 
 RULES = (

@@ -1,0 +1,144 @@
+"""Why the data of a training comes late."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tuimon.diagnosis.evidence.drawing import drawing_function, draws_indices, may_draw
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.loading import Workers, draws_for_longer, lie_ready, own_collate_share, producer
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at_hot, percent
+from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
+
+SATURATED_BUSY = Threshold(
+    0.80,
+    "share of time in which the workers make batches, from which they count as saturated",
+    "measured in tests/scenarios: 0.94 to 0.98 where workers are too slow (padding_in_worker, slow_augmentation,"
+    " remote_images), 0.02 where they keep up (healthy_trainer)",
+)
+COLLATE_SHARE = Threshold(
+    0.50,
+    "share of the time in which batches are made that collate takes, from which it is the cause",
+    "our choice: the cause is what takes most of it, and what an expert would inspect first",
+)
+SAMPLER_SHARE = Threshold(
+    0.50, "share of the wait for data in which indices are drawn, from which that is the cause", "as for collate"
+)
+MADE_SHARE = Threshold(
+    0.50, "share of the data's samples in fetches, below which the loop itself makes it", "as for collate"
+)
+DISK_SHARE = Threshold(
+    0.20,
+    "share of the workers in disk wait, from which that is the cause",
+    "our choice: the state is seen at one moment a window, and a read from the page cache never shows it",
+)
+START_SHARE = Threshold(
+    0.50,
+    "share of the wait for data that the starts and ends of epochs take, from which they are the cause",
+    "as for collate",
+)
+START_EPOCHS = Threshold(
+    2, "epochs begun, from which their starts count", "the first epoch starts its workers in any case"
+)
+ROOM = Threshold(
+    0.5,
+    "of what one worker uses of a core, from which so much free makes one more worthwhile",
+    "our choice: a worker with half a core of its own still makes half of what the others make",
+)
+
+
+class Cause(Struct, frozen=True, gc=False):
+    """Why the data comes late: the cause's name, the place to inspect, and the rest of the sentence."""
+
+    name: str | None
+    hot: HotFunction | None
+    clause: str
+
+
+def cause_of(evidence: Evidence, table: PhaseTable, data: PhaseRow) -> Cause:
+    """The cause: the starts of workers where they take most of the wait, else what makes the data."""
+    starting = starting_loader(evidence)
+    if starting is not None:
+        return Cause("starting", None, f": {_starts_and_ends(starting)} an epoch")
+    return _cause(evidence, _is_made_by_hand(evidence, data, table))
+
+
+def starting_loader(evidence: Evidence) -> LoaderRow | None:
+    """The training loader, if its workers are started anew for every epoch and that is most of the wait."""
+    loader = evidence.loader
+    if loader is None or loader.facts.persistent or not loader.facts.workers or loader.starts < START_EPOCHS:
+        return None
+    return loader if (loader.start_share or 0.0) >= START_SHARE else None
+
+
+def _is_made_by_hand(evidence: Evidence, data: PhaseRow, table: PhaseTable) -> bool:
+    """Whether the loop itself makes most of its data, as markers or samples show: without a DataLoader, or after it."""
+    fetching = evidence.stacks.data_phase.share_where(lambda sample: "fetch" in sample.kinds) or 0.0
+    return (data.estimated or table.inferred) and fetching < MADE_SHARE
+
+
+def _cause(evidence: Evidence, by_hand: bool) -> Cause:
+    """``by_hand``: most of it is made in the loop, outside every fetch of a DataLoader."""
+    workers, own, data = evidence.workers, evidence.hottest_in("data"), evidence.stacks.data_phase
+    drawing, drawn_by = data.share_where(draws_indices(data)), drawing_function(data)
+    if evidence.rollout is not None:
+        return Cause("rollout", own, f": {at_hot(own)} {evidence.rollout.maker}" if own else " made by rollouts")
+    if drawn_by is not None and drawing is not None and drawing >= SAMPLER_SHARE:
+        return _drawing(drawn_by)
+    made_here = by_hand and own is not None and data.share_where(lambda sample: "fetch" in sample.kinds) is not None
+    if workers.number and not made_here and not may_draw(data) and lie_ready(evidence.loader, workers, data):
+        if drawn_by is not None and draws_for_longer(data):
+            return _drawing(drawn_by)
+        return Cause("hand_over", own, f": batches lie ready, but each takes {_fetch_ms(evidence)} to hand over")
+    if workers.number and not made_here:
+        return _cause_in_workers(workers, evidence.run.free_cores)
+    if workers.gone:
+        return Cause(None, own, ": its workers have just ended")
+    thread = producer(evidence.stacks.main, list(evidence.stacks.other_threads.values())) if by_hand else None
+    if thread is not None:
+        return Cause("slow_thread", thread, f": {at_hot(thread)} prepares it in a thread")
+    if own is not None and not by_hand and (own_collate_share(evidence.loader, data) or 0.0) >= COLLATE_SHARE:
+        return Cause("slow_collate", own, f": {at_hot(own)} collates batches in the training process")
+    place = f": {at_hot(own)} prepares it in the training process" if own else " prepared in the training process"
+    return Cause("hand_rolled_loader" if by_hand else "no_workers", own, place)
+
+
+def _drawing(hot: HotFunction) -> Cause:
+    return Cause("sampler", hot, f": {at_hot(hot)} draws the indices")
+
+
+def _cause_in_workers(workers: Workers, free_cores: float) -> Cause:
+    hot = workers.hot
+    if workers.disk_ratio >= DISK_SHARE:
+        return Cause("disk_wait", hot, ": the workers wait for the disk")
+    collating, share = workers.hot_in_collate, workers.collate_share or 0.0
+    collating = collating._replace(share=share * collating.share) if collating is not None else hot
+    if collating is not None and share >= COLLATE_SHARE:
+        return Cause("slow_collate", collating, f": {at_hot(collating)} collates batches in the workers")
+    if workers.busy_ratio is None or workers.busy_ratio < SATURATED_BUSY:
+        return Cause(None, hot, f": {at_hot(hot)} is where the workers work" if hot else "")
+    if workers.waiting:
+        who = "the worker waits" if workers.number == 1 else f"{_all(workers)} wait"
+        clause = f": {who} at {at_hot(hot)}" if hot else f": {who} for something else"
+        return Cause("workers_saturated", hot, clause)
+    kept = f"{_all(workers)} at {percent(min(1.0, workers.busy_ratio))}"
+    clause = f": {at_hot(hot)} keeps {kept}" if hot else f": {kept} busy"
+    room = free_cores >= ROOM * min(1.0, workers.ran_ratio or 1.0)
+    return Cause("workers_saturated" if room else "slow_item", hot, clause)
+
+
+def _starts_and_ends(loader: LoaderRow) -> str:
+    each_s = (loader.start_s or 0.0) + (loader.end_s or 0.0)
+    what = "starting and ending workers" if loader.end_s else "starting workers"
+    return f"{what} takes {each_s:.1f} s" if each_s >= 0.1 else f"{what} takes {1e3 * each_s:.0f} ms"
+
+
+def _fetch_ms(evidence: Evidence) -> str:
+    loader = evidence.loader
+    return f"{loader.wait_ms:.2g} ms" if loader is not None and loader.wait_ms is not None else "long"
+
+
+def _all(workers: Workers) -> str:
+    return {1: "the worker", 2: "both workers"}.get(workers.number, f"all {workers.number} workers")
