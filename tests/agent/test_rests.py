@@ -283,7 +283,7 @@ def test_another_thread_that_is_held_up_while_it_ends_a_rest(counted, hooked, mo
 
 
 def test_a_thread_that_ends_in_a_rest_says_it(counted, monkeypatch):
-    """At once: what follows it, in whichever thread, is of no step of its own."""
+    """At once: what follows it, in whichever thread, belongs to no step of its own."""
     rest_always(monkeypatch, 30)
     at_end = []
 

@@ -1,4 +1,4 @@
-"""Samples since the last step are of none that has ended: once the one under way is long, they explain none."""
+"""Samples since the last step belong to none that has ended: once the one under way is long, they explain none."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A loop that is left and begun again: the time between is of no step."""
+"""A loop that is left and begun again: the time between belongs to no step."""
 
 import pytest
 

@@ -1,8 +1,8 @@
 """The cells of a notebook, or of IPython's prompt: their text, and where each has ended.
 
-Where a cell has run, the training loop in it has been left: what the user does until the next one is of no step, and
-neither is a cell that plots, saves or waits. What was typed in is in no file, so the monitor finds its text beside the
-ring.
+Where a cell has run, the training loop in it has been left: what the user does until the next one belongs to no step,
+and neither does a cell that plots, saves or waits. What was typed in is in no file, so the monitor finds its text
+beside the ring.
 """
 
 import atexit

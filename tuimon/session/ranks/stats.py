@@ -15,7 +15,7 @@ from tuimon.records import PHASES, Steps, Threads
 from tuimon.session.ranks.shared_steps import SharedSteps
 from tuimon.session.windows import WINDOW_S, shared_limit
 
-#: Phases of a step, ``between`` among them; evaluation is of no step.
+#: Phases of a step, ``between`` among them; evaluation belongs to no step.
 PARTS = (*(name for name in PHASES if name != "eval"), "between")
 _PART = {name: place for place, name in enumerate(PARTS)}
 #: How many windows of a rank the strip over time can show.

@@ -80,7 +80,7 @@ class RankTable:
             return None
         between_ms = parts.pop(BETWEEN, 0.0)
         for name, share in ((samples.between if samples is not None else None) or {"forward": 1.0}).items():
-            if name != "eval":  # it is of no step
+            if name != "eval":  # it belongs to no step
                 parts[name] = parts.get(name, 0.0) + share * between_ms
         return RankTimes(
             parts,

@@ -1,4 +1,4 @@
-"""When a program was outside its training loop: what its samples show then is of no step."""
+"""When a program was outside its training loop: what its samples show then belongs to no step."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class ProcessSamples:
             self._classified = None
 
     def leave_out_before(self, t: float) -> None:
-        """Leave out the windows that began before the first step at ``t``: samples of the set-up are of no step."""
+        """Leave out the windows that began before the first step at ``t``: samples of the set-up belong to no step."""
         self._steps_begin_s = t
         self._keep(lambda record: record.t - record.window_s >= t)
 

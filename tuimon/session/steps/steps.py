@@ -181,7 +181,7 @@ class StepStats:
         for record in self._latest_windows.records():
             if first is not None and (record.t < first.t or (was_warmup and record.t == first.t)):
                 continue
-            if record.count and not record.window_s:  # known late: the windows since it ended are of no step
+            if record.count and not record.window_s:  # known late: the windows since it ended belong to no step
                 totals.add_window(record)
             elif record.count > 0 or record.eval_count > 0:
                 begun = True

@@ -133,7 +133,7 @@ class GpuTracker:
         self._steps.interrupt()
 
     def skip_past(self) -> None:
-        """What was fed until now is of no window."""
+        """What was fed until now belongs to no window."""
         self._settle()
         self._sums.clear()
 

@@ -166,7 +166,7 @@ class LoopMachine:
             self._before = "start"
 
     def leave_loop(self, time_ns: int) -> None:
-        """The program has left its loop: what it does until its next boundary is of no step."""
+        """The program has left its loop: what it does until its next boundary belongs to no step."""
         self._stack.clear()
         self._before = "start"
         self._last_ns = None

@@ -172,7 +172,7 @@ class Pieces:
         self._held = []
 
     def _end_rounds(self) -> None:
-        """Each round of updates that has come to its end was a step, and each update that is part of none."""
+        """Each round of updates that has come to its end was a step, as was each update that belongs to no round."""
         size, more = self._rounds.size, self._rounds.open
         if size == 1:
             self._end_each()

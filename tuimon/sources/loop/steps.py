@@ -1,10 +1,9 @@
 """From labelled time to steps: what one iteration of the user's loop is.
 
 Steps are found in this order: ``tuimon.step()``; from the first fetch after an update to the next such fetch, whether
-or not gradients are inspected in between; without
-a DataLoader from the end of one update to the end of the next, or, where optimizers take turns, of one round of their
-updates to that of the next; without a torch optimizer from backward to backward. An update is a run of optimizer steps
-with no fetch and no backward between them.
+or not gradients are inspected in between; without a DataLoader from the end of one update to the end of the next, or,
+where optimizers take turns, of one round of their updates to that of the next; without a torch optimizer from backward
+to backward. An update is a run of optimizer steps with no fetch and no backward between them.
 
 The finder cuts time into *pieces*, each ending with an update; how many pieces make a step is decided in ``pieces.py``.
 """
@@ -176,7 +175,7 @@ class StepFinder:
             self.pieces.end_step(ended)
 
     def leave_loop(self) -> None:
-        """The program has left its loop, maybe within a step: what it does until it trains again is of none."""
+        """The program has left its loop, maybe within a step: what it does until it trains again belongs to none."""
         self.finish()
         self._open = Step(whole=False)
         self._batches.leave_loop()

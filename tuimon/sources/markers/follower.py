@@ -162,7 +162,7 @@ class RingFollower:
     def _feed_other(self, marker: layout.Marker) -> None:
         """A marker that is no boundary of its thread's loop."""
         time_ns, kind, flag, tid, value = marker
-        if kind == layout.GC_PAUSE:  # stops all threads: of no loop
+        if kind == layout.GC_PAUSE:  # stops all threads: it belongs to no loop
             self._gc.add_pause(value)
             return
         if kind == _LOST:

@@ -125,7 +125,7 @@ class LoaderTracker:
         loader.workers[pid] = Worker(pid, number)
 
     def skip_past(self) -> None:
-        """What was added until now is of no window."""
+        """What was added until now belongs to no window."""
         for loader in self._known():
             loader.clear_window()
 

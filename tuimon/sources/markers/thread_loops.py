@@ -98,7 +98,7 @@ class ThreadLoop:
 
     def feed_rest(self, marker: Marker) -> Iterator[Stretch | PassedSteps]:
         """The stretches that ended in a rest of the markers, and whole steps of it that were fed at once."""
-        # what an evaluation takes is known from its ends, and is of no step
+        # what an evaluation takes is known from its ends, and belongs to no step
         self.machine.steps.is_timed = not trains(unpack_rest(marker.value))
         self._regular.interrupt()
         columns = self._rests.fill(marker)

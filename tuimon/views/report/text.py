@@ -117,7 +117,7 @@ def _phase(phase: dict[str, Any]) -> str:
     bar = "#" * round(_BAR * min(max(phase["share"], 0.0), 1.0))
     share = ("~" if phase["estimated"] else "") + percent(phase["share"])
     error = f"  +- {percent(phase['error'])}" if phase["error"] else ""
-    # it is of no step; where samples show it nobody counts its batches
+    # it belongs to no step; where samples show it nobody counts its batches
     each = " a batch" if phase["name"] == "eval" and phase["cpu_ms_per_step"] is not None else ""
     return f"  {plain(phase['name']):<10} {bar:<{_BAR}} {share:>7} {ms(phase['cpu_ms_per_step']):>10}{each}{error}"
 

@@ -47,5 +47,5 @@ class Loops:
         return max(loop.depth_of(stack) for loop in self._loops)
 
     def _elsewhere(self, samples: Sequence[CountedStack]) -> list[CountedStack]:
-        """The samples that are in the innermost function of no loop."""
+        """The samples that are not in the innermost function of any loop."""
         return [sample for sample in samples if not any(loop.is_entered_by(sample.stack) for loop in self._loops)]
