@@ -1,9 +1,10 @@
 """A tiny notation for marker sequences: ``fetch:5 wait:3 bwd:4 opt:2`` with times in milliseconds."""
 
 from tuimon.agent.ring import layout
-from tuimon.sources.loop.machine import LoopMachine, Stretch
+from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.loop.pieces import Drive
 from tuimon.sources.loop.step import Step
+from tuimon.sources.loop.stretch import Stretch
 
 MS = 1_000_000
 _PAIRS = {

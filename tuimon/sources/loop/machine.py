@@ -6,8 +6,7 @@ else follows markers from begin to end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from tuimon.agent.ring import layout
@@ -18,6 +17,7 @@ from tuimon.sources.loop.outside import Outside
 from tuimon.sources.loop.rounds import Optimizers
 from tuimon.sources.loop.step import Step, StepRun
 from tuimon.sources.loop.steps import StepFinder
+from tuimon.sources.loop.stretch import Stretch, stretch_of
 
 #: Most pairs open at once: of more, the outermost have lost their ends.
 _DEPTH_LIMIT = 64
@@ -73,27 +73,6 @@ class OpenPhase(NamedTuple):
 
     name: str | None
     since_ns: int
-
-
-class Stretch(NamedTuple):
-    """The time from one marker of a thread to the next; empty at the first marker."""
-
-    label: str  # a phase, or "between"
-    begin_ns: int
-    end: Marker
-    opened: Marker | None  # the begin marker of the pair that ``end`` closes
-    nested: bool  # ``end`` lies within a pair of its own kind, whose boundaries count instead of its own
-    evaluated: bool  # ``end`` proves that the batch before it was evaluated: no backward has used it
-    cut: int  # updates (and tuimon.step() calls) whose step had ended by ``end``
-
-    @property
-    def end_ns(self) -> int:
-        """When it ended."""
-        return self.end.time_ns
-
-
-#: A third of the time of ``Stretch(...)``: one is made of every marker.
-_stretch: Callable[[tuple[object, ...]], Stretch] = partial(tuple.__new__, Stretch)
 
 
 class LoopMachine:
@@ -216,7 +195,7 @@ class LoopMachine:
         label = self._label_before("update")
         begin_ns = self._add_time(label, marker.time_ns)
         self.steps.end_step(marker.time_ns)
-        return _stretch((label, begin_ns, marker, None, False, False, self.steps.cuts))
+        return stretch_of((label, begin_ns, marker, None, False, False, self.steps.cuts))
 
     def _begin_pair(self, marker: Marker) -> Stretch:
         time_ns, kind, _, _, value = marker
@@ -250,7 +229,7 @@ class LoopMachine:
         stack.append(marker)
         if len(stack) > _DEPTH_LIMIT:
             del stack[0]
-        return _stretch((label, begin_ns, marker, None, nested, evaluated, steps.cuts))
+        return stretch_of((label, begin_ns, marker, None, nested, evaluated, steps.cuts))
 
     def _end_pair(self, marker: Marker) -> Stretch:
         stack, begin_kind = self._stack, marker.kind - 1
@@ -266,7 +245,7 @@ class LoopMachine:
         if not stack:
             self._end_outermost(marker)
         nested = bool(stack) and self._is_nested(begin_kind)
-        return _stretch((label, begin_ns, marker, opened, nested, False, self.steps.cuts))
+        return stretch_of((label, begin_ns, marker, opened, nested, False, self.steps.cuts))
 
     def _end_outermost(self, marker: Marker) -> None:
         if (kind := marker.kind) == layout.FETCH_END:

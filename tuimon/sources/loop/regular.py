@@ -18,9 +18,10 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.columns import NO_FLAG, Columns, head_of
 from tuimon.agent.ring.layout import Marker
 from tuimon.sources.loop.ended import StepCounts
-from tuimon.sources.loop.machine import LoopMachine, Standing, Stretch
+from tuimon.sources.loop.machine import LoopMachine, Standing
 from tuimon.sources.loop.rounds import Optimizers
 from tuimon.sources.loop.step import Step, StepFlags, StepRun
+from tuimon.sources.loop.stretch import Stretch
 
 #: Markers of a step at most.
 _LONGEST = 64

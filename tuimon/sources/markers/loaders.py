@@ -15,8 +15,8 @@ from tuimon.agent.ring.paths import PID_LIMIT
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
-from tuimon.sources.loop.machine import Stretch
 from tuimon.sources.loop.regular import StepPattern
+from tuimon.sources.loop.stretch import Stretch
 from tuimon.sources.markers.loader_facts import parsed_facts
 from tuimon.sources.markers.loader_roles import LoaderRoles
 from tuimon.sources.markers.loader_workers import Worker

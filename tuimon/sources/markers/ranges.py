@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import PLACE_SEPARATOR
 from tuimon.records import MORE_RANGES, RangePlace, RangeTime
-from tuimon.sources.loop.machine import Stretch
+from tuimon.sources.loop.stretch import Stretch
 from tuimon.sources.markers.range_places import RangePlaces
 from tuimon.sources.source_blocks import SourceBlocks
 

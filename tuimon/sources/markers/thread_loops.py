@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from tuimon.agent.ring.columns import Columns
 from tuimon.agent.ring.layout import PROFILER_ON, TRACED_STEPS, Marker, unpack_rest
-from tuimon.sources.loop.machine import LoopMachine, Stretch
+from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.loop.regular import RegularSteps, StepPattern
 from tuimon.sources.loop.rests import PassedFetches, RestFiller, trains
+from tuimon.sources.loop.stretch import Stretch
 from tuimon.sources.markers.ranges import RangeTracker
 from tuimon.sources.source_blocks import SourceBlocks
 
