@@ -20,7 +20,7 @@ class Blocks:
     """Replays allocations and frees, oldest first, and reports what is left of them."""
 
     def __init__(self, step_ends_ns: List[int]) -> None:
-        """``step_ends_ns``: when each recorded step ended, on the clock of the events; later ones belong to no step."""
+        """``step_ends_ns``: when each recorded step ended, on the events' clock; what comes later is in no step."""
         self._ends = step_ends_ns
         self._step = 0
         self._live: Dict[int, _Block] = {}

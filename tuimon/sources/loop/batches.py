@@ -14,7 +14,7 @@ _UNUSED_NS, _UNUSED_PART = 5_000_000, 0.5
 
 
 class Batches:
-    """Follows them from fetch to backward; what turns out to be evaluation it takes out of the step under way."""
+    """Follows batches from fetch to backward, and takes what turns out to be evaluation out of the step under way."""
 
     def __init__(self) -> None:
         self.is_waiting = False  # a batch was fetched that no backward has used yet
@@ -206,7 +206,7 @@ class Batches:
 
     @property
     def standing(self) -> tuple[object, ...] | None:
-        """All that what comes next depends on; None where time until now may still turn out to be evaluation."""
+        """All that decides what comes next; None where time until now may still turn out to be evaluation."""
         if self._evaluation.is_open:
             return None
         return self.is_waiting, self._evaluation.evaluating, self._trained_on, self._group, self._in_a_row, self._begins

@@ -1,4 +1,4 @@
-"""What a loop has come to: the steps that have ended, and counts."""
+"""What has ended in a loop: its steps, and the counters beside them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EndedSteps(Struct, frozen=True, gc=False):
 
 
 class StepCounts(NamedTuple):
-    """What has been counted of a loop, for as long as it has been followed or since something else has come."""
+    """Counters of a loop: the first three since it has been followed, the others since they were last reset."""
 
     cuts: int
     updates: int

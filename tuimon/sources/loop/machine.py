@@ -64,7 +64,7 @@ _NESTED_IN = {
 }
 
 
-#: All that the way of a loop's next boundaries depends on.
+#: All that decides how a loop's next boundaries are taken.
 Standing = tuple[object, ...]
 
 
@@ -138,7 +138,7 @@ class LoopMachine:
         return (begin for begin in self._stack if begin.kind == layout.FETCH_BEGIN)
 
     def lose_markers(self) -> None:
-        """Markers were overwritten before they were read; the ends of all open pairs count as among them."""
+        """Markers were overwritten before they were read; the ends of all open pairs count as lost with them."""
         self.steps.is_profiled = False
         if self._stack:
             self._stack.clear()
@@ -168,7 +168,7 @@ class LoopMachine:
         return not self._stack and self.steps.updated is not None
 
     def standing(self) -> Standing | None:
-        """All that the way of the next boundaries depends on (``StepFinder.standing``)."""
+        """All that decides how the next boundaries are taken (``StepFinder.standing``)."""
         steps = None if self._stack else self.steps.standing()
         if steps is None:
             return None

@@ -116,7 +116,7 @@ class RegularSteps:
         return stretch
 
     def interrupt(self) -> None:
-        """What follows does not join on to what was."""
+        """What follows is not the continuation of what was fed before."""
         self._attempt = None
         self.is_ready = False
 
@@ -234,7 +234,7 @@ class _Attempt(Struct):
         return found if self._has_given(found, ended, piece) else None
 
     def _is_plain(self) -> bool:
-        """Whether there were nothing but batches, backwards, updates and steps, of one thread and without an event."""
+        """Whether all of it were batches, backwards, updates and steps of one thread, without an event."""
         fetched = False  # whether a fetch has just begun
         for marker, stretch in zip(self.markers, self.stretches, strict=True):
             kind = marker.kind

@@ -88,7 +88,7 @@ class RestFiller:
             del column[:]
 
     def fill(self, rest: Marker) -> Columns:
-        """The boundaries of a rest, in order; none where the period is not known, as the ring was found late."""
+        """The boundaries of a rest, in order; none where the ring was found too late to know the period."""
         markers, length = self._take(), rest.flag
         if not 0 < length < len(markers):
             return Columns([], [], [])
@@ -113,7 +113,7 @@ class RestFiller:
         return PassedFetches(begin.value, count, int(wait * ratio), int(end.time_ns + count * (forward + wait) * ratio))
 
     def _take(self) -> list[Marker]:
-        """The latest markers, which nothing that follows joins on to."""
+        """Hand over the latest markers and forget them: what follows is not their continuation."""
         markers = Columns(*(column[-_MARKERS:].tolist() for column in self._columns)).markers()
         self.lose_markers()
         return markers

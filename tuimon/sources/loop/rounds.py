@@ -36,7 +36,7 @@ class Rounds:
 
     @property
     def open(self) -> int:
-        """How many updates of a round have come whose others have not; 0 where there are no rounds."""
+        """How many updates of an unfinished round have come; 0 where there are no rounds."""
         return self._at if self.size > 1 else 0
 
     @property
@@ -71,6 +71,6 @@ class Rounds:
 
     @staticmethod
     def _may_follow(order: tuple[Optimizers, ...], optimizers: Optimizers) -> bool:
-        """Whether an update may be the next of a round: by optimizers that none before it was by."""
+        """Whether an update may be the next of a round: none before it was by one of these optimizers."""
         known = all(one and one.isdisjoint(optimizers) for one in order)
         return bool(optimizers) and known and 0 < len(order) < _MOST

@@ -195,7 +195,7 @@ class StepFinder:
         return None if self._open.phases else self._updated
 
     def standing(self) -> tuple[object, ...] | None:
-        """All that the way of the next boundaries depends on; None but where an update has just ended, in a known loop.
+        """All that decides how the next boundaries are taken; None unless an update has just ended in a known loop.
 
         Counters that are only compared with a limit are as good as that limit once they are beyond it.
         """
