@@ -27,9 +27,9 @@ def imports(stack: Sequence[int], frames: FrameTable) -> bool:
 
 
 def phase_counts(samples: Sequence[Sample], frames: FrameTable) -> Counter[str]:
-    """How many are of each phase, as markers would count them, without imports.
+    """How many samples each phase has, as markers would count them, without imports.
 
-    The loop's own lines between the fetch and the model are of the forward pass.
+    The loop's own lines between the fetch and the model belong to the forward pass.
     """
     counts: Counter[str] = Counter()
     for sample in without_imports(samples, frames):
@@ -86,7 +86,7 @@ def _moved(samples: Sequence[Sample]) -> tuple[Moved, ...]:
 
 
 def _of_steps(samples: Iterable[Sample]) -> int:
-    """How many are of steps, by markers: those of evaluation that these show are not."""
+    """How many samples lie in steps, by markers: those in evaluation that markers show do not."""
     return sum(sample.count for sample in samples if sample.phase != "eval" or sample.moved_from is not None)
 
 

@@ -159,7 +159,7 @@ class FrameTable:
         return id_ in self._libraries
 
     def outline(self, stack: Sequence[int]) -> Sequence[int]:
-        """A stack without the inner frames of libraries, of which two stacks hold different ones.
+        """A stack without the inner frames of libraries, which differ from stack to stack.
 
         Of ``main fit run_epoch on_batch log`` (``fit`` and ``run_epoch`` a library's) it is ``main fit on_batch log``.
         What makes data stays: it shows that the user's functions that it calls are of a rollout.

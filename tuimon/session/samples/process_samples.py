@@ -175,7 +175,7 @@ class ProcessSamples:
 
     @property
     def has_whole_step(self) -> bool:
-        """Whether samples have shown a whole step: what is inferred of a loop before that is of its set-up."""
+        """Whether samples have shown a whole step: what they show before that belongs to the set-up."""
         return self._unmarked.has_whole_step
 
     # ---- the training thread

@@ -92,7 +92,7 @@ def _outlines(samples: Sequence[CountedStack], frames: FrameTable) -> list[Count
 
 
 def _evaluates(sample: CountedStack, evaluation: EvaluationBlocks, loops: Loops, frames: FrameTable) -> Sample | None:
-    """A sample of evaluation that no marker shows, which counts it as what is around it; None if it is none."""
+    """A sample of evaluation that no marker shows: markers count it as what is around it; None where it is none."""
     if sample.boundary not in ("forward", "rest") or not evaluation.holds(sample.stack):
         return None
     outline = frames.outline(sample.stack)
@@ -267,7 +267,7 @@ def _of_metric(sample: Sample, frames: FrameTable) -> Sample:
 
 
 def _of_update(sample: Sample, frames: FrameTable) -> Sample:
-    """A sample of side work that is in a library's own optimizer, which calls no hook, is of the update."""
+    """The sample; in a library's own optimizer, which calls no hook, side work is the update."""
     if sample.phase != "other":
         return sample
     for number in reversed(sample.stack):

@@ -75,7 +75,7 @@ class Rollouts:
             self._backward_line[function] = min(line, self._backward_line.get(function, line))
 
     def _note_loss(self, in_closure: Sequence[CountedStack]) -> None:
-        """The functions through which a closure computes the loss, of which backward is no part, are on the path too.
+        """The path also holds the functions through which a closure computes the loss, without its backward.
 
         As long as nearly all that the closure does besides is in one function.
         """
