@@ -247,6 +247,23 @@ def test_a_model_without_modules_is_one_in_evaluation_too():
     assert "side_work" not in found(session_of(*windows, model, stacks(8, *samples)))
 
 
+def test_a_metric_that_is_a_module_is_side_work_outside_the_model():
+    """It is computed before backward, so that markers count it as forward."""
+    lines = frames(
+        ("train.py", 11, "main", "metric(out, y)", True),
+        ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+        ("/lib/site-packages/torchmetrics/metric.py", 315, "forward"),
+        ("/lib/site-packages/torch/utils/data/dataloader.py", 700, "__next__"),
+        first=30,
+    )
+    phases = {"data": 5, "forward": 50, "backward": 35, "optimizer": 5, "other": 5}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    session = session_of(*windows, lines, stacks(8, *TRAINING, ([0, 33], 4), ([30, 31, 32], 60)))
+    finding = found(session)["side_work"]
+    assert finding.where[0].line == 11
+    assert finding.headline.endswith("side work outside the model: main() train.py:11")
+
+
 def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
     lines = frames(
         ("train.py", 60, "check", "model(probe)", True),
