@@ -30,6 +30,8 @@ from tuimon.session.windows import Span
 
 #: Phases of boundaries that show a training loop; programs run a model after it, too.
 _OF_LOOP = UPDATES | {"data"}
+#: More backward passes a step than this are several: a run that has just begun, or ends, counts one more.
+_SEVERAL = 1.5
 #: How many lines ``hot_lines`` lists.
 _HOT_LINES = 20
 
@@ -47,6 +49,7 @@ class ProcessSamples:
         self._unmarked = UnmarkedSteps(frames)
         self._has_markers = False
         self._has_loader = False  # whether markers show that it fetches from a DataLoader
+        self._steps_ended = self._backwards = 0  # by markers
         self._classified: list[Sample] | None = None  # None: not yet since something has changed
         self._seen = SeenBoundaries()
         self.occasional = OccasionalBlocks()
@@ -101,6 +104,8 @@ class ProcessSamples:
         self._has_markers = True
         if not record.count and not record.eval_count:
             return
+        self._steps_ended += record.count
+        self._backwards += record.backwards
         was_long = self._window.step_is_long
         self._window.end_steps(record.t if record.eval_count or record.last_step_s is None else record.last_step_s)
         if was_long:
@@ -264,6 +269,8 @@ class ProcessSamples:
             self._classified = classify_samples(
                 stacks, self._frames, self.join, self._has_loader, self._seen, self.occasional
             )
+            if self._backwards > _SEVERAL * self._steps_ended:
+                self._classified = [sample.between_backwards() for sample in self._classified]
         return self._classified
 
     def _records(self) -> list[Stacks]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from tuimon.records import BETWEEN, PHASES
@@ -23,7 +25,7 @@ def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuSha
     if not totals.count or totals.total_ns <= 0:
         return None
     measured = {name: ns for name, ns in totals.phases.items() if name not in (BETWEEN, "eval")}
-    between_ns = totals.phases.get(BETWEEN, 0)
+    between_ns: float = totals.phases.get(BETWEEN, 0)
     moves = split.moved if split is not None else ()
     if split is None or not split.samples:
         split = SplitShares({"forward": 1.0}, 0)
@@ -31,7 +33,8 @@ def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuSha
     whole_ns = sum(measured.values()) + between_ns
     if not whole_ns:
         return None
-    moved = _moved(moves, measured, whole_ns)
+    moved = _moved(moves, {**measured, BETWEEN: between_ns}, whole_ns)
+    between_ns += moved.ns.get(BETWEEN, 0.0)
     evaluated = _Evaluated.of(split, between_ns, moved, whole_ns)
     in_steps_ns = max(1.0, whole_ns - evaluated.ns)
     rows = []
@@ -55,8 +58,8 @@ class _Moved(Struct, frozen=True, gc=False):
     errors: dict[str, float]
 
 
-def _moved(moves: tuple[Moved, ...], measured: dict[str, int], whole_ns: int) -> _Moved:
-    """What samples move between phases that the markers measure as one.
+def _moved(moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: float) -> _Moved:
+    """What samples move between phases that the markers measure as one, or out of what these leave open.
 
     Nothing that may be none at all, and nothing that is far more than the markers have: it lies elsewhere.
     """
@@ -89,7 +92,7 @@ class _Evaluated(Struct, frozen=True, gc=False):
     error_ns: float
 
     @classmethod
-    def of(cls, split: SplitShares, between_ns: int, moved: _Moved, whole_ns: int) -> _Evaluated:
+    def of(cls, split: SplitShares, between_ns: float, moved: _Moved, whole_ns: float) -> _Evaluated:
         """That in ``between``, and what was moved."""
         own_ns, moved_ns = between_ns * split.shares.get("eval", 0.0), moved.ns.get("eval", 0.0)
         error_ns = max(split.error("eval") * between_ns if own_ns else 0.0, moved.errors.get("eval", 0.0) * whole_ns)
