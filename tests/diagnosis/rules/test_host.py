@@ -277,7 +277,7 @@ def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
     finding = found(session_of(*windows, lines, stacks(8, *TRAINING, ([33, 30, 31, 32], 25))))["side_work"]
     assert finding.where[0].line == 60
     assert finding.headline.endswith("side work that runs a model, such as evaluation: check() train.py:60")
-    assert finding.action == "do check() train.py:60 less often, or on a part of the data"
+    assert finding.action == "run check() train.py:60 less often, or on a part of the data"
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_side_work_names_its_line():
     first, *_ = run(SIDE, backward, stacks(12, ([50, 51], 40), ([5], 30)))
     assert (first.rule, first.where[0].line) == ("side_work", 50)
     assert first.estimated_speedup == pytest.approx(1 / 0.75)
-    assert first.fixes[1][:4] == ("do main() train.py:50 half as often", *[pytest.approx(1 / 0.875)] * 3)
+    assert first.fixes[1][:4] == ("run main() train.py:50 half as often", *[pytest.approx(1 / 0.875)] * 3)
 
 
 @pytest.mark.parametrize("call", ["torch.autograd.grad(loss, weights)", "norms.append(p.grad.norm().item())"])

@@ -95,7 +95,7 @@ def _beside_model(evidence: Evidence, evaluation: PhaseRow, hot: HotFunction, sh
     return _finding(
         evidence,
         f"{percent(share)} of the time goes to what evaluation does beside the model: {at_hot(hot)}",
-        (f"do {at_hot(hot)} in fewer evaluations, or on a part of the data", f"do {at_hot(hot)} half as often"),
+        (f"run {at_hot(hot)} in fewer evaluations, or on a part of the data", f"run {at_hot(hot)} half as often"),
         share,
         share / evaluation.share,
         hot,

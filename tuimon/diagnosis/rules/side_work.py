@@ -121,11 +121,11 @@ def _less(evidence: Evidence, work: _SideWork) -> tuple[Fix, ...]:
     lost = model.own_part(work.lost.share * work.hot_part, work.lost.error * work.hot_part)
     return model.less(
         (
-            f"do {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"
+            f"run {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"
             if hot
             else "look for logging, metrics or checkpoints in the loop"
         ),
-        f"do {at_hot(hot) if hot else 'it'} half as often",
+        f"run {at_hot(hot) if hot else 'it'} half as often",
         "side_work",
         Part(work.hot_part) if queued else lost,
     )
