@@ -1,13 +1,15 @@
 """The ring of a process: who gets one, and when it is removed."""
 
 import os
+import subprocess
+import sys
 import textwrap
 
 from tests.agent.folders import file_names
 from tests.agent.programs import PREAMBLE, ROOT, environment, fake_torch, python
 from tuimon.agent import runtime
 from tuimon.agent.process import facts
-from tuimon.agent.ring import layout
+from tuimon.agent.ring import layout, paths
 from tuimon.agent.ring.reader import RingReader
 
 
@@ -27,6 +29,21 @@ def test_a_short_run_leaves_its_ring_to_the_monitor(program, tmp_path):
 def test_the_ring_of_a_longer_run_goes_with_it(program, tmp_path):
     program("runtime._made_ns -= 60 * 10**9; print('null')", TUIMON_RUN="r")
     assert file_names(tmp_path / "rings") == []
+
+
+def test_a_short_run_whose_tuimon_is_gone_takes_its_ring_along(program, tmp_path):
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    ticks, namespace = paths.start_ticks(killed.pid), os.readlink("/proc/self/ns/pid")
+    killed.wait()
+    gone = f"{killed.pid}-{ticks}-{namespace}"
+    body = "runtime.emit(layout.STEP); print(json.dumps(runtime._writer.path))"
+    program(body, TUIMON_RUN="r", TUIMON_MONITOR=gone)
+    assert file_names(tmp_path / "rings") == []
+    runs = f"{os.getpid()}-{paths.start_ticks(os.getpid())}-{namespace}"
+    for name in (runs, f"{killed.pid}-{ticks}-pid:[1]", "x"):
+        path = program(body, TUIMON_RUN="r", TUIMON_MONITOR=name)
+        assert file_names(tmp_path / "rings") == [os.path.basename(path)]
+        os.unlink(path)
 
 
 def test_no_place_at_all_means_no_hooks_and_no_noise(tmp_path):

@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 
 from .gpu_clock import cuda, points
 from .gpu_clock.clock import GpuClock
-from .process import facts, loop_stacks, role, yama
+from .process import facts, loop_stacks, role, starter, yama
 from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
 from .ring.names import RangeNames
@@ -294,5 +294,6 @@ def _at_exit() -> None:
     end_orders()
     write_waiting()
     # the monitor may not have found the ring of a short run under ``tuimon run`` yet: it will read and remove it
-    if not os.environ.get("TUIMON_RUN") or time.monotonic_ns() - _made_ns > YOUNG_S * 1e9:
+    is_young = time.monotonic_ns() - _made_ns <= YOUNG_S * 1e9
+    if not (os.environ.get("TUIMON_RUN") and is_young) or starter.has_ended():
         _writer.unlink()

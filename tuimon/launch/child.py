@@ -48,10 +48,9 @@ def environment(run_id: str, output: str | None, *, markers: bool, memory: bool 
         env["TUIMON_MARKERS"] = "0"
     if memory:
         env["TUIMON_MEMORY"] = "1"
-    if output is None:  # headless: we watch it to its end; the full screen may be left, and another tuimon attach
-        with contextlib.suppress(OSError):
-            env["TUIMON_MONITOR"] = _own_name()
-    else:
+    with contextlib.suppress(OSError):
+        env["TUIMON_MONITOR"] = _own_name()
+    if output is not None:  # the full screen: it may be left, and another tuimon attach
         env["TUIMON_OUTPUT"] = output
         # Without a terminal Python would buffer its output in blocks of 8 KiB and the pane would stand still.
         env.setdefault("PYTHONUNBUFFERED", "1")
@@ -59,7 +58,7 @@ def environment(run_id: str, output: str | None, *, markers: bool, memory: bool 
 
 
 def _own_name() -> str:
-    """This process for those that admit it as a tracer: pid, start time, pid namespace. Raises OSError."""
+    """This process for those that it starts: pid, start time, pid namespace. Raises OSError."""
     pid = os.getpid()
     return f"{pid}-{procfs.start_ticks(pid)}-{os.readlink('/proc/self/ns/pid')}"
 

@@ -28,7 +28,7 @@ def admitted(monkeypatch):
     def admits(variables):
         calls.clear()
         monkeypatch.setattr(yama, "_restricted", None)
-        for name in ("TUIMON_RUN", "TUIMON_MONITOR"):
+        for name in ("TUIMON_RUN", "TUIMON_MONITOR", "TUIMON_OUTPUT"):
             monkeypatch.delenv(name, raising=False)
             if name in variables:
                 monkeypatch.setenv(name, variables[name])
@@ -48,10 +48,9 @@ def test_a_headless_run_admits_its_monitor(admitted):
 
 
 def test_a_run_that_may_be_left_and_attached_to_admits_any(admitted, monkeypatch):
-    outer = environment("r", None, markers=True)
     assert admitted(environment("r", "/out", markers=True)) == ANY
-    monkeypatch.setenv("TUIMON_MONITOR", outer["TUIMON_MONITOR"])
-    assert "TUIMON_MONITOR" not in environment("r", "/out", markers=True)
+    monkeypatch.setenv("TUIMON_MONITOR", "1-1-pid:[1]")  # of an outer tuimon
+    assert environment("r", "/out", markers=True)["TUIMON_MONITOR"].startswith(f"{os.getpid()}-")
 
 
 def test_a_monitor_that_has_ended_admits_nobody(admitted):

@@ -4,8 +4,8 @@ import os
 from typing import Optional
 
 from ..ring.paths import is_running
+from .starter import starter
 
-_NAMESPACE = "/proc/self/ns/pid"
 _SCOPE_FILE = "/proc/sys/kernel/yama/ptrace_scope"
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = -1
@@ -21,7 +21,7 @@ def allow_tracers() -> None:
     if not _restricted:
         return
     try:
-        tracer = _tracer(os.environ.get("TUIMON_MONITOR"))
+        tracer = _tracer()
         if tracer is None:
             return
         import ctypes
@@ -32,18 +32,16 @@ def allow_tracers() -> None:
         _restricted = False
 
 
-def _tracer(monitor: Optional[str]) -> Optional[int]:
-    """Who may trace us: the monitor (PID-STARTTICKS-PIDNAMESPACE) with its descendants; None once it has ended.
+def _tracer() -> Optional[int]:
+    """Who may trace us: the tuimon that started the run, with its descendants; None once it has ended.
 
-    Any process where it has no pid in our namespace, and where none is named: the full screen may be left, and the
-    ``tuimon attach`` that comes back to its training is no descendant of that tuimon, which may have ended by then.
+    Any process where it has no pid in our namespace, where none is named, and where it shows the output of the run: its
+    full screen may be left, and the ``tuimon attach`` that comes back to the training is no descendant of it.
     """
-    if not monitor:
+    known = None if os.environ.get("TUIMON_OUTPUT") else starter()
+    if known is None:
         return _PR_SET_PTRACER_ANY
-    pid, ticks, namespace = monitor.split("-", 2)
-    if namespace != os.readlink(_NAMESPACE):
-        return _PR_SET_PTRACER_ANY
-    return int(pid) if is_running(int(pid), int(ticks)) else None
+    return known[0] if is_running(*known) else None
 
 
 def _scope() -> int:
