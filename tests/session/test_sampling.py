@@ -90,6 +90,15 @@ def test_who_holds_the_gil():
     assert [row.gil_ratio for row in session.threads()] == pytest.approx([0.0, 1.0, 0.0])
 
 
+def test_who_held_the_gil_before_the_first_step_says_nothing_of_the_steps():
+    session = session_of(process(), threads(1.0, (100, "python", 0.1, "waiting")), gil(1.0, 30, (100, 30)))
+    session.add(steps(2.0, {"data": 100}))
+    session.add(gil(7.0, 30, (100, 1)))
+    assert session.threads()[0].gil_ratio is None  # one window is left, of thirty samples
+    session.add(gil(12.0, 30, (100, 2)))
+    assert session.threads()[0].gil_ratio == pytest.approx(0.05)
+
+
 def test_in_which_function_a_thread_holds_the_gil():
     place = Place("net.py", 3, "match")
     session = session_of(process(), steps(1.0, {"forward": 100}), steps(2.0, {"forward": 100}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -197,9 +197,11 @@ class GilHeld(NamedTuple):
 
 
 class GilTable:
-    """Folds Gil records: which threads held the GIL in the last minute."""
+    """Folds Gil records: which threads held the GIL in the last minute's steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin_s_of: Callable[[int], float]) -> None:
+        """``begin_s_of`` a pid: from when on it counts; before lie imports, which hold the GIL all the time."""
+        self._begin_s_of = begin_s_of
         self._windows: defaultdict[int, Window[Gil]] = defaultdict(lambda: Window(SPAN_S, limit=64))
 
     def add_gil(self, record: Gil) -> None:
@@ -223,13 +225,12 @@ class GilTable:
             return None
         return min(sum(thread.count for thread in counts if thread.tid == tid) / samples, 1.0)
 
-    def held_in(self, pid: int, tid: int, place: Place, since_s: float) -> GilHeld | None:
-        """How often since then a thread held the GIL in a function of the user's, or below.
+    def held_in(self, pid: int, tid: int, place: Place) -> GilHeld | None:
+        """How often a thread held the GIL in a function of the user's, or below.
 
         None before there are 30 samples, and where no function was recorded.
         """
-        records = [record for record in self._latest(pid)[0] if record.t - _GIL_WINDOW_S >= since_s]
-        samples = sum(record.samples for record in records)
+        records, samples = self._latest(pid)
         functions = [function for record in records for function in record.functions if function.tid == tid]
         if samples < _ENOUGH_OF_ONE or not functions:
             return None
@@ -238,7 +239,8 @@ class GilTable:
         return GilHeld(min(held, samples), samples)
 
     def _latest(self, pid: int) -> tuple[Sequence[Gil], int]:
-        """The records of the last minute, and their samples."""
+        """The records of the last minute, but for what lies before the steps, and their samples."""
         window = self._windows.get(pid)
-        records = window.records if window is not None else ()
+        begin_s = self._begin_s_of(pid)
+        records = [record for record in window.records if record.t - _GIL_WINDOW_S >= begin_s] if window else []
         return records, sum(record.samples for record in records)

@@ -84,7 +84,7 @@ class Session(StepQueries):
 
     def gil_held_in(self, pid: int, tid: int, place: Place) -> GilHeld | None:
         """How often in the last minute's steps a thread held the GIL in a place's function; None if unknown."""
-        return self._gil.held_in(pid, tid, place, self.steady_span(pid).begin_s)
+        return self._gil.held_in(pid, tid, place)
 
     def same_stack_s(self, pid: int, tid: int) -> float | None:
         """How long, up to its latest window, a thread's samples have all shown one stack; None without samples."""

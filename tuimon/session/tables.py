@@ -41,6 +41,7 @@ from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.standing.standstills import Standstills
 from tuimon.session.steps.steps import StepStats
+from tuimon.session.windows import Span
 
 #: Most processes of a node whose records are folded: a run has at most 512 there at a time.
 _PROCESSES = 1024
@@ -70,7 +71,7 @@ class Tables:
         self._steps: dict[int, StepStats] = {}
         self._process_samples: dict[int, ProcessSamples] = {}
         self._sampler = SamplerTable()
-        self._gil = GilTable()
+        self._gil = GilTable(self._begin_s_of)
         self._processes = RunProcesses()
         self._threads = ThreadTable(self._processes, self.nodes.cpu_counts)
         self._gpu_time = GpuTimeTable()
@@ -146,6 +147,11 @@ class Tables:
         self._note_change()
         for pid in self._processes.add_process(record, self._trained_pids):
             self._forget(pid)
+
+    def _begin_s_of(self, pid: int) -> float:
+        """When the steps of a process begin, or the end of its warm-up; always before, of one without steps."""
+        stats = self._steps.get(pid)
+        return (stats.steady_span() if stats is not None else Span()).begin_s
 
     def _note_change(self) -> None:
         """Another process trains, or may."""
