@@ -22,13 +22,27 @@ def test_verdict_in_two_lines_with_action_and_gain():
     assert text_of(second).rstrip().endswith("cheaper  ~2.1× as fast")
 
 
-def test_where_the_headline_takes_both_lines_the_gain_stands_at_its_end():
+def test_where_the_headline_takes_both_lines_advice_and_gain_stand_behind_it():
     rows = texts(verdict_lines(VERDICT, 80, 2))
-    assert rows == [
+    assert [row.rstrip() for row in rows] == [
         "  INPUT-BOUND  62 % of every step waits for data: augment() transforms.py:31",
-        "   keeps both workers at 100 %  ~2.1× as fast",
+        "   keeps both workers at 100 % → num_workers=2 -> 6 on this 16…  ~2.1× as fast",
     ]
     assert len(verdict_lines(VERDICT, 80, 1)) == 1
+
+
+def test_advice_that_has_no_room_is_left_out_whole():
+    long = structs.replace(INPUT_BOUND, headline="62 % of every step " + "waits " * 15)
+    rows = texts(verdict_lines(VERDICT._replace(findings=(long,)), 80, 2))
+    assert rows[1].rstrip() == "   " + " ".join(["waits"] * rows[1].count("waits")) + "  ~2.1× as fast"
+
+
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("width", range(50, 100))
+def test_a_headline_is_wrapped_where_it_would_be_cut(width, others):
+    verdict = VERDICT._replace(findings=(INPUT_BOUND,) * (1 + others))
+    first, *_ = texts(verdict_lines(verdict, width, 3))
+    assert "…" not in first.partition("+")[0]
 
 
 def test_a_third_line_is_for_the_advice():

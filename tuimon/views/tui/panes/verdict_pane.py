@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: Lines from which the advice has one of its own below a headline of two.
 _WITH_ADVICE = 3
+#: Cells of an advice from which it says something: a gain beside the place alone would read as that of the place.
+_SOME_ADVICE = 16
+_ARROW = line(("→ ", "dim"))
 
 
 class Verdict(NamedTuple):
@@ -107,7 +110,7 @@ def _finding(findings: Sequence[Finding], width: int, height: int) -> list[Line]
         return [justified(line(" ", (" NOTHING FOUND ", "benign badge"), (f" {ONLY_MINOR}", "benign")), (more,), width)]
     badge = Span(f" {rule_title(first.rule)} ", f"{first.severity} badge")
     more = Span(f"  +{len(findings) - 1} more ", "dim") if len(findings) > 1 else Span(" ")
-    room = width - cells((badge, more)) - 2
+    room = width - cells((badge, more)) - 3  # a space before the badge, behind it, and before what stands at the right
     headline = plain(first.headline)
     head = wrapped(headline, room)
     if len(head) <= 1 or height < 2:
@@ -115,17 +118,27 @@ def _finding(findings: Sequence[Finding], width: int, height: int) -> list[Line]
         return [justified(top, (more,), width), *_advice(first, width, height - 1)]
     top = line(" ", badge, " ", (head[0], first.severity))
     rest = line("   ", (headline[len(head[0]) :].strip(), first.severity))
-    gain = _gain(first) if height < _WITH_ADVICE else ()
-    return [justified(top, (more,), width), _beside(rest, gain, width), *_advice(first, width, height - 2)]
+    if height < _WITH_ADVICE:
+        rest = _with_advice(rest, first, width)
+    return [justified(top, (more,), width), rest, *_advice(first, width, height - 2)]
+
+
+def _with_advice(text: Line, finding: Finding, width: int) -> Line:
+    """The text with what to do behind it, if there is room for some of that, and what that would gain."""
+    gain = _gain(finding)
+    room = width - cells(text) - cells(gain) - cells(_ARROW) - 2
+    if finding.action and room >= _SOME_ADVICE:
+        text = (*text, Span(" "), *_ARROW, Span(clipped(plain(finding.action), room), "text"))
+    return _beside(text, gain, width)
 
 
 def _advice(finding: Finding, width: int, height: int) -> list[Line]:
     """What to do, and what it would gain."""
     gain, rows = _gain(finding), wrapped(plain(finding.action), width - 4)
     if height < 2 or len(rows) < 2:
-        return [_beside(line("  ", ("→ ", "dim"), (" ".join(rows), "text")), gain, width)]
+        return [_beside(line("  ", *_ARROW, (" ".join(rows), "text")), gain, width)]
     rest = line("    ", (" ".join(rows[1:]), "text"))
-    return [line("  ", ("→ ", "dim"), (rows[0], "text")), _beside(rest, gain, width)]
+    return [line("  ", *_ARROW, (rows[0], "text")), _beside(rest, gain, width)]
 
 
 def _gain(finding: Finding) -> Line:
