@@ -137,6 +137,17 @@ def test_samples_divide_what_markers_cannot():
     assert session.phases(100) is not None
 
 
+def test_a_phase_that_no_sample_was_in_takes_little_not_nothing():
+    samples = LOOP_SAMPLES[:-1]  # none in log()
+    table = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *samples)).phases(100)
+    rows = {row.name: row for row in table.rows}
+    assert (rows["data"].share, rows["other"].share) == (pytest.approx(0.36), 0.0)
+    assert rows["other"].estimated
+    assert rows["other"].error == pytest.approx(0.6 / 50)
+    assert not rows["backward"].estimated
+    assert not rows["optimizer"].estimated
+
+
 @pytest.mark.parametrize(("backwards", "other"), [(40, 0.6), (10, 0.1)])
 def test_side_work_between_two_backward_passes_of_a_step_is_in_what_markers_leave_open(backwards, other):
     """As after each of four batches that were fetched in a row; where a step has one, all of it is after its update."""

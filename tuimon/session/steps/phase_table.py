@@ -14,6 +14,8 @@ from tuimon.session.steps.totals import Totals
 
 #: Samples find some phases more often than others, by no more than this factor: our choice.
 _MOST_MOVED = 1.5
+#: Among which samples divide what markers leave open.
+_DIVIDED = ("data", "forward", "other")
 
 
 def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuShares | None = None) -> PhaseTable | None:
@@ -44,7 +46,8 @@ def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuSha
             continue
         part = split.shares.get(name, 0.0)
         ns = measured.get(name, 0) + between_ns * part + moved.ns.get(name, 0.0)
-        estimated = between_ns * max(part, split.unsure_of(name)) > 0.01 * whole_ns
+        seldom = not ns and split.samples and name in _DIVIDED  # no sample found it: it takes little, not nothing
+        estimated = between_ns * max(part, split.error(name) if seldom else split.unsure_of(name)) > 0.01 * whole_ns
         error = split.error(name) * between_ns / in_steps_ns if estimated else None
         if name in moved.errors:
             estimated, error = True, max(error or 0.0, moved.errors[name])
