@@ -32,6 +32,9 @@ _NEW_OTHERS_PER_READ = 16
 _THREADS_PER_S = 1.5
 _LONGEST_WAIT_S = 5.0
 _IDLE_WAIT_S = 10.0
+#: Share of the period below which a window is left to grow: a monitor that was stopped makes up for the read it missed,
+#: and then the next one is due, perhaps within the millisecond to which lengths are written.
+_LEAST_OF_PERIOD = 0.1
 
 
 class ProcessSource:
@@ -232,7 +235,7 @@ class ProcessSource:
             least_s = due_s - self.period_s / 10  # reads are not to the millisecond
             followed.least_window_s = least_s if roles[pid] == "trainer" else 0.0
             window_s = followed.read_s - followed.window_from_s
-            if window_s > 0 and window_s >= least_s:
+            if window_s >= max(least_s, self.period_s * _LEAST_OF_PERIOD):
                 yield followed.end_window(window_s, now_s)
 
     def _may_wait(self, pid: int, followed: Followed) -> bool:
