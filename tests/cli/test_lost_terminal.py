@@ -178,7 +178,7 @@ def test_a_run_that_is_being_ended_is_ended_without_a_terminal(tmp_path: Path) -
         assert process.wait(60) == 128 + signal.SIGTERM
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_ends_tuimon_in_order(tmp_path: Path, number: signal.Signals) -> None:
     with watched(tmp_path) as run:
         run.process.send_signal(number)

@@ -7,22 +7,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
 
+#: SIGUSR1 and SIGUSR2: what schedulers send ahead of the time limit, which would end us with the terminal in disorder.
+_LEAVE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
 
 class LeaveSignals:
-    """While entered, SIGHUP, SIGINT and SIGTERM do not end tuimon; they are only noted.
+    """While entered, these signals do not end tuimon; they are only noted.
 
     What was ignored when tuimon started (``nohup``, a background job of ``sh``) stays ignored.
     """
 
     def __init__(self) -> None:
         self.hung_up = False  # the terminal is lost, or a signal says so
-        self.ended_by: signal.Signals | None = None  # SIGINT or SIGTERM
+        self.ended_by: signal.Signals | None = None  # any of them but SIGHUP
         #: Called from the signal handler, at any point of the main thread: it may take no lock.
         self.notify: Callable[[], object] | None = None
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> LeaveSignals:
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        for number in _LEAVE:
             before = signal.getsignal(number)
             if before is not signal.SIG_IGN and before is not None:
                 self._before[number] = before

@@ -9,6 +9,7 @@ from tests.views import streams
 from tests.views.tui.running_app import running, text
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.records import Exit
+from tuimon.views.tui import running as running_module
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.leaving import Leave
@@ -73,7 +74,7 @@ async def test_a_run_that_ends_while_the_question_is_open_withdraws_it():
         assert not isinstance(app.screen, QuitDialog) and app.is_running
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
 async def test_a_signal_leaves_and_the_training_goes_on(number):
     with LeaveSignals() as signals:
         async with running(streams.input_bound(5), signals=signals) as (app, pilot):
@@ -82,6 +83,13 @@ async def test_a_signal_leaves_and_the_training_goes_on(number):
     assert app.return_value.exit_code == 128 + number
     assert app.return_value.message.startswith("The training goes on")
     assert not app.terminal_lost
+
+
+def test_a_screen_that_fails_says_that_the_training_goes_on(monkeypatch):
+    monkeypatch.setattr(TuimonApp, "run", lambda app: None)  # as Textual's does once it has shown an error
+    monkeypatch.setattr(running_module, "_terminal_lost", lambda app: False)
+    leave = running_module.run_app(streams.input_bound(5))
+    assert leave == Leave(1, "The training goes on as pid 4242. Come back with: tuimon attach 4242")
 
 
 async def test_sighup_is_a_lost_terminal():

@@ -52,15 +52,11 @@ class LeavableApp(TerminalApp[Leave]):
         self._signals.notify = None
 
     def _check_signals(self) -> None:
-        """SIGHUP, SIGINT, SIGTERM: give the terminal back as it was; a training that was started here goes on."""
-        message = None
+        """A signal to leave: give the terminal back as it was; a training that was started here goes on."""
         if self._signals.hung_up:
             self.leave_lost_terminal()
-        if self._signals.hung_up or self._signals.ended_by is None:
-            return
-        if self.monitor.launched is not None and not self.monitor.ended:
-            message = goes_on(self.monitor.launched.pid)
-        self.exit(Leave(128 + self._signals.ended_by, message))
+        elif self._signals.ended_by is not None:
+            self.exit(Leave(128 + self._signals.ended_by, what_goes_on(self.monitor)))
 
     async def action_leave(self) -> None:
         """Leave the app; while a launched run goes on, open the quit dialog."""
@@ -89,6 +85,11 @@ class LeavableApp(TerminalApp[Leave]):
         how = f"was ended by {end.signal}" if end and end.signal else f"ended with exit code {code}"
         last = f": {plain(end.last_line)}" if end and end.last_line else ""
         return Leave(code, f"The training {how}{last}")
+
+
+def what_goes_on(monitor: Monitor) -> str | None:
+    """The closing line about a training that was launched here and has not ended; None without one."""
+    return goes_on(monitor.launched.pid) if monitor.launched is not None and not monitor.ended else None
 
 
 def goes_on(pid: int) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.baseline.baseline import Baseline
-from tuimon.views.tui.leaving import Leave
+from tuimon.views.tui.leaving import Leave, what_goes_on
 from tuimon.views.tui.terminal_driver import reset_job_control
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def run_app(
     if _terminal_lost(app):
         return Leave(128 + signal.SIGHUP, terminal_lost=True)
     # none: the app failed; textual has shown why, and the run is not harmed
-    return leave or Leave(app.return_code or 1)
+    return leave or Leave(app.return_code or 1, what_goes_on(monitor))
 
 
 def _terminal_lost(app: TuimonApp) -> bool:
