@@ -68,7 +68,8 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         (["run", "--log-max", "50MB", "train.py"], "--log-max limits a log, and there is none"),
         (["run", "no-such-script.py"], "there is no script"),
         (["attach", "--duration", "-1", "1"], "--duration"),
-        (["attach", "abc"], "invalid int"),
+        (["attach", "abc"], "'abc' is no process id"),
+        (["attach", __file__], "a log is shown by: tuimon view"),
         (["attach"], "attach needs a PID"),
     ],
 )

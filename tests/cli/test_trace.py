@@ -20,7 +20,7 @@ def test_a_trace_that_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["4194304"], 1, "no agent of tuimon in process 4194304"),
+        (["4194304"], 1, "there is no process 4194304"),
         (["1", "--steps", "0"], 2, "--steps must be from 1 to 1000"),
         (["1", "--max-pause", "0"], 2, "--max-pause"),
         (["1", "--all-ranks"], 2, "--all-ranks needs the log"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 
 import pytest
 
@@ -134,6 +135,12 @@ def test_the_summary() -> None:
     assert "data 62%" in lines[2]
     assert lines[-1] == "[tuimon] log: run.jsonl (tuimon report run.jsonl)"
     assert any("num_workers=2 -> 8" in line for line in lines)
+
+
+def test_what_went_into_a_pipe_or_a_device_is_not_reported_on() -> None:
+    stream = io.StringIO()
+    HeadlessView(stream).summary(session(), [], os.devnull)
+    assert stream.getvalue().splitlines()[-1] == f"[tuimon] log: {os.devnull}"
 
 
 def test_how_it_ended() -> None:

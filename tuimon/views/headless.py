@@ -78,7 +78,8 @@ class HeadlessView:
             text = f"stack samples: {sampling_text(sampling)}"
             self.write_message(f"\x1b[2m{text}\x1b[0m" if self._colour else text)
         if log_path:
-            self.write_message(f"log: {plain(log_path)} (tuimon report {plain(log_path)})")
+            gone = os.path.exists(log_path) and not os.path.isfile(log_path)  # into a pipe or a device
+            self.write_message(f"log: {plain(log_path)}" + ("" if gone else f" (tuimon report {plain(log_path)})"))
 
     def write_message(self, text: str) -> None:
         """Write one line of tuimon's own."""

@@ -65,7 +65,7 @@ def test_what_was_taken_back_has_brought_nothing(channel):
         Failed, match=r"^the allocator's history: nothing came from process \d+: it was taken back$"
     ) as lost:
         request.result()
-    assert lost.value.hint == "try again while the training runs, for less if it ends soon"
+    assert lost.value.hint == "Try again while the training runs, for less if it ends soon"
 
 
 def test_a_refusal_has_its_reason(channel, step, command):
@@ -76,7 +76,7 @@ def test_a_refusal_has_its_reason(channel, step, command):
     with pytest.raises(Refused, match="refuses a trace of its steps: a profiler is on") as refused:
         request.result()
     assert "\x1b" not in refused.value.message
-    assert refused.value.hint == "try again once that is no longer so; nothing was changed"
+    assert refused.value.hint == "Try again once that is no longer so; nothing was changed"
     assert not step()
 
 

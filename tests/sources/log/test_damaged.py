@@ -130,6 +130,12 @@ def test_what_never_ends_or_never_begins_is_refused_at_once(tmp_path: Path) -> N
             LogSource(path)
 
 
+def test_a_number_that_is_no_log_may_be_a_process() -> None:
+    with pytest.raises(NotALog) as refused:
+        next(read_log("4242"))
+    assert refused.value.hint == "A process is watched by: tuimon attach 4242"
+
+
 def test_a_line_longer_than_any_record_is_skipped(log: Path) -> None:
     lines = log.read_bytes().splitlines(keepends=True)
     notice = Notice(t=2.0, pid=0, source="gpu", level="info", message="word " * (1 << 20))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening.attach import open_attach
 from tuimon.monitor.opening.options import Options
+from tuimon.text import plain
 
 _DOC = """\
 Watch a Python process that is already running. Without --inject it is not changed. It goes on when tuimon leaves it.
@@ -57,8 +59,17 @@ def _parser() -> argparse.ArgumentParser:
         "on by sys.remote_exec). It is stopped for some 10 ms; on leaving, the hooks are withdrawn",
     )
     parser.add_argument("--keep-hooks", action="store_true", help="leave the hooks of --inject in the training")
-    parser.add_argument("pid", type=int, nargs="?", metavar="PID", help="the process; without it, choose from a list")
+    parser.add_argument("pid", type=_pid, nargs="?", metavar="PID", help="the process; without it, choose from a list")
     return parser
+
+
+def _pid(text: str) -> int:
+    """The number; a file, which somebody meant to watch, is named with the command that does."""
+    try:
+        return int(text)
+    except ValueError:
+        hint = f"; a log is shown by: tuimon view {plain(text)}" if os.path.exists(text) else ""
+        raise argparse.ArgumentTypeError(f"{plain(text)!r} is no process id{hint}") from None
 
 
 def _check(parsed: argparse.Namespace) -> None:

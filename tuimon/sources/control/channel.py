@@ -39,6 +39,7 @@ from tuimon.agent.ring.control_words import (
 )
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.ring_bytes import RingBytes
+from tuimon.proc import procfs
 from tuimon.sources.control.errors import Busy, Failed, NoAgent, NoAnswer, Refused, TooOld
 from tuimon.text import plain
 
@@ -56,7 +57,7 @@ ANSWER_S = 10.0
 _POLL_S = 0.05
 
 
-_TRY_WHILE_IT_RUNS = "try again while the training runs, for less if it ends soon"
+_TRY_WHILE_IT_RUNS = "Try again while the training runs, for less if it ends soon"
 
 
 def open_channel(pid: int) -> Channel:
@@ -65,9 +66,11 @@ def open_channel(pid: int) -> Channel:
         path = paths.ring_path(pid)
         reader = RingReader(path)
     except (OSError, ValueError, IndexError) as error:
+        if procfs.start_ticks(pid) is None:
+            raise NoAgent(f"there is no process {pid}", "List the running trainings: tuimon ps") from error
         raise NoAgent(
             f"there is no agent of tuimon in process {pid}",
-            "start the training with tuimon run, or attach with --inject; one that has just started has an agent once "
+            "Start the training with tuimon run, or attach with --inject; one that has just started has an agent once "
             "it has imported torch",
         ) from error
     except RingError as error:
@@ -248,7 +251,7 @@ class Request:
         reason = self._channel.text(answer.text) or "no reason given"
         if answer.state == State.REFUSED:
             raise Refused(
-                f"process {pid} refuses {work}: {reason}", "try again once that is no longer so; nothing was changed"
+                f"process {pid} refuses {work}: {reason}", "Try again once that is no longer so; nothing was changed"
             )
         if answer.state == State.STOPPED:
             why = f"process {pid} ends or had no heartbeat of this monitor"

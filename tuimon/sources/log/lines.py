@@ -11,7 +11,7 @@ from tuimon.errors import NotALog
 from tuimon.records import Record
 from tuimon.sources.log.decode import RECORD_ONE, decode_lines
 from tuimon.sources.log.decompress import MAGIC_LENGTH, Decompressed, looks_compressed
-from tuimon.text import plain
+from tuimon.text import plain, whole_number
 
 #: A longer line is no record: the longest are command lines, of 2 MB at most.
 LINE_LIMIT = 4 << 20
@@ -36,7 +36,8 @@ class Lines:
         try:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # not waiting for a pipe's writer
         except OSError as error:
-            raise NotALog(f"the log {plain(path)} cannot be read: {error.strerror}", RECORD_ONE) from error
+            next_step = f"A process is watched by: tuimon attach {path}" if whole_number(path) else RECORD_ONE
+            raise NotALog(f"the log {plain(path)} cannot be read: {error.strerror}", next_step) from error
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
             raise NotALog(f"{plain(path)} is no tuimon log: it is no regular file", RECORD_ONE)
