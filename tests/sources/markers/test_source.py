@@ -8,6 +8,7 @@ import pytest
 
 from tests.shortage import no_handles
 from tuimon.agent.ring import layout, paths
+from tuimon.agent.ring.side_files import TRACED, side_file, write_file
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.records import Notice, Steps
 from tuimon.sources.markers import source as module
@@ -211,9 +212,10 @@ def test_what_a_short_run_left_is_read_and_removed(ring_directory):
     with gone.open("r+b") as file:  # start ticks in the header
         file.seek(20)
         file.write((1).to_bytes(8, "little"))
+    write_file(side_file(str(gone), TRACED), {})
     source = MarkerSource(ProcessTable(os.getpid(), "r1"), 1.0)
     assert sum(record.count for record in source.read()) == 3
-    assert not gone.exists()
+    assert list(ring_directory.iterdir()) == []
 
 
 def test_a_ring_of_another_run_is_left_alone(ring_directory):

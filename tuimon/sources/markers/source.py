@@ -12,6 +12,7 @@ from msgspec import Struct
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.paths import refused_directories, ring_directories
 from tuimon.agent.ring.reader import RingError, RingReader
+from tuimon.agent.ring.side_files import TRACED, side_file
 from tuimon.proc import procfs
 from tuimon.proc.endings import Endings
 from tuimon.proc.ring_facts import ring_facts
@@ -165,8 +166,9 @@ class MarkerSource:
         if replaced or is_running:
             self._steps_before[path] = _Before(process, follower.steps)
         elif self._table.run_id is not None and reader.meta().get("run") == self._table.run_id:
-            with suppress(OSError):
-                os.unlink(path)
+            for left in (path, side_file(path, TRACED)):  # what only we read
+                with suppress(OSError):
+                    os.unlink(left)
         if not replaced:
             self._foreign.add(path)
         if not is_running:
