@@ -78,6 +78,17 @@ def test_usage_errors_exit_2(argv: list[str], says: str, capsys: pytest.CaptureF
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_help_is_as_wide_as_the_terminal(
+    command: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run_command_line([command, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+
+
 def test_runtime_errors_exit_1_with_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["attach", "2147483647"]) == 1
     error = capsys.readouterr().err

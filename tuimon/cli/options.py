@@ -40,6 +40,15 @@ _UNITS = {"": 1, "b": 1} | {
 _GREATEST_SIZE = 1 << 50
 
 
+class _Paragraphs(argparse.HelpFormatter):
+    """Descriptions in paragraphs as wide as the terminal; indented lines, which are examples, stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        parts = text.split("\n\n")
+        return "\n\n".join(part if part.startswith(" ") else fill(part, width, indent) for part in parts)
+
+
 def parser_of(command: str, doc: str, usage: str | None = None) -> argparse.ArgumentParser:
     """A parser whose help is the command's docstring."""
     return argparse.ArgumentParser(
@@ -47,7 +56,7 @@ def parser_of(command: str, doc: str, usage: str | None = None) -> argparse.Argu
         usage=usage,
         description=doc,
         allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Paragraphs,
     )
 
 
@@ -60,7 +69,7 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="length of a window, and time between two refreshes (default: 1; the full screen refreshes every 0.5)",
     )
-    parser.add_argument("--no-markers", action="store_true", help="no hooks in the training process")
+    parser.add_argument("--no-markers", action="store_true", help="no hooks in the training; attach: do not read them")
     parser.add_argument("--no-gpu", action="store_true", help="do not query NVML for GPU counters")
     parser.add_argument(
         "--memory",

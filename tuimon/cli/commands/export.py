@@ -25,7 +25,7 @@ Turn a recorded session into a file for other tools:
 
   perfetto    counters and marks over time, for https://ui.perfetto.dev
   speedscope  stack samples by thread, for https://www.speedscope.app
-  collapsed   stack samples as "function (file:line);...;leaf COUNT", for flame graph tools
+  collapsed   stack samples, "function (file:line);...;leaf N", for flame graphs
   csv         one row per process and window
 
 In a folder the logs of all nodes of a run are one: in Perfetto each rank is a process, in speedscope a thread has its
