@@ -172,7 +172,7 @@ def _end(end: Exit) -> Line:
     if end.last_line:
         spans += [Span(" · ", "faint"), Span(plain(end.last_line), "text")]
     if end.survivors:
-        spans += [Span(" · ", "faint"), Span(f"still training: {_pids(end.survivors)}", "warning")]
+        spans += [Span(" · ", "faint"), Span(f"still running: {_pids(end.survivors)}", "warning")]
     return tuple(spans)
 
 

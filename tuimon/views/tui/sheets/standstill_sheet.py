@@ -59,11 +59,11 @@ def standstill_lines(past: Past | None, session: Session, width: int) -> list[Li
         idle[group.role] += group.number if group.kind == "idle" else 0
     threads = idle["thread"] + past.taken.idle
     rest = [
-        (idle["worker"], "workers that wait for work"),
-        (threads, "idle helper threads"),
-        (past.taken.folded, "more"),
+        (idle["worker"], "worker that waits for work", "workers that wait for work"),
+        (threads, "idle helper thread", "idle helper threads"),
+        (past.taken.folded, "more", "more"),
     ]
-    text = ", ".join(f"{number} {what}" for number, what in rest if number)
+    text = ", ".join(f"{number} {one if number == 1 else several}" for number, one, several in rest if number)
     return [*lines, *([(), *paragraph(f"not listed: {text}", width, "dim")] if text else [])]
 
 
