@@ -89,9 +89,9 @@ def quit_lines(pid: int, ending: str | None, width: int) -> list[Line]:
         *paragraph(f"The training (pid {pid}) is still running.", width, "strong"),
         (),
         key_line("l", "leave it running", "benign"),
-        line("     ", (f"come back with: tuimon attach {pid}", "dim")),
+        *paragraph(f"come back with: tuimon attach {pid}", width, "dim", indent=5),
         key_line("e", "end it", "critical"),
-        line("     ", ("SIGINT, then SIGTERM, then SIGKILL", "dim")),
+        *paragraph("SIGINT, then SIGTERM, then SIGKILL", width, "dim", indent=5),
         key_line("c", "cancel", "text"),
     ]
 
