@@ -36,6 +36,13 @@ def test_one_that_has_vanished_is_kept_for_three_seconds():
     assert hysteresis.changes[0].after is None
 
 
+def test_one_that_has_vanished_goes_after_three_seconds_although_others_take_turns():
+    shown, hysteresis = firsts([DATA], [SIDE], [CPU], [SIDE], [CPU], [SIDE], [CPU])
+    assert shown == ["i", "is", "ic", "is", "c", "cs", "c"]
+    (change,) = hysteresis.changes
+    assert change.text() == "at step 400: input_bound -> compute_bound_cpu"
+
+
 def test_what_is_clearly_worse_comes_first_at_once():
     shown, _ = firsts([CPU], [finding("hang", "critical", None)])
     assert shown == ["c", "h"]

@@ -42,22 +42,32 @@ class Hysteresis:
     def __init__(self) -> None:
         self.changes: deque[Change] = deque(maxlen=_CHANGES_LIMIT)
         self._primary: Finding | None = None
+        self._gone_s: float | None = None  # since when the primary is not among the findings
         self._challenger: str | None = None
         self._challenged_s = 0.0  # since when the challenger has held
         self._begun = False  # a verdict was given after the warm-up
 
     def order(self, findings: Sequence[Finding], now_s: float, step: int | None) -> list[Finding]:
-        """The findings, the lasting primary first; one that has just vanished is kept for ``HOLD_S``."""
+        """The findings, the lasting primary first; one that has just vanished is kept for ``HOLD_S``.
+
+        Not for longer, whatever takes turns meanwhile: nothing that is no longer found may stay on the screen.
+        """
         first = findings[0] if findings else None
+        found = next((f for f in findings if name_of(f) == name_of(self._primary)), None)
+        if found is not None:
+            self._gone_s = None
+        elif self._gone_s is None:
+            self._gone_s = now_s
         if name_of(first) == name_of(self._primary):
             self._primary, self._challenger = first, None
             return list(findings)
         if self._challenger != (name_of(first) or ""):
             self._challenger, self._challenged_s = name_of(first) or "", now_s
-        if self._yields_to(first) or now_s - self._challenged_s >= HOLD_S:
+        since_s = self._challenged_s if self._gone_s is None else min(self._challenged_s, self._gone_s)
+        if self._yields_to(first) or now_s - since_s >= HOLD_S:
             self._change(first, now_s, step)
             return list(findings)
-        kept = next((f for f in findings if name_of(f) == name_of(self._primary)), self._primary)
+        kept = found if found is not None else self._primary
         rest = [f for f in findings if kept is None or f.rule != kept.rule]
         return [kept, *rest] if kept is not None else []
 
@@ -75,7 +85,7 @@ class Hysteresis:
 
     def _change(self, first: Finding | None, now_s: float, step: int | None) -> None:
         before, after = self._primary, first
-        self._primary, self._challenger = first, None
+        self._primary, self._challenger, self._gone_s = first, None, None
         if any(f is not None and f.rule == "warmup" for f in (before, after)):
             return
         if before is not None and after is not None and before.rule == after.rule and before.cause is None:
