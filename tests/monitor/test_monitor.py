@@ -227,6 +227,22 @@ def test_a_new_verdict_makes_the_windows_of_the_log_fine(tmp_path: Path, monkeyp
     monitor.stop()
 
 
+def test_who_leaves_a_run_that_goes_on_is_given_the_verdict_on_all_that_was_watched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = Process()
+    monitor = Monitor([Given([steps(1.0)])], process=process)
+    monkeypatch.setattr(monitor.verdicts, "judge_moment", lambda *_: [Finding("side_work", "warning", "", "")])
+    monkeypatch.setattr(monitor.verdicts, "judge_run", lambda _: [Finding("input_bound", "warning", "", "")])
+    monitor.start()
+    ticked_until(monitor, lambda: monitor.session.trainer() == 7)
+    monitor.tick()
+    assert [finding.rule for finding in monitor.findings] == ["side_work"]
+    monitor.stop()
+    assert process.poll() is None
+    assert [finding.rule for finding in monitor.findings] == ["input_bound"]
+
+
 def test_judging_takes_its_share_of_a_core_and_no_more_however_busy_the_machine_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -284,10 +284,11 @@ class Monitor:
             self._add_record(notice)
 
     def _diagnose(self, now_s: float) -> None:
-        if not self._judging.is_due(now_s) and not self.ended:
+        if not self._judging.is_due(now_s) and not self.ended and not self._stopped:
             return
         self._judged = True
-        if self._is_over or (self.session.exit is not None and self._records.empty()):
+        goes_on_unwatched = self._stopped and not self._replay
+        if goes_on_unwatched or self._is_over or (self.session.exit is not None and self._records.empty()):
             self.findings = self.verdicts.judge_run(self.session)
         else:
             self.findings = self._judging.judge(self.session, now_s, self.findings)
