@@ -216,6 +216,14 @@ def test_no_more_threads_than_are_advised_are_not_advised_again():
     assert found.action.startswith("torch.set_num_threads(2)")
 
 
+def test_more_cores_alone_are_no_warning():
+    """Two threads that compute and a worker on two cores: nothing in the program is too much, and no gain is known."""
+    worker = (process(200, "worker", ppid=100), busy(200, 1, 0.5, 0.5))
+    found = run(busy(100, 2, 0.5, 0.5), *worker, intra_op_threads=2)["cpu_oversubscribed"]
+    assert found.action == "use 3 cores"
+    assert found.severity == "info"
+
+
 def test_a_thread_that_runs_python_is_not_one_of_the_operations():
     records = (
         frames(("train.py", 7, "feed", "x = decode(x)", True)),

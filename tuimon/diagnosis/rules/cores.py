@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.core_waits import WANTED_RATIO
 from tuimon.diagnosis.evidence.demand import YIELDS, Demand
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine, worst_of
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.needs import RUN_QUEUE
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
@@ -32,12 +33,21 @@ CRITICAL_WANTED_RATIO = Threshold(
 _NUMBER = re.compile(r"""(?:set_num_threads\(|NUM_THREADS["'\]\s,=]+)["']?(\d+)""")
 
 
+class _Advice(NamedTuple):
+    """What makes the run want no more cores than there are."""
+
+    action: str
+    where: tuple[Place, ...] = ()
+    is_in_program: bool = True  # else only a machine with more cores would do
+
+
 def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     """The run has more threads that want to run than there are cores; of several nodes, on the worst.
 
     Fewer threads do the same work on the same cores: what they gain is what sharing costs (waiting at barriers, caches
     that others have emptied). No figure of the run shows it, so no gain is estimated: measured on two cores, one thread
-    instead of eight gains nothing where operations take ms, and 5x where they take 0.1 ms, at the same delay.
+    instead of eight gains nothing where operations take ms, and 5x where they take 0.1 ms, at the same delay. Where the
+    program has nothing to spare, only more cores are left, of which nobody knows a gain: that is no warning.
     """
     found = [machine for machine in evidence.run.machines if lost_share(machine) is not None]
     if not found:
@@ -47,16 +57,16 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     if demand is None or lost is None:
         return None
     here = machine is evidence.run.here
-    action, where = _fewer(machine, demand)
+    advice = _fewer(machine, demand)
     return Finding(
         rule="cpu_oversubscribed",
-        severity="critical" if demand.wanted >= CRITICAL_WANTED_RATIO * demand.cores else "warning",
+        severity=_severity(demand, advice),
         headline=(
             f"{place}{_who(machine, demand)} want {demand.wanted:.1f} of {demand.cores} cores:"
             f" they wait for one {percent(lost)} of the time"
         ),
-        action=action,
-        where=where,
+        action=advice.action,
+        where=advice.where,
         share_of_step=evidence.training_thread.delay_ratio if here else machine.delay_ratio,
         evidence={
             "cores": demand.cores,
@@ -67,6 +77,12 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
         },
         elsewhere=not here,
     )
+
+
+def _severity(demand: Demand, advice: _Advice) -> Severity:
+    if not advice.is_in_program:
+        return "info"
+    return "critical" if demand.wanted >= CRITICAL_WANTED_RATIO * demand.cores else "warning"
 
 
 def lost_share(machine: Machine) -> float | None:
@@ -101,14 +117,14 @@ def _who(machine: Machine, demand: Demand) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else text
 
 
-def _fewer(machine: Machine, demand: Demand) -> tuple[str, tuple[Place, ...]]:
+def _fewer(machine: Machine, demand: Demand) -> _Advice:
     """What makes them want no more cores than there are, and where; nothing that is so already."""
     trainers = [p for p in machine.trainers if p in demand.busy_threads]
     workers = len(demand.busy_threads) - len(trainers)
     if workers > demand.cores:
         where = machine.set_at("workers")[:1]
         fewer = f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores"
-        return f"{fewer}{f', at {at(where[0])}' if where else ''}", where
+        return _Advice(f"{fewer}{f', at {at(where[0])}' if where else ''}", where)
     each = max(1, demand.cores // max(1, len(trainers)))
     computing = {pid: machine.intra_op_threads.get(pid, demand.busy_threads[pid]) for pid in trainers}
     if any(number > each for number in computing.values()):
@@ -118,20 +134,20 @@ def _fewer(machine: Machine, demand: Demand) -> tuple[str, tuple[Place, ...]]:
         fewer = ", or train fewer of them at once"
     else:
         fewer = f", or run fewer threads beside those of torch's operations: {beside} want to run" if beside else ""
-    return f"use {math.ceil(demand.wanted)} cores{fewer}", ()
+    return _Advice(f"use {math.ceil(demand.wanted)} cores{fewer}", is_in_program=bool(fewer))
 
 
-def _fewer_threads(machine: Machine, each: int) -> tuple[str, tuple[Place, ...]]:
+def _fewer_threads(machine: Machine, each: int) -> _Advice:
     """Fewer threads for an operation, by what sets their number: the program's code, its environment, or nothing."""
     call, variable = f"torch.set_num_threads({each})", f"OMP_NUM_THREADS={each}"
     now = max(machine.intra_op_threads.values(), default=None)
     where = tuple(place for place in machine.set_at("threads") if _may_set(place, now))[:1]
     if where:
         by = call if "set_num_threads" in where[0].source else variable
-        return f"{by} at {at(where[0])}{f', which sets {now}' if now else ''}", where
+        return _Advice(f"{by} at {at(where[0])}{f', which sets {now}' if now else ''}", where)
     if machine.omp_num_threads is not None and machine.omp_num_threads > each:
-        return f"{variable} in each training's environment, where it is {machine.omp_num_threads}", ()
-    return f"{call}, or {variable}, in each training", ()
+        return _Advice(f"{variable} in each training's environment, where it is {machine.omp_num_threads}")
+    return _Advice(f"{call}, or {variable}, in each training")
 
 
 def _may_set(place: Place, now: int | None) -> bool:
