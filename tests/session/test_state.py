@@ -55,6 +55,40 @@ def test_a_step_that_is_open_shows_its_inside():
     assert run_state(session) == RunState("step_open", 20.0, "in backward", 0.5, None, 20)
 
 
+FETCH_AND_BACKWARD = frames(
+    ("/home/me/train.py", 14, "main", "for batch in loader:", True),
+    ("/v/lib/python3.11/site-packages/torch/utils/data/dataloader.py", 700, "__next__"),
+    ("/home/me/data.py", 8, "read", "return imread(path)", True),
+    ("/home/me/train.py", 16, "main", "loss.backward()", True),
+    ("/v/lib/python3.11/site-packages/torch/autograd/__init__.py", 9, "backward"),
+    ("/home/me/train.py", 15, "main", "out = model(batch)", True),
+)
+
+
+def place_in(phase, open_for_s):
+    """The line shown of a step that is open in this phase, after a window of fetches, backwards and a line between."""
+    session = session_of(header(), process(), FETCH_AND_BACKWARD, steps(3, {}, count=0, backwards=0))
+    session.add(stacks(20, ([0, 1, 2], 12), ([3, 4], 30), ([5], 3)))
+    session.add(steps(20, {}, count=0, backwards=14, open_phase=phase, open_for_s=open_for_s))
+    place = run_state(session).place
+    return place.line if place is not None else None
+
+
+def test_the_line_of_an_open_step_is_one_of_the_phase_that_it_is_in():
+    assert [place_in(phase, 0.2) for phase in ("data", "forward", "backward", "optimizer")] == [8, 15, 16, None]
+    assert place_in(None, 0.2) == 16
+
+
+def test_a_phase_that_has_lasted_is_at_no_line_that_was_sampled_before_it():
+    session = session_of(header(), process(), FETCH_AND_BACKWARD, steps(3, {}, count=0, backwards=0))
+    session.add(stacks(20, ([5], 50)))
+    session.add(steps(24, {}, count=0, backwards=1, open_phase="other", open_for_s=4.5))
+    assert run_state(session).place is None
+    session.add(stacks(25, ([5], 50)))
+    session.add(steps(25, {}, count=0, backwards=0, open_phase="other", open_for_s=5.5))
+    assert run_state(session).place.line == 15
+
+
 def test_a_step_in_which_the_model_is_compiled_says_that():
     compiler = frames(
         ("/home/me/train.py", 14, "main", "loss = step(batch)", True),

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from tuimon.node_ids import own_id
 from tuimon.records import Place
 from tuimon.session.samples.set_up import COMPILING
-from tuimon.session.steps.steps import StepStats
+from tuimon.session.steps.steps import LatestWindow, StepStats
 
 if TYPE_CHECKING:
+    from tuimon.session.samples.process_samples import ProcessSamples
     from tuimon.session.session import Session
 
 StateName = Literal["starting", "ended", "training", "step_open", "between_steps"]
@@ -112,8 +113,9 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     if latest.is_outside:
         return RunState("between_steps", for_s, OVER, for_s)
     sampled = session.process_samples(pid)
-    place = sampled.threads.place_of(sampled.tid) if sampled is not None else None
-    doing = f"in {latest.open_phase}" if latest.open_phase not in (None, "between") else None
+    place = _place_in(sampled, latest) if sampled is not None else None
+    phase = _phase_of(latest)
+    doing = f"in {phase}" if phase is not None else None
     doing_for_s = latest.open_for_s
     seen = sampled.set_up.doing if sampled is not None else None
     is_sampled = (latest.open_for_s or 0.0) >= LONG_S  # since this part of the step began
@@ -126,3 +128,17 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     if stats.open_backwards:
         return RunState("step_open", for_s, doing, doing_for_s, place, stats.open_backwards)
     return RunState("between_steps", for_s, doing, doing_for_s, place)
+
+
+def _phase_of(latest: LatestWindow) -> str | None:
+    return latest.open_phase if latest.open_phase != "between" else None
+
+
+def _place_in(sampled: ProcessSamples, latest: LatestWindow) -> Place | None:
+    """Where the training thread is in the phase that is open; None where no sample is known to be of it.
+
+    A window of samples may have begun before: of a phase that has lasted, those are waited for that came after.
+    """
+    open_for_s = latest.open_for_s or 0.0
+    since_s = latest.t - open_for_s if open_for_s >= LONG_S else -math.inf
+    return sampled.threads.place_in(sampled.tid, _phase_of(latest), since_s)

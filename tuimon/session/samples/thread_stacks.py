@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from tuimon.records import Place, StackCount, Stacks
 from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.stack_phase import stack_phase
 
 #: How many thread names are held, the latest ones.
 _NAMES_LIMIT = 1024
+#: Phases between two boundaries that stacks show as well; and those that only such stacks are of.
+_MARKED = frozenset({"data", "backward", "optimizer"})
+_ALL_MARKED = frozenset({"backward", "optimizer"})
 
 
 class ThreadStacks:
@@ -48,6 +52,20 @@ class ThreadStacks:
         """Where a thread was most often in the latest window."""
         own = self._stacks_of(tid)
         return self._frames.place(max(own, key=_count).frames) if own else None
+
+    def place_in(self, tid: int, phase: str | None, since_s: float) -> Place | None:
+        """Where a thread was most often in the latest window while in the phase that markers show it in now.
+
+        None where no stack of the window may be of that phase, or the window began before ``since_s``.
+        """
+        if self._latest is None or self._latest.t - self._latest.window_s < since_s:
+            return None
+        own = [stack for stack in self._stacks_of(tid) if phase is None or self._may_be_in(phase, stack)]
+        return self._frames.place(max(own, key=_count).frames) if own else None
+
+    def _may_be_in(self, phase: str, stack: StackCount) -> bool:
+        shown = stack_phase([self._frames.kind(number) for number in stack.frames])
+        return shown == phase or not (shown in _MARKED or phase in _ALL_MARKED)
 
     def stack_of(self, tid: int) -> tuple[list[int], float] | None:
         """A thread's most frequent stack (frame ids, root first) of the latest window, and its share of it (0..1)."""
