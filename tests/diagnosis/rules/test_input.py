@@ -293,6 +293,17 @@ def test_batches_that_lie_ready_are_fetched_as_slowly_as_their_successors_indice
     assert first.cause == "hand_over"
 
 
+def test_indices_are_drawn_however_a_batch_is_handed_over():
+    """Of the 62 ms a step that wait for data 24 draw indices: they stay without workers, and with larger batches."""
+    drawn = stacks(12, ([3, 4, 30, 31, 32], 20), ([3, 4, 33], 25), ([3, 4], 7))
+    ready = handed_over(6.2, 1.0, ready_none=5)
+    first, *_ = run(STARVED, ready, FETCHES_OF_DRAWN, drawn, *workers(2, 0.1, ([0, 1], 40)))
+    assert first.cause == "hand_over"
+    drawing = 0.62 * 20 / 52
+    assert gain_of("num_workers=2 -> 0", first) == pytest.approx(1 / (0.38 + 0.10 + drawing), rel=0.02)
+    assert gain_of("larger batches", first) == pytest.approx(1 / (0.38 + drawing), rel=0.05)
+
+
 def test_workers_that_wait_for_the_network_are_too_few_on_any_machine():
     remote = frames(("data.py", 95, "download", "time.sleep(0.01)", True), first=30)
     idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)

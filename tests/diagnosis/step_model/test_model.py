@@ -74,6 +74,15 @@ def test_batches_that_cost_more_to_hand_over_than_to_make_are_made_where_they_ar
     assert tiny.fix("no workers", Change("workers", 0)).estimated_speedup == pytest.approx(2.0, rel=0.01)
 
 
+def test_indices_are_drawn_in_the_training_thread_whoever_makes_the_batches():
+    drawn = model(step(workers=2, own_ms=1.0, batch_ms=0.5, hand_over_ms=1.0, drawing_ms=2.0))
+    assert drawn.fix("no workers", Change("workers", 0)).estimated_speedup == pytest.approx(4 / 3.5, rel=0.01)
+    assert drawn.fix("draw faster", Change("fetch", 0.0), Part(2 / 3)).estimated_speedup == pytest.approx(2.0, rel=0.01)
+    alone = model(step(workers=0, own_ms=4.0, batch_ms=2.0, drawing_ms=2.0, hand_over_ms=0.0))
+    assert alone.fix("workers", Change("workers", 2)).estimated_speedup == pytest.approx(8 / 6, rel=0.01)
+    assert alone.fix("cheaper", Change("items", 0.0), Part(0.5)).estimated_speedup == pytest.approx(8 / 6, rel=0.01)
+
+
 def test_a_gain_that_may_be_none_is_not_promised():
     fix = model(ALONE, certain=step(workers=0, own_ms=90.0, batch_ms=10.0)).fix("cheaper", Change("items", 0.0))
     assert (fix.estimated_speedup, fix.low) == pytest.approx((2.0, 1 / 0.95))

@@ -58,16 +58,18 @@ def fixes_for(
 
 def _made_by_a_thread(model: StepModel) -> StepModel:
     """The model with the thread as the one worker that sets the pace."""
-    likely, certain = (replace(step, workers=1, batch_ms=model.step_ms, hand_over_ms=0.0) for step in model[:2])
+    likely, certain = (
+        replace(step, workers=1, batch_ms=model.step_ms, hand_over_ms=0.0, drawing_ms=0.0) for step in model[:2]
+    )
     return model._replace(likely=likely, certain=certain)
 
 
 def _made_after_the_fetch(model: StepModel, share: float, error: float) -> StepModel:
     """The model with batches that the loop itself makes of what it has fetched, whatever its workers do."""
     parts_ms = [max(0.0, part) * model.step_ms for part in (share, share - error)]
+    here = [replace(step, workers=0, fetches=1, batch_running=1.0, drawing_ms=0.0, starts_ms=0.0) for step in model[:2]]
     likely, certain = (
-        replace(step, workers=0, fetches=1, batch_ms=ms, batch_running=1.0, own_ms=model.step_ms - ms, starts_ms=0.0)
-        for step, ms in zip(model[:2], parts_ms, strict=True)
+        replace(step, batch_ms=ms, own_ms=model.step_ms - ms) for step, ms in zip(here, parts_ms, strict=True)
     )
     return model._replace(likely=likely, certain=certain)
 
@@ -230,15 +232,26 @@ def _in_this_process(evidence: Evidence, model: StepModel) -> list[_Way]:
 
 
 def _less_hand_over(evidence: Evidence, model: StepModel) -> list[_Way]:
-    """Without workers a batch costs what making it costs; batches of twice the size halve what handing over costs."""
-    workers = evidence.workers
-    making = f": making a batch takes {workers.batch_ms:.2g} ms, handing it over more" if workers.batch_ms else ""
+    """Without workers a batch costs what making it costs; batches of twice the size halve what handing over costs.
+
+    Indices are drawn all the same.
+    """
+    step = model.likely
+    fetch_ms = step.hand_over_ms + step.drawing_ms
+    handing = Part(step.hand_over_ms / fetch_ms) if fetch_ms else WHOLE
     return [
-        _Way(f"num_workers={workers.number} -> 0{making}", Change("workers", 0)),
+        _without_workers(evidence, "handing it over"),
         *_kept_workers(evidence, model),
-        _Way("larger batches: each costs the same to hand over", Change("fetch", 0.0)),
-        _Way("batches twice as large: each costs the same to hand over", Change("fetch", HALF)),
+        _Way("larger batches: each costs the same to hand over", Change("fetch", 0.0), handing),
+        _Way("batches twice as large: each costs the same to hand over", Change("fetch", HALF), handing),
     ]
+
+
+def _without_workers(evidence: Evidence, more: str) -> _Way:
+    """``more``: what takes longer than making a batch does."""
+    workers = evidence.workers
+    making = f": making a batch takes {workers.batch_ms:.2g} ms, {more} more" if workers.batch_ms else ""
+    return _Way(f"num_workers={workers.number} -> 0{making}", Change("workers", 0))
 
 
 def _kept_workers(evidence: Evidence, model: StepModel) -> list[_Way]:

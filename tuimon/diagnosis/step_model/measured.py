@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from tuimon.diagnosis.evidence.drawing import draws_indices
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading import lie_ready, working_share
@@ -48,6 +49,7 @@ class _Fetch(NamedTuple):
     made_ms: float
     running: float  # share of that on a core
     hand_over_ms: float
+    drawing_ms: float  # of its indices, in the training thread
 
 
 def host_model(evidence: Evidence) -> StepModel:
@@ -114,10 +116,11 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     starts_ms = data_ms * _start_share(loader)
     fetches = _fetches(loader, evidence.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
     fetch_ms = (data_ms - starts_ms) / fetches
+    drawing_ms = min(fetch_ms, _drawing_share(evidence.stacks.data_phase) * data_ms / fetches)
     fetch = (
-        _from_workers(evidence, fetch_ms, (mean_ms - starts_ms) / fetches)
+        _from_workers(evidence, fetch_ms, drawing_ms, (mean_ms - starts_ms) / fetches)
         if workers.number
-        else _by_trainer(evidence, fetch_ms)
+        else _by_trainer(evidence, fetch_ms, drawing_ms)
     )
     own_ms = mean_ms - data_ms
     on_core_ms = _running_ms(evidence, mean_ms) - fetches * _fetching_ms(fetch, workers.number)
@@ -135,6 +138,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
         coupling=coupling,
         fetches=fetches,
         hand_over_ms=fetch.hand_over_ms,
+        drawing_ms=fetch.drawing_ms,
         starts_ms=starts_ms,
         workers=workers.number,
         prefetch=(loader.facts.prefetch if loader is not None else None) or 2,
@@ -169,12 +173,18 @@ def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float
     return max(1, round(loader.fetches_per_s * whole_ms / 1e3))
 
 
-def _by_trainer(evidence: Evidence, fetch_ms: float) -> _Fetch:
+def _drawing_share(data: ThreadSamples) -> float:
+    """The share of the wait for data in which the training thread draws indices; 0 with too few samples."""
+    return data.share_where(draws_indices(data)) or 0.0
+
+
+def _by_trainer(evidence: Evidence, fetch_ms: float, drawing_ms: float) -> _Fetch:
     known = mean_step_ms(evidence.phases) if evidence.phases is not None else None
-    return _Fetch(fetch_ms, 1.0 - _waiting(evidence.stacks.data_phase), HAND_OVER_MS if known else 0.0)
+    running = 1.0 - _waiting(evidence.stacks.data_phase)
+    return _Fetch(fetch_ms - drawing_ms, running, HAND_OVER_MS if known else 0.0, drawing_ms)
 
 
-def _from_workers(evidence: Evidence, fetch_ms: float, each_ms: float) -> _Fetch:
+def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_ms: float) -> _Fetch:
     """``each_ms``: the time from one batch to the next.
 
     Workers that are never ahead make a batch each in the time of so many fetches. What the training thread does not
@@ -186,13 +196,13 @@ def _from_workers(evidence: Evidence, fetch_ms: float, each_ms: float) -> _Fetch
     hand_over_ms = fetch_ms
     if not lie_ready(loader, workers, evidence.stacks.data_phase):
         working = working_share(evidence.stacks.data_phase)
-        hand_over_ms = fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS)
+        hand_over_ms = max(drawing_ms, fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS))
         made_ms = max(made_ms, busy * workers.number * each_ms)
     running = min(1.0, (workers.cpu_ratio if workers.cpu_ratio is not None else busy) / busy) if busy else 1.0
     if _is_crowded(evidence) and workers.ran_ratio is not None and workers.cpu_ratio is not None and busy:
         delayed = min(1.0 - OWN_PART, (workers.ran_ratio - workers.cpu_ratio) / busy)
         made_ms, running = made_ms * (1.0 - delayed), min(1.0, running / (1.0 - delayed))
-    return _Fetch(made_ms, running, hand_over_ms)
+    return _Fetch(made_ms, running, hand_over_ms - drawing_ms, drawing_ms)
 
 
 def _is_crowded(evidence: Evidence) -> bool:
@@ -210,7 +220,7 @@ def _running_ms(evidence: Evidence, mean_ms: float) -> float:
 
 
 def _fetching_ms(fetch: _Fetch, workers: int) -> float:
-    return fetch.hand_over_ms if workers else fetch.made_ms * fetch.running
+    return fetch.drawing_ms + (fetch.hand_over_ms if workers else fetch.made_ms * fetch.running)
 
 
 def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float:

@@ -107,12 +107,12 @@ def changed(step: Step, change: Change, part: float = 1.0) -> Step:
     """The step with one parameter changed."""
     left = 1.0 - min(1.0, max(0.0, part)) * (1.0 - change.to)
     match change.what:
-        case "items":
+        case "items" if step.workers:
             return replace(step, batch_ms=step.batch_ms * left)
-        case "fetch":
-            if step.workers:
-                return replace(step, hand_over_ms=step.hand_over_ms * left)
-            return replace(step, batch_ms=step.batch_ms * left)
+        case "fetch" if step.workers:
+            return replace(step, hand_over_ms=step.hand_over_ms * left, drawing_ms=step.drawing_ms * left)
+        case "items" | "fetch":
+            return replace(step, batch_ms=step.batch_ms * left, drawing_ms=step.drawing_ms * left)
         case "hand_over":
             return replace(step, hand_over_ms=step.hand_over_ms * left, starts_ms=step.starts_ms * left)
         case "workers":
@@ -126,6 +126,7 @@ def changed(step: Step, change: Change, part: float = 1.0) -> Step:
                 own_ms=step.own_ms * left,
                 burst_ms=step.burst_ms * left,
                 hand_over_ms=step.hand_over_ms * left,
+                drawing_ms=step.drawing_ms * left,
                 batch_ms=made_ms,
                 evaluation_ms=step.evaluation_ms * left,
             )

@@ -58,11 +58,13 @@ def step_ms(step: Step) -> float:
     """How long steps take, each with its part of the evaluation."""
     if step.evaluation_ms:
         return step_ms(replace(step, evaluation_ms=0.0)) + step.evaluation_ms
-    parts_ms = step.own_ms + step.starts_ms + step.gpu_ms + step.fetches * (step.batch_ms + step.hand_over_ms)
+    fetch_ms = step.batch_ms + step.hand_over_ms + step.drawing_ms
+    parts_ms = step.own_ms + step.starts_ms + step.gpu_ms + step.fetches * fetch_ms
     if parts_ms <= _AT_ONCE * (8 + 4 * step.fetches):
         return parts_ms  # nothing is long enough to be simulated
     if not step.workers and not step.gpu_ms:
-        return sum(_alone(piece, step.cores) for piece in _own_pieces(step)) + step.fetches * step.batch_ms
+        own_ms = sum(_alone(piece, step.cores) for piece in _own_pieces(step))
+        return own_ms + step.fetches * (step.batch_ms + step.drawing_ms)
     return _Simulation(step).mean_ms()
 
 
@@ -146,7 +148,8 @@ class _Simulation:
         launching = _own_pieces(replace(step, own_ms=step.own_ms - step.side_ms - step.burst_ms))
         burst = _own_pieces(replace(step, own_ms=step.burst_ms * step.burst_every, starts_ms=0.0))
         beside = _own_pieces(replace(step, own_ms=step.side_ms, starts_ms=0.0))
-        taking_over, making = _pieces(_Piece(step.hand_over_ms, 1.0)), _making(step.batch_ms, step.batch_running, 1.0)
+        taking_over = _pieces(_Piece(step.hand_over_ms + step.drawing_ms, 1.0))
+        making = _pieces(_Piece(step.drawing_ms, 1.0)) + _making(step.batch_ms, step.batch_running, 1.0)
         while True:
             for _ in range(step.fetches if step.workers else 0):
                 while self._fetched not in self._made:

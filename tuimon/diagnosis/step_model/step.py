@@ -33,5 +33,6 @@ class Step(Struct, frozen=True):
     side_ms: float = 0.0  # of ``own_ms``: after all is launched; only known where there is a GPU
     gpu_ms: float = 0.0  # what the GPU computes; 0 without one
     waits: Wait = "no"
+    drawing_ms: float = 0.0  # drawing the indices of a batch, which the training thread does whoever makes the batch
     coupling: float = 1.0  # exponent, per thread after the first, of the share of time in which each has a core
     evaluation_ms: float = 0.0  # its part of what lies between steps; nobody makes batches for them meanwhile
