@@ -74,6 +74,12 @@ def test_batches_that_cost_more_to_hand_over_than_to_make_are_made_where_they_ar
     assert tiny.fix("no workers", Change("workers", 0)).estimated_speedup == pytest.approx(2.0, rel=0.01)
 
 
+def test_without_workers_none_are_started():
+    short = model(step(workers=2, own_ms=3.0, batch_ms=0.5, hand_over_ms=2.0, starts_ms=5.0))
+    assert short.fix("no workers", Change("workers", 0)).estimated_speedup == pytest.approx(10 / 3.5, rel=0.01)
+    assert short.fix("fewer workers", Change("workers", 1)).estimated_speedup is None
+
+
 def test_indices_are_drawn_in_the_training_thread_whoever_makes_the_batches():
     drawn = model(step(workers=2, own_ms=1.0, batch_ms=0.5, hand_over_ms=1.0, drawing_ms=2.0))
     assert drawn.fix("no workers", Change("workers", 0)).estimated_speedup == pytest.approx(4 / 3.5, rel=0.01)

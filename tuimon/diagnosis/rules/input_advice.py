@@ -97,7 +97,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "hand_over":
             return _less_hand_over(evidence, model)
         case "starting":
-            return _kept_workers(evidence, model)
+            return [*_kept_workers(evidence, model), _without_workers(evidence, "starting workers")]
         case "slow_collate":
             collated = ": build the batch in one operation instead of item by item"
             by_loader = [] if evidence.workers.number else _whole_batches(evidence)

@@ -116,7 +116,7 @@ def changed(step: Step, change: Change, part: float = 1.0) -> Step:
         case "hand_over":
             return replace(step, hand_over_ms=step.hand_over_ms * left, starts_ms=step.starts_ms * left)
         case "workers":
-            return replace(step, workers=int(change.to))
+            return replace(step, workers=int(change.to), starts_ms=step.starts_ms if change.to else 0.0)
         case "persistent":
             return replace(step, starts_ms=0.0)
         case "collections" | "gil":  # all of the training thread's work
