@@ -7,11 +7,12 @@ import os
 import tracemalloc
 
 import pytest
+from msgspec import structs
 
-from tests.session.records import header, process, stacks, steps, threads
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tests.session.test_steps import LOOP_FRAMES, LOOP_SAMPLES
 from tests.views.traces import trace_events
-from tuimon.records import Exit, Gpu, Mark, RangePlace
+from tuimon.records import Exit, Gpu, LoopStack, Mark, RangePlace
 from tuimon.views.export.collapsed import collapsed
 from tuimon.views.export.csv_table import COLUMNS, write_csv
 from tuimon.views.export.perfetto import write_perfetto
@@ -137,6 +138,21 @@ def test_a_user_range_may_be_chosen(part, samples):
     assert sum(int(line.rpartition(" ")[2]) for line in collapsed(log, Selection(phase=part))) == samples
     assert contents(log).has_part(part) == bool(samples)
     assert contents(log).ranges == ("backward", "load", "load/read")
+
+
+def test_samples_are_in_the_phases_that_the_screen_shows():
+    """No sample is in backward or the update, which take next to nothing: hooks noted where they are."""
+    metric = frames(("train.py", 15, "main", "score = model(y)", True), first=10)
+    noted = [LoopStack("backward", [4, 5]), LoopStack("optimizer", [6, 7])]
+    samples = structs.replace(stacks(11, ([2, 3], 20), ([10, 3], 10)), loop=noted)
+    log = [header(t=10.0), process(), LOOP_FRAMES, metric, steps(11, {"between": 99, "backward": 1}), samples]
+    shown = session_of(*log).process_samples(100).phase_counts()
+    assert shown == {"forward": 20, "other": 10}
+    assert shown == {phase: _samples_in(log, phase) for phase in contents(log).phases}
+
+
+def _samples_in(log, phase):
+    return sum(int(line.rpartition(" ")[2]) for line in collapsed(log, Selection(phase=phase)))
 
 
 def test_perfetto_holds_no_more_of_a_long_run_than_of_a_short_one():

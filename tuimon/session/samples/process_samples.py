@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 
 from msgspec.structs import replace
@@ -258,6 +258,13 @@ class ProcessSamples:
             return self._samples()
         return [Sample(list(ids), n, boundary_phase(ids, self._frames)) for ids, n in self._merged(tid).items()]
 
+    def classify(self, stacks: Mapping[tuple[int, ...], int]) -> list[Sample]:
+        """These samples of the training thread (frame ids, root first -> count), by all that is known of its loop."""
+        samples = classify_samples(stacks, self._frames, self.join, self._has_loader, self._seen, self.occasional)
+        if self._backwards > _SEVERAL * self._steps_ended:
+            return [sample.between_backwards() for sample in samples]
+        return samples
+
     def tids(self) -> list[int]:
         """The threads with samples, the one that trains first."""
         tids = {stack.tid for record in self._records() for stack in record.stacks}
@@ -265,12 +272,7 @@ class ProcessSamples:
 
     def _samples(self) -> list[Sample]:
         if self._classified is None:
-            stacks = self._merged(self.tid)
-            self._classified = classify_samples(
-                stacks, self._frames, self.join, self._has_loader, self._seen, self.occasional
-            )
-            if self._backwards > _SEVERAL * self._steps_ended:
-                self._classified = [sample.between_backwards() for sample in self._classified]
+            self._classified = self.classify(self._merged(self.tid))
         return self._classified
 
     def _records(self) -> list[Stacks]:

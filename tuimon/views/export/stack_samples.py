@@ -83,7 +83,7 @@ def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> I
 
 def _classified(counts: _Counts, session: Session, pid: int) -> list[Sample]:
     sampled = session.process_samples(pid)
-    return classify_samples(counts, session.frames, sampled.join if sampled else None)
+    return sampled.classify(counts) if sampled is not None else classify_samples(counts, session.frames)
 
 
 def _lies_in(sample: Sample, part: str) -> bool:
