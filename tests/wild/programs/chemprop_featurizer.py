@@ -19,7 +19,7 @@ class Charges(featurizers.MultiHotAtomFeaturizer):
     def __call__(self, atom):
         molecule = atom.GetOwningMol()
         rdPartialCharges.ComputeGasteigerCharges(molecule)  # <- cause
-        return np.append(super().__call__(atom), atom.GetDoubleProp("_GasteigerCharge"))  # <- cause
+        return np.append(super().__call__(atom), atom.GetDoubleProp("_GasteigerCharge"))
 
 
 class Stop(lightning.Callback):

@@ -15,8 +15,8 @@ class Motifs(nn.Module):
 
     def triangles(self, edges, count):
         beside = {node: set() for node in range(count)}
-        for a, b in edges.t().tolist():  # <- cause
-            beside[a].add(b)  # <- cause
+        for a, b in edges.t().tolist():
+            beside[a].add(b)
         found = [sum(len(beside[a] & beside[b]) for b in beside[a]) for a in range(count)]  # <- cause
         return torch.tensor(found)[:, None].float()
 
