@@ -24,21 +24,32 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """
 
 
-#: What a shell does for the job in its foreground, and at its own end.
+#: What a shell does for the job in its foreground, and at its own end. SIGUSR1: it takes the terminal; SIGUSR2: ``fg``.
+#: ``cat`` is another process of that job, which ends with the shell.
 _SHELL = """
 import os, signal, subprocess, sys
 
-def take_foreground():
-    os.setpgrp()
+def take_foreground(*_):
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-    os.tcsetpgrp(0, os.getpid())
+    os.tcsetpgrp(0, os.getpgrp())
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+
+def start():
+    os.setpgrp()
+    take_foreground()
+
+def foreground(*_):
+    os.tcsetpgrp(0, job.pid)
+    os.killpg(job.pid, signal.SIGCONT)
 
 def end(*_):
     os.killpg(job.pid, signal.SIGHUP)
     os.killpg(job.pid, signal.SIGCONT)
 
-job = subprocess.Popen(sys.argv[1:], preexec_fn=take_foreground)
+job = subprocess.Popen(sys.argv[1:], preexec_fn=start)
+cat = subprocess.Popen(["cat"], stdin=subprocess.PIPE, preexec_fn=lambda: os.setpgid(0, job.pid))
+signal.signal(signal.SIGUSR1, take_foreground)
+signal.signal(signal.SIGUSR2, foreground)
 signal.signal(signal.SIGHUP, end)
 sys.exit(job.wait())
 """

@@ -236,6 +236,28 @@ def test_stopped_and_continued_the_screen_is_whole_and_the_terminal_given_back(t
         assert b"Traceback" not in run.shown
 
 
+def test_continued_in_the_background_it_stops_again_and_nothing_else_of_its_group_does(tmp_path: Path) -> None:
+    with watched(tmp_path, shell=True) as run:
+        os.kill(run.pid, signal.SIGSTOP)
+        run.process.send_signal(signal.SIGUSR1)
+        tuimon = run.job("python")
+        termios.tcsetattr(run.terminal, termios.TCSANOW, run.modes)  # as a shell does that takes its terminal back
+        for _ in range(5):
+            until(lambda: os.tcgetpgrp(run.terminal) == run.process.pid and _is_stopped(tuimon))
+            switches = tuimon.num_ctx_switches().voluntary
+            os.kill(run.pid, signal.SIGCONT)
+            until(lambda: tuimon.num_ctx_switches().voluntary > switches and _is_stopped(tuimon))  # noqa: B023
+        assert not _is_stopped(run.job("cat"))
+        run.shown = b""
+        run.process.send_signal(signal.SIGUSR2)
+        until(lambda: "it trains" in picture(run) and "train.py" in picture(run))
+        _end_and_leave(run)
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    return bool(process.status() == psutil.STATUS_STOPPED)
+
+
 def test_attach_goes_on_with_its_log(tmp_path: Path) -> None:
     training = subprocess.Popen([sys.executable, script(tmp_path, TRAINING)], cwd=tmp_path, stdout=subprocess.DEVNULL)
     try:

@@ -50,7 +50,12 @@ class Watched:
         until(lambda: heard(folder) and self.shows(b"train.py"))
         self.training = int(heard(folder)[0])
         if shell:
-            self.pid = psutil.Process(process.pid).children()[0].pid
+            self.pid = self.job("python").pid
+
+    def job(self, name: str) -> psutil.Process:
+        """The process of this name that the shell has started."""
+        (found,) = (child for child in psutil.Process(self.process.pid).children() if child.name().startswith(name))
+        return found
 
     def shows(self, text: bytes) -> bool:
         """Whether this is somewhere in what was written to the terminal."""

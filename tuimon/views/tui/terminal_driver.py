@@ -137,7 +137,10 @@ class TerminalDriver(LinuxDriver):
             super().write(data)
 
     def start_application_mode(self) -> None:
-        """Take the terminal over."""
+        """Take the terminal over; in the background, stop until somebody brings us into the foreground."""
+        if self._in_background():
+            self._on_stop()
+            return
         self._output = self._new_output()
         self._changes_modes = True
         try:
@@ -146,11 +149,15 @@ class TerminalDriver(LinuxDriver):
             self._changes_modes = False
 
     def stop_application_mode(self) -> None:
-        """Give the terminal back as it was."""
+        """Give the terminal back as it was; who has it by now has set its modes."""
         self._changes_modes = True
+        if self._in_background():
+            self.attrs_before = None
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])  # input is dropped, also from there
         try:
             super().stop_application_mode()
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             self._changes_modes = False
 
     def close(self) -> None:
@@ -204,7 +211,11 @@ class TerminalDriver(LinuxDriver):
         # here it stops, unless its process group is orphaned
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
         signal.signal(signal.SIGTSTP, self._on_stop)
-        if not self._continued:
+        if self._continued:
+            return
+        if self._in_background():
+            self._report_lost()
+        else:
             self._continue_process()
 
     def _continue_process(self) -> None:
@@ -219,6 +230,17 @@ class TerminalDriver(LinuxDriver):
             self.suspend_application_mode()
         self.resume_application_mode()
         self._report_stale()
+
+    def _in_background(self) -> bool:
+        """Whether another process group has the terminal.
+
+        To set modes from there raises SIGTTOU in all of our own group: a child that it stops between fork and exec
+        holds us up, and who continues us would not continue that child.
+        """
+        try:
+            return os.tcgetpgrp(self.fileno) != os.getpgrp()
+        except OSError:  # lost, or no terminal
+            return False
 
     @property
     def _is_started(self) -> bool:
