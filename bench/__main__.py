@@ -56,8 +56,8 @@ class Effort(NamedTuple):
     repeats: int
 
 
-FULL = Effort(rounds=4, turns=2, block_s=1.0, window_s=30.0, repeats=7)
-QUICK = Effort(rounds=1, turns=2, block_s=0.5, window_s=8.0, repeats=3)
+FULL = Effort(rounds=8, turns=1, block_s=1.0, window_s=30.0, repeats=7)
+QUICK = Effort(rounds=2, turns=1, block_s=0.5, window_s=8.0, repeats=3)
 
 
 def parts(effort: Effort) -> dict[str, Callable[[], list[Row]]]:
@@ -124,7 +124,8 @@ def main() -> int:
             rows += measure()
     print(where)
     print(render_markdown(rows) if args.markdown else render(rows))
-    print("x: median step time against plain, [quartiles over blocks]; noise: plain against plain in the same run")
+    print("x: median step time against plain, [quartiles over rounds; over blocks, where all are of one process]")
+    print("noise: plain against plain in the same run")
     say(f"measured in {time.monotonic() - start_s:.0f} s")
     return 0
 

@@ -12,7 +12,7 @@ from bench.overhead import HOOKS_PROMISES, Say, loop_text
 from bench.table import Row, Spread
 
 SCRIPT = Path(__file__).with_name("toggled.py")
-LOOPS = ("0.3ms", "0.3ms-loader", "0.3ms-workers", "1.5ms", "5ms", "10ms-loader")
+LOOPS = ("0.3ms", "0.3ms-loader", "0.3ms-workers", "1.5ms", "5ms", "10ms", "10ms-loader")
 
 
 def measure(pairs: int, block_s: float, say: Say) -> list[Row]:

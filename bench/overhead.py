@@ -2,11 +2,14 @@
 
 Each round starts every variant once; then they take turns on the same cores, block by block, the watchers of those
 who wait being stopped meanwhile. A ratio is that of neighbouring blocks, so that whatever drifts hits both. Two
-processes of the same program differ in speed by themselves, by some percent: hence the rounds.
+processes of the same program differ in speed by themselves, by some percent: hence the rounds, each of which counts
+once. In steps of some milliseconds that hides what watching costs; ``hooks_in_process`` and ``beside`` measure that
+within one process.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 
 from bench.table import Row, Spread
@@ -50,7 +53,7 @@ class Turns:
     def __init__(self, turns: int, block_s: float) -> None:
         self._turns = turns
         self._block_s = block_s
-        self._ratios: dict[tuple[str, str], list[float]] = {}
+        self._ratios: dict[tuple[str, str], list[float]] = {}  # the median of each round
         self._plain_ns: dict[str, list[float]] = {}
 
     def round(self, everyone: list[Variant], loops: list[str]) -> dict[str, str]:
@@ -77,12 +80,14 @@ class Turns:
     def _alternate(self, loop: str, name: str, plain: Trainee, watched: Trainee) -> None:
         """plain, watched, plain, ...: each watched block against the mean of the plain ones around it."""
         before = self._timed(plain, loop)
+        ratios = []
         for _ in range(self._turns):
             with_it = self._timed(watched, loop)
             after = self._timed(plain, loop)
-            self._ratios.setdefault((loop, name), []).append(2 * with_it / (before + after))
+            ratios.append(2 * with_it / (before + after))
             self._plain_ns.setdefault(loop, []).append(after)
             before = after
+        self._ratios.setdefault((loop, name), []).append(statistics.median(ratios))
 
     def _timed(self, trainee: Trainee, loop: str) -> float:
         trainee.resume()
