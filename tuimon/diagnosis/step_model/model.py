@@ -71,12 +71,18 @@ class StepModel(NamedTuple):
         return Fix(action, gained, low, min(most, WIDEST_RANGE * low), change)
 
     def surely(self, change: Change | None, part: Part = WHOLE) -> float:
-        """What a change gains at least, as if work that is to go took half: what fixes are ordered by."""
+        """What a change gains at least: what fixes are ordered by, and what decides how grave a finding is.
+
+        Work that is to go may be done in half of its time instead, or may be as little as is certain. Hardly ever is it
+        both, and a bound for that would follow from the number of samples: 40 % +- 8 % gain 1.25 times, as half of 40 %
+        does, and 40 % +- 24 % gain 1.19 times, as 16 % do.
+        """
         if change is None:
             return 1.0
-        if change.to == 0.0 and change.what not in _ALL_OR_NOTHING:
-            change = change._replace(to=HALF)
-        return gain(self.certain, change, max(0.0, part.share - part.error))
+        certain = gain(self.certain, change, max(0.0, part.share - part.error))
+        if change.to != 0.0 or change.what in _ALL_OR_NOTHING:
+            return certain
+        return min(certain, gain(self.likely, change._replace(to=HALF), part.share))
 
     def less(self, action: str, half: str, what: Work, part: Part) -> tuple[Fix, ...]:
         """The fixes that do work of the training thread less often: ``action`` not at all, ``half`` half as often."""
