@@ -21,6 +21,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.input_advice import fixes_for
+from tuimon.diagnosis.rules.input_at_once import LOADERS_PART, NEARLY_ALL_DRAWN
 from tuimon.diagnosis.rules.input_cause import (
     COLLATE_SHARE,
     DISK_SHARE,
@@ -166,6 +167,8 @@ RULES = (
             FEW_NONE,
             OWN_SHARE,
             ROOM,
+            LOADERS_PART,
+            NEARLY_ALL_DRAWN,
             SETTLED_S,
         ),
         causes=(

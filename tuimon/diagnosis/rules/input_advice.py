@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.loading import OWN_SHARE, is_loaders_own, lie_ready, working_share
+from tuimon.diagnosis.evidence.loading import lie_ready
 from tuimon.diagnosis.finding import Change, Fix
+from tuimon.diagnosis.rules.input_at_once import Way, drawn_at_once, whole_batches, with_loaders_own, working_part
 from tuimon.diagnosis.rules.neighbour import is_held_up
 from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part, StepModel
@@ -25,16 +26,8 @@ MOST_FIRST_WORKERS = 8
 _MADE_HERE = ("hand_rolled_loader", "rollout")
 
 
-class _Way(NamedTuple):
-    """A fix as a change of the step; without one, nothing is known of its gain."""
-
-    action: str
-    change: Change | None = None
-    part: Part = WHOLE
-
-
 #: What larger batches of the policy gain is not measured.
-_MORE_AT_ONCE = _Way("run the model for more environments or prompts at once: each call costs much the same")
+_MORE_AT_ONCE = Way("run the model for more environments or prompts at once: each call costs much the same")
 
 
 def fixes_for(
@@ -74,13 +67,13 @@ def _made_after_the_fetch(model: StepModel, share: float, error: float) -> StepM
     return model._replace(likely=likely, certain=certain)
 
 
-def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[_Way]:
+def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
     making = _cheaper(hot, "items", _part(hot, evidence))
     match cause:
         case "no_workers":
             return [
                 *_more_workers("num_workers=0 -> {}, so that loading overlaps with training", evidence, model),
-                *(_whole_batches(evidence) or making),
+                *(whole_batches(evidence) or [*making, *with_loaders_own(evidence)]),
             ]
         case "hand_rolled_loader":
             return _prepared_here(making, hot, evidence, model)
@@ -88,7 +81,8 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
             return _then(making, ", or make it in several processes: the training thread waits for it")
         case "sampler":
             drawing = _cheaper(hot, "fetch", _part_of_fetch(hot, evidence))
-            return _then(drawing, ": indices are drawn in the training process, one by one; draw many at once")
+            own = _then(drawing, ": indices are drawn in the training process, one by one; draw many at once")
+            return [*own, *drawn_at_once(hot, evidence)]
         case "workers_saturated":
             company = f"num_workers={evidence.workers.number} -> {{}} on this {evidence.run.cores}-core machine"
             return [*_more_workers(company, evidence, model), *making]
@@ -100,19 +94,19 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
             return [*_kept_workers(evidence, model), _without_workers(evidence, "starting workers")]
         case "slow_collate":
             collated = ": build the batch in one operation instead of item by item"
-            by_loader = [] if evidence.workers.number else _whole_batches(evidence)
+            by_loader = [] if evidence.workers.number else whole_batches(evidence)
             return by_loader or _then(making, collated)
         case "rollout":
             return _of_rollout(hot, evidence, model)
         case "disk_wait":
             return [
-                _Way("read fewer, larger files, cache the data set in memory or on a faster disk", Change("items", 0))
+                Way("read fewer, larger files, cache the data set in memory or on a faster disk", Change("items", 0))
             ]
         case _:
             return making
 
 
-def _prepared_here(making: list[_Way], hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[_Way]:
+def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
     """What the loop itself makes could be made by workers: by those it has, where it has some."""
     if evidence.workers.number:
         own = _cheaper(hot, "items", _own_part(hot))
@@ -141,8 +135,7 @@ def _part_of_fetch(hot: HotFunction | None, evidence: Evidence) -> Part:
     """The part of the training thread's own work for a batch that this function takes."""
     if hot is None:
         return Part()
-    working = (working_share(evidence.stacks.data_phase) if evidence.workers.number else None) or 1.0
-    return Part(min(1.0, hot.share / working), _sampling_error(hot))
+    return Part(min(1.0, hot.share / (working_part(evidence) or 1.0)), _sampling_error(hot))
 
 
 def _sampling_error(hot: HotFunction) -> float:
@@ -150,14 +143,14 @@ def _sampling_error(hot: HotFunction) -> float:
     return 1.96 * hot.share * math.sqrt(max(0.0, 1.0 - hot.share) / max(1, hot.samples))
 
 
-def _cheaper(hot: HotFunction | None, what: Literal["items", "fetch"], part: Part) -> list[_Way]:
+def _cheaper(hot: HotFunction | None, what: Literal["items", "fetch"], part: Part) -> list[Way]:
     """A line as if it cost nothing, and as if it took half."""
     place = at_hot(hot) if hot else "items"
     free = f"make {place} cheaper{' (vectorise, cache, or move it to the GPU)' if hot else ''}"
-    return [_Way(free, Change(what, 0.0), part), _Way(f"make {place} twice as fast", Change(what, HALF), part)]
+    return [Way(free, Change(what, 0.0), part), Way(f"make {place} twice as fast", Change(what, HALF), part)]
 
 
-def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[_Way]:
+def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[Way]:
     """The fewest more workers that gain as much as any number; none where others hold the cores they would need."""
     has, cores = evidence.workers.number, evidence.run.cores
     step = model.likely
@@ -168,7 +161,7 @@ def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[_Wa
     )
     if more is None or (is_held_up(evidence) and model.likely.batch_running >= HALF):
         return []
-    return [_Way(action.format(more), Change("workers", more))]
+    return [Way(action.format(more), Change("workers", more))]
 
 
 def _keep_busy(cores: int, running: float) -> int:
@@ -176,30 +169,14 @@ def _keep_busy(cores: int, running: float) -> int:
     return max(1, math.ceil(cores / max(running, 1.0 / MOST_FIRST_WORKERS)))
 
 
-def _whole_batches(evidence: Evidence) -> list[_Way]:
-    """Where most of the wait is the loader's own work, item by item: none of it is left at best, and half at least.
-
-    Without samples the wait has no line, and all of it counts; nothing where the user's lines take most of it.
-    """
-    data = evidence.stacks.data_phase
-    own = 1.0 if not data.total else data.share_where(is_loaders_own) or 0.0
-    if own < OWN_SHARE:
-        return []
-    at_once = "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
-    return [
-        _Way(at_once, Change("items", 0.0), Part(own)),
-        _Way("batches that take half as long to make", Change("items", HALF), Part(own)),
-    ]
-
-
-def _of_rollout(hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[_Way]:
+def _of_rollout(hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
     if evidence.rollout is not None and evidence.rollout.is_by_policy:
         return [_MORE_AT_ONCE]
     own = _cheaper(hot, "items", _own_part(hot))
     return [*own, *_side_by_side(evidence), *_in_this_process(evidence, model)]
 
 
-def _side_by_side(evidence: Evidence) -> list[_Way]:
+def _side_by_side(evidence: Evidence) -> list[Way]:
     """Environments in processes of their own, on all cores but the trainer's.
 
     Nothing where there are no such cores, or where they have such processes.
@@ -208,10 +185,10 @@ def _side_by_side(evidence: Evidence) -> list[_Way]:
     if made is None or not made.environment or spare < 2 or evidence.workers.number or is_held_up(evidence):
         return []
     action = f"step {spare} environments at once, each in a process of its own (a vectorised environment)"
-    return [_Way(action, Change("items", 1.0 / spare), Part(made.environment))]
+    return [Way(action, Change("items", 1.0 / spare), Part(made.environment))]
 
 
-def _in_this_process(evidence: Evidence, model: StepModel) -> list[_Way]:
+def _in_this_process(evidence: Evidence, model: StepModel) -> list[Way]:
     """Environments out of processes of their own, where all of these compute for less than half of what is waited.
 
     They would take as long in turn as they compute together; the rest is spent on messages.
@@ -228,10 +205,10 @@ def _in_this_process(evidence: Evidence, model: StepModel) -> list[_Way]:
         "step the environments in the training process (a synchronous vectorised environment): messages to their"
         " processes cost more than they compute"
     )
-    return [_Way(action, Change("items", computing / waited), Part(made.environment))]
+    return [Way(action, Change("items", computing / waited), Part(made.environment))]
 
 
-def _less_hand_over(evidence: Evidence, model: StepModel) -> list[_Way]:
+def _less_hand_over(evidence: Evidence, model: StepModel) -> list[Way]:
     """Without workers a batch costs what making it costs; batches of twice the size halve what handing over costs.
 
     Indices are drawn all the same.
@@ -242,19 +219,19 @@ def _less_hand_over(evidence: Evidence, model: StepModel) -> list[_Way]:
     return [
         _without_workers(evidence, "handing it over"),
         *_kept_workers(evidence, model),
-        _Way("larger batches: each costs the same to hand over", Change("fetch", 0.0), handing),
-        _Way("batches twice as large: each costs the same to hand over", Change("fetch", HALF), handing),
+        Way("larger batches: each costs the same to hand over", Change("fetch", 0.0), handing),
+        Way("batches twice as large: each costs the same to hand over", Change("fetch", HALF), handing),
     ]
 
 
-def _without_workers(evidence: Evidence, more: str) -> _Way:
+def _without_workers(evidence: Evidence, more: str) -> Way:
     """``more``: what takes longer than making a batch does."""
     workers = evidence.workers
     making = f": making a batch takes {workers.batch_ms:.2g} ms, {more} more" if workers.batch_ms else ""
-    return _Way(f"num_workers={workers.number} -> 0{making}", Change("workers", 0))
+    return Way(f"num_workers={workers.number} -> 0{making}", Change("workers", 0))
 
 
-def _kept_workers(evidence: Evidence, model: StepModel) -> list[_Way]:
+def _kept_workers(evidence: Evidence, model: StepModel) -> list[Way]:
     """What to do about workers that are started anew for every epoch; nothing where they are not."""
     loader = evidence.loader
     if loader is None or not model.likely.starts_ms:
@@ -262,12 +239,12 @@ def _kept_workers(evidence: Evidence, model: StepModel) -> list[_Way]:
     cheaper = "; or fork instead of spawn" if loader.facts.context == "spawn" else ""
     kept = "the worker" if loader.facts.workers == 1 else f"the {loader.facts.workers} workers"
     action = f"persistent_workers=True keeps {kept} from epoch to epoch{cheaper}"
-    keeping = _Way(action, Change("persistent", 1))
+    keeping = Way(action, Change("persistent", 1))
     if not lie_ready(loader, evidence.workers, evidence.stacks.data_phase):
         return [keeping]
-    return [keeping, _Way(f"{action}; and larger batches: each costs the same to hand over", Change("hand_over", 0.0))]
+    return [keeping, Way(f"{action}; and larger batches: each costs the same to hand over", Change("hand_over", 0.0))]
 
 
-def _then(ways: list[_Way], more: str) -> list[_Way]:
+def _then(ways: list[Way], more: str) -> list[Way]:
     """``more`` about the first."""
     return [ways[0]._replace(action=ways[0].action + more), *ways[1:]]

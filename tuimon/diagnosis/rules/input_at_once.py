@@ -1,0 +1,96 @@
+"""Fixes that do at once what the training process does item by item, or batch by batch."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from tuimon.diagnosis.evidence.drawing import draws_indices
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.loading import OWN_SHARE, is_loaders_own, working_share
+from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
+from tuimon.diagnosis.finding import Change
+from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at_hot
+
+LOADERS_PART = Threshold(
+    0.2,
+    "share of the wait for data in the DataLoader's own code, from which whole batches at once are a fix beside a line",
+    "our choice: a fifth of the wait stays if only the line is made cheaper",
+)
+NEARLY_ALL_DRAWN = Threshold(
+    0.8, "part of the drawing of indices that one function takes, from which it is all of it", "our choice: nearly all"
+)
+
+
+class Way(NamedTuple):
+    """A fix as a change of the step; without one, nothing is known of its gain."""
+
+    action: str
+    change: Change | None = None
+    part: Part = WHOLE
+
+
+def whole_batches(evidence: Evidence) -> list[Way]:
+    """Where most of the wait is the loader's own work, item by item: none of it is left at best, and half at least.
+
+    Without samples the wait has no line, and all of it counts; nothing where the user's lines take most of it.
+    """
+    data = evidence.stacks.data_phase
+    own = 1.0 if not data.total else data.share_where(is_loaders_own) or 0.0
+    if own < OWN_SHARE:
+        return []
+    at_once = "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
+    return [
+        Way(at_once, Change("items", 0.0), Part(own)),
+        Way("batches that take half as long to make", Change("items", HALF), Part(own)),
+    ]
+
+
+def with_loaders_own(evidence: Evidence) -> list[Way]:
+    """The user's code that makes items and the loader's own work for each, where that is a part of the wait."""
+    data = evidence.stacks.data_phase
+    own, draws = data.share_where(is_loaders_own) or 0.0, draws_indices(data)
+    items = [sample for sample in data.stacks if _makes_item(sample) and not draws(sample)]
+    hot = hottest_place((sample.place, sample.count) for sample in items)
+    if hot is None or own < LOADERS_PART:
+        return []
+    part = _sampled_part(own + sum(sample.count for sample in items) / data.total, data)
+    at_once = f"make whole batches at once: {at_hot(hot)}, and what the DataLoader does for each item"
+    return [
+        Way(at_once, Change("items", 0.0), part),
+        Way("batches that take half as long to make", Change("items", HALF), part),
+    ]
+
+
+def _makes_item(sample: StackSample) -> bool:
+    """Whether a fetch is in code of the user's, and does not make a batch of items there."""
+    if "fetch" not in sample.kinds or sample.collates:
+        return False
+    return any(frame.user for frame in sample.frames[sample.kinds.index("fetch") :])
+
+
+def drawn_at_once(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
+    """All that draws indices; nothing where the function is nearly all of it."""
+    data = evidence.stacks.data_phase
+    drawing = data.share_where(draws_indices(data)) or 0.0
+    if hot is None or hot.share >= NEARLY_ALL_DRAWN * drawing:
+        return []
+    part = _sampled_part(drawing / (working_part(evidence) or 1.0), data)
+    return [
+        Way("draw the indices of many batches at once", Change("fetch", 0.0), part),
+        Way("draw the indices in half the time", Change("fetch", HALF), part),
+    ]
+
+
+def working_part(evidence: Evidence) -> float | None:
+    """The share of its fetches in which the training thread works itself, where workers make the batches."""
+    return working_share(evidence.stacks.data_phase) if evidence.workers.number else None
+
+
+def _sampled_part(share: float, samples: ThreadSamples) -> Part:
+    """A part that this share of some samples shows, with half the width of its 95 % interval."""
+    share = min(1.0, share)
+    return Part(share, 1.96 * math.sqrt(share * (1.0 - share) / max(1, samples.total)))
