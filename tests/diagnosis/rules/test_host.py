@@ -222,10 +222,11 @@ EVALUATION = frames(
         ([60, 61, 62, 67], None),  # its data
     ],
 )
-def test_what_an_evaluation_of_the_users_calls_beside_the_model_is_reported(slow, place):
+@pytest.mark.parametrize("model_runs", [4, 30])  # evaluation has fewer samples than backward and the update, or more
+def test_what_an_evaluation_of_the_users_calls_beside_the_model_is_reported(slow, place, model_runs):
     phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 1, "eval": 24}
     windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
-    usual = ([1, 65, 68, 65], 5), ([60, 61, 62], 2), ([60, 63, 65], 4)
+    usual = ([1, 65, 68, 65], 5), ([60, 61, 62], 2), ([60, 63, 65], model_runs)
     findings = found(session_of(*windows, EVALUATION, stacks(8, *TRAINING, *usual, (slow, 18))))
     assert ("side_work" in findings) == (place is not None)
     if place:

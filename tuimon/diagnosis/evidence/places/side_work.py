@@ -95,16 +95,19 @@ def _off_training(samples: ThreadSamples) -> Iterator[tuple[StackSample, list[Fr
 
 
 def _training_path(samples: ThreadSamples) -> set[tuple[str, str]]:
-    """The user's functions, by file and name, that lead to backward and to the update more often than to evaluation.
+    """The user's functions, by file and name, that lead to backward and to the update.
 
-    An evaluation that takes gradients, before anything trains, looks like training.
+    An evaluation that takes gradients, before anything trains, looks like training: a function that leads to
+    evaluation more often is none of them, unless most of training passes through it. That is who calls both.
     """
     training: Counter[tuple[str, str]] = Counter()
+    evaluation: Counter[tuple[str, str]] = Counter()
     for sample in samples.stacks:
         if sample.phase in _TRAINING or sample.phase == "eval":
-            for own in {_function(frame) for frame in _before_torch(sample)}:
-                training[own] += sample.count if sample.phase in _TRAINING else -sample.count
-    return {own for own, more in training.items() if more > 0}
+            counts = training if sample.phase in _TRAINING else evaluation
+            counts.update(dict.fromkeys({_function(frame) for frame in _before_torch(sample)}, sample.count))
+    most = sum(sample.count for sample in samples.stacks if sample.phase in _TRAINING) / 2
+    return {own for own, count in training.items() if count > min(evaluation[own], most)}
 
 
 def _function(frame: Frame) -> tuple[str, str]:
