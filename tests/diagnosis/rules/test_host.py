@@ -102,6 +102,25 @@ def test_a_librarys_own_optimizer_is_the_update_not_side_work(update, rest, rule
     assert not rows["backward"].estimated
 
 
+def test_an_update_that_the_program_writes_itself_is_the_update_not_side_work():
+    """No marker knows it: with the forward pass it lies between two backward passes."""
+    own = frames(
+        ("train.py", 14, "main", "update(params)", True),
+        ("train.py", 20, "update", "m.mul_(b1).add_(p.grad)", True),
+        ("train.py", 21, "update", "p.sub_(lr * m / v.sqrt())", True),
+        first=30,
+    )
+    windows = [steps(t, {"between": 70, "backward": 30}, first_index=10 * t) for t in range(1, 9)]
+    samples = ([8, 7], 20), ([1, 2], 30), ([30, 31], 30), ([30, 32], 20)
+    session = session_of(own, *windows, stacks(8, *samples))
+    findings = found(session)
+    assert set(findings) == {"optimizer_bound"}
+    assert findings["optimizer_bound"].where[0].function == "update"
+    shares = {row.name: row.share for row in session.phases(100).rows}
+    assert shares["optimizer"] == pytest.approx(0.5, abs=0.01)
+    assert shares["forward"] == pytest.approx(0.2, abs=0.01)
+
+
 def test_what_a_library_that_owns_the_loop_does_itself_at_each_update_is_no_side_work():
     """Its training function asks the schedule and clears gradients; its progress bar is side work."""
     own = frames(

@@ -64,21 +64,30 @@ class _Moved(Struct, frozen=True, gc=False):
 def _moved(moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: float) -> _Moved:
     """What samples move between phases that the markers measure as one, or out of what these leave open.
 
-    Nothing that may be none at all, and nothing that is far more than the markers have: it lies elsewhere.
+    Nothing that may be none at all, and nothing that is far more than the markers have: it lies elsewhere. Where
+    neither a fetch nor an update is marked, what follows backward lies in what they leave open.
     """
     ns: dict[str, float] = {}
     errors: dict[str, float] = {}
     for move in moves:
-        has, share = measured.get(move.of, 0) / whole_ns, move.share
+        share = move.share
         if move.at_most is not None:
             share = min(share, move.at_most - measured.get(move.to, 0) / whole_ns)
-        if share < 2 * move.error or share - move.error > _MOST_MOVED * has:
+        of = next(
+            (n for n in _counted_in(move) if share - move.error <= _MOST_MOVED * measured.get(n, 0) / whole_ns), None
+        )
+        if share < 2 * move.error or of is None:
             continue
-        most = min(share, has) * whole_ns
-        for name, change in ((move.of, -most), (move.to, most)):
+        most = min(share * whole_ns, measured.get(of, 0))
+        for name, change in ((of, -most), (move.to, most)):
             ns[name] = ns.get(name, 0.0) + change
             errors[name] = max(errors.get(name, 0.0), move.error)
     return _Moved(ns, errors)
+
+
+def _counted_in(move: Moved) -> tuple[str, ...]:
+    """What markers may count it in, the likeliest first."""
+    return (move.of, BETWEEN) if move.of == "other" else (move.of,)
 
 
 def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float | None, float | None]:

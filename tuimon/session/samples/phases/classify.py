@@ -18,6 +18,7 @@ from tuimon.session.samples.phases.library_order import LibraryOrder
 from tuimon.session.samples.phases.loop_lines import LoopLines
 from tuimon.session.samples.phases.loop_path import CountedStack
 from tuimon.session.samples.phases.loops import Loops
+from tuimon.session.samples.phases.own_updates import OwnUpdates
 from tuimon.session.samples.phases.rollouts import Rollouts
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
@@ -65,6 +66,7 @@ def classify_samples(
     library = LibraryOrder(completed, frames, seen)
     loop = loops.main
     makes_data = loop.is_known and not loop.shows_forward and _exceeds_forward(counted, loop, frames)
+    own_updates = OwnUpdates(completed, frames)
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = by_root(sampled, frames)
     samples = [
@@ -77,6 +79,7 @@ def classify_samples(
             or _in_closure(sample, loops, library, frames)
             or _of_handler(sample, loops, library)
             or _by_lines(sample, loops, too_few, makes_data, frames),
+            own_updates,
             frames,
         )
         for sample in whole
@@ -254,9 +257,9 @@ def _by_lines(sample: CountedStack, loops: Loops, too_few: bool, makes_data: boo
     return Sample(list(stack), count, phase, excluded, moved_from=moved_from)
 
 
-def _of_side_work(sample: Sample, frames: FrameTable) -> Sample:
-    """A metric in the forward pass is side work; what is in a library's own optimizer is none."""
-    return _of_update(_of_metric(sample, frames), frames)
+def _of_side_work(sample: Sample, own_updates: OwnUpdates, frames: FrameTable) -> Sample:
+    """A metric in the forward pass is side work; what is in an optimizer that calls no hook is none."""
+    return _of_update(_of_metric(sample, frames), own_updates, frames)
 
 
 def _of_metric(sample: Sample, frames: FrameTable) -> Sample:
@@ -266,17 +269,22 @@ def _of_metric(sample: Sample, frames: FrameTable) -> Sample:
     return replace(sample, phase="other", unsure=False, moved_from="forward" if sample.excluded else None)
 
 
-def _of_update(sample: Sample, frames: FrameTable) -> Sample:
-    """The sample; in a library's own optimizer, which calls no hook, side work is the update."""
-    if sample.phase != "other":
-        return sample
-    for number in reversed(sample.stack):
+def _of_update(sample: Sample, own_updates: OwnUpdates, frames: FrameTable) -> Sample:
+    """The sample; in an update that calls no hook, a library's or the program's own, side work is the update."""
+    if sample.phase == "other" and (_is_in_optimizer(sample.stack, frames) or own_updates.holds(sample.stack)):
+        return replace(sample, phase="optimizer", moved_from="other")
+    return sample
+
+
+def _is_in_optimizer(stack: Sequence[int], frames: FrameTable) -> bool:
+    """Whether the user's code is in a library's own optimizer."""
+    for number in reversed(stack):
         frame = frames[number]
         if frame.user:
-            break
+            return False
         if is_package_file(frame.file) and not is_torch(frame.file):
-            return replace(sample, phase="optimizer", moved_from="other") if is_optimizer_module(frame.file) else sample
-    return sample
+            return is_optimizer_module(frame.file)
+    return False
 
 
 def _waits(stack: Sequence[int], frames: FrameTable) -> bool:
