@@ -26,6 +26,7 @@ FRAMES = {
     "batch:score": Frame(LIBRARY, 499, "batch"),
     "batch:backward": Frame(LIBRARY, 501, "batch"),
     "batch:after": Frame(LIBRARY, 505, "batch"),
+    "sample": Frame(f"{SITE}/nice/buffer.py", 70, "sample"),
     "next": Frame(f"{SITE}/nice/fetchers.py", 7, "__next__"),
     "generate": Frame(f"{SITE}/transformers/generation/utils.py", 8, "generate"),
     "environment": Frame(f"{SITE}/gymnasium/core.py", 9, "step"),
@@ -38,6 +39,7 @@ FRAMES = {
     "fetch": Frame(f"{SITE}/torch/utils/data/dataloader.py", 1, "__next__"),
     "module": Frame(f"{SITE}/torch/nn/modules/module.py", 2, "_call_impl"),
     "update_hooks": Frame(f"{SITE}/torch/optim/optimizer.py", 530, "wrapper"),
+    "zero_grad": Frame(f"{SITE}/torch/optim/optimizer.py", 1059, "zero_grad"),
     "update": Frame(f"{SITE}/torch/optim/adam.py", 227, "step"),
     "backward": Frame(f"{SITE}/torch/_tensor.py", 3, "backward"),
     "grad": Frame(f"{SITE}/torch/autograd/__init__.py", 9, "grad"),
@@ -114,6 +116,22 @@ def test_without_a_loader_samples_divide_what_lies_before_backward() -> None:
     made = classified("main fit batch:prepare augment numpy", TRAINING[1:], has_loader=False)
     assert (made.phase, made.moved_from, made.excluded) == ("data", None, False)
     assert classified("main fit batch:score augment", TRAINING[1:], has_loader=False).phase == "forward"
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase"),
+    [
+        ("main fit batch:prepare sample", "data"),
+        ("main fit epoch:prepare sample numpy", "data"),
+        ("main fit batch:prepare", "other"),  # the loop's own line
+        ("main fit batch:prepare zero_grad", "other"),  # torch's
+        ("main fit batch:prepare notify numpy", "other"),
+        ("main fit batch:score sample", "forward"),
+        ("main fit epoch:end sample", "other"),
+    ],
+)
+def test_without_a_loader_what_the_library_draws_for_the_model_is_data(stack: str, phase: str) -> None:
+    assert classified(stack, TRAINING[1:], has_loader=False).phase == phase
 
 
 def test_a_loop_that_nothing_noted_is_known_by_the_functions_that_samples_share() -> None:

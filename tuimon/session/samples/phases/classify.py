@@ -153,12 +153,17 @@ def _after_training(sample: CountedStack, loops: Loops, library: LibraryOrder, f
 
 
 def _of_library(sample: CountedStack, loops: Loops, library: LibraryOrder, frames: FrameTable) -> Sample | None:
-    """A sample in what a library that owns the loop has the user's code make of a batch, or runs the model in."""
+    """A sample in what makes a batch for a library that owns the loop, or in the library's code that runs the model.
+
+    The user's code makes it, or the library's own where it draws from no DataLoader, such as from a replay buffer.
+    """
     outside = sample.boundary in ("rest", "optimizer")  # it may call a closure that trains
     maker = library.made_by(sample.stack) if outside else None
     if maker is None:
         if sample.boundary == "rest" and library.is_forward(sample.stack):
             return Sample(list(sample.stack), sample.times, "forward", excluded=loops.main.fetches)
+        if sample.boundary == "rest" and not loops.main.fetches and library.is_own_before_model(sample.stack):
+            return _made_unfetched(sample, library)
         return None
     outline = frames.outline(sample.stack)
     loop = loops.of(outline)
@@ -166,12 +171,19 @@ def _of_library(sample: CountedStack, loops: Loops, library: LibraryOrder, frame
         return None
     if loop.fetches and is_package_file(maker[0]):
         return None  # a library's own work around the fetch that markers measure
-    if not loop.fetches and library.trains_in_optimizer and sample.boundary == "rest":
-        return Sample(list(sample.stack), sample.times, "data", excluded=True, moved_from="other")
-    moves = loop.fetches and _activity(sample.stack, frames) not in _COPIES
-    return Sample(
-        list(sample.stack), sample.times, "data", excluded=loop.fetches, moved_from="forward" if moves else None
-    )
+    if not loop.fetches:
+        return _made_unfetched(sample, library)
+    moves = _activity(sample.stack, frames) not in _COPIES
+    return Sample(list(sample.stack), sample.times, "data", excluded=True, moved_from="forward" if moves else None)
+
+
+def _made_unfetched(sample: CountedStack, library: LibraryOrder) -> Sample:
+    """A sample of what makes the batch in a library's loop that fetches none.
+
+    Beside an optimizer that calls the forward pass and backward, markers count it as what is outside the step.
+    """
+    beside = library.trains_in_optimizer and sample.boundary == "rest"
+    return Sample(list(sample.stack), sample.times, "data", excluded=beside, moved_from="other" if beside else None)
 
 
 def _of_handler(sample: CountedStack, loops: Loops, library: LibraryOrder) -> Sample | None:

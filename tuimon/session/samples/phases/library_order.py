@@ -40,10 +40,10 @@ class LibraryOrder:
                    501    loss.backward()
         486    callbacks.on_batch_end()              486: after it
 
-    What one of these functions calls itself makes the batch, as does what it iterates over. A handler of the loop's
-    events does not: the library calls it by a function of its own, or it is named as such. In a function that runs the
-    model for these, be it the user's (``training_step``) or the library's, what is called above the model makes the
-    batch.
+    What one of these functions calls itself makes the batch, as does what it iterates over, and, in a loop that fetches
+    from no DataLoader, what the library has of its own to draw it. A handler of the loop's events does not: the library
+    calls it by a function of its own, or it is named as such. In a function that runs the model for these, be it the
+    user's (``training_step``) or the library's, what is called above the model makes the batch.
 
     After the last line that leads to backward or to the update, a call that fetches and runs the model evaluates, with
     all that the library calls there, such as a metric, but for handlers.
@@ -195,6 +195,16 @@ class LibraryOrder:
         inside = self._inside(stack)
         own = next((depth for depth, number in enumerate(inside) if self._frames[number].user), None)
         return own is not None and any(_HANDLES.match(self._frames[number].function) for number in inside[: own + 1])
+
+    def is_own_before_model(self, stack: Sequence[int]) -> bool:
+        """Whether a stack is in the library's own code that its loop calls before it runs the model, for no event."""
+        place = self._leaves_at(stack) if self._model is not None else ()
+        if not place or self._model is None or not _is_before(place, self._model):
+            return False
+        inside = self._inside(stack)
+        if not inside or not self._frames.is_library(inside[0]):
+            return False
+        return not any(self._frames[n].user or _HANDLES.match(self._frames[n].function) for n in inside)
 
     def _iterates(self, number: int) -> bool:
         return self._frames.is_library(number) and is_iteration(self._frames[number].function)
