@@ -287,7 +287,7 @@ class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A line of code on a stack: ``[file, line, function, source, user, inside, packages, no_grad, branch, counts]``.
 
-    The texts, and what is known by them, are of user code only.
+    The texts, and what is known by them, are of user code, and of the few lines of libraries that need one.
     """
 
     file: str

@@ -47,6 +47,21 @@ def test_of_other_libraries_only_the_line_that_collects_garbage_has_text(tmp_pat
     ]
 
 
+def test_a_librarys_line_that_steps_the_users_environment_has_text_where_it_does(tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "learns" / "runner.py"
+    library.parent.mkdir(parents=True)
+    library.write_text("obs, reward, done = self.env.step(act(obs))\nself.bar.step(act(obs))\n")
+    own = RawFrame(str(tmp_path / "train.py"), 7, "step")
+    act = RawFrame(str(tmp_path / "train.py"), 9, "act")
+    ids = FrameIds()
+    environment, bar = (RawFrame(str(library), line, "learn") for line in (1, 2))
+    stacks = (environment, act), (environment, own), (bar, act), (bar, own), (environment, own, act), (environment, act)
+    numbers = [ids.ids_of(stack, FILES) for stack in stacks]
+    texts = [frame.source for frame in ids.pop_new_frames()[1]]
+    assert [texts[stack[0]] for stack in numbers] == ["", library.read_text().splitlines()[0], "", "", texts[2], ""]
+    assert len(texts) == 5  # each once, and the line that steps the environment with its text besides
+
+
 def test_of_torchs_fetcher_the_line_that_makes_a_batch_has_text(tmp_path: Path) -> None:
     fetcher = tmp_path / "site-packages" / "torch" / "utils" / "data" / "_utils" / "fetch.py"
     fetcher.parent.mkdir(parents=True)

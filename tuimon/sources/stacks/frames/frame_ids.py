@@ -1,15 +1,17 @@
 """Frames of a stream by id: each distinct place in code is listed once, with its source text if it is the user's.
 
-Of libraries two have text: a line that collects garbage, as the collector is no frame; and torch's that has a batch
-made of items, as what it calls may have any name.
+Of libraries three have text: a line that collects garbage, as the collector is no frame; torch's that has a batch made
+of items, as what it calls may have any name; and one that steps an environment of the user's, as ``step`` may be the
+name of anything.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.code_origin import is_import_system, is_library_file, is_user_file, package_of
-from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss
+from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, steps_environment
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import CountSettings, Frame
 from tuimon.sources.source_blocks import Block
@@ -66,6 +68,7 @@ class FrameIds:
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self._ids: dict[RawFrame, int] = {}
+        self._stepping: dict[RawFrame, int | None] = {}  # of libraries' lines that call a step; None: no environment's
         self._given = 0  # ids so far
         self._programs: frozenset[str] = frozenset()
         self._traits: dict[str, FrameTraits] = {}  # by file
@@ -87,6 +90,7 @@ class FrameIds:
         self._programs = packages
         self._traits = {file: traits for file, traits in self._traits.items() if package_of(file) not in changed}
         self._ids = {frame: id_ for frame, id_ in self._ids.items() if package_of(frame.file) not in changed}
+        self._stepping = {}
 
     def traits(self, frame: RawFrame) -> FrameTraits:
         """What decides whether a shortened stack keeps this frame."""
@@ -107,6 +111,27 @@ class FrameIds:
             return traits._replace(imports=True)
         return traits._replace(wrapper=True) if is_call_wrapper(file, function) else traits
 
+    def ids_of(self, stack: Sequence[RawFrame], files: TargetFiles) -> list[int]:
+        """The ids of a stack, root first.
+
+        A library's line that steps an environment of the user's has one with its text there, and one without elsewhere.
+        """
+        last = len(stack) - 1
+        return [
+            self._stepping_id(frame, stack[i + 1], files) if i < last else self.id_of(frame, files, is_leaf=True)
+            for i, frame in enumerate(stack)
+        ]
+
+    def _stepping_id(self, frame: RawFrame, called: RawFrame, files: TargetFiles) -> int:
+        if called.function != "step" or not self.traits(called).user or not self.traits(frame).library:
+            return self.id_of(frame, files)
+        if frame not in self._stepping:
+            source = self._library_source.line(frame.file, frame.line, files)
+            known = self._given < self._limit and steps_environment(source)
+            self._stepping[frame] = self._list(frame, files, source) if known else None
+        id_ = self._stepping[frame]
+        return self.id_of(frame, files) if id_ is None else id_
+
     def id_of(self, frame: RawFrame, files: TargetFiles, is_leaf: bool = False) -> int:
         """The id of a frame; ``pop_new_frames`` lists a new one next time, with its line of ``files``.
 
@@ -120,9 +145,13 @@ class FrameIds:
                 self._rest_id = self._given
                 self._new.append(Frame("", 0, "(more frames)"))
             return self._rest_id
+        source = self._text_of(frame, self.traits(frame), files, is_leaf)
+        self._ids[frame] = id_ = self._list(frame, files, source)
+        return id_
+
+    def _list(self, frame: RawFrame, files: TargetFiles, source: str) -> int:
         traits = self.traits(frame)
-        source = self._text_of(frame, traits, files, is_leaf)
-        self._ids[frame] = id_ = self._given
+        id_ = self._given
         self._given += 1
         cell = files.cell(frame.file)
         file, function = named(frame if cell is None else frame._replace(file=cell.name))

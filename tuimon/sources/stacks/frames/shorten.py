@@ -245,6 +245,4 @@ class WindowStacks:
         listed, lost = most_frequent(short, room, self._ids, path)
         self.folded += lost
         for stack, count in listed:
-            last = len(stack) - 1
-            frames = [self._ids.id_of(frame, self._files, is_leaf=i == last) for i, frame in enumerate(stack)]
-            self.stacks.append(StackCount(tid, thread, frames, count))
+            self.stacks.append(StackCount(tid, thread, self._ids.ids_of(stack, self._files), count))
