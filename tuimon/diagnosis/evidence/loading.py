@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tuimon.code_origin import is_others_package
 from tuimon.diagnosis.evidence.drawing import draws_indices
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hottest_place, merged_lines
 from tuimon.diagnosis.evidence.places.callees import with_callees
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, thread_samples
 from tuimon.diagnosis.threshold import Threshold
@@ -69,6 +69,7 @@ class Workers(Struct, frozen=True, gc=False):
     busy_ratio: float | None  # making batches: measured by markers, else the larger of what counters and samples show
     disk_ratio: float
     hot: HotFunction | None
+    working: HotFunction | None  # where they wait for no message and no lock; its share is of that
     hot_in_collate: HotFunction | None
     collate_share: float | None  # of the time in which they make batches
     batch_ms: float | None  # that one of them takes to make a batch
@@ -119,6 +120,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
         disk_ratio=sum(disk) / len(disk) if disk else 0.0,
         hot=with_callees(hottest_function(merged_lines(s.hot_lines() for s in spots)), _all_of(own)),
+        working=hottest_place((s.place, s.count) for samples in own for s in samples.stacks if _works(s)),
         hot_in_collate=hottest_function(merged_lines(s.hot_lines_in_collate() for s in spots)),
         collate_share=_collate_share(loader, spots),
         batch_ms=_batch_ms(loader),
@@ -243,6 +245,10 @@ def _working_lines(samples: ThreadSamples) -> list[HotLine]:
         for sample in samples.stacks
         if sample.place is not None and sample.activity not in ("lock", "idle")
     ]
+
+
+def _works(sample: StackSample) -> bool:
+    return sample.activity not in ("lock", "idle") and not sample.awaits_message
 
 
 def _all_of(workers: Sequence[ThreadSamples]) -> ThreadSamples:

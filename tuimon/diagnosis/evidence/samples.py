@@ -13,7 +13,7 @@ from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import Frame, Place
 from tuimon.session.rows import HotLine
-from tuimon.session.samples.activity import Activity, activity_of
+from tuimon.session.samples.activity import Activity, activity_of, awaits_process
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.process_samples import ProcessSamples
@@ -71,6 +71,11 @@ class StackSample(Struct, frozen=True, dict=True):
     def makes_data(self) -> bool:
         """Whether an environment is stepped in it, or a model generates."""
         return self._table.maker_depth(self._ids) is not None
+
+    @cached_property
+    def awaits_message(self) -> bool:
+        """Whether it waits for a message of another process, be it in a library's own way; not of a loader's worker."""
+        return "fetch" not in self.kinds and (self._table.awaits_message(self._ids) or awaits_process(self.frames))
 
     @cached_property
     def computes_metric(self) -> bool:

@@ -50,7 +50,11 @@ CLEAR_SHARE = Threshold(
     "our choice: twice what is a warning, so that queues that fill cannot make it up",
 )
 #: Causes that the advice distinguishes, as findings name them.
-_OWN_NAMES: dict[str | None, str | None] = {"slow_thread": "hand_rolled_loader", "starting": None}
+_OWN_NAMES: dict[str | None, str | None] = {
+    "slow_thread": "hand_rolled_loader",
+    "messages": "hand_rolled_loader",
+    "starting": None,
+}
 
 
 class _Wait(NamedTuple):

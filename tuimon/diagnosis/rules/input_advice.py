@@ -21,6 +21,8 @@ from tuimon.diagnosis.words import at_hot
 MOST_WORKERS_RATIO = 4
 #: Most workers to begin with.
 MOST_FIRST_WORKERS = 8
+#: Part of their time that other processes run, from which they do so beside the training too: our choice.
+ALWAYS_BUSY = 0.8
 #: Causes by which the training process makes its data itself; workers that it has make other data, or step its
 #: environments while it waits for them.
 _MADE_HERE = ("hand_rolled_loader", "rollout")
@@ -39,18 +41,18 @@ def fixes_for(
     line that may cost nothing.
     """
     model = measured_model(evidence, share, error)
-    if cause == "slow_thread":
-        model = _made_by_a_thread(model)
-    if cause in _MADE_HERE and evidence.workers.number:
+    if cause == "slow_thread" or (cause == "messages" and (evidence.workers.ran_ratio or 0.0) >= ALWAYS_BUSY):
+        model = _made_beside(model)
+    elif cause == "messages" or (cause in _MADE_HERE and evidence.workers.number):
         model = _made_after_the_fetch(model, share, error)
-    ways = _ways(cause, hot, evidence, model)
+    ways = _from_processes(hot, evidence) if cause == "messages" else _ways(cause, hot, evidence, model)
     if cause not in ("hand_over", "starting"):
         ways += _kept_workers(evidence, model)
     return [model.fix(*way) for way in sorted(ways, key=lambda way: -model.surely(way.change, way.part))]
 
 
-def _made_by_a_thread(model: StepModel) -> StepModel:
-    """The model with the thread as the one worker that sets the pace."""
+def _made_beside(model: StepModel) -> StepModel:
+    """The model with the thread, or the other processes, as the one worker that sets the pace."""
     likely, certain = (
         replace(step, workers=1, batch_ms=model.step_ms, hand_over_ms=0.0, drawing_ms=0.0) for step in model[:2]
     )
@@ -112,6 +114,17 @@ def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidenc
         own = _cheaper(hot, "items", _own_part(hot))
         return _then(own, ", or do it in the data set, where the workers would")
     return [*making, *_more_workers("prepare the next batch in a DataLoader's workers meanwhile", evidence, model)]
+
+
+def _from_processes(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
+    """What other processes send, as if it came at once, and in half the time."""
+    sent = _own_part(hot)
+    if evidence.workers.working is not None:
+        return _then(_cheaper(hot, "items", sent), ", or have more processes make the data")
+    return [
+        Way("have more processes make the data, or each of them faster", Change("items", 0.0), sent),
+        Way("twice as many processes that make the data, where cores are free", Change("items", HALF), sent),
+    ]
 
 
 def _part(hot: HotFunction | None, evidence: Evidence) -> Part:

@@ -87,6 +87,8 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
         return Cause("rollout", own, f": {at_hot(own)} {evidence.rollout.maker}" if own else " made by rollouts")
     if drawn_by is not None and drawing is not None and drawing >= SAMPLER_SHARE:
         return _drawing(drawn_by)
+    if by_hand and (data.share_where(lambda sample: sample.awaits_message) or 0.0) >= MADE_SHARE:
+        return _sent(workers.working, own)
     made_here = by_hand and own is not None and data.share_where(lambda sample: "fetch" in sample.kinds) is not None
     if workers.number and not made_here and not may_draw(data) and lie_ready(evidence.loader, workers, data):
         if drawn_by is not None and draws_for_longer(data):
@@ -103,6 +105,17 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
         return Cause("slow_collate", own, f": {at_hot(own)} collates batches in the training process")
     place = f": {at_hot(own)} prepares it in the training process" if own else " prepared in the training process"
     return Cause("hand_rolled_loader" if by_hand else "no_workers", own, place)
+
+
+def _sent(made_at: HotFunction | None, awaited_at: HotFunction | None) -> Cause:
+    """Data that other processes send: where they make it, else where the training waits for it."""
+    if made_at is not None:
+        return Cause("messages", made_at, f": {at_hot(made_at)} makes it in another process")
+    return Cause(
+        "messages",
+        awaited_at,
+        f": {at_hot(awaited_at)} waits for what it is sent" if awaited_at else " that it is sent",
+    )
 
 
 def _drawing(hot: HotFunction) -> Cause:

@@ -81,6 +81,10 @@ _WAITS = (
 #: Of those, the ones that wait for a lock.
 _LOCKS = frozenset({"acquire", "__enter__"})
 
+#: Where one process waits for another's messages, or for its turn with it.
+_MESSAGES = re.compile(r"multiprocessing/(?:connection|reduction|queues|synchronize)\.py$")
+_RECEIVES = re.compile(r"\.recv\w*\(")
+
 #: Who waits: the first of these frames, from the innermost on, names the wait.
 _WAITERS = (
     _Rule("idle", is_loader_idle_loop),
@@ -165,6 +169,16 @@ def stands_in_wait(stack: Sequence[Frame]) -> bool:
     if not stack or _wait(stack[-1].file, stack[-1].function) is None:
         return False
     return stack[-1].function.rpartition(".")[2] not in _LOCKS
+
+
+def awaits_process(stack: Sequence[Frame]) -> bool:
+    """Whether a stack waits for a message of another process, in multiprocessing or at a line of the user's."""
+    if not stack:
+        return False
+    leaf = stack[-1]
+    if leaf.user:
+        return _RECEIVES.search(leaf.source) is not None
+    return _wait(leaf.file, leaf.function) is not None and _MESSAGES.search(leaf.file) is not None
 
 
 def outside_wait(stack: Sequence[Frame]) -> OutsideWait | None:

@@ -11,6 +11,7 @@ from tuimon.library_code import (
     is_rollout_entry,
     makes_data,
     may_be_loss,
+    receives,
     steps_environment,
 )
 from tuimon.records import CountSetting, Frame, Place
@@ -61,6 +62,7 @@ class FrameTable:
         self._collating: set[int] = set()  # frames that have a batch made of items
         self._metrics: set[int] = set()  # frames of libraries that compute metrics
         self._losses: set[int] = set()  # frames of metrics that may be the loss
+        self._receiving: set[int] = set()  # frames of libraries that wait for a message
         self._steps: set[int] = set()  # frames of a ``step``: whether it is an environment's, its caller shows
 
     def add_frames(self, first: int, frames: list[Frame]) -> None:
@@ -83,6 +85,8 @@ class FrameTable:
             self._anchors.add(id_)
         elif is_library_file(frame.file) and not is_rollout_entry(frame.file, frame.function):
             self._libraries.add(id_)
+            if receives(frame.source):
+                self._receiving.add(id_)
 
     def _note_block(self, id_: int, frame: Frame) -> None:
         if frame.no_grad is not None:
@@ -157,6 +161,10 @@ class FrameTable:
     def is_library(self, id_: int) -> bool:
         """Whether this frame is of an installed package other than torch."""
         return id_ in self._libraries
+
+    def awaits_message(self, stack: Sequence[int]) -> bool:
+        """Whether a stack is in a line of a library that waits for a message, as from other processes."""
+        return bool(stack) and stack[-1] in self._receiving
 
     def outline(self, stack: Sequence[int]) -> Sequence[int]:
         """A stack without the inner frames of libraries, which differ from stack to stack.

@@ -27,6 +27,8 @@ FRAMES = {
     "batch:backward": Frame(LIBRARY, 501, "batch"),
     "batch:after": Frame(LIBRARY, 505, "batch"),
     "sample": Frame(f"{SITE}/nice/buffer.py", 70, "sample"),
+    "batch:receive": Frame(LIBRARY, 494, "batch", "signals = self.signal_queue.get_many(timeout=1.0)"),
+    "receive": Frame(f"{SITE}/nice/remote.py", 71, "wait", "ready = core.wait(objects, timeout)"),
     "next": Frame(f"{SITE}/nice/fetchers.py", 7, "__next__"),
     "generate": Frame(f"{SITE}/transformers/generation/utils.py", 8, "generate"),
     "environment": Frame(f"{SITE}/gymnasium/core.py", 9, "step"),
@@ -124,6 +126,8 @@ def test_without_a_loader_samples_divide_what_lies_before_backward() -> None:
         ("main fit batch:prepare sample", "data"),
         ("main fit epoch:prepare sample numpy", "data"),
         ("main fit batch:prepare", "other"),  # the loop's own line
+        ("main fit batch:receive", "data"),  # which is for a message
+        ("main fit batch:prepare receive", "data"),
         ("main fit batch:prepare zero_grad", "other"),  # torch's
         ("main fit batch:prepare notify numpy", "other"),
         ("main fit batch:score sample", "forward"),

@@ -197,13 +197,16 @@ class LibraryOrder:
         return own is not None and any(_HANDLES.match(self._frames[number].function) for number in inside[: own + 1])
 
     def is_own_before_model(self, stack: Sequence[int]) -> bool:
-        """Whether a stack is in the library's own code that its loop calls before it runs the model, for no event."""
+        """Whether a stack is in the library's own code that its loop calls before it runs the model, for no event.
+
+        The loop's own line is none of it, unless it waits for a message: that brings the batch.
+        """
         place = self._leaves_at(stack) if self._model is not None else ()
         if not place or self._model is None or not _is_before(place, self._model):
             return False
         inside = self._inside(stack)
         if not inside or not self._frames.is_library(inside[0]):
-            return False
+            return not inside and self._frames.awaits_message(stack)
         return not any(self._frames[n].user or _HANDLES.match(self._frames[n].function) for n in inside)
 
     def _iterates(self, number: int) -> bool:

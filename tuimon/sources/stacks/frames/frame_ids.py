@@ -1,8 +1,8 @@
 """Frames of a stream by id: each distinct place in code is listed once, with its source text if it is the user's.
 
-Of libraries three have text: a line that collects garbage, as the collector is no frame; torch's that has a batch made
-of items, as what it calls may have any name; and one that steps an environment of the user's, as ``step`` may be the
-name of anything.
+Of libraries four have text: a line that collects garbage or waits for a message, as what is written in C is no frame;
+torch's that has a batch made of items, as what it calls may have any name; and one that steps an environment of the
+user's, as ``step`` may be the name of anything.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.code_origin import is_import_system, is_library_file, is_user_file, package_of
-from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, steps_environment
+from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, receives, steps_environment
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import CountSettings, Frame
 from tuimon.sources.source_blocks import Block
@@ -179,7 +179,7 @@ class FrameIds:
             source = self._library_source.line(frame.file, frame.line, files)
             return source if calls_collate(source) else ""
         source = self._library_source.line(frame.file, frame.line, files) if is_leaf and traits.library else ""
-        return source if collects_garbage(source) else ""
+        return source if collects_garbage(source) or receives(source) else ""
 
     def block_of(self, frame: RawFrame, files: TargetFiles) -> tuple[str, int, str] | None:
         """The code around a frame that may evaluate, as file, first line and function; None where there is none.
