@@ -29,6 +29,8 @@ FRAMES = {
     "sample": Frame(f"{SITE}/nice/buffer.py", 70, "sample"),
     "batch:receive": Frame(LIBRARY, 494, "batch", "signals = self.signal_queue.get_many(timeout=1.0)"),
     "receive": Frame(f"{SITE}/nice/remote.py", 71, "wait", "ready = core.wait(objects, timeout)"),
+    "dump_logs": Frame(f"{SITE}/nice/engine.py", 90, "dump_logs"),
+    "serialization": Frame(f"{SITE}/torch/serialization.py", 800, "save"),
     "next": Frame(f"{SITE}/nice/fetchers.py", 7, "__next__"),
     "generate": Frame(f"{SITE}/transformers/generation/utils.py", 8, "generate"),
     "environment": Frame(f"{SITE}/gymnasium/core.py", 9, "step"),
@@ -130,6 +132,8 @@ def test_without_a_loader_samples_divide_what_lies_before_backward() -> None:
         ("main fit batch:prepare receive", "data"),
         ("main fit batch:prepare zero_grad", "other"),  # torch's
         ("main fit batch:prepare notify numpy", "other"),
+        ("main fit epoch:prepare dump_logs numpy", "other"),
+        ("main fit epoch:prepare sample serialization", "other"),  # it saves the model
         ("main fit batch:score sample", "forward"),
         ("main fit epoch:end sample", "other"),
     ],

@@ -14,6 +14,7 @@ from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack
 from tuimon.session.samples.phases.returned_gradients import returned_gradients
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.stack_phase import StackPhase
+from tuimon.torch_code import is_checkpoint_io
 
 #: Of so many samples at a place that leads to an update more than one is in it: our choice, as for torn stacks of the
 #: user's (``torn/updates.py``). What is at such a place is mostly done for the update.
@@ -22,6 +23,8 @@ _MANY = 8
 _HANDLER = "on_"
 #: What calls handlers, and other names of theirs.
 _HANDLES = re.compile(r"(?i)_*(?:on|after|before)_|\w*(?:callback|dispatch|event|handle|hook|notify)")
+#: Names of functions that keep account of a training.
+_KEEPS_ACCOUNT = re.compile(r"_*(?:checkpoint|dump|log(?:ger)?|print|report|save|summary|write)s?(?:_|$)")
 
 #: Lines of the library's functions from the outermost on, and the line at which a stack leaves them.
 _Lines = tuple[int, ...]
@@ -197,7 +200,7 @@ class LibraryOrder:
         return own is not None and any(_HANDLES.match(self._frames[number].function) for number in inside[: own + 1])
 
     def is_own_before_model(self, stack: Sequence[int]) -> bool:
-        """Whether a stack is in the library's own code that its loop calls before it runs the model, for no event.
+        """Whether a stack is in the library's own code that its loop calls before it runs the model, for no side work.
 
         The loop's own line is none of it, unless it waits for a message: that brings the batch.
         """
@@ -207,7 +210,14 @@ class LibraryOrder:
         inside = self._inside(stack)
         if not inside or not self._frames.is_library(inside[0]):
             return not inside and self._frames.awaits_message(stack)
-        return not any(self._frames[n].user or _HANDLES.match(self._frames[n].function) for n in inside)
+        if _KEEPS_ACCOUNT.match(self._frames[inside[0]].function):
+            return False
+        return not any(self._frames[n].user or self._is_side_work(n) for n in inside)
+
+    def _is_side_work(self, number: int) -> bool:
+        """Whether a frame handles an event, or is of what saves the model."""
+        frame = self._frames[number]
+        return _HANDLES.match(frame.function) is not None or is_checkpoint_io(frame.file)
 
     def _iterates(self, number: int) -> bool:
         return self._frames.is_library(number) and is_iteration(self._frames[number].function)
