@@ -175,6 +175,20 @@ def rest_now(hooked, monkeypatch):
     return loop
 
 
+@pytest.mark.parametrize(("marker_ns", "is_searched"), [(0, False), (10**12, True)])
+def test_a_loop_in_which_markers_cost_nothing_is_not_searched_for_a_period(hooked, monkeypatch, marker_ns, is_searched):
+    searched = []
+    rest_always(monkeypatch, periods=20)
+    monkeypatch.setattr(rests, "MARKER_NS", marker_ns)
+    monkeypatch.setattr(rests, "_is_resting_loop", False)
+    monkeypatch.setattr(rests, "find_period", lambda latest, known: searched.append(len(latest)))
+    rests.rest.due = 1
+    loop = Loop()
+    for _ in range(10):
+        loop.step()
+    assert bool(searched) is is_searched
+
+
 def test_in_a_rest_the_backward_is_not_hooked(hooked, monkeypatch):
     loop = rest_now(hooked, monkeypatch)
     assert not is_hooked()

@@ -15,6 +15,7 @@ the rest.
 """
 
 import os
+import time
 from _thread import get_ident, get_native_id
 from typing import Any, List, Optional
 
@@ -112,10 +113,10 @@ def consider() -> None:
     rest.due = _RETRY_UPDATES
     _switch_hooks(on=True)  # even where an exception has cut the end of a rest short
     writer = _writer_of_loop()
-    if writer is None:
+    if writer is None or (not _is_resting_loop and _is_slow(writer)):
         return
     writer.flush()
-    # the known period first: searching for any takes 150 us
+    # the known period first
     period = _latest and find_period(writer.latest(_latest.length * REPEATS + 1), _latest)
     period = period or find_period(writer.latest(LONGEST * REPEATS), _latest)
     if period is None:
@@ -150,6 +151,12 @@ def _writer_of_loop() -> Any:
     if writer is None or runtime.emit != writer.emit or runtime.has_clock() or not _is_loop_thread():
         return None
     return writer
+
+
+def _is_slow(writer: Any) -> bool:
+    """Whether the latest markers cost too little for a rest, whatever they repeat: a search finds that in 150 us."""
+    since_ns = time.monotonic_ns() - writer.first_of_latest_ns(LONGEST * REPEATS)
+    return bool(LONGEST * REPEATS * MARKER_NS <= _BEGIN_SHARE * since_ns)
 
 
 def _share(period: Period) -> float:
