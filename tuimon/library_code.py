@@ -102,6 +102,34 @@ def is_iteration(function: str) -> bool:
     return function in _ITERATIONS
 
 
+#: What handlers of a loop's events are named by convention: they only observe, and make no batch.
+_HANDLER = "on_"
+#: What calls handlers, and other names of theirs.
+_HANDLES = re.compile(r"(?i)_*(?:on|after|before)_|\w*(?:callback|dispatch|event|handle|hook|notify)")
+_LOSS = re.compile(r"loss|criterion|pred|output|forward")
+_ACCOUNT = re.compile(r"_*(?:checkpoint|dump|log(?:ger)?|print|report|save|summary|write)s?(?:_|$)")
+
+
+def is_handler(function: str) -> bool:
+    """Whether a function is named as one that observes an event of the loop: ``on_train_batch_end``."""
+    return function.startswith(_HANDLER)
+
+
+def handles_event(function: str) -> bool:
+    """Whether a function is named as one that handles an event, or calls what does: ``after_batch``, ``notify``."""
+    return _HANDLES.match(function) is not None
+
+
+def may_add_loss(function: str) -> bool:
+    """Whether a handler's name has it that it may add to the loss, or change it: ``after_pred``, ``on_criterion``."""
+    return _LOSS.search(function) is not None
+
+
+def keeps_account(function: str) -> bool:
+    """Whether a function is named as one that keeps account of a training: ``dump_logs``, ``save_checkpoint``."""
+    return _ACCOUNT.match(function) is not None
+
+
 # ---- messages from other processes
 
 _RECEIVES = re.compile(r"\.(?:recv|poll|get_many)\w*\(|\.wait\((?!\))|(?:queue|fifo|mailbox|inbox)s?\.get\w*\(")

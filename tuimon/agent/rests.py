@@ -156,7 +156,7 @@ def _writer_of_loop() -> Any:
 def _is_slow(writer: Any) -> bool:
     """Whether the latest markers cost too little for a rest, whatever they repeat: a search finds that in 150 us."""
     since_ns = time.monotonic_ns() - writer.first_of_latest_ns(LONGEST * REPEATS)
-    return bool(LONGEST * REPEATS * MARKER_NS <= _BEGIN_SHARE * since_ns)
+    return bool(_BEGIN_SHARE * since_ns >= LONGEST * REPEATS * MARKER_NS)
 
 
 def _share(period: Period) -> float:

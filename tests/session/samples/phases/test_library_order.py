@@ -29,6 +29,7 @@ FRAMES = {
     "sample": Frame(f"{SITE}/nice/buffer.py", 70, "sample"),
     "batch:receive": Frame(LIBRARY, 494, "batch", "signals = self.signal_queue.get_many(timeout=1.0)"),
     "receive": Frame(f"{SITE}/nice/remote.py", 71, "wait", "ready = core.wait(objects, timeout)"),
+    "after_pred": Frame("train.py", 33, "after_pred", "self.learn.loss += penalty(out)", True),
     "dump_logs": Frame(f"{SITE}/nice/engine.py", 90, "dump_logs"),
     "serialization": Frame(f"{SITE}/torch/serialization.py", 800, "save"),
     "next": Frame(f"{SITE}/nice/fetchers.py", 7, "__next__"),
@@ -109,6 +110,24 @@ def test_a_handler_before_the_model_may_come_after_the_fetch(stack: str, maybe_f
     assert (last.phase, last.moved_from, last.maybe_from) == ("other", None, maybe_from)
     unfetched = classified(stack, TRAINING[1:], has_loader=False)
     assert (unfetched.phase, unfetched.maybe_from) == ("other", None)
+
+
+@pytest.mark.parametrize(
+    ("stack", "moved_from"),
+    [
+        ("main fit batch:score notify augment", "forward"),
+        ("main fit batch:score on_batch numpy", "forward"),
+        ("main fit batch:score notify after_pred", None),  # it may add to the loss
+        ("main fit batch:score augment", None),  # no handler: what it computes may be the loss
+        ("main fit batch:score notify on_batch module", None),  # a model's
+    ],
+)
+def test_a_handler_between_the_model_and_backward_is_side_work_that_markers_count_as_forward(
+    stack: str, moved_from: str | None
+) -> None:
+    assert classified(stack, TRAINING).moved_from == moved_from
+    unfetched = classified(stack, TRAINING[1:], has_loader=False)
+    assert (unfetched.phase, unfetched.moved_from) == ("other" if moved_from else "forward", None)
 
 
 def test_a_stack_that_lost_the_handlers_callers_lies_where_whole_ones_do() -> None:

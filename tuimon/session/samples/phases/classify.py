@@ -187,11 +187,15 @@ def _made_unfetched(sample: CountedStack, library: LibraryOrder) -> Sample:
 
 
 def _of_handler(sample: CountedStack, loops: Loops, library: LibraryOrder) -> Sample | None:
-    """A sample of a handler that comes before the model, be it after the fetch or before it; None if it is none."""
-    if sample.boundary != "rest" or not library.handles_before_model(sample.stack):
+    """A sample of a handler above backward; None if it is none. Before the model it may come before the fetch, too."""
+    if sample.boundary != "rest":
         return None
-    as_forward = "forward" if loops.main.fetches else None
-    return Sample(list(sample.stack), sample.times, "other", maybe_from=as_forward)
+    stack, as_forward = list(sample.stack), "forward" if loops.main.fetches else None
+    if library.handles_before_model(sample.stack):
+        return Sample(stack, sample.times, "other", maybe_from=as_forward)
+    if library.handles_before_backward(sample.stack):
+        return Sample(stack, sample.times, "other", excluded=loops.main.fetches, moved_from=as_forward)
+    return None
 
 
 def _in_closure(sample: CountedStack, loops: Loops, library: LibraryOrder, frames: FrameTable) -> Sample | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from itertools import takewhile
 
-from tuimon.library_code import is_iteration
+from tuimon.library_code import handles_event, is_handler, is_iteration, keeps_account, may_add_loss
 from tuimon.session.samples.frame_table import FrameTable, Function
 from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack
 from tuimon.session.samples.phases.returned_gradients import returned_gradients
@@ -19,13 +18,6 @@ from tuimon.torch_code import is_checkpoint_io
 #: Of so many samples at a place that leads to an update more than one is in it: our choice, as for torn stacks of the
 #: user's (``torn/updates.py``). What is at such a place is mostly done for the update.
 _MANY = 8
-#: What handlers of a loop's events are named by convention: they only observe, and make no batch.
-_HANDLER = "on_"
-#: What calls handlers, and other names of theirs.
-_HANDLES = re.compile(r"(?i)_*(?:on|after|before)_|\w*(?:callback|dispatch|event|handle|hook|notify)")
-#: Names of functions that keep account of a training.
-_KEEPS_ACCOUNT = re.compile(r"_*(?:checkpoint|dump|log(?:ger)?|print|report|save|summary|write)s?(?:_|$)")
-
 #: Lines of the library's functions from the outermost on, and the line at which a stack leaves them.
 _Lines = tuple[int, ...]
 
@@ -134,8 +126,7 @@ class LibraryOrder:
         """Whether the library calls the user's function by a function of its own there, and not to handle an event."""
         inside = self._inside(stack)
         own = next(depth for depth, number in enumerate(inside) if self._frames[number].user)
-        names = (self._frames[number].function for number in inside[: own + 1])
-        return own > 0 and not any(map(_HANDLES.match, names))
+        return own > 0 and not any(handles_event(self._frames[number].function) for number in inside[: own + 1])
 
     def is_forward(self, stack: Sequence[int]) -> bool:
         """Whether a stack outside every module is in the library's own code where it runs the model, or above backward.
@@ -187,37 +178,53 @@ class LibraryOrder:
             return None
         iterates = self._iterates(inside[0])
         called = self._frames[next((n for n in inside if self._frames[n].user), inside[0]) if iterates else inside[0]]
-        is_handler = called.user and called.function.startswith(_HANDLER)
-        return (called.file, called.function) if (called.user or iterates) and not is_handler else None
+        observes = called.user and is_handler(called.function)
+        return (called.file, called.function) if (called.user or iterates) and not observes else None
 
     def handles_before_model(self, stack: Sequence[int]) -> bool:
         """Whether a stack is in a handler of the loop's events that the library calls before it runs the model."""
+        return self._is_before_model(stack) and bool(self._handler(stack))
+
+    def handles_before_backward(self, stack: Sequence[int]) -> bool:
+        """Whether the library calls the handler that a stack is in after the model and above backward.
+
+        One that is named after the loss, or the prediction, may be part of it.
+        """
         place = self._leaves_at(stack) if self._model is not None else ()
-        if not place or self._model is None or not _is_before(place, self._model):
+        if self._model is None or not _is_before(self._model, place) or not _is_before(place, self._lines):
             return False
+        handler = self._handler(stack)
+        return bool(handler) and not any(may_add_loss(self._frames[number].function) for number in handler)
+
+    def _is_before_model(self, stack: Sequence[int]) -> bool:
+        place = self._leaves_at(stack) if self._model is not None else ()
+        return self._model is not None and _is_before(place, self._model)
+
+    def _handler(self, stack: Sequence[int]) -> Sequence[int]:
+        """What calls the user's handler of an event where a stack leaves the path, and it; nothing without one."""
         inside = self._inside(stack)
-        own = next((depth for depth, number in enumerate(inside) if self._frames[number].user), None)
-        return own is not None and any(_HANDLES.match(self._frames[number].function) for number in inside[: own + 1])
+        own = next((depth for depth, number in enumerate(inside) if self._frames[number].user), -1)
+        called = inside[: own + 1]
+        return called if any(handles_event(self._frames[number].function) for number in called) else ()
 
     def is_own_before_model(self, stack: Sequence[int]) -> bool:
         """Whether a stack is in the library's own code that its loop calls before it runs the model, for no side work.
 
         The loop's own line is none of it, unless it waits for a message: that brings the batch.
         """
-        place = self._leaves_at(stack) if self._model is not None else ()
-        if not place or self._model is None or not _is_before(place, self._model):
+        if not self._is_before_model(stack):
             return False
         inside = self._inside(stack)
         if not inside or not self._frames.is_library(inside[0]):
             return not inside and self._frames.awaits_message(stack)
-        if _KEEPS_ACCOUNT.match(self._frames[inside[0]].function):
+        if keeps_account(self._frames[inside[0]].function):
             return False
         return not any(self._frames[n].user or self._is_side_work(n) for n in inside)
 
     def _is_side_work(self, number: int) -> bool:
         """Whether a frame handles an event, or is of what saves the model."""
         frame = self._frames[number]
-        return _HANDLES.match(frame.function) is not None or is_checkpoint_io(frame.file)
+        return handles_event(frame.function) or is_checkpoint_io(frame.file)
 
     def _iterates(self, number: int) -> bool:
         return self._frames.is_library(number) and is_iteration(self._frames[number].function)
@@ -251,7 +258,7 @@ class LibraryOrder:
             return None
         caller, called = self._frames[stack[depth - 1]], self._frames.function(stack[depth])
         first = self._model_lines[self._frames.function(stack[depth - 1])]
-        if not caller.user and called[1].startswith(_HANDLER):
+        if not caller.user and is_handler(called[1]):
             return None
         if caller.line == first:
             from tuimon.session.samples.phases.call_order import is_made_for_model
