@@ -611,19 +611,21 @@ class MemoryHistory(Record, frozen=True, kw_only=True, tag="memory_history"):
 
 
 class TracedPhase(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A phase in a trace, sums over its steps, beside what was estimated of a step before.
+    """A phase in a trace, sums over its steps, beside what a step took before.
 
-    ``[name, cpu_ns, gpu_ns, gpu_idle_ns, estimated_cpu_ms, estimated_gpu_ms, estimated_gpu_idle_ms]``; ``gpu_idle_ns``:
-    of ``gpu_ns``, in which the main stream ran nothing.
+    ``[name, cpu_ns, gpu_ns, gpu_idle_ns, cpu_ms_before, gpu_ms_before, gpu_idle_ms_before, estimated_before]``;
+    ``gpu_idle_ns``: of ``gpu_ns``, in which the main stream ran nothing. ``gpu_idle_ms_before``: at least.
+    ``estimated_before``: ``cpu_ms_before`` rests on stack samples, or nothing says that it was measured.
     """
 
     name: str
     cpu_ns: Count
     gpu_ns: Count | None = None
     gpu_idle_ns: Count | None = None
-    estimated_cpu_ms: Amount | None = None
-    estimated_gpu_ms: Amount | None = None
-    estimated_gpu_idle_ms: Amount | None = None
+    cpu_ms_before: Amount | None = None
+    gpu_ms_before: Amount | None = None
+    gpu_idle_ms_before: Amount | None = None
+    estimated_before: bool = True
 
 
 class TracedWork(msgspec.Struct, frozen=True, gc=False, array_like=True):

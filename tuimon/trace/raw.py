@@ -46,13 +46,17 @@ class DeviceProperties(msgspec.Struct):
     numSms: _Number = 0  # kineto's spelling
 
 
-class Estimate(msgspec.Struct, frozen=True, array_like=True):
-    """What tuimon had estimated of a phase before the trace: ``[phase, cpu_ms, gpu_ms, gpu_idle_ms]`` a step."""
+class PhaseBefore(msgspec.Struct, frozen=True, array_like=True):
+    """A phase of a step before the trace: ``[phase, cpu_ms, gpu_ms, gpu_idle_ms, estimated]``.
+
+    ``gpu_idle_ms``: at least. ``estimated``: ``cpu_ms`` rests on stack samples, or nothing says that it was measured.
+    """
 
     phase: str
     cpu_ms: float | None = None
     gpu_ms: float | None = None
     gpu_idle_ms: float | None = None
+    estimated: bool = True
 
 
 class TakenBy(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,7 +74,7 @@ class TakenBy(msgspec.Struct, frozen=True, omit_defaults=True):
     held_limit_ms: float | None = None  # what was allowed of that
     stop_ms: float | None = None  # the training was held up for so long to stop and to write
     step_ms: float | None = None  # median before the trace
-    estimates: list[Estimate] = []
+    before: list[PhaseBefore] = []
     note: str = ""
 
 

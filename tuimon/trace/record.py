@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.records import TracedPhase, TracedWait, TracedWork, TraceTaken
 from tuimon.text import plain
-from tuimon.trace.raw import TakenBy
+from tuimon.trace.raw import PhaseBefore, TakenBy
 from tuimon.trace.summary import PhaseRow, Summary
 from tuimon.trace.tables import OperatorRow
 
@@ -52,9 +52,9 @@ def _operator(row: OperatorRow, *, has_gpu: bool) -> TracedWork:
 
 
 def _phase(row: PhaseRow) -> TracedPhase:
-    estimate = row.estimate
-    estimated = (estimate.cpu_ms, estimate.gpu_ms, estimate.gpu_idle_ms) if estimate is not None else (None,) * 3
-    return TracedPhase(_short(row.name), row.cpu_ns, row.gpu_ns, row.gpu_idle_ns, *estimated)
+    then = row.before or PhaseBefore(row.name)
+    before = (then.cpu_ms, then.gpu_ms, then.gpu_idle_ms, then.estimated)
+    return TracedPhase(_short(row.name), row.cpu_ns, row.gpu_ns, row.gpu_idle_ns, *before)
 
 
 def _short(name: str) -> str:

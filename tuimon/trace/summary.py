@@ -9,7 +9,7 @@ from tuimon.trace.gaps import Gap, GapFinder
 from tuimon.trace.gpu import Gpu, gpus_of
 from tuimon.trace.nesting import Nesting
 from tuimon.trace.phases import phases_of, whole
-from tuimon.trace.raw import Estimate
+from tuimon.trace.raw import PhaseBefore
 from tuimon.trace.reader import Trace
 from tuimon.trace.tables import (
     CopyRow,
@@ -29,14 +29,14 @@ class PhaseRow(NamedTuple):
     """A phase, all steps together; the GPU's figures are None without one.
 
     ``gpu_ns``: from when the main stream reached its beginning to when it reached its end. ``gpu_idle_ns``: how much of
-    that the main stream ran nothing. ``estimate``: what tuimon had measured of a step before the trace.
+    that the main stream ran nothing. ``before``: of a step before the trace.
     """
 
     name: str
     cpu_ns: int
     gpu_ns: int | None
     gpu_idle_ns: int | None
-    estimate: Estimate | None
+    before: PhaseBefore | None
 
 
 class GpuRow(NamedTuple):
@@ -91,7 +91,7 @@ def summarize(trace: Trace) -> Summary:
 
 def _phase_rows(trace: Trace, phases: Stretches, span: Stretch, gpus: list[Gpu]) -> list[PhaseRow]:
     """The phases in the order in which they first come."""
-    estimates = {row.phase: row for row in (trace.taken.estimates if trace.taken is not None else ())}
+    before = {row.phase: row for row in (trace.taken.before if trace.taken is not None else ())}
     gpu = max(gpus, key=lambda each: len(each.works), default=None)
     sums: dict[str, list[int]] = {}
     for stretch in phases.all:
@@ -105,7 +105,7 @@ def _phase_rows(trace: Trace, phases: Stretches, span: Stretch, gpus: list[Gpu])
             row[2] += end_ns - begin_ns - gpu.main_busy.within_ns(begin_ns, end_ns)
     known = gpu is not None
     return [
-        PhaseRow(name, cpu, on_gpu if known else None, idle if known else None, estimates.get(name))
+        PhaseRow(name, cpu, on_gpu if known else None, idle if known else None, before.get(name))
         for name, (cpu, on_gpu, idle) in sums.items()
     ]
 

@@ -53,14 +53,14 @@ def _phase_lines(trace: TraceTaken) -> Iterator[str]:
 
 
 def _phase_parts(phase: TracedPhase, steps: int) -> Iterator[str]:
-    for name, traced_ns, estimated_ms in (
-        ("CPU", phase.cpu_ns, phase.estimated_cpu_ms),
-        ("GPU", phase.gpu_ns, phase.estimated_gpu_ms),
-        ("GPU idle", phase.gpu_idle_ns, phase.estimated_gpu_idle_ms),
+    for name, traced_ns, before_ms, mark in (
+        ("CPU", phase.cpu_ns, phase.cpu_ms_before, "~" if phase.estimated_before else ""),
+        ("GPU", phase.gpu_ns, phase.gpu_ms_before, ""),
+        ("GPU idle", phase.gpu_idle_ns, phase.gpu_idle_ms_before, "at least "),
     ):
         if traced_ns is not None:
-            estimated = f" (estimated {ms(estimated_ms)})" if estimated_ms is not None else ""
-            yield f"{name} {ms(traced_ns / steps / 1e6)}{estimated}"
+            before = f" ({mark}{ms(before_ms)} before)" if before_ms is not None else ""
+            yield f"{name} {ms(traced_ns / steps / 1e6)}{before}"
 
 
 def _wait_lines(trace: TraceTaken) -> Iterator[str]:

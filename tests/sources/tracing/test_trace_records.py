@@ -17,7 +17,7 @@ from tuimon.records import TraceTaken
 from tuimon.sources.log.decode import decode
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.tracing.trace_records import leave_record
-from tuimon.trace.raw import Estimate, TakenBy
+from tuimon.trace.raw import PhaseBefore, TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.record import record_of
 from tuimon.trace.summary import summarize
@@ -91,7 +91,7 @@ def test_a_record_is_small_whatever_the_trace_holds(tmp_path: Path) -> None:
         operators=[OperatorRow(long, long, 2**60, 2**60, 2**60)] * 500,
         kernels=[KernelRow(long, long, 2**60, 2**60, 5, 5)] * 500,
         waits=[WaitRow("sync", long, long, long, 2**60, 2**60, 1)] * 500,
-        phases=[row._replace(name=long, estimate=Estimate(long, 1 / 3, 1 / 3, 1 / 3)) for row in summary.phases * 9],
+        phases=[row._replace(name=long, before=PhaseBefore(long, 1 / 3, 1 / 3, 1 / 3)) for row in summary.phases * 9],
     )
     record = record_of(long, TakenBy(pid=5, steps=4, begin_s=1.0, end_s=2.0, torch=long), everything)
     assert len(msgspec.json.encode(record)) < 16_000

@@ -196,17 +196,17 @@ def test_a_trace_has_its_kernels_waits_and_operators(tmp_path, capsys):
     assert "Trace of 5 steps from 110 on" in page.text and "t.json.gz" in page.text
 
 
+@pytest.mark.parametrize("estimated", [False, True])
 @pytest.mark.parametrize("has_gpu", [False, True])
-def test_the_phases_of_a_trace_stand_beside_what_was_estimated(tmp_path, capsys, has_gpu):
-    gpu = (15_000_000, 5_000_000, 1.0, 3.5, None) if has_gpu else (None, None, 1.0)
-    cpu_ns, (gpu_ns, idle_ns, cpu_ms, *gpu_ms) = 10_000_000, gpu
-    phase = TracedPhase("forward", cpu_ns, gpu_ns, idle_ns, cpu_ms, *gpu_ms)
+def test_the_phases_of_a_trace_stand_beside_those_before_it(tmp_path, capsys, has_gpu, estimated):
+    gpu_ns, idle_ns, *gpu_before = (15_000_000, 5_000_000, 3.5, 0.5) if has_gpu else (None, None, None, None)
+    phase = TracedPhase("forward", 10_000_000, gpu_ns, idle_ns, 1.0, *gpu_before, estimated)
     work = TracedWork("aten::mm", "forward", 30, 10_000_000, gpu_ns, "train.py:42")
     trace = TraceTaken(t=12.5, pid=100, begin_s=11.0, end_s=11.5, first_step=110, steps=5, wanted=5, file="t.json.gz",
                        phases=[phase], operators=[work])  # fmt: skip
     page = Checked(page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], trace]), capsys=capsys))
-    shown = ["forward", "2.0 ms", "~1.0 ms"]
-    assert shown + (["3.0 ms", "~3.5 ms", "1.0 ms", "–"] if has_gpu else []) in page.rows
+    shown = ["forward", "2.0 ms", "~1.0 ms" if estimated else "1.0 ms"]
+    assert shown + (["3.0 ms", "3.5 ms", "1.0 ms", "≥ 0.50 ms"] if has_gpu else []) in page.rows
     assert ["aten::mm", "forward", "2.0 ms", *(["3.0 ms"] if has_gpu else []), "6", "train.py:42"] in page.rows
 
 

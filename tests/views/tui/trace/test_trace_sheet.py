@@ -8,15 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.session.records import header, session_of
+from tests.session.records import header, process, session_of, steps
 from tests.trace.kineto_file import event, of_recording, write
 from tuimon.errors import TraceError
 from tuimon.records import TraceTaken
-from tuimon.trace.raw import TakenBy
+from tuimon.trace.raw import PhaseBefore, TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.record import record_of
 from tuimon.trace.summary import summarize
 from tuimon.trace.timeline import Lane, Timeline, blocks, timeline_of
+from tuimon.views.before_trace import known_before
 from tuimon.views.format import count
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
@@ -34,24 +35,33 @@ MS = 1_000_000
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
     taken = {
         "pid": 5, "steps": 4, "wanted": 6, "stop_ms": 187.0, "step_ms": 98.0,
-        "estimates": [["data", 58.0, 57.0, 57.0], ["backward", 30.0, 66.0, 1.0]],
+        "before": [["data", 58.0, 57.0, 57.0, True], ["backward", 30.0, 66.0, 1.0, False]],
     }  # fmt: skip
     path = tmp_path_factory.mktemp("trace") / "t.json.gz"
     return write(path, of_recording("resnet50_nw0_a"), tuimon=taken)
 
 
-def test_estimates_stand_beside_what_was_traced(recorded: str) -> None:
+def test_what_was_measured_and_estimated_before_stands_beside_what_was_traced(recorded: str) -> None:
     trace = read_trace(recorded)
     lines = [text_of(line) for line in trace_lines(trace, summarize(trace), 100)]
     assert lines[0] == "4 steps · 177 ms each (before the trace: 98.0 ms)"
-    assert "phase             CPU estimated       GPU estimated  GPU idle" in lines
-    assert "data             71.1     ~58.0      58.9     ~57.0      58.9" in lines
-    assert "backward         36.1     ~30.0      66.3     ~66.0       1.8" in lines
+    assert "phase             CPU    before       GPU    before  GPU idle" in lines
+    assert "data             71.1     ~58.0      58.9      57.0      58.9" in lines
+    assert "backward         36.1      30.0      66.3      66.0       1.8" in lines
     assert "forward          50.9         –      50.9         –      16.1" in lines
     assert any("held the training up for 187 ms" in line for line in lines)
     assert any("6 steps were ordered" in line for line in lines)
     assert any("for a batch" in line and "33 %" in line for line in lines)
     assert any("from memory that is not pinned" in line for line in lines)
+
+
+def test_of_a_step_before_it_is_known_what_was_measured() -> None:
+    whole = steps(1.0, {"data": 10.0, "backward": 20.0}, count=20)
+    before = known_before(session_of(header(), process(), whole), 100).before
+    assert [row for row in before if row.cpu_ms] == [
+        PhaseBefore("data", 10.0, estimated=False),
+        PhaseBefore("backward", 20.0, estimated=False),
+    ]
 
 
 def test_a_pause_beyond_what_was_allowed_is_said(recorded: str) -> None:
@@ -220,7 +230,7 @@ def test_the_report_tells_of_a_trace(recorded: str) -> None:
     text = " ".join(re.split(r"[ \n]+", text_report(report)))
     assert f"Trace of steps {count(1200)} to {count(1203)} of rank 2: 100 ms each (98.0 ms before)" in text
     assert "held up for 187 ms" in text
-    assert "backward: CPU 36.1 ms (estimated 30.0 ms), GPU 66.3 ms (estimated 66.0 ms), GPU idle 1.8 ms" in text
+    assert "backward: CPU 36.1 ms (30.0 ms before), GPU 66.3 ms (66.0 ms before), GPU idle 1.8 ms" in text
     assert "forward: CPU 50.9 ms, GPU 50.9 ms" in text
     assert max(map(len, text_report(report).splitlines())) <= 78 + len(recorded)
     assert "traces" not in report_of(session_of(header()), [], "run.jsonl")

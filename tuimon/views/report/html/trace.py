@@ -15,17 +15,17 @@ NUMBERS = frozenset(
         "a step",
         "GPU a step",
         "traced",
-        "estimated",
+        "before",
         "GPU traced",
-        "GPU estimated",
+        "GPU before",
         "GPU idle",
-        "idle estimated",
+        "idle before",
     )
 )
 _OPERATOR = ("operator", "phase", "a step", "calls", "line")
 _OPERATOR_GPU = ("operator", "phase", "a step", "GPU a step", "calls", "line")
-_PHASE = ("phase", "traced", "estimated")
-_PHASE_GPU = ("GPU traced", "GPU estimated", "GPU idle", "idle estimated")
+_PHASE = ("phase", "traced", "before")
+_PHASE_GPU = ("GPU traced", "GPU before", "GPU idle", "idle before")
 
 
 def trace_tables(trace: dict[str, Json]) -> dict[str, Any]:  # Any: what the template draws
@@ -39,7 +39,7 @@ def trace_tables(trace: dict[str, Json]) -> dict[str, Any]:  # Any: what the tem
         for row in trace["waits"][:_ROWS]
     ]
     tables = (
-        ("Phases of a step, and what was estimated of one before the trace", *_phases(trace["phases"], steps)),
+        ("Phases of a step, and of one before the trace (~: estimated)", *_phases(trace["phases"], steps)),
         ("Kernels", ("kernel", "phase", "a step", "calls", "line"), kernels),
         ("What the GPU waited for", ("cause", "what", "phase", "a step", "line"), waits),
         ("Operators", _OPERATOR_GPU if has_gpu else _OPERATOR, operators),
@@ -56,15 +56,16 @@ def _phases(phases: list[dict[str, Json]], steps: int) -> tuple[tuple[str, ...],
 
 
 def _phase(phase: dict[str, Json], steps: int) -> tuple[str, ...]:
-    pairs = [("cpu_ns", "estimated_cpu_ms"), ("gpu_ns", "estimated_gpu_ms"), ("gpu_idle_ns", "estimated_gpu_idle_ms")]
     cells = (
-        cell for traced, estimated in pairs for cell in (_each(phase[traced], steps), _estimated(phase[estimated]))
+        cell
+        for name, mark in (("cpu", "~" if phase["estimated_before"] else ""), ("gpu", ""), ("gpu_idle", "≥ "))
+        for cell in (_each(phase[f"{name}_ns"], steps), _before(phase[f"{name}_ms_before"], mark))
     )
     return (phase["name"], *cells)
 
 
-def _estimated(estimate_ms: float | None) -> str:
-    return ms(None) if estimate_ms is None else f"~{ms(estimate_ms)}"
+def _before(before_ms: float | None, mark: str) -> str:
+    return ms(None) if before_ms is None else mark + ms(before_ms)
 
 
 def _work(row: dict[str, Json], steps: int, *more_ns: float | None) -> tuple[str, ...]:

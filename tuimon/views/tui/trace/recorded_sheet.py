@@ -7,8 +7,8 @@ import os
 from tuimon.records import TraceTaken
 from tuimon.session.session import Session
 from tuimon.trace.raw import TakenBy
+from tuimon.views.before_trace import known_before
 from tuimon.views.format import plain
-from tuimon.views.trace_estimates import known_before
 from tuimon.views.trace_text import trace_text
 from tuimon.views.tui.trace.trace_sheet import Taken, TraceSheet, read_taken
 

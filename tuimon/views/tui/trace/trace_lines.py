@@ -1,4 +1,4 @@
-"""The tables of a trace as lines: phases beside what was estimated, waits, operators, kernels, copies, launches."""
+"""The tables of a trace as lines: phases beside those before it, waits, operators, kernels, copies, launches."""
 
 from __future__ import annotations
 
@@ -71,16 +71,15 @@ def _phases(summary: Summary, width: int) -> list[Line]:
     if not summary.phases:
         return []
     has_gpu = bool(summary.gpus)
-    has_estimate = any(row.estimate is not None for row in summary.phases)
-    head = ["phase", "CPU", "estimated"] if has_estimate else ["phase", "CPU"]
+    has_before = any(row.before is not None for row in summary.phases)
+    head = ["phase", "CPU", "before"] if has_before else ["phase", "CPU"]
     if has_gpu:
-        head += ["GPU", "estimated", "GPU idle"] if has_estimate else ["GPU", "GPU idle"]
-    lines = [
-        _heading("Phases", "a step, in ms" + (": traced beside what was estimated before" if has_estimate else ""))
-    ]
+        head += ["GPU", "before", "GPU idle"] if has_before else ["GPU", "GPU idle"]
+    note = ": traced, and before the trace (~: estimated from samples)" if has_before else ""
+    lines = [_heading("Phases", f"a step, in ms{note}")]
     lines.append(_head_row(head))
     for row in summary.phases:
-        lines.append(_phase_line(row, summary.steps, has_gpu=has_gpu, has_estimate=has_estimate))
+        lines.append(_phase_line(row, summary.steps, has_gpu=has_gpu, has_before=has_before))
     for gpu in summary.gpus:
         idle = 1 - gpu.busy_ns / gpu.span_ns if gpu.span_ns else None
         name = f" ({gpu.name})" if gpu.name else ""
@@ -95,15 +94,15 @@ def _phases(summary: Summary, width: int) -> list[Line]:
     return lines
 
 
-def _phase_line(row: PhaseRow, steps: int, *, has_gpu: bool, has_estimate: bool) -> Line:
-    estimate = row.estimate
+def _phase_line(row: PhaseRow, steps: int, *, has_gpu: bool, has_before: bool) -> Line:
+    before = row.before
     parts = [Span(column(phase_name(row.name), 11), _role(row.name)), _ms(row.cpu_ns, steps, "strong")]
-    if has_estimate:
-        parts.append(_estimated(estimate.cpu_ms if estimate else None))
+    if has_before:
+        parts.append(_before(before.cpu_ms, estimated=before.estimated) if before else _before(None))
     if has_gpu:
         parts.append(_ms(row.gpu_ns, steps, "strong"))
-        if has_estimate:
-            parts.append(_estimated(estimate.gpu_ms if estimate else None))
+        if has_before:
+            parts.append(_before(before.gpu_ms if before else None))
         parts.append(_ms(row.gpu_idle_ns, steps, "text"))
     return tuple(parts)
 
@@ -233,8 +232,9 @@ def _ms(value_ns: int | None, steps: int, role: str) -> Span:
     return Span(column(ms(value_ns / steps / 1e6 if value_ns is not None else None, unit=False), 10, ">"), role)
 
 
-def _estimated(value_ms: float | None) -> Span:
-    return Span(column(f"~{ms(value_ms, unit=False)}" if value_ms is not None else ABSENT, 10, ">"), "dim")
+def _before(value_ms: float | None, *, estimated: bool = False) -> Span:
+    mark = "~" if estimated and value_ms is not None else ""
+    return Span(column(f"{mark}{ms(value_ms, unit=False)}", 10, ">"), "dim")
 
 
 def _more(lines: list[Line], number: int) -> list[Line]:

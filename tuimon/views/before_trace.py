@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuimon.session.session import Session
-from tuimon.trace.raw import Estimate, TakenBy
+from tuimon.trace.raw import PhaseBefore, TakenBy
 
 
 def known_before(session: Session, pid: int) -> TakenBy:
@@ -15,8 +15,8 @@ def known_before(session: Session, pid: int) -> TakenBy:
         rank=process.rank if process is not None else None,
         command=" ".join(process.command)[:500] if process is not None else "",
         step_ms=steps.median_ms if steps is not None else None,
-        estimates=[
-            Estimate(row.name, row.ms_per_step, row.gpu_ms_per_step, row.gpu_idle_ms_per_step)
+        before=[
+            PhaseBefore(row.name, row.ms_per_step, row.gpu_ms_per_step, row.gpu_idle_ms_per_step, row.estimated)
             for row in rows
             if row.name != "eval"
         ],
