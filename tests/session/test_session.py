@@ -50,13 +50,16 @@ def test_threads_have_roles_and_places():
     assert rows[4].place is None
 
 
-def test_worker_numbers_go_on_when_workers_are_replaced():
-    session = session_of(process(100), steps(1, {"data": 1}), process(201, "worker", ppid=100))
+def test_a_worker_that_takes_the_place_of_another_has_its_number():
+    session = session_of(process(100), steps(1, {"data": 1}))
+    for pid in (201, 202):
+        session.add(process(pid, "worker", ppid=100))
     session.add(process(201, "worker", ppid=100, ended=True))
-    session.add(process(202, "worker", ppid=100))
-    session.add(threads(2, (202, "python", 1.0, "running"), pid=202))
-    assert [row.role for row in session.threads()] == ["worker 1"]
-    assert len(session.workers(100)) == 1
+    session.add(process(203, "worker", ppid=100))
+    for pid in (202, 203):
+        session.add(threads(2, (pid, "python", 1.0, "running"), pid=pid))
+    assert [row.role for row in session.threads()] == ["worker 1", "worker 0"]
+    assert len(session.workers(100)) == 2
 
 
 def test_the_last_picture_keeps_its_threads_and_workers():

@@ -79,6 +79,17 @@ class ThreadRow(Struct, frozen=True):
     ended: bool = False
     gil_ratio: float | None = None  # share of time it held the GIL, within a tenth; None with too few samples
 
+    @property
+    def kind(self) -> str:
+        """The role without its number: ``worker``."""
+        return role_kind(self.role)
+
+
+def role_kind(role: str) -> str:
+    """A role without what tells one of its kind from another: ``eval worker 2`` is a ``worker``."""
+    kind = role.rstrip("0123456789").rstrip()
+    return "worker" if kind != role and kind.endswith("worker") else kind
+
 
 class TorchMemoryRow(Struct, frozen=True, gc=False):
     """torch's allocator on one device of a process."""
@@ -158,7 +169,7 @@ class LoaderWorkerRow(Struct, frozen=True, gc=False):
     """One DataLoader worker over the last 30 s; times are means of a batch. None where not measured."""
 
     pid: int
-    number: int
+    name: str
     busy_ratio: float | None  # share of time in items or collate
     batches_per_s: float | None
     items_ms: float | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tuimon.session.rows import ThreadRow
+from tuimon.session.rows import ThreadRow, role_kind
 from tuimon.session.samples.phases.sample import Sample
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Scope(NamedTuple):
     @property
     def kind(self) -> str:
         """The role without its number: ``worker``."""
-        return self.role.rstrip("0123456789").rstrip()
+        return role_kind(self.role)
 
     def threads(self, session: Session) -> list[tuple[int, int]]:
         """(pid, tid) of the selected threads."""
@@ -35,7 +35,7 @@ class Scope(NamedTuple):
             case "process":
                 return _sampled(session, [self.pid])
             case "role":
-                return [(row.pid, row.tid) for row in session.threads() if _kind(row) == self.kind]
+                return [(row.pid, row.tid) for row in session.threads() if row.kind == self.kind]
             case "run":
                 return _sampled(session, [process.pid for process in session.processes()] or [self.pid])
 
@@ -52,7 +52,7 @@ class Scope(NamedTuple):
 
 def count_same_role(rows: list[ThreadRow], scope: Scope) -> int:
     """How many threads share the role of the scope's thread."""
-    return sum(1 for row in rows if _kind(row) == scope.kind)
+    return sum(1 for row in rows if row.kind == scope.kind)
 
 
 def latest_times(session: Session, scope: Scope) -> tuple[float, ...]:
@@ -60,10 +60,6 @@ def latest_times(session: Session, scope: Scope) -> tuple[float, ...]:
     pids = {pid for pid, _ in scope.threads(session)}
     spots = (session.process_samples(pid) for pid in sorted(pids))
     return tuple(spot.latest.t for spot in spots if spot is not None and spot.latest is not None)
-
-
-def _kind(row: ThreadRow) -> str:
-    return row.role.rstrip("0123456789").rstrip()
 
 
 def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:

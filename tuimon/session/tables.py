@@ -31,6 +31,7 @@ from tuimon.records import (
 )
 from tuimon.session.gpu.gpu_time import GpuTimeTable
 from tuimon.session.loading.loaders import LoaderTable
+from tuimon.session.loading.worker_names import WorkerNames
 from tuimon.session.processes.nodes import NodeTable
 from tuimon.session.processes.run_processes import RunProcesses
 from tuimon.session.processes.threads import ThreadTable
@@ -73,9 +74,10 @@ class Tables:
         self._sampler = SamplerTable()
         self._gil = GilTable(self._begin_s_of)
         self._processes = RunProcesses()
-        self._threads = ThreadTable(self._processes, self.nodes.cpu_counts)
+        self._worker_names = WorkerNames(self._processes)
+        self._threads = ThreadTable(self._processes, self.nodes.cpu_counts, self._worker_names.name)
         self._gpu_time = GpuTimeTable()
-        self._loaders = LoaderTable()
+        self._loaders = LoaderTable(self._worker_names.name)
         self._ranks = RankTable()
         self.held = Held()
         self._folds: dict[type[Record], Callable[..., None]] = {
@@ -169,6 +171,7 @@ class Tables:
         self.memory_history.pop(pid, None)
         for table in (
             self._processes,
+            self._worker_names,
             self._threads,
             self._sampler,
             self._gil,
@@ -243,6 +246,7 @@ class Tables:
 
     def _fold_loader(self, record: Loader) -> None:
         self._loaders.add_loader(record)
+        self._worker_names.add_loader(record)
         if record.fetches and record.role == "train":
             self._samples_of(record.pid).note_loader()
 

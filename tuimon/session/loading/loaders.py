@@ -61,13 +61,13 @@ class _Worker:
         return self.reports[-1][0]
 
 
-def _worker_row(pid: int, number: int, sums: _WorkerSums, hot: HotLine | None, ended: bool) -> LoaderWorkerRow:
+def _worker_row(pid: int, name: str, sums: _WorkerSums, hot: HotLine | None, ended: bool) -> LoaderWorkerRow:
     batches, span_ms = sums.batches, sums.items_ms + sums.collate_ms + sums.wait_ms + (sums.handed_ms or 0.0)
     if not sums.reports:
-        return LoaderWorkerRow(pid, number, None, None, None, None, None, None, hot, ended)
+        return LoaderWorkerRow(pid, name, None, None, None, None, None, None, hot, ended)
     return LoaderWorkerRow(
         pid=pid,
-        number=number,
+        name=name,
         busy_ratio=(sums.items_ms + sums.collate_ms) / span_ms if span_ms else None,
         batches_per_s=1000 * batches / span_ms if span_ms else None,
         items_ms=sums.items_ms / batches if batches else None,
@@ -82,8 +82,9 @@ def _worker_row(pid: int, number: int, sums: _WorkerSums, hot: HotLine | None, e
 class LoaderStats:
     """One loader of one process."""
 
-    def __init__(self, pid: int, number: int) -> None:
+    def __init__(self, pid: int, number: int, worker_name: Callable[[int], str]) -> None:
         self.pid = pid
+        self._worker_name = worker_name
         self.number = number
         self.facts: LoaderFacts | None = None
         self.latest: Loader | None = None  # the newest window
@@ -161,9 +162,12 @@ class LoaderStats:
         live = {worker.number: pid for pid, worker in self._workers.items() if not ended(pid)}
         sums = self._run_by_number if whole_run else self._window_by_number()
         return tuple(
-            _worker_row(pid, number, sums[number], hot(pid), ended(pid))
+            _worker_row(pid, self._name(pid), sums[number], hot(pid), ended(pid))
             for number, pid in sorted((live or latest).items())
         )
+
+    def _name(self, pid: int) -> str:
+        return "main" if pid == self.pid else self._worker_name(pid)
 
     def _window_by_number(self) -> dict[int, _WorkerSums]:
         found: dict[int, _WorkerSums] = {}
@@ -179,13 +183,14 @@ class LoaderStats:
 class LoaderTable:
     """The loaders of all processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, worker_name: Callable[[int], str]) -> None:
+        self._worker_name = worker_name
         self._loaders: dict[int, dict[int, LoaderStats]] = {}  # by process, then by number
 
     def add_loader(self, record: Loader) -> None:
         """Fold one record."""
         own = self._loaders.setdefault(record.pid, {})
-        stats = own.pop(record.number, None) or LoaderStats(record.pid, record.number)
+        stats = own.pop(record.number, None) or LoaderStats(record.pid, record.number, self._worker_name)
         if len(own) >= _LOADERS:
             del own[next(iter(own))]
         own[record.number] = stats  # the one used last is the last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import count
 
 from tuimon.records import Process
 
@@ -24,7 +25,8 @@ class RunProcesses:
         self._ended: set[int] = set()
         self._sweep_from = 0  # ended processes from which the limits are checked again
         self._workers: dict[int, dict[int, None]] = {}  # parent -> its workers, in the order of ``known``
-        self._worker_numbers: dict[int, int] = {}  # pid -> number among its parent's workers
+        self._worker_numbers: dict[int, int] = {}  # pid -> number among all that its parent has had
+        self._worker_places: dict[int, int] = {}  # pid -> number among those that lived when it appeared
         self._worker_counts: dict[int, int] = {}  # parent -> workers seen so far
         self._no_workers: dict[int, int] = {}  # parent -> of these, forked ranks that had yet to train
         self._together: dict[int, list[int]] = {}  # parent -> workers that lived when the latest of them appeared
@@ -40,6 +42,8 @@ class RunProcesses:
             self._worker_numbers[record.pid] = number
             self._worker_counts[record.ppid] = number + 1
             self._together[record.ppid] = [p.pid for p in self._workers_of(record.ppid) if not p.ended]
+            taken = {self._worker_places.get(pid) for pid in self._together[record.ppid]}
+            self._worker_places[record.pid] = next(place for place in count() if place not in taken)
         if record.role == "trainer" and self._worker_numbers.pop(record.pid, None) is not None:
             self._no_workers[record.ppid] = self._no_workers.get(record.ppid, 0) + 1
         nodes = max(1, self.nodes)
@@ -81,6 +85,7 @@ class RunProcesses:
         self._drop(pid)
         self._appeared_s.pop(pid, None)
         self._worker_numbers.pop(pid, None)
+        self._worker_places.pop(pid, None)
         self._worker_counts.pop(pid, None)
         self._no_workers.pop(pid, None)
         self._together.pop(pid, None)
@@ -151,8 +156,14 @@ class RunProcesses:
         return self._worker_counts.get(trainer, 0) > self._no_workers.get(trainer, 0)
 
     def worker_number(self, pid: int) -> int:
-        """A worker's number among all that its parent has had, from 0."""
-        return self._worker_numbers.get(pid, 0)
+        """A worker's number from 0: the lowest that none of its parent's others had when it appeared."""
+        return self._worker_places.get(pid, 0)
+
+    def lived_together(self, pid: int, other: int) -> bool:
+        """Whether two processes lived at the same time."""
+        if pid not in self.known or other not in self.known:
+            return False
+        return not self._had_ended(other, self._appeared_s[pid]) and not self._had_ended(pid, self._appeared_s[other])
 
 
 def _early(ended: Sequence[Process]) -> list[int]:

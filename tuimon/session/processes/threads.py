@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tuimon.node_ids import node_of
 from tuimon.records import Process, ThreadCpu, Threads
@@ -43,8 +43,11 @@ _POOL_SPREAD = 1.5
 class ThreadTable:
     """Folds Threads records."""
 
-    def __init__(self, processes: RunProcesses, cpu_counts: Mapping[int, int]) -> None:
-        """``cpu_counts``: the cores of each node, once they are known."""
+    def __init__(
+        self, processes: RunProcesses, cpu_counts: Mapping[int, int], worker_name: Callable[[int], str]
+    ) -> None:
+        """``cpu_counts``: the cores of each node, once they are known; ``worker_name``: of a DataLoader worker."""
+        self._worker_name = worker_name
         self._cpu_counts = cpu_counts
         self._processes = processes
         self._latest: dict[int, Threads] = {}
@@ -157,7 +160,7 @@ class ThreadTable:
         kind = process.role if process else "other"
         if thread.tid == pid:
             if kind == "worker":
-                return f"worker {self._processes.worker_number(pid)}"
+                return self._worker_name(pid)
             if kind == "trainer":
                 return "main"
             return _program(process) if process else "other"

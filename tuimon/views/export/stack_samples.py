@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Frame, Record, Stacks, Threads
+from tuimon.session.rows import role_kind
 from tuimon.session.samples.phases.classify import classify_samples
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.range_join import RANGE
@@ -36,7 +36,7 @@ class Selection(Struct, frozen=True):
 
     def includes_role(self, role: str) -> bool:
         """Whether threads of this role are selected: "worker" means every worker, "worker 0" that one."""
-        return self.role in (None, role, _kind(role))
+        return self.role in (None, role, role_kind(role))
 
 
 class ThreadProfile(Struct):
@@ -141,13 +141,6 @@ class _Gathered:
         """The role as shown; the thread's name where no Threads record lists it."""
         unlisted = "main" if self.is_trainer_main(pid, tid) else self.names[pid, tid] or "thread"
         return self._roles.get((pid, tid), unlisted)
-
-
-_NUMBERED = re.compile(r" \d+$")
-
-
-def _kind(role: str) -> str:
-    return _NUMBERED.sub("", role)
 
 
 class Contents(Struct, frozen=True):

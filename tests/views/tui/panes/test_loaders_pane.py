@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tests.session.records import MS
@@ -180,3 +181,9 @@ async def test_its_key_shows_and_hides_it():
     assert "loaders" in await shown(monitor(*training()), (120, 40), "6", "6")
     assert "loaders" in await shown(monitor(*training()), (80, 24), "6")
     assert "loaders" in await shown(monitor(), (120, 40), "6")
+
+
+def test_loaders_for_one_purpose_are_told_apart_by_their_number():
+    both = [record for number in (0, 2) for record in (replace(each, number=number) for each in training())]
+    heads = [line for line in texts(rows(*both, evaluating(40.0)), 116, 14) if "loader" in line.split("·")[0]]
+    assert [head.split(" · ")[0] for head in heads] == ["train loader 0", "train loader 2", "eval loader"]

@@ -12,7 +12,7 @@ from tuimon.session.windows import mean_of_known
 from tuimon.views.format import ABSENT, code, ms, percent, place
 from tuimon.views.tui.drawing.lines import Line, Span, column, line
 
-NAME = 10  # cells of the first column
+NAME = 10  # cells of the first column, at least
 _BUSY, _TIME = 7, 10
 #: Share of a worker's time from which on what it waits for stands in the place of its hottest line.
 _MOSTLY = 0.5
@@ -22,6 +22,7 @@ _ITEMS, _COLLATE = "chart-edge", "gpu-edge"
 class ColumnWidths(NamedTuple):
     """Cells of each column; 0: left out."""
 
+    name: int
     bar: int
     times: int  # how many of items, collate, waiting and handing over
     place: int
@@ -31,30 +32,32 @@ class ColumnWidths(NamedTuple):
 def column_widths(rows: Sequence[LoaderWorkerRow], width: int) -> ColumnWidths:
     """What these rows need and ``width`` cells have room for."""
     times = 4 if width >= 74 else 3 if width >= 64 else 2 if width >= 50 else 0
+    name = max(NAME, *(cell_len(row.name) + 1 for row in rows)) if width >= 50 else NAME
+    width -= name - NAME
     gauge = 20 if width >= 116 else 12 if width >= 100 else 8 if width >= 80 else 0
     rest = max(width - NAME - _BUSY - gauge - 2 - times * _TIME - 2, 0)
     spot = min(max((cell_len(_place(row)) for row in rows), default=8) + 2, 30, rest)
-    return ColumnWidths(gauge, times, max(spot, min(14, rest)), max(rest - max(spot, min(14, rest)), 0))
+    return ColumnWidths(name, gauge, times, max(spot, min(14, rest)), max(rest - max(spot, min(14, rest)), 0))
 
 
 def column_names(widths: ColumnWidths) -> Line:
     """The head of the table."""
     names = (("items", _ITEMS), ("collate", _COLLATE), ("waiting", "dim"), ("hand over", "dim"))[: widths.times]
     return line(
-        (column("", NAME), "dim"),
+        (column("", widths.name), "dim"),
         (column("busy", _BUSY - 1, ">") + " " * (widths.bar + 3), "dim"),
         *((column(name, _TIME, ">"), role) for name, role in names),
         ("  " + column("hottest line", widths.place + widths.source), "dim"),
     )
 
 
-def worker_line(worker: LoaderWorkerRow, name: str, widths: ColumnWidths) -> Line:
+def worker_line(worker: LoaderWorkerRow, widths: ColumnWidths) -> Line:
     """``worker 0   96 %  ━━━━━━─  34.1 ms  7.1 ms  1.4 ms  0.2 ms  transforms.py:31  out = cv(img, kernel)``."""
     quiet = "faint" if worker.ended else "dim"
     times = (worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms)[: widths.times]
     busy = worker.busy_ratio
     return line(
-        (column(name, NAME), quiet if worker.ended else "text"),
+        (column(worker.name, widths.name), quiet if worker.ended else "text"),
         (column(percent(busy), _BUSY - 1, ">") + " ", "strong" if busy else "dim"),
         " ",
         *_gauge(worker, widths.bar),
@@ -107,12 +110,12 @@ def _source(worker: LoaderWorkerRow) -> str:
     return code(worker.hot.place.source, worker.hot.place.function) if worker.hot is not None else ""
 
 
-def mean_worker(rows: Sequence[LoaderWorkerRow]) -> LoaderWorkerRow:
+def mean_worker(rows: Sequence[LoaderWorkerRow], name: str) -> LoaderWorkerRow:
     """Several workers as one: means, and the line that is hottest in any of them."""
     hot = max((row.hot for row in rows if row.hot is not None), key=lambda line: line.samples, default=None)
     return LoaderWorkerRow(
         pid=0,
-        number=0,
+        name=name,
         busy_ratio=mean_of_known([row.busy_ratio for row in rows]),
         batches_per_s=mean_of_known([row.batches_per_s for row in rows]),
         items_ms=mean_of_known([row.items_ms for row in rows]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,19 +66,21 @@ def loaders_lines(loaders: Sequence[LoaderRow], width: int, height: int) -> list
         return [
             line(("No DataLoader seen: the loop makes its batches itself, has not begun, or leaves no markers.", "dim"))
         ]
+    purposes = Counter(_purpose(loader) for loader in loaders)
+    numbered = [purposes[_purpose(loader)] > 1 for loader in loaders]
     if len(loaders) > height:
-        heads = [_head(loader, width) for loader in loaders[: height - 1]]
+        heads = [_head(loader, width, numbered=numbered[i]) for i, loader in enumerate(loaders[: height - 1])]
         return [*heads, line((f"+{len(loaders) - len(heads)} more loaders (z)", "dim"))]
     lines: list[Line] = []
     for number, loader in enumerate(loaders):
         after = len(loaders) - number - 1
-        lines += loader_lines(loader, width, height - len(lines) - after)
+        lines += loader_lines(loader, width, height - len(lines) - after, numbered=numbered[number])
     return lines
 
 
-def loader_lines(loader: LoaderRow, width: int, height: int) -> list[Line]:
+def loader_lines(loader: LoaderRow, width: int, height: int, *, numbered: bool) -> list[Line]:
     """One loader in at most ``height`` lines."""
-    lines = [_head(loader, width)]
+    lines = [_head(loader, width, numbered=numbered)]
     if height < 2:
         return lines
     lines.append(_flow(loader, width))
@@ -90,11 +93,10 @@ def loader_lines(loader: LoaderRow, width: int, height: int) -> list[Line]:
         lines.append(column_names(widths))
         room -= 1
     fits = rows if len(rows) <= room else rows[: room - 1]
-    names = {worker: f"worker {worker.number}" if loader.facts.workers else "main" for worker in fits}
-    lines += [worker_line(worker, names[worker], widths) for worker in fits]
+    lines += [worker_line(worker, widths) for worker in fits]
     others = rows[len(fits) :]
     if others:
-        lines.append(worker_line(mean_worker(others), f"{len(others)} {'more' if fits else 'workers'}", widths))
+        lines.append(worker_line(mean_worker(others, f"{len(others)} {'more' if fits else 'workers'}"), widths))
     return lines
 
 
@@ -112,9 +114,15 @@ def _is_idle(loader: LoaderRow) -> bool:
     return loader.idle_s > _IDLE_S
 
 
-def _head(loader: LoaderRow, width: int) -> Line:
-    """``train loader · ImageSet · 2 workers · prefetch 2 · batch 32 · fork · pinned``."""
+def _purpose(loader: LoaderRow) -> bool:
+    """Whether it evaluates: loaders for one purpose are told apart by their number."""
+    return loader.latest.role == "eval"
+
+
+def _head(loader: LoaderRow, width: int, *, numbered: bool) -> Line:
+    """``train loader · ImageSet · 2 workers · prefetch 2 · batch 32 · fork · pinned``; numbered: ``train loader 0``."""
     name, made = f"{loader.latest.role} loader" if loader.latest.role else "loader", loader.facts
+    name += f" {loader.latest.number}" * numbered
     workers = {0: "no workers", 1: "1 worker"}.get(made.workers, f"{made.workers} workers")
     facts = [plain(made.dataset), workers]
     if made.prefetch and made.workers:

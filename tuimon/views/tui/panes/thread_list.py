@@ -17,14 +17,14 @@ from tuimon.views.tui.panes.process_tree import TreeRow, folded_at_first, tree_r
 _ROLES = ("training", "main", "worker", "pin-memory", "autograd")
 
 
-def _by_role(row: ThreadRow) -> tuple[int, int, float]:
+def _by_role(row: ThreadRow) -> tuple[int, str, int, float]:
     """What matters to a training first: what trains, workers by number, pin-memory, autograd; then who uses CPU."""
-    word, _, last = row.role.partition(" ")
-    rank = _ROLES.index(word) if word in _ROLES else len(_ROLES)
+    rank = _ROLES.index(row.kind) if row.kind in _ROLES else len(_ROLES)
+    whose, _, last = row.role.rpartition(" ")
     number = whole_number(last)
     if number is not None:
-        return rank + 10 * row.ended, number, 0.0
-    return rank + 10 * row.ended, 0, -(row.cpu_ratio or 0.0)
+        return rank + 10 * row.ended, whose.rpartition("worker")[0], number, 0.0
+    return rank + 10 * row.ended, "", 0, -(row.cpu_ratio or 0.0)
 
 
 #: Ways to sort, cycled by ``s``: (the column it marks, key). Any: whatever can be compared.

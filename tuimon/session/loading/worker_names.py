@@ -1,0 +1,67 @@
+"""What DataLoader workers are called: one name for each, wherever it is shown."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tuimon.records import Loader
+from tuimon.session.processes.run_processes import RunProcesses
+
+
+class _Known(NamedTuple):
+    """What a loader's report says of a worker."""
+
+    trainer: int
+    loader: int  # its number
+    number: int
+
+
+class WorkerNames:
+    """Folds Loader records: whose worker a process is, and which of them."""
+
+    def __init__(self, processes: RunProcesses) -> None:
+        self._processes = processes
+        self._known: dict[int, _Known] = {}  # by pid
+        self._firsts: dict[int, dict[int, int]] = {}  # trainer -> workers with number 0, and their loaders
+        self._evaluates: dict[tuple[int, int], bool] = {}  # by trainer and loader
+
+    def add_loader(self, record: Loader) -> None:
+        """Fold one record; without workers its one row is the training process, which has a name."""
+        for report in record.workers:
+            if report.pid == record.pid:
+                continue
+            self._known[report.pid] = _Known(record.pid, record.number, report.number)
+            self._evaluates[record.pid, record.number] = record.role == "eval"
+            if report.number == 0:
+                self._firsts.setdefault(record.pid, {})[report.pid] = record.number
+
+    def forget(self, pid: int) -> None:
+        """Drop a worker, or a process and the loaders that it had."""
+        known = self._known.pop(pid, None)
+        if known is not None:
+            self._firsts.get(known.trainer, {}).pop(pid, None)
+        if self._firsts.pop(pid, None) is not None:
+            self._evaluates = {of: evaluates for of, evaluates in self._evaluates.items() if of[0] != pid}
+
+    def name(self, pid: int) -> str:
+        """``worker 2``, ``eval worker 2``; of several such loaders at a time ``loader 1 worker 2``.
+
+        The number is torch's, ``get_worker_info().id``; before its loader has reported, that of the free place among
+        its parent's workers.
+        """
+        known = self._known.get(pid)
+        if known is None:
+            return f"worker {self._processes.worker_number(pid)}"
+        if self._is_beside_another(pid, known):
+            return f"loader {known.loader} worker {known.number}"
+        return f"{'eval ' * self._evaluates[known.trainer, known.loader]}worker {known.number}"
+
+    def _is_beside_another(self, pid: int, known: _Known) -> bool:
+        """Whether another loader of the same trainer, for the same purpose, had workers while this one lived."""
+        evaluates = self._evaluates[known.trainer, known.loader]
+        return any(
+            loader != known.loader
+            and self._evaluates[known.trainer, loader] == evaluates
+            and self._processes.lived_together(pid, first)
+            for first, loader in self._firsts.get(known.trainer, {}).items()
+        )
