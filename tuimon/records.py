@@ -295,7 +295,9 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     function: str
     source: str = ""
     user: bool = False  # whether it is outside the standard library, site-packages and tuimon
-    inside: str = ""  # what the with blocks around it name, outermost first: "self.lock, other"; "": none, or unknown
+    # what the with blocks around it name, outermost first, and locks held by acquire(): "self.lock, other"; "": none,
+    # or unknown
+    inside: str = ""
     packages: str = ""  # those other than torch that do the line's work, "zlib"; "": unknown, or torch may do some
     # first and last line of the block around it that runs without gradients, a function or ``with``; None: unknown
     no_grad: tuple[Count, Count] | None = None

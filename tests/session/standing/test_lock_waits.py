@@ -5,6 +5,7 @@ import pytest
 from tuimon.records import Frame, StackGroup, Standstill
 from tuimon.session.standing.lock_text import locked
 from tuimon.session.standing.lock_waits import deadlock, lock_waits
+from tuimon.sources.source_blocks import SourceBlocks
 
 MAIN, WRITER = (100, 100), (100, 107)
 
@@ -97,3 +98,11 @@ def test_lines_that_enter_or_acquire(source):
     (wait,) = lock_waits({MAIN: [frame(1, "main", source)], WRITER: holder})
     assert wait.lock == "self.lock"
     assert lock_waits({MAIN: [frame(1, "main", "without(self.lock)")], WRITER: holder}) == []
+
+
+def test_who_has_called_acquire_holds_the_lock(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("def save():\n    lock.acquire()\n    slow()\n    lock.release()\n")
+    inside = SourceBlocks().inside(str(file), 3)
+    (wait,) = lock_waits({MAIN: [frame(2, "save", "lock.acquire()")], WRITER: [frame(3, "save", "slow()", inside)]})
+    assert (wait.lock, wait.holder) == ("lock", WRITER)

@@ -1,7 +1,9 @@
-"""Who waits for which lock, and who holds it, as far as stacks and the ``with`` blocks around their lines show.
+"""Who waits for which lock, and who holds it, as far as stacks and the code around their lines show.
+
+A thread holds a lock inside its ``with`` block, or between its ``acquire()`` and its ``release()``.
 
 A lock is known by the expression that names it, ``self.lock`` as ``lock``: where two objects have locks of one name,
-the thread inside a block of that name is taken for the holder.
+the thread that holds one of that name is taken for the holder.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ class LockWait(Struct, frozen=True, gc=False):
     thread: Thread
     lock: str  # as it is named where it is waited for
     place: Place
-    holds: tuple[str, ...]  # locks whose blocks it is in
-    holder: Thread | None  # that is in a block of this lock
+    holds: tuple[str, ...]
+    holder: Thread | None
 
 
 def lock_waits(stacks: Mapping[Thread, Sequence[Frame]]) -> list[LockWait]:
@@ -67,7 +69,7 @@ def stands_at_lock(frames: Sequence[Frame]) -> bool:
 
 
 def _holders(lock: str, thread: Thread, held: Mapping[Thread, Sequence[str]]) -> list[Thread]:
-    """The other threads of its process that are in a block of this lock."""
+    """The other threads of its process that hold this lock."""
     return [
         other
         for other, locks in held.items()
