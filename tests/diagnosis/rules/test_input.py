@@ -241,6 +241,18 @@ def test_without_hooks_torchs_fetcher_shows_what_collates_whatever_its_name(make
     assert (first.cause, first.where[0].function) == (cause, "mask")
 
 
+def test_what_makes_items_is_not_named_as_what_collates_them():
+    below = frames(
+        ("/lib/site-packages/torch/utils/data/_utils/fetch.py", 57, "fetch", "return self.collate_fn(data)"),
+        ("/lib/site-packages/torch/utils/data/_utils/collate.py", 398, "default_collate"),
+        ("/lib/site-packages/torch/utils/data/_utils/fetch.py", 52, "fetch"),
+        first=30,
+    )
+    first, *_ = run(STARVED, below, stacks(12, ([3, 4, 30, 31], 60), ([3, 4, 32, 1], 15)))
+    assert first.cause == "slow_collate"
+    assert first.headline.endswith("waits for data: collating batches in the training process")
+
+
 def test_where_a_library_owns_the_loop_torchs_loader_is_not_named_as_what_collates():
     """Of most samples only that the loader fetches is left; the rest show in which function of the library."""
     library, torch = "/lib/site-packages/recommender", "/lib/site-packages/torch"

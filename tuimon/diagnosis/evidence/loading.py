@@ -183,6 +183,17 @@ def own_collate_share(loader: LoaderRow | None, data: ThreadSamples) -> float | 
     return data.share_where(lambda sample: sample.collates)
 
 
+def is_outside_collate(hot: HotFunction, data: ThreadSamples) -> bool:
+    """Whether the samples that collate show another function than the one that is named; without any, none does."""
+    named = hot.library or hot.place
+    collating = [sample for sample in data.stacks if sample.collates]
+    return bool(collating) and not any(
+        (frame.file, frame.function) == (named.file, named.function)
+        for sample in collating
+        for frame in sample.frames_in_collate
+    )
+
+
 def _collate_share(loader: LoaderRow | None, spots: Sequence[ProcessSamples]) -> float | None:
     rows = loader.worker_rows if loader is not None else ()
     items, collate = mean_of_known([w.items_ms for w in rows]), mean_of_known([w.collate_ms for w in rows])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from functools import cached_property
+from itertools import dropwhile
 
 from msgspec import Struct, field
 
@@ -19,7 +20,7 @@ from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.samples.stack_phase import FrameKind
 from tuimon.session.standing.standing import innermost_wait
-from tuimon.torch_code import is_module_call
+from tuimon.torch_code import collates, is_module_call
 
 MIN_SAMPLES = Threshold(
     10,
@@ -86,6 +87,11 @@ class StackSample(Struct, frozen=True, dict=True):
     def collates(self) -> bool:
         """Whether a batch is made of items in it."""
         return any(map(self._table.collates, self._ids))
+
+    @property
+    def frames_in_collate(self) -> list[Frame]:
+        """What is called to make a batch of items; of a sample that does."""
+        return [*dropwhile(lambda frame: not collates(frame.file, frame.function, frame.source), self.frames)][1:]
 
     @cached_property
     def activity(self) -> Activity:

@@ -7,7 +7,14 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.drawing import drawing_function, draws_indices, may_draw
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.loading import Workers, draws_for_longer, lie_ready, own_collate_share, producer
+from tuimon.diagnosis.evidence.loading import (
+    Workers,
+    draws_for_longer,
+    is_outside_collate,
+    lie_ready,
+    own_collate_share,
+    producer,
+)
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, percent
 from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
@@ -102,6 +109,8 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
     if thread is not None:
         return Cause("slow_thread", thread, f": {at_hot(thread)} prepares it in a thread")
     if own is not None and not by_hand and (own_collate_share(evidence.loader, data) or 0.0) >= COLLATE_SHARE:
+        if is_outside_collate(own, data):  # a default one is torch's
+            return Cause("slow_collate", None, ": collating batches in the training process")
         return Cause("slow_collate", own, f": {at_hot(own)} collates batches in the training process")
     place = f": {at_hot(own)} prepares it in the training process" if own else " prepared in the training process"
     return Cause("hand_rolled_loader" if by_hand else "no_workers", own, place)
