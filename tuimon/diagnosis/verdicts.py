@@ -10,6 +10,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change, Hysteresis
 from tuimon.diagnosis.judging import diagnose, diagnose_run, diagnose_state
 from tuimon.diagnosis.rulebook import BY_NAME
+from tuimon.session.rank_list import ranks_end
 from tuimon.session.session import Session
 from tuimon.session.state import stands_still
 
@@ -37,6 +38,7 @@ class Verdicts:
         self._held: dict[str, _Held] = {}
         self._judged_s = 0.0  # without warm-up
         self._last: list[Finding] = []
+        self._shown: list[Finding] = []
         self._hysteresis = Hysteresis()
 
     @property
@@ -48,16 +50,20 @@ class Verdicts:
         """What the rules find now, without flicker; it stands for the ``lasting_s`` seconds since the last call.
 
         While the loop stands still its steps are not judged. Such a pause changes no verdict, unless it is a hang.
+        Nor does the end of ranks, one after another.
         """
         pid = session.trainer()
         stats = session.step_stats(pid) if pid is not None else None
         is_still = stands_still(session)
+        if not is_still and ranks_end(session):
+            return self._shown
         found = diagnose_state(session) if is_still else diagnose(session)
         if lasting_s > 0:
             self.add_findings(found, lasting_s)
         if is_still and not any(finding.rule == "hang" for finding in found):
             return found
-        return self._hysteresis.order(found, session.now_s, stats.total if stats else None)
+        self._shown = self._hysteresis.order(found, session.now_s, stats.total if stats else None)
+        return self._shown
 
     def add_findings(self, findings: Sequence[Finding], lasting_s: float) -> None:
         """What the rules found at one moment; it stands for ``lasting_s`` seconds."""

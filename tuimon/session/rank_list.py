@@ -50,6 +50,19 @@ def training_of(session: Session, pid: int) -> list[Process]:
     return group
 
 
+def ranks_end(session: Session) -> bool:
+    """Whether a rank of the training in focus has ended, and no other has begun and ended a step since.
+
+    Then the ranks end one after another: what is left of them is no training that can be compared or judged.
+    """
+    focus = session.trainer()
+    ranks = training_of(session, focus) if focus is not None else []
+    ended_s = max((process.t for process in ranks if process.ended), default=None)
+    if ended_s is None or len(ranks) < 2:
+        return False
+    return not any(session.rank_stats(process.pid).has_stepped_since(ended_s) for process in ranks if not process.ended)
+
+
 def superseded(session: Session) -> set[int]:
     """The processes of the training in focus whose ranks others have taken since: of earlier starts."""
     focus = session.trainer()

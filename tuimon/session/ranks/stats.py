@@ -6,6 +6,7 @@ import math
 import struct
 from array import array
 from collections.abc import Sequence
+from itertools import takewhile
 from operator import add, sub
 from typing import overload
 
@@ -223,6 +224,12 @@ class RankStats:
         """How many steps it makes in a time, at most in one as long as its longest window: by the last 30 s."""
         lengths = self.history.lengths_s(self._recent)
         return self.steps / sum(lengths) * min(max(seconds, 0.0), max(lengths)) if lengths else 0.0
+
+    def has_stepped_since(self, t: float) -> bool:
+        """Whether a step ended in a window that began after a moment."""
+        rows = (self.history.from_end(number) for number in range(1, len(self.history) + 1))
+        since = takewhile(lambda row: row[0] - row[1] >= t, rows)
+        return any(row[2] for row in since)
 
     def part_ms(self) -> dict[str, float] | None:
         """Mean ms of a step by part; None without a step."""

@@ -4,6 +4,7 @@ import pytest
 
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.session.session import Session
 
 LINES = frames(
@@ -189,3 +190,32 @@ def test_ranks_that_all_wait_for_cores_are_late_by_chance():
     even = [(EVEN, 0.3, 0.2)] * 3
     assert "straggler_rank" not in trained(*even[:2], (EVEN, 0.3, 0.35))
     assert "straggler_rank" in trained(*even[:2], (EVEN, 0.3, 0.55))
+
+
+def test_ranks_that_end_one_after_another_are_not_judged():
+    """Rank 1 saves its results for 4 s more; where it makes steps from then on, it is judged alone."""
+    late, slow = {"forward": 60, "backward": 40}, {"data": 70, "forward": 20, "backward": 10}
+    session, verdicts = Session(), Verdicts()
+    for record in (header(cpu_count=16), LINES):
+        session.add(record)
+    found = []
+
+    def judge(t, *ranks, ended=()):
+        for rank, phases in ranks:
+            session.add(process(100 + rank, rank=rank, world_size=2, ppid=50, t=t, ended=rank in ended))
+            if rank not in ended:
+                count = 0 if phases is None else 10
+                session.add(steps(t, phases or {}, count=count, pid=100 + rank, first_index=10 * min(t, 13)))
+        found.append([finding.rule for finding in verdicts.judge_moment(session, 1.0)][:1])
+
+    for t in range(1, 12):
+        judge(t, (0, EVEN), (1, late))
+    judge(12, (0, EVEN), (1, slow), ended=[0])  # its last window, which began before rank 0 was seen to have ended
+    for t in range(13, 17):
+        judge(t, (1, None))
+    assert found[-6:] == [["straggler_rank"]] * 6
+    for t in range(17, 50):
+        judge(t, (1, slow))
+    assert found[-1] == ["input_bound"]
+    judge(50, (1, slow), ended=[1])
+    assert found[-1] == ["input_bound"]
