@@ -243,6 +243,16 @@ def test_without_markers_phases_are_inferred_from_frames():
     assert all(row.ms_per_step is None for row in table.rows)
 
 
+def test_without_markers_the_table_covers_as_much_as_was_sampled():
+    session = session_of(header(), process(markers=False), LOOP_FRAMES)
+    covered = []
+    for t in range(1, 41):
+        session.add(stacks(t, *LOOP_SAMPLES))
+        covered.append(session.phases(100).window_s)
+    assert covered[:3] == [1, 2, 3]
+    assert covered[-1] == pytest.approx(30, abs=1.5)
+
+
 def test_no_phases_are_inferred_of_what_does_not_train():
     session = session_of(header(), process(markers=False), LOOP_FRAMES, stacks(1, ([8, 9], 50)))
     assert session.phases(100) is None

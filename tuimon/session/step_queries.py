@@ -149,7 +149,7 @@ class StepQueries(FocusedTables):
             return None
         if self._may_yet_have_markers(pid, sampled):
             return None
-        return inferred_phases(pid, sampled.phase_counts(), sampled.unsure_counts())
+        return inferred_phases(pid, sampled.phase_counts(), sampled.covered_s, sampled.unsure_counts())
 
     def _estimated_steps(self, pid: int) -> StepSummary | None:
         per_second = self._sampler.steps_per_second(pid, self.now_s)

@@ -137,6 +137,17 @@ def test_what_a_library_that_owns_the_loop_does_itself_at_each_update_is_no_side
     assert slow["side_work"].severity == "warning"
 
 
+@pytest.mark.parametrize(("seconds", "reported"), [(2, False), (3, False), (5, True)])
+def test_attached_a_share_near_the_threshold_counts_once_some_seconds_were_sampled(seconds, reported):
+    """In the first two a line of the log, or a small checkpoint, may take a fifth."""
+    session = Session()
+    windows = [stacks(t, *TRAINING, ([5, 6, 7], 15)) for t in range(1, seconds + 1)]
+    for record in (header(), process(markers=False), LINES, *windows):
+        session.add(record)
+    assert 0.15 < next(row.share for row in session.phases(100).rows if row.name == "other") < 0.25
+    assert ("side_work" in found(session)) == reported
+
+
 def test_side_work_of_which_samples_show_no_place_is_no_warning():
     phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 25}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]

@@ -237,6 +237,12 @@ class ProcessSamples:
         """Samples of the training thread by phase, which frames and the lines of the loop show; without imports."""
         return phase_counts(self._samples(), self._frames)
 
+    @property
+    def covered_s(self) -> float:
+        """From the beginning of the first window to the end of the last: as much of the run as the shares are of."""
+        records = self._records()
+        return records[-1].t - min(record.t - record.window_s for record in records) if records else 0.0
+
     def between_shares(self) -> SplitShares | None:
         """How the samples outside fetch, backward and optimizer divide; None without any."""
         return split_shares(self._samples(), self._frames)

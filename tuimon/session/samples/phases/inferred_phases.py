@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from tuimon.session.rows import PhaseRow, PhaseTable
 
 _PHASES = ("data", "forward", "backward", "optimizer", "other")
-_WINDOW_S = 30.0
 _SURE: Mapping[str, int] = {}
 
 
-def inferred_phases(pid: int, counts: Counter[str], unsure: Mapping[str, int] = _SURE) -> PhaseTable | None:
+def inferred_phases(
+    pid: int, counts: Counter[str], window_s: float, unsure: Mapping[str, int] = _SURE
+) -> PhaseTable | None:
     """Shares of the samples by phase, with their error; None while no sample shows training.
 
-    ``unsure``: how many of those in the forward pass may be data, and of the others either of them.
+    ``window_s``: the time that they cover; ``unsure``: how many of those in the forward pass may be data, and of the
+    others either of them.
     """
     total = counts.total()
     if not total or not (counts["backward"] or counts["optimizer"]):
@@ -26,7 +28,7 @@ def inferred_phases(pid: int, counts: Counter[str], unsure: Mapping[str, int] = 
     rows = [_row(name, counts[name], inside, may_be.get(name, 0)) for name in _PHASES]
     if counts["eval"]:
         rows.append(_row("eval", counts["eval"], total))
-    return PhaseTable(pid, _WINDOW_S, 0, True, tuple(rows))
+    return PhaseTable(pid, window_s, 0, True, tuple(rows))
 
 
 def _row(name: str, count: int, total: int, unsure: int = 0) -> PhaseRow:
