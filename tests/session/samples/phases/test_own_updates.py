@@ -72,7 +72,13 @@ def test_where_the_loop_itself_updates_its_other_lines_are_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "is_one"), [("p -= lr * g", True), ("p.add_(g, alpha=-lr)", True), ("errors.append(p - q)", False)]
+    ("line", "is_one"),
+    [
+        ("p -= rate * g", True),
+        ("p.add_(g, alpha=-rate)", True),
+        ("params = [p - lr * g for p, g in zip(params, grads)]", True),
+        ("errors.append(p - q)", False),
+    ],
 )
 def test_without_gradients_what_goes_down_is_the_update_whatever_its_gradient_is_called(
     line: str, is_one: bool

@@ -14,8 +14,10 @@ from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack
 _UPDATE = re.compile(r"(?:\w_\(|[-+]=|\.data\s*=(?!=)).*\.grad\b")
 #: What only looks at a gradient: ``total += p.grad.norm() ** 2``.
 _STATISTIC = re.compile(r"\.grad(?:\.data|\.detach\(\))?\.(?:norm|abs|max|min|mean|std|var|sum|item)\b")
-#: What goes down without gradients, where these have names of their own: ``p -= lr * g``.
-_DESCENT = re.compile(r"[\w\])]\s*-=|\.sub_\(|\.add_\(.*alpha=-|\.addc\w+_\(.*value=-")
+#: What goes down in a block without gradients, where these have names of their own: ``p -= lr * g``.
+_DESCENT = re.compile(
+    r"\b(?:lr|learning_rate|step_size)\b|[\w\])]\s*-=|\.sub_\(|\.add_\(.*alpha=-|\.addc\w+_\(.*value=-"
+)
 
 
 def updates_by_gradient(source: str) -> bool:
