@@ -90,3 +90,19 @@ def test_rollouts_as_long_as_those_before_count_without_markers_before_the_next_
 def test_an_evaluation_that_fetches_counts_without_markers():
     session = unmarked(*[TRAINING] * 3, *[FETCHING] * 5)
     assert sum(lines(session.process_samples(100)).values()) == 240
+
+
+def test_what_a_hang_shows_in_the_window_of_the_last_step_divides_no_step():
+    """The last step ended 0.3 s into its window, and samples come from half a second before that on."""
+    session = session_of(header(), process(), FRAMES, steps(1, STEP))
+    for t in range(2, 5):
+        session.add(steps(t, STEP, first_index=10 * t, open_phase="between", open_for_s=0.01 if t < 4 else 0.7))
+        session.add(stacks(t - 0.2, TRAINING if t < 4 else EVALUATION))
+    for t in range(5, 10):
+        session.add(stacks(t - 0.2, EVALUATION))
+        session.add(steps(t, {}, count=0, first_index=50, open_phase="between", open_for_s=t - 3.3))
+    sampled = session.process_samples(100)
+    assert lines(sampled) == lines(session.run_samples(100)) == {2: 60}
+    assert lines(sampled.now()) == {2: 60, 9: 180}
+    session.add(steps(10, STEP, count=1, first_index=50))  # it goes on: that was a part of a step
+    assert lines(sampled) == {2: 60, 9: 180}

@@ -102,6 +102,10 @@ class ProcessSamples:
     def end_steps(self, record: Steps) -> None:
         """Markers show steps that have ended, or what was evaluated in the one under way."""
         self._has_markers = True
+        was_until_s = self.steps_end_s
+        self._window.stand_since(None if record.open_for_s is None else record.t - record.open_for_s)
+        if self.steps_end_s != was_until_s:
+            self._classified = None
         if not record.count and not record.eval_count:
             return
         self._steps_ended += record.count

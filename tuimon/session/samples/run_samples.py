@@ -8,6 +8,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from tuimon.records import StackCount, Stacks
+from tuimon.session.samples.loop_window import middle_s
 from tuimon.session.windows import Span
 
 #: Most windows of a process that are added up, and most of the latest, which stay as they are.
@@ -46,9 +47,10 @@ class RunSamples:
         self._latest = [record for record in self._latest if is_kept(record)]
 
     def between(self, span: Span) -> list[Stacks]:
-        """The records that begin in a span; one that is a sum must end in it too."""
+        """The records that begin in a span, and most of each is in it; one that is a sum must end in it too."""
         older = [record for record in self._older if span.holds(record) and record.t <= span.end_s]
-        return [*older, *(record for record in self._latest if span.holds(record))]
+        latest = (record for record in self._latest if middle_s(record) < span.end_s)
+        return [*older, *(record for record in latest if span.holds(record))]
 
     def _age(self, record: Stacks) -> None:
         self._older.append(record)
