@@ -78,6 +78,7 @@ class ThreadRow(Struct, frozen=True):
     count: int = 1
     ended: bool = False
     gil_ratio: float | None = None  # share of time it held the GIL, within a tenth; None with too few samples
+    rank: int | None = None  # of its process, in a training of several
 
     @property
     def kind(self) -> str:

@@ -153,7 +153,12 @@ class ThreadTable:
             place=sampled.threads.place_of(thread.tid) if sampled and thread.count == 1 else None,
             count=thread.count,
             gil_ratio=gil.ratio(pid, thread.tid) if thread.count == 1 else None,
+            rank=self._rank(pid),
         )
+
+    def _rank(self, pid: int) -> int | None:
+        process = self._processes.known.get(pid)
+        return process.rank if process is not None and (process.world_size or 2) > 1 else None
 
     def _role(self, pid: int, thread: ThreadCpu, python_name: str | None, *, trains: bool) -> str:
         process = self._processes.known.get(pid)

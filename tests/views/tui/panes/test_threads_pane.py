@@ -57,3 +57,23 @@ async def test_a_thousand_threads_by_process():
         assert len(threads_pane.shown()) == 3 + 2 + 50 + 20
         await pilot.press("end", "enter")
         assert isinstance(app.screen, ThreadSheet)
+
+
+async def test_threads_of_several_ranks_name_theirs():
+    monitor = play()
+    for rank in range(3):
+        pid = 7000 + rank
+        monitor.session.add(process(pid, rank=rank, world_size=3))
+        monitor.session.add(threads(9.0, (pid, "python", 0.1 * rank, "running"), pid=pid))
+    async with running(monitor, (120, 50)) as (app, pilot):
+        found = [row for row in text(app, "threads").splitlines() if row.startswith("rank")]
+        assert [row.split()[:4] for row in found] == [
+            ["rank", f"{rank}:", "main", f"{7000 + rank}"] for rank in range(3)
+        ]
+        app.board.threads.filter_by("rank 1: main")
+        assert [row.drawn.pid for row in app.board.threads.shown()] == [7001]
+        app.board.threads.filter_by("")
+        await pilot.press("T")
+        roles = [row.drawn for row in app.board.threads.shown()]
+        assert {"  rank 0", "  rank 1", "  rank 2"} <= {row.role for row in roles}
+        assert all(row.rank is None for row in roles)

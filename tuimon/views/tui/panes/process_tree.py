@@ -44,13 +44,13 @@ def tree_rows(threads: Sequence[ThreadRow], processes: Sequence[Process], folded
         below = children.get(pid, [])
         if len(of[pid]) == 1:  # the process is its thread
             (only,) = of[pid]
-            found.append(TreeRow(replace(only, role=f"{'  ' * depth}  {_name(only, known.get(pid))}"), only))
+            found.append(TreeRow(replace(only, role=f"{'  ' * depth}  {_name(only, known.get(pid))}", rank=None), only))
             stack += [(child, depth + 1) for child in reversed(below)]
             continue
         found.append(_process_row(pid, of[pid], known.get(pid), depth, folded=pid in folded))
         if pid not in folded:
             indent = "  " * (depth + 1)
-            found += [TreeRow(replace(row, role=indent + (row.role or row.name)), row) for row in of[pid]]
+            found += [TreeRow(replace(row, role=indent + (row.role or row.name), rank=None), row) for row in of[pid]]
             stack += [(child, depth + 1) for child in reversed(below)]
     return found
 

@@ -17,14 +17,14 @@ from tuimon.views.tui.panes.process_tree import TreeRow, folded_at_first, tree_r
 _ROLES = ("training", "main", "worker", "pin-memory", "autograd")
 
 
-def _by_role(row: ThreadRow) -> tuple[int, str, int, float]:
-    """What matters to a training first: what trains, workers by number, pin-memory, autograd; then who uses CPU."""
-    rank = _ROLES.index(row.kind) if row.kind in _ROLES else len(_ROLES)
+def _by_role(row: ThreadRow) -> tuple[int, str, int, int, float]:
+    """What matters to a training first: what trains, workers by number, pin-memory, autograd; by rank, then by CPU."""
+    order = _ROLES.index(row.kind) if row.kind in _ROLES else len(_ROLES)
     whose, _, last = row.role.rpartition(" ")
     number = whole_number(last)
     if number is not None:
-        return rank + 10 * row.ended, whose.rpartition("worker")[0], number, 0.0
-    return rank + 10 * row.ended, "", 0, -(row.cpu_ratio or 0.0)
+        return order + 10 * row.ended, whose.rpartition("worker")[0], number, row.rank or 0, 0.0
+    return order + 10 * row.ended, "", 0, row.rank or 0, -(row.cpu_ratio or 0.0)
 
 
 #: Ways to sort, cycled by ``s``: (the column it marks, key). Any: whatever can be compared.
@@ -96,4 +96,7 @@ def matches(row: ThreadRow, text: str) -> bool:
     if not text:
         return True
     where = f"{row.place.file}:{row.place.line} {row.place.function} {row.place.source}" if row.place else ""
-    return text.lower() in f"{row.role} {row.name} {own_id(row.tid)} {own_id(row.pid)} {row.state} {where}".lower()
+    rank = f"rank {row.rank}: " if row.rank is not None else ""
+    return (
+        text.lower() in f"{rank}{row.role} {row.name} {own_id(row.tid)} {own_id(row.pid)} {row.state} {where}".lower()
+    )

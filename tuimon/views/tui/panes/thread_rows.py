@@ -100,8 +100,9 @@ def thread_line(row: ThreadRow, columns: ColumnWidths, *, cursor: bool = False) 
 
 
 def role_text(row: ThreadRow) -> str:
-    """The role, and how many threads the row stands for."""
-    return plain(row.role or row.name) + (f" ×{row.count}" if row.count > 1 else "")
+    """The rank, the role, and how many threads the row stands for."""
+    rank = f"rank {row.rank}: " if row.rank is not None else ""
+    return rank + plain(row.role or row.name) + (f" ×{row.count}" if row.count > 1 else "")
 
 
 def _spot(row: ThreadRow, width: int | None = None) -> str:
@@ -132,6 +133,7 @@ def thread_lines(row: ThreadRow, hot_lines: Sequence[HotLine], width: int, stack
     """One thread whole, and where its process spends its samples; ``stack`` takes the place of its line."""
     facts = [
         ("role", plain(row.role)),
+        *((("rank", str(row.rank)),) if row.rank is not None else ()),
         ("name", plain(row.name)),
         ("pid", str(own_id(row.pid))),
         ("tid", str(own_id(row.tid)) if row.count == 1 else f"{row.count} threads folded into one row"),
