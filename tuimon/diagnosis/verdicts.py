@@ -10,6 +10,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change, Hysteresis
 from tuimon.diagnosis.judging import diagnose, diagnose_run, diagnose_state
 from tuimon.diagnosis.rulebook import BY_NAME
+from tuimon.diagnosis.settled_gains import SettledGains
 from tuimon.session.rank_list import ranks_end
 from tuimon.session.session import Session
 from tuimon.session.state import stands_still
@@ -40,6 +41,7 @@ class Verdicts:
         self._last: list[Finding] = []
         self._shown: list[Finding] = []
         self._hysteresis = Hysteresis()
+        self._gains = SettledGains()
 
     @property
     def changes(self) -> Sequence[Change]:
@@ -57,7 +59,7 @@ class Verdicts:
         is_still = stands_still(session)
         if not is_still and ranks_end(session):
             return self._shown
-        found = diagnose_state(session) if is_still else diagnose(session)
+        found = self._gains.settle(diagnose_state(session) if is_still else diagnose(session), session.now_s)
         if lasting_s > 0:
             self.add_findings(found, lasting_s)
         if is_still and not any(finding.rule == "hang" for finding in found):
