@@ -322,6 +322,16 @@ def test_what_runs_between_backward_and_the_update_is_no_evaluation() -> None:
     assert classified("main fit epoch:end module", [*between, "main fit epoch:update update"]).phase == "forward"
 
 
+def test_a_module_that_runs_between_backward_and_the_update_is_side_work() -> None:
+    """As a metric does; markers measure it as that."""
+    training = [*TRAINING, "main fit epoch:update update"]
+    last = classified("main fit epoch:end module", training)
+    assert (last.phase, last.excluded, last.moved_from) == ("other", True, None)
+    assert classified("main fit epoch:end module", training[1:], has_loader=False).phase == "other"
+    trained = [*training, "main fit epoch:end backward"]
+    assert classified("main fit epoch:end module", trained).phase == "forward"
+
+
 def test_a_second_model_of_a_library_is_no_evaluation() -> None:
     """A GAN's trainer: two times forward and backward, one after the other."""
     second = ["main fit epoch:end fetch", "main fit epoch:end batch:model module", "main fit epoch:end backward"]

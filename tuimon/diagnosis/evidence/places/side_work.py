@@ -85,6 +85,14 @@ def _in_modules(sample: StackSample) -> list[Frame]:
     return [frame for frame in sample.frames[sample.kinds.index("module") :] if frame.user]
 
 
+def _in_metric(sample: StackSample, model: Container[tuple[str, str]]) -> list[Frame]:
+    """The user's frames that a library's module calls, if training never does, as a metric's; else none."""
+    frames = _in_modules(sample) if "module" in sample.kinds else []
+    if not frames or any(_function(frame) in model for frame in frames):
+        return []
+    return frames if is_library(sample.frames[sample.frames.index(frames[0]) - 1]) else []
+
+
 def _off_training(samples: ThreadSamples) -> Iterator[tuple[StackSample, list[Frame]]]:
     """Samples with the user's frames before torch, whose innermost function training never passes through."""
     path = _training_path(samples)
@@ -117,13 +125,16 @@ def _function(frame: Frame) -> tuple[str, str]:
 def side_function(samples: ThreadSamples) -> HotFunction | None:
     """The user's function with most side work, at the line before torch is entered; None without samples.
 
-    A line within the model would name what training calls as well: then it is the one that calls the model.
+    A line within the model would name what training calls as well: then it is the one that calls the model. A metric's
+    is named, though it is a module.
     """
     stacks = _without_imports(samples)
     update = _Update.of(samples)
     side = ThreadSamples(tuple(sample for sample in stacks if _is_side_work(sample, update)))
-    model = _shared_with_model(samples, side)
-    placed = ((_outside(model, _before_torch(sample)), sample.count) for sample in side.stacks)
+    model, called = _shared_with_model(samples, side), _model_functions(samples)
+    placed = (
+        (_in_metric(sample, called) or _outside(model, _before_torch(sample)), sample.count) for sample in side.stacks
+    )
     hot = hottest_place((_place(frames) if frames else None, count) for frames, count in placed)
     named = with_library(with_callees(hot, side, samples.training_path), samples, "other")
     return in_library(named, side)
@@ -193,8 +204,10 @@ def _update_lines(samples: ThreadSamples) -> frozenset[_Line]:
     lines: dict[str, set[_Line]] = {phase: set() for phase in _TRAINING}
     for sample in samples.stacks:
         frames = _before_torch(sample)
-        if sample.phase in lines and frames:
-            lines[sample.phase].add(_line(frames))
+        if sample.phase == "optimizer" and frames:
+            lines["optimizer"].add(_line(frames))
+        elif sample.phase == "backward":
+            lines["backward"].update((frame.file, frame.line) for frame in frames)
     return frozenset(lines["optimizer"] - lines["backward"])
 
 
@@ -213,10 +226,14 @@ def update_share(samples: ThreadSamples) -> float:
 def model_share(samples: ThreadSamples) -> float:
     """Share (0..1) of the side work's samples that run the model: evaluation that no marker separates from it.
 
-    A metric of torchmetrics is a module, and no model.
+    A metric of torchmetrics, or of the user's, is a module, and no model.
     """
-    side = samples.in_phase("other")
-    models = sum(sample.count for sample in side.stacks if "module" in sample.kinds and not sample.computes_metric)
+    side, called = samples.in_phase("other"), _model_functions(samples)
+    models = sum(
+        sample.count
+        for sample in side.stacks
+        if "module" in sample.kinds and not sample.computes_metric and not _in_metric(sample, called)
+    )
     return models / side.total if side.total else 0.0
 
 

@@ -142,6 +142,8 @@ def _of_augmentation(
 def _after_training(sample: CountedStack, loops: Loops, library: LibraryOrder, frames: FrameTable) -> Sample | None:
     """A sample of what a library that owns the loop does after the update, be it to evaluate; None if it is none.
 
+    So is one of a module that it runs after backward already.
+
     Nor is what steps an environment or generates there a rollout: data is made before what it trains.
     """
     if library.is_evaluation(sample):
@@ -149,6 +151,9 @@ def _after_training(sample: CountedStack, loops: Loops, library: LibraryOrder, f
     if sample.boundary in ("forward", "rest") and library.is_after_training(sample.stack):
         fetches = loops.of(frames.outline(sample.stack)).fetches
         return Sample(list(sample.stack), sample.times, "other", excluded=fetches)
+    if sample.boundary == "forward" and library.is_run_after_backward(sample.stack):
+        measured_as = "optimizer" if frames.is_in_closure(sample.stack) else None
+        return Sample(list(sample.stack), sample.times, "other", excluded=True, moved_from=measured_as)
     return None
 
 

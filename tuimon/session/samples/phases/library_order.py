@@ -68,6 +68,7 @@ class LibraryOrder:
             self._note_model_lines(stack)
         self._last = self._last_place(known, {"backward", "optimizer"})
         self._last_backward = self._last_place(known, {"backward"})
+        self._after_backward = self._only_run_after_backward(samples)
         fetching = (sample.stack for sample in samples if self._depth and sample.boundary == "data")
         evaluating = self._after_training(running) & self._after_training(fetching)
         self._evaluating = evaluating if seen is None else seen.completed_evaluating(evaluating)
@@ -95,6 +96,10 @@ class LibraryOrder:
     def is_after_backward(self, stack: Sequence[int]) -> bool:
         """Whether the library comes to a stack after backward, such as at the end of a closure that it trains in."""
         return bool(self._depth) and _is_before(self._last_backward, self._leaves_at(stack))
+
+    def is_run_after_backward(self, stack: Sequence[int]) -> bool:
+        """Whether the library runs a module there after backward, as for a metric, and trains on none of it."""
+        return self._leaves_at(stack) in self._after_backward if self._after_backward else False
 
     def is_evaluation(self, sample: CountedStack) -> bool:
         """Whether a sample fetches or runs the model to evaluate, or is in the user's or a library's code for that.
@@ -162,6 +167,19 @@ class LibraryOrder:
             inside[place] += sample.times if sample.boundary in boundaries else 0
         places = (place for place, n in inside.items() if n and n * _MANY > times[place])
         return reduce(lambda last, place: place if _is_before(last, place) else last, places, self._lines)
+
+    def _only_run_after_backward(self, samples: Sequence[CountedStack]) -> set[_Lines]:
+        """The places after backward in which a module runs, and nothing is fetched or trained."""
+        times: dict[StackPhase, Counter[_Lines]] = {}
+        for sample in samples if self._depth else ():
+            times.setdefault(sample.boundary, Counter())[self._leaves_at(sample.stack)] += sample.times
+        running = times.pop("forward", Counter())
+        used = {place for boundary in ("data", *UPDATES) for place in times.get(boundary, ())}
+        return {
+            place
+            for place, n in running.items()
+            if n >= _MANY and place not in used and _is_before(self._last_backward, place)
+        }
 
     def _after_training(self, stacks: Iterable[Sequence[int]]) -> set[_Lines]:
         return {place for place in map(self._leaves_at, stacks) if place and _is_before(self._last, place)}
