@@ -253,6 +253,22 @@ def test_what_makes_items_is_not_named_as_what_collates_them():
     assert first.headline.endswith("waits for data: collating batches in the training process")
 
 
+def test_a_comprehension_in_a_librarys_data_set_is_its_functions():
+    library, torch = "/lib/site-packages/clones", "/lib/site-packages/torch"
+    loop = frames(
+        ("fit.py", 4, "main", "fit(model)", True),
+        ("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"),
+        (f"{torch}/utils/data/_utils/fetch.py", 54, "fetch"),
+        (f"{library}/types.py", 561, "__getitem__"),
+        (f"{library}/types.py", 562, "<dictcomp>"),
+        (f"{library}/trainer.py", 40, "train"),
+        ("/opt/tuimon/agent/hooks.py", 8, "tuimon_backward"),
+        first=40,
+    )
+    first, *_ = run(STARVED, loop, stacks(12, ([40, 41, 42, 43, 44], 60), ([40, 45, 46], 40)))
+    assert "__getitem__() types.py:562, called by main() fit.py:4 prepares" in first.headline
+
+
 def test_where_a_library_owns_the_loop_torchs_loader_is_not_named_as_what_collates():
     """Of most samples only that the loader fetches is left; the rest show in which function of the library."""
     library, torch = "/lib/site-packages/recommender", "/lib/site-packages/torch"

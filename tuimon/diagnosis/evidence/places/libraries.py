@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from tuimon.code_origin import is_others_package, is_package_file, is_torch
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.records import Frame, Place
+from tuimon.session.samples.frame_table import function_at
 from tuimon.torch_code import is_loader_code, loads_data
 
 
@@ -30,7 +33,7 @@ def with_library(hot: HotFunction | None, samples: ThreadSamples, phase: str) ->
             functions[frame.file, frame.function] += stack.count
             lines[frame.file, frame.function, frame.line] += stack.count
             maker = _maker(stack)
-            if maker is not None and maker != frame:
+            if maker is not None and (maker.file, maker.function) != (frame.file, frame.function):
                 place = Place(maker.file, maker.line, maker.function, maker.source)
                 makers[(frame.file, frame.function), place] += stack.count
     if not functions:
@@ -80,11 +83,12 @@ def library_frame(stack: StackSample) -> Frame | None:
 
     Where torch's DataLoader is further in, the stack does not show what that calls, or it calls nothing.
     """
-    for frame in reversed(stack.frames):
+    for depth in range(len(stack.frames) - 1, -1, -1):
+        frame = stack.frames[depth]
         if frame.user or is_loader_code(frame.file):
             return None
         if is_library(frame):
-            return frame
+            return replace(frame, function=function_at(stack.frames[: depth + 1]))
     return None
 
 
