@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from tuimon.library_code import handles_event, is_handler, is_iteration, keeps_account, may_add_loss
 from tuimon.session.samples.frame_table import FrameTable, Function
+from tuimon.session.samples.phases.library_path import LibraryPath, Lines, is_before
 from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack
 from tuimon.session.samples.phases.returned_gradients import returned_gradients
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
@@ -18,8 +19,6 @@ from tuimon.torch_code import is_checkpoint_io
 #: Of so many samples at a place that leads to an update more than one is in it: our choice, as for torn stacks of the
 #: user's (``torn/updates.py``). What is at such a place is mostly done for the update.
 _MANY = 8
-#: Lines of the library's functions from the outermost on, and the line at which a stack leaves them.
-_Lines = tuple[int, ...]
 
 
 class LibraryOrder:
@@ -50,26 +49,18 @@ class LibraryOrder:
         noted = seen.noted if seen is not None else ()
         known = self._returned_as_forward([*samples, *noted])
         samples, noted = known[: len(samples)], known[len(samples) :]
-        path = self._to_backward(noted) or self._to_backward(samples)
-        seen_once = {function for function, n in Counter(map(frames.function, path)).items() if n == 1}
+        self._path = LibraryPath(samples, noted, frames)
         #: Whether the optimizer calls the forward pass and backward as a closure.
-        self.trains_in_optimizer = any(frames.kind(number) == "optimizer" for number in path)
-        self._lines = tuple(frames[number].line for number in path)
-        self._user_lines = {frames.function(n): frames[n].line for n in path if frames[n].user}
-        self._depth = {
-            frames.function(number): depth
-            for depth, number in enumerate(path)
-            if frames.is_library(number) and frames.function(number) in seen_once
-        }
-        running = [sample.stack for sample in samples if self._depth and sample.boundary == "forward"]
-        self._model = self._first(map(self._leaves_at, running))
+        self.trains_in_optimizer = self._path.passes_optimizer
+        running = [sample.stack for sample in samples if self._path.depth and sample.boundary == "forward"]
+        self._model = self._first(map(self._path.leaves_at, running))
         self._model_lines: dict[Function, int] = {}  # of the functions that run it, the first line that does
         for stack in running:
             self._note_model_lines(stack)
         self._last = self._last_place(known, {"backward", "optimizer"})
         self._last_backward = self._last_place(known, {"backward"})
         self._after_backward = self._only_run_after_backward(samples)
-        fetching = (sample.stack for sample in samples if self._depth and sample.boundary == "data")
+        fetching = (sample.stack for sample in samples if self._path.depth and sample.boundary == "data")
         evaluating = self._after_training(running) & self._after_training(fetching)
         self._evaluating = evaluating if seen is None else seen.completed_evaluating(evaluating)
         self._evaluators = {  # the user's functions that run the model there
@@ -77,7 +68,7 @@ class LibraryOrder:
             for stack in running
             if self._evaluates(stack) and (inside := self._first_user(stack))
         }
-        of_loop = {file for file, _ in self._depth}
+        of_loop = {file for file, _ in self._path.depth}
         #: The library's own files that run it there: of its models, and of what evaluates.
         self._evaluating_files = {
             self._frames[caller].file
@@ -87,19 +78,19 @@ class LibraryOrder:
 
     def is_after_training(self, stack: Sequence[int]) -> bool:
         """Whether the library comes to a stack after backward and the update, and not for the next batch."""
-        place = self._leaves_at(stack) if self._depth else ()
-        if not place or not _is_before(self._last, place):
+        place = self._path.leaves_at(stack) if self._path.depth else ()
+        if not place or not is_before(self._last, place):
             return False
-        inside = self._inside(stack)
+        inside = self._path.inside(stack)
         return not inside or not self._iterates(inside[0])
 
     def is_after_backward(self, stack: Sequence[int]) -> bool:
         """Whether the library comes to a stack after backward, such as at the end of a closure that it trains in."""
-        return bool(self._depth) and _is_before(self._last_backward, self._leaves_at(stack))
+        return bool(self._path.depth) and is_before(self._last_backward, self._path.leaves_at(stack))
 
     def is_run_after_backward(self, stack: Sequence[int]) -> bool:
         """Whether the library runs a module there after backward, as for a metric, and trains on none of it."""
-        return self._leaves_at(stack) in self._after_backward if self._after_backward else False
+        return self._path.leaves_at(stack) in self._after_backward if self._after_backward else False
 
     def is_evaluation(self, sample: CountedStack) -> bool:
         """Whether a sample fetches or runs the model to evaluate, or is in the user's or a library's code for that.
@@ -115,7 +106,7 @@ class LibraryOrder:
         inside = self._first_user(sample.stack)
         if inside:
             return self._frames.function(inside[0]) in self._evaluators or self._is_metric(sample.stack)
-        return any(self._frames[number].file in self._evaluating_files for number in self._inside(sample.stack))
+        return any(self._frames[number].file in self._evaluating_files for number in self._path.inside(sample.stack))
 
     def _returned_as_forward(self, samples: Sequence[CountedStack]) -> list[CountedStack]:
         """Backward passes that only return gradients are part of the forward pass, or of what evaluates."""
@@ -124,12 +115,12 @@ class LibraryOrder:
 
     def _calls_model(self, stack: Sequence[int]) -> int | None:
         """The frame of a library that calls the model off the path; None where it is the user's, or the loop's own."""
-        outside = list(takewhile(self._is_outside_torch, self._inside(stack)))
+        outside = list(takewhile(self._is_outside_torch, self._path.inside(stack)))
         return outside[-1] if outside and not self._frames[outside[-1]].user else None
 
     def _is_metric(self, stack: Sequence[int]) -> bool:
         """Whether the library calls the user's function by a function of its own there, and not to handle an event."""
-        inside = self._inside(stack)
+        inside = self._path.inside(stack)
         own = next(depth for depth, number in enumerate(inside) if self._frames[number].user)
         return own > 0 and not any(handles_event(self._frames[number].function) for number in inside[: own + 1])
 
@@ -138,61 +129,61 @@ class LibraryOrder:
 
         Such as a model's method that calls its modules one by one, and the library's arithmetic on the loss.
         """
-        place = self._leaves_at(stack) if self._model is not None else ()
-        if not place or self._model is None or _is_before(place, self._model) or not _is_before(place, self._lines):
+        place = self._path.leaves_at(stack) if self._model is not None else ()
+        if not place or self._model is None or is_before(place, self._model) or not is_before(place, self._path.lines):
             return False
-        return not any(self._frames[n].user or self._is_above_model(n) for n in self._inside(stack))
+        return not any(self._frames[n].user or self._is_above_model(n) for n in self._path.inside(stack))
 
     def _is_above_model(self, number: int) -> bool:
         """Whether a line is above the one with which its function runs the model."""
         return self._frames[number].line < self._model_lines.get(self._frames.function(number), 0)
 
     def _evaluates(self, stack: Sequence[int]) -> bool:
-        return bool(self._evaluating) and self._leaves_at(stack) in self._evaluating
+        return bool(self._evaluating) and self._path.leaves_at(stack) in self._evaluating
 
     def _first_user(self, stack: Sequence[int]) -> Sequence[int]:
         """What a stack off the path holds from the user's first frame on; nothing where it comes to torch before."""
-        inside = self._by_user(self._inside(stack))
+        inside = self._by_user(self._path.inside(stack))
         return inside if inside and self._frames[inside[0]].user else ()
 
-    def _last_place(self, samples: Sequence[CountedStack], boundaries: Collection[StackPhase]) -> _Lines:
+    def _last_place(self, samples: Sequence[CountedStack], boundaries: Collection[StackPhase]) -> Lines:
         """The last place that leads to one of these: a loss with derivatives in it calls backward before.
 
         One of many samples at a place was read while the stack changed.
         """
-        times, inside = Counter[_Lines](), Counter[_Lines]()
-        for sample in samples if self._depth else ():
-            place = self._leaves_at(sample.stack)
+        times, inside = Counter[Lines](), Counter[Lines]()
+        for sample in samples if self._path.depth else ():
+            place = self._path.leaves_at(sample.stack)
             times[place] += sample.times
             inside[place] += sample.times if sample.boundary in boundaries else 0
         places = (place for place, n in inside.items() if n and n * _MANY > times[place])
-        return reduce(lambda last, place: place if _is_before(last, place) else last, places, self._lines)
+        return reduce(lambda last, place: place if is_before(last, place) else last, places, self._path.lines)
 
-    def _only_run_after_backward(self, samples: Sequence[CountedStack]) -> set[_Lines]:
+    def _only_run_after_backward(self, samples: Sequence[CountedStack]) -> set[Lines]:
         """The places after backward in which a module runs, and nothing is fetched or trained."""
-        times: dict[StackPhase, Counter[_Lines]] = {}
-        for sample in samples if self._depth else ():
-            times.setdefault(sample.boundary, Counter())[self._leaves_at(sample.stack)] += sample.times
+        times: dict[StackPhase, Counter[Lines]] = {}
+        for sample in samples if self._path.depth else ():
+            times.setdefault(sample.boundary, Counter())[self._path.leaves_at(sample.stack)] += sample.times
         running = times.pop("forward", Counter())
         used = {place for boundary in ("data", *UPDATES) for place in times.get(boundary, ())}
         return {
             place
             for place, n in running.items()
-            if n >= _MANY and place not in used and _is_before(self._last_backward, place)
+            if n >= _MANY and place not in used and is_before(self._last_backward, place)
         }
 
-    def _after_training(self, stacks: Iterable[Sequence[int]]) -> set[_Lines]:
-        return {place for place in map(self._leaves_at, stacks) if place and _is_before(self._last, place)}
+    def _after_training(self, stacks: Iterable[Sequence[int]]) -> set[Lines]:
+        return {place for place in map(self._path.leaves_at, stacks) if place and is_before(self._last, place)}
 
     def made_by(self, stack: Sequence[int]) -> Function | None:
         """The function of the user's that makes a batch for the library's loop, given a stack in it; else None."""
-        place = self._leaves_at(stack) if self._model is not None else ()
+        place = self._path.leaves_at(stack) if self._model is not None else ()
         if not place or self._model is None:
             return None
-        inside = self._inside(stack)
+        inside = self._path.inside(stack)
         if place == self._model:
             return self._called_above_model(inside)
-        if not inside or not _is_before(place, self._model):
+        if not inside or not is_before(place, self._model):
             return None
         iterates = self._iterates(inside[0])
         called = self._frames[next((n for n in inside if self._frames[n].user), inside[0]) if iterates else inside[0]]
@@ -208,19 +199,19 @@ class LibraryOrder:
 
         One that is named after the loss, or the prediction, may be part of it.
         """
-        place = self._leaves_at(stack) if self._model is not None else ()
-        if self._model is None or not _is_before(self._model, place) or not _is_before(place, self._lines):
+        place = self._path.leaves_at(stack) if self._model is not None else ()
+        if self._model is None or not is_before(self._model, place) or not is_before(place, self._path.lines):
             return False
         handler = self._handler(stack)
         return bool(handler) and not any(may_add_loss(self._frames[number].function) for number in handler)
 
     def _is_before_model(self, stack: Sequence[int]) -> bool:
-        place = self._leaves_at(stack) if self._model is not None else ()
-        return self._model is not None and _is_before(place, self._model)
+        place = self._path.leaves_at(stack) if self._model is not None else ()
+        return self._model is not None and is_before(place, self._model)
 
     def _handler(self, stack: Sequence[int]) -> Sequence[int]:
         """What calls the user's handler of an event where a stack leaves the path, and it; nothing without one."""
-        inside = self._inside(stack)
+        inside = self._path.inside(stack)
         own = next((depth for depth, number in enumerate(inside) if self._frames[number].user), -1)
         called = inside[: own + 1]
         return called if any(handles_event(self._frames[number].function) for number in called) else ()
@@ -232,7 +223,7 @@ class LibraryOrder:
         """
         if not self._is_before_model(stack):
             return False
-        inside = self._inside(stack)
+        inside = self._path.inside(stack)
         if not inside or not self._frames.is_library(inside[0]):
             return not inside and self._frames.awaits_message(stack)
         if keeps_account(self._frames[inside[0]].function):
@@ -247,19 +238,14 @@ class LibraryOrder:
     def _iterates(self, number: int) -> bool:
         return self._frames.is_library(number) and is_iteration(self._frames[number].function)
 
-    def _inside(self, stack: Sequence[int]) -> Sequence[int]:
-        """What the innermost function on the path calls."""
-        left = self._left_by(stack)
-        return stack[left + 1 :] if left is not None else ()
-
     def _by_user(self, stack: Sequence[int]) -> Sequence[int]:
         """The stack from the first frame on that is no library's."""
         return stack[next((i for i, n in enumerate(stack) if not self._frames.is_library(n)), len(stack)) :]
 
     def _note_model_lines(self, stack: Sequence[int]) -> None:
-        if self._leaves_at(stack) != self._model:
+        if self._path.leaves_at(stack) != self._model:
             return
-        for number in takewhile(self._is_outside_torch, self._inside(stack)):
+        for number in takewhile(self._is_outside_torch, self._path.inside(stack)):
             function, line = self._frames.function(number), self._frames[number].line
             self._model_lines[function] = min(line, self._model_lines.get(function, line))
 
@@ -284,39 +270,6 @@ class LibraryOrder:
             return called if is_made_for_model(caller.source, called[1]) else None
         return called if caller.line < first else None
 
-    def _to_backward(self, samples: Sequence[CountedStack]) -> Sequence[int]:
-        """The frames down to backward of the most frequent stack in it."""
-        inside = [sample for sample in samples if sample.boundary == "backward"]
-        stack = max(inside, key=lambda sample: sample.times).stack if inside else ()
-        return stack[: next((i for i, n in enumerate(stack) if self._frames.kind(n) == "backward"), len(stack))]
-
-    def _left_by(self, stack: Sequence[int]) -> int | None:
-        """The frame at which a stack leaves the path: the first of a library at another line, else the last on it."""
-        left = None
-        for i, number in enumerate(stack):
-            depth = self._depth.get(self._frames.function(number)) if self._frames.is_library(number) else None
-            if depth is not None:
-                left = i
-                if self._frames[number].line != self._lines[depth]:
-                    break
-        return left
-
-    def _leaves_at(self, stack: Sequence[int]) -> _Lines:
-        left = self._left_by(stack)
-        if left is None or any(map(self._is_elsewhere, stack[:left])):
-            return ()
-        return (*self._lines[: self._depth[self._frames.function(stack[left])]], self._frames[stack[left]].line)
-
-    def _is_elsewhere(self, number: int) -> bool:
-        """Whether a frame is the user's and at another line than the one that leads to backward."""
-        frame = self._frames[number]
-        return frame.user and self._user_lines.get(self._frames.function(number)) != frame.line
-
-    def _first(self, places: Iterable[_Lines]) -> _Lines | None:
+    def _first(self, places: Iterable[Lines]) -> Lines | None:
         """Where the model runs first; runs below backward evaluate."""
-        return min((place for place in places if place and not _is_before(self._lines, place)), default=None)
-
-
-def _is_before(place: _Lines, other: _Lines) -> bool:
-    """Whether the loop comes to a place before another; not where one is within the other."""
-    return next((line < of_other for line, of_other in zip(place, other, strict=False) if line != of_other), False)
+        return min((place for place in places if place and not is_before(self._path.lines, place)), default=None)
