@@ -70,6 +70,27 @@ def test_where_a_library_owns_the_loop_its_function_is_named_with_the_users_line
     assert [(place.file, place.line) for place in finding.where] == [("/home/me/fit.py", 31)]
 
 
+@pytest.mark.parametrize(
+    ("building", "said"),
+    [(8, "outside the model, 15 % in average() fed.py:20"), (1, "outside the model: average() fed.py:20")],
+)
+def test_a_function_that_takes_some_of_the_side_work_is_not_said_to_take_all_of_it(building, said):
+    """As where models are averaged every so often, and built anew."""
+    averaging = frames(
+        ("fed.py", 40, "main", "states = average(states)", True),
+        ("fed.py", 20, "average", "out[k] = sum(parts) / n", True),
+        ("fed.py", 38, "main", "local = build(model)", True),
+        ("fed.py", 12, "build", "return copy.deepcopy(model)", True),
+        first=40,
+    )
+    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    samples = ([40, 41], 12), ([42, 43], building)
+    finding = found(session_of(averaging, *windows, stacks(8, *TRAINING, *samples)))["side_work"]
+    assert finding.headline == f"25 % of every step is side work {said}"
+    assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.25 * 12 / (12 + building)), rel=0.01)
+
+
 def test_side_work_of_a_library_gains_what_the_function_that_is_named_takes():
     """Nothing shows what the rest of ``trainer.fit(model)`` does beside training, such as ending an epoch's workers."""
     phases = {"data": 5, "forward": 30, "backward": 35, "other": 30}

@@ -13,6 +13,7 @@ from tuimon.diagnosis.rules.evaluation import BESIDE_MODEL_SHARE, EVALUATION_SHA
 from tuimon.diagnosis.rules.model_python import HELD_PART, PYTHON_SHARE, SMALL_PART, python_in_model
 from tuimon.diagnosis.rules.side_work import (
     MODEL_SHARE,
+    NEARLY_ALL,
     SIDE_WORK_CLEAR,
     SIDE_WORK_SHARE,
     UNMARKED_EVALUATION_SHARE,
@@ -149,6 +150,7 @@ RULES = (
             SMALL_BATCH_PART,
             UNMARKED_EVALUATION_SHARE,
             MODEL_SHARE,
+            NEARLY_ALL,
             SETTLED_S,
             GPU_CLOCK_WAIT_S,
         ),

@@ -37,6 +37,11 @@ UNMARKED_EVALUATION_SHARE = Threshold(
 MODEL_SHARE = Threshold(
     0.5, "share of the side work's samples that run the model, from which it is evaluation", "our choice: most of it"
 )
+NEARLY_ALL = Threshold(
+    0.9,
+    "share of the side work's samples from which a function is named as all of it",
+    "our choice: a tenth more or less is as far as most shares of samples are known",
+)
 #: When else the training can do side work.
 _ELSEWHERE = "asynchronously, or after the epoch"
 
@@ -94,7 +99,7 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
         severity="warning" if hot or not work.is_sampled else "info",  # samples show nothing to act on
         headline=(
             f"{percent(work.share)} of every step {'is' if on_gpu is None else 'the GPU waits for'} side work"
-            f" {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}{at_end(hot)}"
+            f" {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}{_at_end(work)}"
         ),
         action=best.action,
         share_of_step=work.share,
@@ -112,6 +117,14 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
         change=best.change,
         other_fixes=tuple(others),
     )
+
+
+def _at_end(work: _SideWork) -> str:
+    """The end of the headline: the function, with its own share of the step where it is not nearly all side work."""
+    hot = work.hot
+    if hot is None or work.hot_part >= NEARLY_ALL:
+        return at_end(hot)
+    return f", {percent(work.share * work.hot_part)} in {at_hot(hot)}"
 
 
 def _less(evidence: Evidence, work: _SideWork) -> tuple[Fix, ...]:
