@@ -121,11 +121,9 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("busy", "strong", "share of a worker's time in items and collate"),
             ("items", "chart-edge", "time per batch in the data set's __getitem__ or iterator"),
             ("collate", "gpu-edge", "time per batch in collate_fn"),
-            (
-                "waiting",
-                "strong",
-                "time per batch spent handing it over and waiting for the next request: the worker is ahead",
-            ),
+            ("waiting", "strong", "time per batch spent waiting for the next request: the worker is ahead"),
+            ("hand over", "strong", "time per batch until it is pickled and written to the pipe"),
+            ("worker 2", "strong", "by torch's number; eval worker 2 evaluates; loader 1 worker 2: of several loaders"),
         ),
     ),
     (
