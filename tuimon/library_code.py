@@ -107,7 +107,6 @@ _HANDLER = "on_"
 #: What calls handlers, and other names of theirs.
 _HANDLES = re.compile(r"(?i)_*(?:on|after|before)_|\w*(?:callback|dispatch|event|handle|hook|notify)")
 _LOSS = re.compile(r"loss|criterion|pred|output|forward")
-_ACCOUNT = re.compile(r"_*(?:checkpoint|dump|log(?:ger)?|print|report|save|summary|write)s?(?:_|$)")
 
 
 def is_handler(function: str) -> bool:
@@ -123,11 +122,6 @@ def handles_event(function: str) -> bool:
 def may_add_loss(function: str) -> bool:
     """Whether a handler's name has it that it may add to the loss, or change it: ``after_pred``, ``on_criterion``."""
     return _LOSS.search(function) is not None
-
-
-def keeps_account(function: str) -> bool:
-    """Whether a function is named as one that keeps account of a training: ``dump_logs``, ``save_checkpoint``."""
-    return _ACCOUNT.match(function) is not None
 
 
 # ---- messages from other processes

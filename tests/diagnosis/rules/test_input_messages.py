@@ -14,7 +14,7 @@ LIBRARYS = frames(
     ("train.py", 9, "main", "algorithm.train()", True),
     (f"{SITE}/nice/learner.py", 20, "learn"),
     (f"{SITE}/nice/remote.py", 71, "wait", "ready = core.wait(objects, timeout)"),
-    (f"{SITE}/nice/remote.py", 80, "copied"),
+    ("train.py", 20, "shaped", "x = x[order]", True),
     (f"{SITE}/nice/learner.py", 22, "learn"),
     (f"{SITE}/torch/nn/modules/module.py", 99, "_call_impl"),
     (f"{SITE}/nice/learner.py", 24, "learn"),

@@ -15,6 +15,7 @@ from tuimon.diagnosis.evidence.loading import (
     own_collate_share,
     producer,
 )
+from tuimon.diagnosis.evidence.samples import StackSample
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, percent
 from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
@@ -95,7 +96,8 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
     if drawn_by is not None and drawing is not None and drawing >= SAMPLER_SHARE:
         return _drawing(drawn_by)
     if by_hand and (data.share_where(lambda sample: sample.awaits_message) or 0.0) >= MADE_SHARE:
-        return _sent(workers.working, own)
+        waits_there = own is not None and any(sample.awaits_message and _is_in(sample, own) for sample in data.stacks)
+        return _sent(workers.working, own if waits_there else None)
     made_here = by_hand and own is not None and data.share_where(lambda sample: "fetch" in sample.kinds) is not None
     if workers.number and not made_here and not may_draw(data) and lie_ready(evidence.loader, workers, data):
         if drawn_by is not None and draws_for_longer(data):
@@ -125,6 +127,11 @@ def _sent(made_at: HotFunction | None, awaited_at: HotFunction | None) -> Cause:
         awaited_at,
         f": {at_hot(awaited_at)} waits for what it is sent" if awaited_at else " that it is sent",
     )
+
+
+def _is_in(sample: StackSample, hot: HotFunction) -> bool:
+    place = sample.place
+    return place is not None and (place.file, place.function) == (hot.place.file, hot.place.function)
 
 
 def _drawing(hot: HotFunction) -> Cause:

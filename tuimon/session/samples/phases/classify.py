@@ -160,14 +160,14 @@ def _after_training(sample: CountedStack, loops: Loops, library: LibraryOrder, f
 def _of_library(sample: CountedStack, loops: Loops, library: LibraryOrder, frames: FrameTable) -> Sample | None:
     """A sample in what makes a batch for a library that owns the loop, or in the library's code that runs the model.
 
-    The user's code makes it, or the library's own where it draws from no DataLoader, such as from a replay buffer.
+    The user's code makes it, or other processes do, for which the library waits where it fetches from no DataLoader.
     """
     outside = sample.boundary in ("rest", "optimizer")  # it may call a closure that trains
     maker = library.made_by(sample.stack) if outside else None
     if maker is None:
         if sample.boundary == "rest" and library.is_forward(sample.stack):
             return Sample(list(sample.stack), sample.times, "forward", excluded=loops.main.fetches)
-        if sample.boundary == "rest" and not loops.main.fetches and library.is_own_before_model(sample.stack):
+        if sample.boundary == "rest" and not loops.main.fetches and library.awaits_batch(sample.stack):
             return _made_unfetched(sample, library)
         return None
     outline = frames.outline(sample.stack)

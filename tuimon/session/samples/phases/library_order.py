@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from itertools import takewhile
 
-from tuimon.library_code import handles_event, is_handler, is_iteration, keeps_account, may_add_loss
+from tuimon.library_code import handles_event, is_handler, is_iteration, may_add_loss
+from tuimon.session.samples.activity import awaits_process
 from tuimon.session.samples.frame_table import FrameTable, Function
 from tuimon.session.samples.phases.library_path import LibraryPath, Lines, is_before
 from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack
 from tuimon.session.samples.phases.returned_gradients import returned_gradients
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.stack_phase import StackPhase
-from tuimon.torch_code import is_checkpoint_io
 
 #: Of so many samples at a place that leads to an update more than one is in it: our choice, as for torn stacks of the
 #: user's (``torn/updates.py``). What is at such a place is mostly done for the update.
@@ -35,9 +35,9 @@ class LibraryOrder:
         486    callbacks.on_batch_end()              486: after it
 
     What one of these functions calls itself makes the batch, as does what it iterates over, and, in a loop that fetches
-    from no DataLoader, what the library has of its own to draw it. A handler of the loop's events does not: the library
-    calls it by a function of its own, or it is named as such. In a function that runs the model for these, be it the
-    user's (``training_step``) or the library's, what is called above the model makes the batch.
+    from no DataLoader, a wait for a message. A handler of the loop's events does not: the library calls it by a
+    function of its own, or it is named as such. In a function that runs the model for these, be it the user's
+    (``training_step``) or the library's, what is called above the model makes the batch.
 
     After the last line that leads to backward or to the update, a call that fetches and runs the model evaluates, with
     all that the library calls there, such as a metric, but for handlers.
@@ -216,24 +216,14 @@ class LibraryOrder:
         called = inside[: own + 1]
         return called if any(handles_event(self._frames[number].function) for number in called) else ()
 
-    def is_own_before_model(self, stack: Sequence[int]) -> bool:
-        """Whether a stack is in the library's own code that its loop calls before it runs the model, for no side work.
-
-        The loop's own line is none of it, unless it waits for a message: that brings the batch.
-        """
+    def awaits_batch(self, stack: Sequence[int]) -> bool:
+        """Whether the library waits there for a message that brings the batch, and not in what handles an event."""
         if not self._is_before_model(stack):
             return False
         inside = self._path.inside(stack)
-        if not inside or not self._frames.is_library(inside[0]):
-            return not inside and self._frames.awaits_message(stack)
-        if keeps_account(self._frames[inside[0]].function):
+        if any(self._frames[n].user or handles_event(self._frames[n].function) for n in inside):
             return False
-        return not any(self._frames[n].user or self._is_side_work(n) for n in inside)
-
-    def _is_side_work(self, number: int) -> bool:
-        """Whether a frame handles an event, or is of what saves the model."""
-        frame = self._frames[number]
-        return handles_event(frame.function) or is_checkpoint_io(frame.file)
+        return self._frames.awaits_message(stack) or awaits_process([self._frames[number] for number in stack])
 
     def _iterates(self, number: int) -> bool:
         return self._frames.is_library(number) and is_iteration(self._frames[number].function)
