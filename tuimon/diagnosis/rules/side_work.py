@@ -27,7 +27,7 @@ SIDE_WORK_SHARE = Threshold(
 SIDE_WORK_CLEAR = Threshold(
     0.30,
     "share of the step outside the phases, from which it shows before the table has settled",
-    "our choice: three times what is a warning, so that the first seconds cannot make it up",
+    "our choice: three times what is a warning, so that the first steps cannot make it up; never so without markers",
 )
 UNMARKED_EVALUATION_SHARE = Threshold(
     0.20,
@@ -71,7 +71,8 @@ def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWor
     samples, beside_collections = _without_collections(evidence)
     share = beside_collections * (max(0.0, other.share - waits) if on_gpu is None else on_gpu.at_most)
     beside_update = 1.0 - update_share(samples)
-    if share * beside_update < SIDE_WORK_SHARE or (share < SIDE_WORK_CLEAR and not is_settled(table)):
+    is_clear = share >= SIDE_WORK_CLEAR and not table.inferred  # attached, one checkpoint may be half of what was seen
+    if share * beside_update < SIDE_WORK_SHARE or not (is_clear or is_settled(table)):
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
         return None
