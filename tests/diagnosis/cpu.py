@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.records import Notice
-from tuimon.session.session import Session
 
 NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")
 STARVED = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
@@ -26,9 +25,7 @@ AUGMENT = frames(
 
 def run(phases, *more, cpu_count=2, windows=12):
     """What is found in windows of these phases (ms per step), with more records."""
-    session = Session()
-    for record in (header(cpu_count=cpu_count), process(), NO_GPU, AUGMENT):
-        session.add(record)
+    session = session_of(header(cpu_count=cpu_count), process(), NO_GPU, AUGMENT)
     for t in range(1, windows + 1):
         session.add(steps(t, phases, first_index=10 * (t - 1)))
     for record in more:

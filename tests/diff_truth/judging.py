@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from tests.session.records import session_of
 from tuimon.diagnosis.comparison.compare import compare
 from tuimon.diagnosis.comparison.outcome.result import Comparison
 from tuimon.diagnosis.comparison.side.figures import RunFigures, figures_of
 from tuimon.errors import NotComparable
 from tuimon.records import Record
-from tuimon.session.session import Session
 
 
 class Judged(NamedTuple):
@@ -38,9 +38,7 @@ class Judged(NamedTuple):
 
 def figures(records: Iterable[Record], name: str) -> RunFigures:
     """A run as it is compared, without its findings, which take most of the time and no part in the outcome."""
-    session = Session()
-    for record in records:
-        session.add(record)
+    session = session_of(*records)
     return figures_of(session, (), name)
 
 

@@ -25,7 +25,7 @@ from tests.gpu_simulator.recorded_training import RecordedTraining, recorded
 from tests.gpu_simulator.recorded_truth import TimelineTruth
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID
-from tests.session.records import header, process, stacks, threads
+from tests.session.records import header, process, session_of, stacks, threads
 from tuimon.agent.ring import layout
 from tuimon.records import Record, Steps
 from tuimon.session.session import Session
@@ -62,10 +62,7 @@ def records(name: str, seconds: float, *, counters: bool = True) -> list[Record]
 
 def session(name: str, seconds: float, *, counters: bool = True) -> Session:
     """``records`` folded."""
-    folded = Session()
-    for record in records(name, seconds, counters=counters):
-        folded.add(record)
-    return folded
+    return session_of(*records(name, seconds, counters=counters))
 
 
 def samples(timeline: Timeline) -> Counter[tuple[int, ...]]:

@@ -43,7 +43,6 @@ class TimelineTruth:
         self._held = _union((g.launched_ns + m, g.end_ns + m) for m in moved for g in timeline.gaps if g.is_held_up)
         self._busy = _union((work.start_ns, work.end_ns) for work in works)
         self._kernels = _union((work.start_ns, work.end_ns) for work in works if work.kind != COPY)
-        self._copies = _union((work.start_ns, work.end_ns) for work in works if work.kind == COPY)
         for before, after in pairwise([*timeline.marks, _first_again(timeline)]):
             self._add(before, after)
 
@@ -61,11 +60,6 @@ class TimelineTruth:
     def kernel_ratio(self) -> float:
         """Share of time in which at least one kernel ran: NVML's utilisation, by its definition."""
         return _within(self._kernels, self._period) / self.timeline.period_ns
-
-    @property
-    def copy_ratio(self) -> float:
-        """Share of time in which copies ran, beside kernels or not."""
-        return _within(self._copies, self._period) / self.timeline.period_ns
 
     @property
     def _period(self) -> Interval:

@@ -153,9 +153,7 @@ def test_a_thread_that_ends_as_the_run_winds_down_has_worked_beside_its_steps():
 def test_loaders_of_a_long_run_are_told_by_all_their_windows():
     """Two windows of eight have fetches that wait: which of them were kept would decide."""
     facts = LoaderFacts("Rows", "map", workers=2, prefetch=2)
-    session = Session()
-    for record in (header(), process()):
-        session.add(record)
+    session = session_of(header(), process())
     for t in range(1, 1001):
         session.add(steps(float(t), {"data": 5.0, "forward": 5.0}, first_index=10 * (t - 1)))
         waits = t % 8 in (3, 4)

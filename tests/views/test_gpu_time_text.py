@@ -6,6 +6,7 @@ import pytest
 
 from tests.gpu_simulator.sessions import records, simulated
 from tests.session.gpu.test_gpu_time import gpu_time, session
+from tests.session.records import session_of
 from tests.views.traces import trace_events
 from tuimon.records import GpuTime
 from tuimon.session.session import Session
@@ -15,10 +16,7 @@ from tuimon.views.report.text import text_report
 
 
 def folded(kind):
-    found = Session()
-    for record in records(kind):
-        found.add(record)
-    return found
+    return session_of(*records(kind))
 
 
 def test_the_report_tells_gpu_time_of_each_phase():

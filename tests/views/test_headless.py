@@ -8,6 +8,7 @@ import os
 import pytest
 
 from tests.session import records
+from tests.session.records import session_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Exit, Gpu, Notice, Place
 from tuimon.session.session import Session
@@ -24,9 +25,7 @@ PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 
 
 def session(*more: object, windows: int = 40) -> Session:
-    found = Session()
-    for record in (records.header(), records.process(), *more):
-        found.add(record)
+    found = session_of(records.header(), records.process(), *more)
     for t in range(1, windows + 1):
         found.add(records.steps(float(t), PHASES, first_index=10 * (t - 1)))
     return found

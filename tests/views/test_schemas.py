@@ -11,13 +11,12 @@ import pytest
 
 from bench.fleet_logs import Job, write
 from docs.make_schema import FOLDER, texts
-from tests.session.records import header, process, steps
+from tests.session.records import header, process, session_of, steps
 from tests.views.tui.sheets.test_memory_sheet import HISTORY
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Explained
 from tuimon.diagnosis.reading import fold
 from tuimon.records import TracedWait, TracedWork, TraceTaken
-from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.report.brief import MOST_BYTES, brief
 from tuimon.views.report.summary import report_of
@@ -91,9 +90,7 @@ def test_a_trace_and_memory_keep_to_it_too() -> None:
     trace = TraceTaken(
         t=2.0, pid=100, begin_s=1.0, end_s=2.0, steps=3, wanted=3, file="t.gz", operators=work, waits=waits
     )
-    session = Session()
-    for record in (header(), process(), steps(1.0, {"forward": 5, "backward": 5}), trace, HISTORY):
-        session.add(record)
+    session = session_of(header(), process(), steps(1.0, {"forward": 5, "backward": 5}), trace, HISTORY)
     report = report_of(session, [], "run.jsonl")
     whole = keeps_to(Report, as_json([report], full=True))
     assert len(whole["traces"][0]["operators"]) == 40 and whole["memory"][0]["lines"]

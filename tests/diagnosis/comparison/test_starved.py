@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches
 from tests.diagnosis.gpu import gpu
-from tests.session.records import header, process, steps, threads
+from tests.session.records import header, process, session_of, steps, threads
 from tuimon.diagnosis.comparison.compare import compare
 from tuimon.diagnosis.comparison.outcome.result import Comparison
 from tuimon.diagnosis.comparison.outcome.undisturbed import power_of
@@ -93,9 +93,7 @@ def test_the_last_seconds_know_their_waits_as_a_whole_run_does() -> None:
 def test_the_cpu_time_of_a_step_stays_where_others_slow_it_down() -> None:
     """Its step takes 100 ms of which it waits for 30; beside nobody it takes 70: the row says who is slower."""
     busy = session((0.7, 0.3), [], 1.9)
-    quiet = Session()
-    for record in (header(cpu_count=2), process(100)):
-        quiet.add(record)
+    quiet = session_of(header(cpu_count=2), process(100))
     for t in range(1, 21):
         quiet.add(threads(t, (100, "python", 1.0, "running", 0.0), cpu_ratio=1.0))
         quiet.add(steps(float(t), {name: 0.7 * ms for name, ms in _PHASES.items()}, first_index=10 * (t - 1)))

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED
-from tests.session.records import frames, header, process, stacks, steps
+from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.loading import lie_ready, training_loader, worker_evidence
 from tuimon.diagnosis.evidence.samples import resolved
@@ -20,9 +20,7 @@ FACTS = LoaderFacts(dataset="Rows", kind="iterable", workers=1, prefetch=2)
 
 def epochs(number=20):
     """An epoch a second, each with a worker of its own, of which py-spy takes a few samples."""
-    session = Session()
-    for record in (header(), process(), NO_GPU, AUGMENT):
-        session.add(record)
+    session = session_of(header(), process(), NO_GPU, AUGMENT)
     for t in range(1, number + 1):
         pid = 200 + t
         made = LoaderWorker(pid, 0, 10, items_ms=880.0, collate_ms=20.0, wait_ms=100.0)

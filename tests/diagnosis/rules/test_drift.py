@@ -5,11 +5,10 @@ import random
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks, steps
+from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.rules.course import is_drift
 from tuimon.records import ThreadCpu, Threads
-from tuimon.session.session import Session
 
 SEEDS = 200
 WINDOWS = 300
@@ -112,9 +111,7 @@ LOOP = frames(
 
 
 def drift_of(lengths_ms, delays=None, samples=()):
-    session = Session()
-    for record in (header(), process(), LOOP):
-        session.add(record)
+    session = session_of(header(), process(), LOOP)
     for t, ms in enumerate(lengths_ms, 1):
         delay = delays[t - 1] if delays else 0.0
         row = ThreadCpu(100, "python", 1.0 - delay, "running", delay)
@@ -161,9 +158,7 @@ def test_waits_for_a_core_that_grow_are_a_neighbours():
 
 def loading_drift(items_ms, delays):
     """Of a loop that waits for its two workers, which wait for a core in these shares of the time."""
-    session = Session()
-    for record in (header(), process(), *(process(pid, "worker", ppid=100) for pid in (101, 102))):
-        session.add(record)
+    session = session_of(header(), process(), *(process(pid, "worker", ppid=100) for pid in (101, 102)))
     for t, (ms, delay) in enumerate(zip(items_ms, delays, strict=True), 1):
         for pid, cpu, waited in ((100, 0.1, 0.0), (101, 1.0 - delay, delay), (102, 1.0 - delay, delay)):
             row = ThreadCpu(pid, "python", cpu, "running", waited)

@@ -2,10 +2,9 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, steps, threads
+from tests.session.records import frames, header, process, session_of, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.records import StackCount, Stacks
-from tuimon.session.session import Session
 
 LINES = frames(
     ("train.py", 12, "main", "loss.backward()", True),
@@ -16,9 +15,7 @@ LINES = frames(
 
 
 def found(main_cpu, other_cpu, other_line=2, main_delay=0.0):
-    session = Session()
-    for record in (header(), process(), LINES):
-        session.add(record)
+    session = session_of(header(), process(), LINES)
     for t in range(1, 9):
         session.add(steps(t, {"forward": 40, "backward": 60}, first_index=10 * t))
     rows = ((100, "python", main_cpu, "running", main_delay), (101, "statistics", other_cpu, "running", 0.0))

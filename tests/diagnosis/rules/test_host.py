@@ -5,10 +5,9 @@ import pytest
 from tests.diagnosis import gpu
 from tests.diagnosis.cpu import HEALTHY, NO_GPU, SIDE, run
 from tests.diagnosis.gpu import PID, SAVE, USUAL, findings, gpu_time
-from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.records import Gpu, Loader, LoaderFacts
-from tuimon.session.session import Session
 
 LINES = frames(
     ("train.py", 10, "main", "for x, y in loader:", True),
@@ -24,11 +23,8 @@ LINES = frames(
 TRAINING = (([1, 2], 30), ([3, 4], 10), ([8, 7], 20))
 
 
-def session_of(*records):
-    session = Session()
-    for record in (header(), process(), LINES, *records):
-        session.add(record)
-    return session
+def trained(*records):
+    return session_of(header(), process(), LINES, *records)
 
 
 def found(session):
@@ -38,7 +34,7 @@ def found(session):
 def test_an_update_of_half_the_step_is_reported_with_its_line():
     phases = {"data": 5, "forward": 20, "backward": 25, "optimizer": 50}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    findings = found(session_of(*windows, stacks(8, *TRAINING)))
+    findings = found(trained(*windows, stacks(8, *TRAINING)))
     finding = findings["optimizer_bound"]
     assert (finding.severity, finding.where[0].line, finding.estimated_speedup) == ("critical", 13, 2.0)
     assert finding.fixes[0][1:4] == pytest.approx((2.0, 4 / 3, 2.0))
@@ -65,7 +61,7 @@ def test_where_a_library_owns_the_loop_its_function_is_named_with_the_users_line
     phases = {"data": 5, "forward": 30, "backward": 35, "other": 30}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
     samples = ([40, 41, 47], 30), ([40, 41, 42], 35), ([40, 43, 46], 9), ([40, 44], 12), ([40, 45], 5)
-    finding = found(session_of(FRAMEWORK, *windows, stacks(8, *samples)))["side_work"]
+    finding = found(trained(FRAMEWORK, *windows, stacks(8, *samples)))["side_work"]
     assert finding.headline.endswith("update_state() metrics.py:350, called by fit() fit.py:31")
     assert [(place.file, place.line) for place in finding.where] == [("/home/me/fit.py", 31)]
 
@@ -101,7 +97,7 @@ def test_side_work_of_a_library_gains_what_the_function_that_is_named_takes():
         first=50,
     )
     samples = ([40, 41, 47], 30), ([40, 41, 42], 35), ([40, 44], 5), ([40, 45], 2), ([40, 50, 51], 13)
-    finding = found(session_of(FRAMEWORK, ends, *windows, stacks(8, *samples)))["side_work"]
+    finding = found(trained(FRAMEWORK, ends, *windows, stacks(8, *samples)))["side_work"]
     assert finding.headline.endswith("update_state() metrics.py:350, called by fit() fit.py:31")
     assert finding.evidence["hot_share"] == pytest.approx(5 / 20)
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.3 * 5 / 20), rel=0.01)
@@ -114,7 +110,7 @@ def test_a_librarys_own_optimizer_is_the_update_not_side_work(update, rest, rule
     phases = {"data": 1, "forward": 40, "backward": 59 - other, "other": other}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
     samples = ([40, 41, 47], 40), ([40, 41, 42], 59 - other), ([40, 48], update), ([40, 45], rest)
-    session = session_of(FRAMEWORK, *windows, stacks(8, *samples))
+    session = trained(FRAMEWORK, *windows, stacks(8, *samples))
     assert set(found(session)) == rules
     rows = {row.name: row for row in session.phases(100).rows}
     assert rows["optimizer"].share == pytest.approx(update / 99, abs=0.01)
@@ -152,9 +148,9 @@ def test_what_a_library_that_owns_the_loop_does_itself_at_each_update_is_no_side
     phases = {"data": 5, "forward": 35, "backward": 45, "other": 15}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
     training = ([40, 41, 47], 35), ([40, 41, 42], 45)
-    usual = found(session_of(FRAMEWORK, own, *windows, stacks(8, *training, ([40, 50, 51], 12), ([40, 50], 3))))
+    usual = found(trained(FRAMEWORK, own, *windows, stacks(8, *training, ([40, 50, 51], 12), ([40, 50], 3))))
     assert "side_work" not in usual
-    slow = found(session_of(FRAMEWORK, own, *windows, stacks(8, *training, ([40, 50, 51], 3), ([40, 45], 12))))
+    slow = found(trained(FRAMEWORK, own, *windows, stacks(8, *training, ([40, 50, 51], 3), ([40, 45], 12))))
     assert slow["side_work"].severity == "warning"
 
 
@@ -173,19 +169,19 @@ def test_attached_side_work_counts_once_some_seconds_were_sampled(saving, share,
 def test_side_work_of_which_samples_show_no_place_is_no_warning():
     phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 25}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    assert found(session_of(*windows, stacks(8, *TRAINING)))["side_work"].severity == "info"
-    assert found(session_of(*windows))["side_work"].severity == "warning"  # nothing was sampled at all
+    assert found(trained(*windows, stacks(8, *TRAINING)))["side_work"].severity == "info"
+    assert found(trained(*windows))["side_work"].severity == "warning"  # nothing was sampled at all
 
 
 def test_a_usual_update_is_not_reported():
     phases = {"data": 5, "forward": 35, "backward": 40, "optimizer": 20}
-    assert "optimizer_bound" not in found(session_of(*(steps(t, phases, first_index=10 * t) for t in range(1, 9))))
+    assert "optimizer_bound" not in found(trained(*(steps(t, phases, first_index=10 * t) for t in range(1, 9))))
 
 
 def test_evaluation_is_found_in_the_function_that_training_never_passes():
     phases = {"data": 5, "forward": 15, "backward": 20, "eval": 60}
     windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
-    finding = found(session_of(*windows, stacks(8, *TRAINING, ([5, 6, 7], 90))))["side_work"]
+    finding = found(trained(*windows, stacks(8, *TRAINING, ([5, 6, 7], 90))))["side_work"]
     assert (finding.cause, finding.where[0].line, finding.severity) == ("evaluation", 30, "critical")
     assert finding.share_of_step == pytest.approx(0.6)
     assert finding.estimated_speedup == pytest.approx(2.5)
@@ -204,7 +200,7 @@ def test_larger_batches_are_advised_where_small_ones_cost_evaluation_most_of_its
             (1, "eval", 800, LoaderFacts(dataset="D", kind="map", workers=0, batch_size=small)),
         )
     ]
-    finding = found(session_of(NO_GPU, *windows, *loaders, stacks(8, *TRAINING, ([5, 6, 7], 90))))["side_work"]
+    finding = found(trained(NO_GPU, *windows, *loaders, stacks(8, *TRAINING, ([5, 6, 7], 90))))["side_work"]
     assert finding.cause == "evaluation"
     fixes = {fix.action: fix for fix in finding.fixes}
     advised = fixes.get("evaluate in larger batches: 64 as in training, not 4")
@@ -224,7 +220,7 @@ def test_an_evaluation_that_takes_gradients_is_named_though_it_has_run_before_tr
         first=30,
     )
     samples = ([30, 6, 31], 6), ([5, 6, 7], 60), ([5, 6, 31], 60), ([5, 32, 33], 5)
-    finding = found(session_of(early, *windows, stacks(8, *TRAINING, *samples)))["side_work"]
+    finding = found(trained(early, *windows, stacks(8, *TRAINING, *samples)))["side_work"]
     assert finding.cause == "evaluation"
     assert [place.line for place in finding.where] == [30]
 
@@ -263,7 +259,7 @@ def test_an_evaluation_of_usual_size_is_reported_where_much_of_it_runs_no_model(
     phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 1, "eval": 24}
     windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
     samples = ([5, 6, 7], 6), ([5, 30, 31], 16)
-    findings = found(session_of(*windows, metric, stacks(8, *TRAINING, *samples)))
+    findings = found(trained(*windows, metric, stacks(8, *TRAINING, *samples)))
     assert ("side_work" in findings) == reported
     if reported:
         finding = findings["side_work"]
@@ -304,7 +300,7 @@ def test_what_an_evaluation_of_the_users_calls_beside_the_model_is_reported(slow
     phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 1, "eval": 24}
     windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
     usual = ([1, 65, 68, 65], 5), ([60, 61, 62], 2), ([60, 63, 65], model_runs)
-    findings = found(session_of(*windows, EVALUATION, stacks(8, *TRAINING, *usual, (slow, 18))))
+    findings = found(trained(*windows, EVALUATION, stacks(8, *TRAINING, *usual, (slow, 18))))
     assert ("side_work" in findings) == (place is not None)
     if place:
         assert findings["side_work"].cause == "evaluation"
@@ -322,7 +318,7 @@ def test_a_model_without_modules_is_one_in_evaluation_too():
     phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 1, "eval": 24}
     windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
     samples = ([1, 2], 30), ([3, 4], 10), ([32, 31], 12), ([32, 33], 8), ([5, 30, 31], 20)
-    assert "side_work" not in found(session_of(*windows, model, stacks(8, *samples)))
+    assert "side_work" not in found(trained(*windows, model, stacks(8, *samples)))
 
 
 def test_a_metric_that_is_a_module_is_side_work_outside_the_model():
@@ -336,7 +332,7 @@ def test_a_metric_that_is_a_module_is_side_work_outside_the_model():
     )
     phases = {"data": 5, "forward": 50, "backward": 35, "optimizer": 5, "other": 5}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    session = session_of(*windows, lines, stacks(8, *TRAINING, ([0, 33], 4), ([30, 31, 32], 60)))
+    session = trained(*windows, lines, stacks(8, *TRAINING, ([0, 33], 4), ([30, 31, 32], 60)))
     finding = found(session)["side_work"]
     assert finding.where[0].line == 11
     assert finding.headline.endswith("side work outside the model: main() train.py:11")
@@ -352,7 +348,7 @@ def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
     )
     phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 25}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    finding = found(session_of(*windows, lines, stacks(8, *TRAINING, ([33, 30, 31, 32], 25))))["side_work"]
+    finding = found(trained(*windows, lines, stacks(8, *TRAINING, ([33, 30, 31, 32], 25))))["side_work"]
     assert finding.where[0].line == 60
     assert finding.headline.endswith("side work that runs a model, such as evaluation: check() train.py:60")
     assert finding.action == "run check() train.py:60 less often, or on a part of the data"
@@ -370,7 +366,7 @@ def test_a_little_evaluation_that_no_marker_separates_is_no_side_work(works_on, 
     )
     phases = {"between": 60, "backward": 35, "optimizer": 5}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    session = session_of(*windows, lines, stacks(8, ([1, 2], 300), ([3, 4], 100), ([8, 7], 500), ([32, 30, 31], 140)))
+    session = trained(*windows, lines, stacks(8, ([1, 2], 300), ([3, 4], 100), ([8, 7], 500), ([32, 30, 31], 140)))
     other = next(row for row in session.phases(100).rows if row.name == "other")
     assert other.estimated and 0.10 < other.share < 0.20
     assert ("side_work" in found(session)) == reported
@@ -381,7 +377,7 @@ def test_of_a_loop_that_no_sample_shows_training_in_only_a_wait_is_known_to_be_s
     line = frames(("train.py", 34, "train", source, True), first=50)
     phases = {"between": 99.6, "backward": 0.3, "optimizer": 0.1}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    finding = found(session_of(*windows, line, stacks(8, ([50], 200))))
+    finding = found(trained(*windows, line, stacks(8, ([50], 200))))
     assert {rule for rule, one in finding.items() if one.severity == "critical"} == (
         {"side_work"} if reported else set()
     )

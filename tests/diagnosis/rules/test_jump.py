@@ -15,11 +15,10 @@ from tests.diagnosis.rules.test_drift import (
     regular_side_work,
     sawtooth_per_epoch,
 )
-from tests.session.records import header, process, stacks, steps
+from tests.session.records import header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.course.trend import jump_in
 from tuimon.records import ThreadCpu, Threads
-from tuimon.session.session import Session
 
 
 def slope(rng):
@@ -74,9 +73,7 @@ def test_a_jump_is_found_where_it_is_and_as_long_as_it_lasts(seed):
 
 
 def of_run(lengths_ms, delays=None):
-    session = Session()
-    for record in (header(), process(), LOOP):
-        session.add(record)
+    session = session_of(header(), process(), LOOP)
     for t, ms in enumerate(lengths_ms, 1):
         delay = delays[t - 1] if delays else 0.0
         row = ThreadCpu(100, "python", 1.0 - delay, "running", delay)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.session.session import Session
 
 PACKAGES = "/lib/site-packages"
 LOOP = frames(
@@ -43,9 +42,7 @@ PIPE = frames(("/lib/python3.11/multiprocessing/connection.py", 395, "_recv"), f
 
 
 def found(*counted, cpu_count=2, training=TRAINING, beside=()):
-    session = Session()
-    for record in (header(cpu_count=cpu_count), process(), LOOP, PIPE):
-        session.add(record)
+    session = session_of(header(cpu_count=cpu_count), process(), LOOP, PIPE)
     for t in range(1, 13):
         session.add(steps(t, {"between": 75, "backward": 20, "optimizer": 5}, first_index=10 * t))
         session.add(stacks(t, *training, *counted))

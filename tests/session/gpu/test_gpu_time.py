@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.session.records import MS, header, process, steps
+from tests.session.records import MS, header, process, session_of, steps
 from tuimon.records import GpuPhase, GpuTime, Lead, TorchMemory
-from tuimon.session.session import Session
 
 PHASES = {"data": 40, "forward": 20, "backward": 30, "optimizer": 10}
 SPANS = (("data", 30, 30, 0), ("forward", 20, 0, 0), ("backward", 40, 0, 40), ("optimizer", 10, 0, 0))
@@ -25,10 +24,7 @@ def gpu_time(t, spans=SPANS, turns=4, leads=(), **more):
 
 
 def session(*records):
-    found = Session()
-    for record in (header(), process(gpu_uuids=["GPU-a"]), *records):
-        found.add(record)
-    return found
+    return session_of(header(), process(gpu_uuids=["GPU-a"]), *records)
 
 
 def test_nothing_is_told_of_a_process_without_a_gpu():

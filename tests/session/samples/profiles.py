@@ -1,7 +1,6 @@
 """A literal training run whose samples have a known shape: 10 s of a trainer with two workers."""
 
-from tests.session.records import frames, header, process, stacks, steps, threads
-from tuimon.session.session import Session
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 
 MAIN = 4242
 TORCH = "/opt/env/lib/python3.11/site-packages/torch"
@@ -46,10 +45,7 @@ WORKER = (((0, 1, 17, 18, 20, 19), 90), ((0, 1, 17, 18, 20), 10))
 
 def session(seconds=10):
     """The run folded."""
-    folded = Session()
-    for record in records(seconds):
-        folded.add(record)
-    return folded
+    return session_of(*records(seconds))
 
 
 def records(seconds=10, gpu=True):

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.session.records import header, steps
+from tests.session.records import header, session_of, steps
 from tuimon.records import Exit, Mark, Notice, Record, Steps
-from tuimon.session.session import Session
 from tuimon.sources.base import Done
 from tuimon.sources.log.reader import LogSource, read_log
 from tuimon.sources.log.writer import LogWriter
@@ -36,9 +35,7 @@ def test_one_record_far_ahead_is_counted_and_moves_nothing(tmp_path: Path, at: i
     assert FAR not in records
     assert [record for record in records if isinstance(record, Steps)] == RUN[1:]
     assert skipped(records) == ["1 line of the log skipped: damaged, or written by a newer tuimon"]
-    session = Session()
-    for record in records:
-        session.add(record)
+    session = session_of(*records)
     assert session.now_s == 100.0
     assert session.steps(100).per_second == pytest.approx(10, rel=0.1)
 

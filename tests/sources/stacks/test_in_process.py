@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from tests.agent.programs import ROOT, environment
+from tests.session.records import session_of
 from tests.sources.stacks import denied
 from tests.waiting import until
 from tuimon.agent.ring.control_words import Answer, State
@@ -80,10 +81,7 @@ def windows(records: list[Record]) -> list[Stacks]:
 
 
 def folded(records: list[Record]) -> Session:
-    session = Session()
-    for record in records:
-        session.add(record)
-    return session
+    return session_of(*records)
 
 
 def functions(records: list[Record], pid: int) -> set[str]:

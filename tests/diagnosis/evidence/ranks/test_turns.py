@@ -6,11 +6,10 @@ import random
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import RankStep, Steps
-from tuimon.session.session import Session
 
 LINES = frames(
     ("train.py", 10, "main", "for x, y in loader:", True),
@@ -61,9 +60,7 @@ def _asleep(record: Steps) -> float:
 
 def judged(training: Training, turn: list[int | None], shift: int = 0) -> dict[str, Finding]:
     """``turn``: who is late in one step after the other, again and again."""
-    session = Session()
-    for record in (header(cpu_count=16), LINES):
-        session.add(record)
+    session = session_of(header(cpu_count=16), LINES)
     for rank in range(training.ranks):
         session.add(process(100 + rank, rank=rank, world_size=training.ranks, ppid=50))
     for t in range(1, 15):

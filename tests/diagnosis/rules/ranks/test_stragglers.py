@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.session.session import Session
@@ -17,9 +17,7 @@ LINES = frames(
 
 
 def ranks(late_phases, other_phases):
-    session = Session()
-    for record in (header(), LINES):
-        session.add(record)
+    session = session_of(header(), LINES)
     for pid, rank, phases in ((100, 0, other_phases), (101, 1, late_phases)):
         session.add(process(pid, rank=rank, world_size=2))
         for t in range(1, 9):
@@ -40,9 +38,7 @@ def test_the_rank_that_waits_least_in_backward_is_the_culprit():
 
 def paused(phase):
     """Ranks in step that take 100 ms, but for one step, in which rank 0 takes 8 s more in a phase."""
-    session = Session()
-    for record in (header(), LINES):
-        session.add(record)
+    session = session_of(header(), LINES)
     for pid, rank, pause in ((100, 0, phase), (101, 1, "backward")):
         session.add(process(pid, rank=rank, world_size=2))
         for t in range(1, 5):
@@ -80,9 +76,7 @@ def test_even_ranks_have_no_straggler():
 
 def trained(*of_each, late=2, counted=(([1, 2], 20), ([3, 4], 60)), **more):
     """Ranks of (phases, CPU of the training thread, run-queue delay); the samples are of the late one."""
-    session = Session()
-    for record in (header(cpu_count=16), LINES, BARRIER, *more.get("more", ())):
-        session.add(record)
+    session = session_of(header(cpu_count=16), LINES, BARRIER, *more.get("more", ()))
     for rank, (phases, cpu, delay) in enumerate(of_each):
         pid = 100 + rank
         session.add(process(pid, rank=rank, world_size=len(of_each), ppid=50))
@@ -172,9 +166,7 @@ def test_work_for_which_the_others_do_not_wait_is_no_straggler():
 
 def test_when_the_run_is_over_it_is_still_said_and_a_rank_that_was_lost_is_not_judged():
     late = {"forward": 60, "backward": 40}
-    session = Session()
-    for record in (header(cpu_count=16), LINES):
-        session.add(record)
+    session = session_of(header(cpu_count=16), LINES)
     for rank, phases in enumerate((EVEN, EVEN, late)):
         session.add(process(100 + rank, rank=rank, world_size=3, ppid=50))
         for t in range(1, 12):
