@@ -86,6 +86,7 @@ def is_module_body(file: str, function: str) -> bool:
 # ---- modules
 
 _MODULE_FILE = "torch/nn/modules/module.py"
+_PARAMETER_FILE = "torch/nn/parameter.py"
 _CALL_WRAPPER = "_wrapped_call_impl"
 _MODULE_CALLS = frozenset({"_call_impl", _CALL_WRAPPER})
 
@@ -98,6 +99,21 @@ def is_module_run(file: str, function: str) -> bool:
     if "torch/nn/" not in file:
         return False
     return function == "forward" or function in _MODULE_CALLS or file.endswith("torch/nn/functional.py")
+
+
+def is_model_upkeep(file: str, function: str) -> bool:
+    """Whether a frame makes, copies, loads or clears a model or an optimizer: ``optimizer.py``, ``zero_grad``.
+
+    Of a frame that runs no module and updates nothing; ``torch/nn/utils`` and the functional part do other work.
+    """
+    if file.endswith((_MODULE_FILE, "torch/nn/init.py", _PARAMETER_FILE)) or is_torch_optimizer(file):
+        return True
+    return function in ("__init__", "reset_parameters") and "torch/nn/modules/" in file
+
+
+def is_parameter_copy(file: str, function: str) -> bool:
+    """Whether a frame copies a model's parameter: ``torch/nn/parameter.py``, ``__deepcopy__``."""
+    return function == "__deepcopy__" and file.endswith(_PARAMETER_FILE)
 
 
 def is_module_call(file: str, function: str) -> bool:

@@ -192,6 +192,10 @@ class FrameTable:
                 return depth
         return None
 
+    def innermost_user(self, stack: Sequence[int]) -> int | None:
+        """The innermost frame of the user's code."""
+        return next((number for number in reversed(stack) if self[number].user), None)
+
     def user_place(self, stack: list[int]) -> Place | None:
         """The innermost user line of a stack (ids root first); None where it holds none.
 

@@ -18,6 +18,7 @@ from tuimon.session.samples.phases.library_order import LibraryOrder
 from tuimon.session.samples.phases.loop_lines import LoopLines
 from tuimon.session.samples.phases.loop_path import CountedStack
 from tuimon.session.samples.phases.loops import Loops
+from tuimon.session.samples.phases.model_upkeep import ModelUpkeep
 from tuimon.session.samples.phases.own_updates import OwnUpdates
 from tuimon.session.samples.phases.rollouts import Rollouts
 from tuimon.session.samples.phases.sample import Sample
@@ -67,6 +68,7 @@ def classify_samples(
     loop = loops.main
     makes_data = loop.is_known and not loop.shows_forward and _exceeds_forward(counted, loop, frames)
     own_updates = OwnUpdates(completed, frames)
+    upkeep = ModelUpkeep(completed, frames)
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = by_root(sampled, frames)
     samples = [
@@ -78,7 +80,7 @@ def classify_samples(
             or _of_library(sample, loops, library, frames)
             or _in_closure(sample, loops, library, frames)
             or _of_handler(sample, loops, library)
-            or _by_lines(sample, loops, too_few, makes_data, frames),
+            or upkeep.relabeled(_by_lines(sample, loops, too_few, makes_data, frames)),
             own_updates,
             frames,
         )
