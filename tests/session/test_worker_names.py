@@ -55,4 +55,13 @@ def test_of_a_process_that_is_forgotten_nothing_is_kept():
     names.forget(201)
     assert (names.name(201), names._firsts) == ("worker 0", {100: {}})
     names.forget(100)
-    assert not names._known and not names._firsts and not names._evaluates
+    assert not names._known and not names._firsts and not names._roles
+
+
+def test_a_loader_that_has_only_begun_renames_no_worker_of_another():
+    session = run_with_workers(201, 205)
+    session.add(loader(2.0, 0, "train", (201, 0)))
+    session.add(loader(2.0, 1, None, (205, 0)))
+    assert names_of(session)[0] == {201: "worker 0", 205: "loader 1 worker 0"}
+    session.add(loader(3.0, 1, "eval", (205, 0)))
+    assert names_of(session)[0] == {201: "worker 0", 205: "eval worker 0"}

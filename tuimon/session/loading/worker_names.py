@@ -23,7 +23,7 @@ class WorkerNames:
         self._processes = processes
         self._known: dict[int, _Known] = {}  # by pid
         self._firsts: dict[int, dict[int, int]] = {}  # trainer -> workers with number 0, and their loaders
-        self._evaluates: dict[tuple[int, int], bool] = {}  # by trainer and loader
+        self._roles: dict[tuple[int, int], str | None] = {}  # by trainer and loader: "train", "eval"
 
     def add_loader(self, record: Loader) -> None:
         """Fold one record; without workers its one row is the training process, which has a name."""
@@ -31,7 +31,7 @@ class WorkerNames:
             if report.pid == record.pid:
                 continue
             self._known[report.pid] = _Known(record.pid, record.number, report.number)
-            self._evaluates[record.pid, record.number] = record.role == "eval"
+            self._roles[record.pid, record.number] = record.role
             if report.number == 0:
                 self._firsts.setdefault(record.pid, {})[report.pid] = record.number
 
@@ -41,7 +41,7 @@ class WorkerNames:
         if known is not None:
             self._firsts.get(known.trainer, {}).pop(pid, None)
         if self._firsts.pop(pid, None) is not None:
-            self._evaluates = {of: evaluates for of, evaluates in self._evaluates.items() if of[0] != pid}
+            self._roles = {of: role for of, role in self._roles.items() if of[0] != pid}
 
     def name(self, pid: int) -> str:
         """``worker 2``, ``eval worker 2``; of several such loaders at a time ``loader 1 worker 2``.
@@ -54,14 +54,18 @@ class WorkerNames:
             return f"worker {self._processes.worker_number(pid)}"
         if self._is_beside_another(pid, known):
             return f"loader {known.loader} worker {known.number}"
-        return f"{'eval ' * self._evaluates[known.trainer, known.loader]}worker {known.number}"
+        evaluates = self._roles[known.trainer, known.loader] == "eval"
+        return f"{'eval ' * evaluates}worker {known.number}"
 
     def _is_beside_another(self, pid: int, known: _Known) -> bool:
-        """Whether another loader of the same trainer, for the same purpose, had workers while this one lived."""
-        evaluates = self._evaluates[known.trainer, known.loader]
+        """Whether another loader of the same trainer, for the same purpose, had workers while this one lived.
+
+        What its batches are for is not known at first: until then it is beside any other, and none is beside it.
+        """
+        role = self._roles[known.trainer, known.loader]
         return any(
             loader != known.loader
-            and self._evaluates[known.trainer, loader] == evaluates
+            and role in (None, self._roles[known.trainer, loader])
             and self._processes.lived_together(pid, first)
             for first, loader in self._firsts.get(known.trainer, {}).items()
         )
