@@ -43,7 +43,7 @@ class ProcessSamples:
         self.tid = pid  # the thread that trains
         self._frames = frames
         self._window = LoopWindow()
-        self._asked: list[Stacks] | None = None  # the windows that are asked about; None: those of the last 30 s
+        self._selected: list[Stacks] | None = None  # the windows of a selection; None: those of the last 30 s
         self._run = RunSamples()
         self._steps_begin_s = -math.inf
         self._unmarked = UnmarkedSteps(frames)
@@ -95,7 +95,7 @@ class ProcessSamples:
 
     def _of(self, records: list[Stacks]) -> ProcessSamples:
         out = copy(self)
-        out._asked = records
+        out._selected = records
         out._classified = None
         return out
 
@@ -286,7 +286,7 @@ class ProcessSamples:
         return self._classified
 
     def _records(self) -> list[Stacks]:
-        return self._window.of_steps() if self._asked is None else self._asked
+        return self._window.of_steps() if self._selected is None else self._selected
 
     def _merged(self, tid: int) -> dict[tuple[int, ...], int]:
         """Each stack of a thread in the window, and how often it was sampled."""

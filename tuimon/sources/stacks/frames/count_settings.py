@@ -9,7 +9,7 @@ from tuimon.records import CountSetting, CountSettings
 from tuimon.sources.source_text import SOURCE_CHARS
 from tuimon.text import plain
 
-#: Most lines that are told of a file.
+#: Most lines that are reported of a file.
 _LIMIT = 4
 _VARIABLE = rb"(?:OMP|MKL)_NUM_THREADS"
 _SETTERS: dict[CountSetting, re.Pattern[bytes]] = {

@@ -75,7 +75,7 @@ class FrameIds:
         self._source = SourceText()
         self._packages = PackagesAtWork(self._source)
         self._gradients = GradientBlocks(self._source)
-        self._counted: set[str] = set()  # files whose settings are told
+        self._counted: set[str] = set()  # files whose settings are reported
         self._blocks: dict[RawFrame, Block | None] = {}  # without gradients, around frames of the user's
         self._library_source = SourceText(files_held=1)  # of each library a few lines are read, most of them once
         self._limit = limit
