@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
+import pytest
 
 from tests.session.records import header, process, session_of, steps, threads
+from tests.views.report.test_html import log_of, page_of
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.session.session import Session
 from tuimon.views.report.summary import report_of
@@ -56,3 +60,15 @@ def test_the_text_names_them() -> None:
     assert "training 1, 2 ranks (this report is of it): 130 steps" in " ".join(text.split())
     assert "training 2, 2 ranks: 130 steps, 99.7 ms: STRAGGLER-RANK: rank 0 waits" in " ".join(text.split())
     assert "training 2, rank 1: 130 steps" in " ".join(text.split())
+
+
+def test_processes_without_ranks_are_not_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = [header()]
+    for pid in (100, 200):
+        records.append(process(pid, command=["python", f"train{pid}.py"]))
+        records += [steps(t, EVEN, pid=pid, first_index=10 * (t - 1)) for t in range(1, 14)]
+    lines = text_report(report_of(session_of(*records), [], "run.jsonl")).splitlines()
+    assert "Training processes" in lines and "Ranks" not in lines
+    page = page_of(log_of(tmp_path / "run.jsonl", records), capsys=capsys)
+    assert "<h2>Training processes</h2>" in page and "<th>process</th>" in page and "<h2>Ranks</h2>" not in page
+    assert "Ranks" in text_report(report_of(two_trainings(), [], "run.jsonl")).splitlines()

@@ -141,7 +141,8 @@ def _ranks(report: dict[str, Any]) -> list[list[str]]:
     if len(ranks) < 2:
         return []
     if summary is None:
-        return [["Ranks", *(text for rank in ranks for text in _rank(rank))]]
+        title = "Ranks" if any(rank["rank"] is not None for rank in ranks) else "Training processes"
+        return [[title, *(text for rank in ranks for text in _rank(rank))]]
     news = [rank for rank in ranks if rank.get("state", "ended") not in WELL or _late_ms(rank)]
     worst = sorted(news, key=lambda rank: (rank["state"] in WELL, -_late_ms(rank)))[:_WORST]
     lines = ["Ranks, first those that are not well or hold the others up" if worst else "Ranks"]
