@@ -48,6 +48,14 @@ def test_where_each_epoch_makes_its_loader_a_worker_is_named_like_the_one_before
     assert names_of(session)[0] == {202: "worker 0"}
 
 
+def test_a_loader_for_each_epoch_is_not_remembered_for_ever():
+    session = session_of(process(100), steps(1, {"data": 1}))
+    for epoch in range(9000):
+        session._worker_names.add_loader(loader(2.0, epoch, "train", (1000 + epoch, 0)))
+    names = session._worker_names
+    assert len(names._known) == len(names._roles) == len(names._firsts[100]) == 8192
+
+
 def test_of_a_process_that_is_forgotten_nothing_is_kept():
     session = run_with_workers(201)
     session.add(loader(2.0, 0, "train", (201, 0)))

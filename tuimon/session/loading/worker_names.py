@@ -7,6 +7,9 @@ from typing import NamedTuple
 from tuimon.records import Loader
 from tuimon.session.processes.run_processes import RunProcesses
 
+#: Most workers that are remembered, and most loaders, those that reported last: of 64 nodes with as many as are known.
+_LIMIT = 8192
+
 
 class _Known(NamedTuple):
     """What a loader's report says of a worker."""
@@ -30,10 +33,16 @@ class WorkerNames:
         for report in record.workers:
             if report.pid == record.pid:
                 continue
+            self._known.pop(report.pid, None)
             self._known[report.pid] = _Known(record.pid, record.number, report.number)
-            self._roles[record.pid, record.number] = record.role
             if report.number == 0:
                 self._firsts.setdefault(record.pid, {})[report.pid] = record.number
+            self._roles.pop((record.pid, record.number), None)
+            self._roles[record.pid, record.number] = record.role
+        while len(self._known) > _LIMIT:
+            self.forget(next(iter(self._known)))
+        while len(self._roles) > _LIMIT:
+            del self._roles[next(iter(self._roles))]
 
     def forget(self, pid: int) -> None:
         """Drop a worker, or a process and the loaders that it had."""
@@ -54,7 +63,7 @@ class WorkerNames:
             return f"worker {self._processes.worker_number(pid)}"
         if self._is_beside_another(pid, known):
             return f"loader {known.loader} worker {known.number}"
-        evaluates = self._roles[known.trainer, known.loader] == "eval"
+        evaluates = self._roles.get((known.trainer, known.loader)) == "eval"
         return f"{'eval ' * evaluates}worker {known.number}"
 
     def _is_beside_another(self, pid: int, known: _Known) -> bool:
@@ -62,10 +71,10 @@ class WorkerNames:
 
         What its batches are for is not known at first: until then it is beside any other, and none is beside it.
         """
-        role = self._roles[known.trainer, known.loader]
+        role = self._roles.get((known.trainer, known.loader))
         return any(
             loader != known.loader
-            and role in (None, self._roles[known.trainer, loader])
+            and role in (None, self._roles.get((known.trainer, loader)))
             and self._processes.lived_together(pid, first)
             for first, loader in self._firsts.get(known.trainer, {}).items()
         )
