@@ -129,7 +129,7 @@ def test_an_update_that_the_program_writes_itself_is_the_update_not_side_work():
     )
     windows = [steps(t, {"between": 70, "backward": 30}, first_index=10 * t) for t in range(1, 9)]
     samples = ([8, 7], 20), ([1, 2], 30), ([30, 31], 30), ([30, 32], 20)
-    session = session_of(own, *windows, stacks(8, *samples))
+    session = trained(own, *windows, stacks(8, *samples))
     findings = found(session)
     assert set(findings) == {"optimizer_bound"}
     assert findings["optimizer_bound"].where[0].function == "update"
@@ -158,10 +158,8 @@ def test_what_a_library_that_owns_the_loop_does_itself_at_each_update_is_no_side
 @pytest.mark.parametrize(("saving", "share"), [(15, 0.2), (60, 0.5)])
 def test_attached_side_work_counts_once_some_seconds_were_sampled(saving, share, seconds, reported):
     """In the first two a line of the log may take a fifth, and one checkpoint half."""
-    session = Session()
     windows = [stacks(t, *TRAINING, ([5, 6, 7], saving)) for t in range(1, seconds + 1)]
-    for record in (header(), process(markers=False), LINES, *windows):
-        session.add(record)
+    session = session_of(header(), process(markers=False), LINES, *windows)
     assert next(row.share for row in session.phases(100).rows if row.name == "other") == pytest.approx(share)
     assert ("side_work" in found(session)) == reported
 
