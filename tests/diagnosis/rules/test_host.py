@@ -119,7 +119,8 @@ def test_a_librarys_own_optimizer_is_the_update_not_side_work(update, rest, rule
     assert not rows["backward"].estimated
 
 
-def test_an_update_that_the_program_writes_itself_is_the_update_not_side_work():
+@pytest.mark.parametrize(("updates", "rule"), [(0, "optimizer_bound"), (10, "side_work")])
+def test_an_update_that_the_program_writes_itself_is_the_update_unless_markers_show_an_optimizer(updates, rule):
     """No marker knows it: with the forward pass it lies between two backward passes."""
     own = frames(
         ("train.py", 14, "main", "update(params)", True),
@@ -127,14 +128,14 @@ def test_an_update_that_the_program_writes_itself_is_the_update_not_side_work():
         ("train.py", 21, "update", "p.sub_(lr * m / v.sqrt())", True),
         first=30,
     )
-    windows = [steps(t, {"between": 70, "backward": 30}, first_index=10 * t) for t in range(1, 9)]
+    windows = [steps(t, {"between": 70, "backward": 30}, first_index=10 * t, updates=updates) for t in range(1, 9)]
     samples = ([8, 7], 20), ([1, 2], 30), ([30, 31], 30), ([30, 32], 20)
     session = trained(own, *windows, stacks(8, *samples))
     findings = found(session)
-    assert set(findings) == {"optimizer_bound"}
-    assert findings["optimizer_bound"].where[0].function == "update"
+    assert set(findings) == {rule}
+    assert findings[rule].where[0].function == "update"
     shares = {row.name: row.share for row in session.phases(100).rows}
-    assert shares["optimizer"] == pytest.approx(0.5, abs=0.01)
+    assert shares["optimizer" if rule == "optimizer_bound" else "other"] == pytest.approx(0.5, abs=0.01)
     assert shares["forward"] == pytest.approx(0.2, abs=0.01)
 
 

@@ -48,6 +48,7 @@ class ProcessSamples:
         self._steps_begin_s = -math.inf
         self._unmarked = UnmarkedSteps(frames)
         self._has_markers = False
+        self._has_optimizer = False  # whether markers show one
         self._has_loader = False  # whether markers show that it fetches from a DataLoader
         self._steps_ended = self._backwards = 0  # by markers
         self._classified: list[Sample] | None = None  # None: not yet since something has changed
@@ -104,8 +105,9 @@ class ProcessSamples:
         self._has_markers = True
         was_until_s = self.steps_end_s
         self._window.stand_since(None if record.open_for_s is None else record.t - record.open_for_s)
-        if self.steps_end_s != was_until_s:
+        if self.steps_end_s != was_until_s or (record.updates and not self._has_optimizer):
             self._classified = None
+        self._has_optimizer |= record.updates > 0
         if not record.count and not record.eval_count:
             return
         self._steps_ended += record.count
@@ -270,7 +272,9 @@ class ProcessSamples:
 
     def classify(self, stacks: Mapping[tuple[int, ...], int]) -> list[Sample]:
         """These samples of the training thread (frame ids, root first -> count), by all that is known of its loop."""
-        samples = classify_samples(stacks, self._frames, self.join, self._has_loader, self._seen, self.occasional)
+        samples = classify_samples(
+            stacks, self._frames, self.join, self._has_loader, self._seen, self.occasional, self._has_optimizer
+        )
         if self._backwards > _SEVERAL * self._steps_ended:
             return [sample.between_backwards() for sample in samples]
         return samples

@@ -48,11 +48,12 @@ def classify_samples(
     has_loader: bool = False,
     seen: SeenBoundaries | None = None,
     occasional: OccasionalBlocks | None = None,
+    has_optimizer: bool = False,
 ) -> list[Sample]:
     """The samples of one training thread (stack of frame ids, root first -> count) with their phases and ranges.
 
     ``has_loader``: whether markers show that it fetches from a DataLoader; ``seen``: what its samples showed before;
-    ``occasional``: which blocks of code run in few steps.
+    ``occasional``: which blocks of code run in few steps; ``has_optimizer``: whether markers show an optimizer.
     """
     sampled = [CountedStack(stack, n, stack_phase([frames.kind(id_) for id_ in stack])) for stack, n in stacks.items()]
     sampled = without_torn_updates(sampled, frames)
@@ -67,7 +68,7 @@ def classify_samples(
     library = LibraryOrder(completed, frames, seen)
     loop = loops.main
     makes_data = loop.is_known and not loop.shows_forward and _exceeds_forward(counted, loop, frames)
-    own_updates = OwnUpdates(completed, frames)
+    own_updates = OwnUpdates(completed, frames, has_optimizer)
     upkeep = ModelUpkeep(completed, frames)
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = by_root(sampled, frames)

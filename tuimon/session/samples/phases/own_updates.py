@@ -34,14 +34,15 @@ def _updates(frame: Frame) -> bool:
 class OwnUpdates:
     """Which stacks are in such an update: at one of its lines, or in a function that has one and calls no backward.
 
-    Where an optimizer is sampled as well there are none: what else changes by gradients is beside the training.
+    Where there is an optimizer as well there are none: what else changes by gradients is beside the training.
     """
 
-    def __init__(self, samples: Sequence[CountedStack], frames: FrameTable) -> None:
+    def __init__(self, samples: Sequence[CountedStack], frames: FrameTable, has_optimizer: bool = False) -> None:
+        """``has_optimizer``: whether markers show one; a cheap one may be in no sample."""
         self._frames = frames
         self._lines: set[int] = set()
         self._functions: set[Function] = set()
-        if any(frames.kind(number) == "optimizer" for number in _numbers(samples)):
+        if has_optimizer or any(frames.kind(number) == "optimizer" for number in _numbers(samples)):
             return
         self._lines = {number for number in _numbers(samples) if _updates(frames[number])}
         loop = _numbers(sample for sample in samples if sample.boundary in UPDATES)
