@@ -21,6 +21,7 @@ from tuimon.errors import CannotInject
 from tuimon.launch.injection import gdb, symbols, target
 from tuimon.launch.injection.inject import inject
 from tuimon.monitor.hooks import Hooks
+from tuimon.proc import procfs
 
 OVER = ("over 9\n", "", 0)
 
@@ -244,6 +245,25 @@ def test_gdb_that_is_killed_leaves_the_training_running(
             until(lambda: state(process) in "RS")
         assert killed
         assert ended(process) == OVER
+
+
+def test_what_a_killed_gdb_has_forked_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its child waits stopped to be traced, and would for good."""
+    start, forked = gdb._started, []
+
+    def killed(command: list[str]) -> subprocess.Popen[bytes]:
+        child = start(["sh", "-c", "sleep 1000 & kill -STOP $!; echo $!; wait"])
+        assert child.stdout
+        forked.append(int(child.stdout.readline()))
+        child.kill()
+        return child
+
+    monkeypatch.setattr(gdb, "_started", killed)
+    monkeypatch.setattr(gdb, "_TIMEOUT_S", 0.05)  # the child holds the pipe
+    monkeypatch.setattr(gdb, "_LEFT_STOPPED_S", 0.0)
+    assert gdb._run([], os.getpid()) == ""
+    stat = f"/proc/{forked[0]}/stat"
+    until(lambda: (found := procfs.parse_stat(procfs.read_bytes(stat) or b"")) is None or found.state == "Z")
 
 
 def test_gdb_that_takes_too_long_is_ended_and_nothing_of_it_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:

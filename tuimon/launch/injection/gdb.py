@@ -175,6 +175,7 @@ def _run(command: list[str], pid: int) -> str:
                 child.kill()
                 child.wait()
             if _DONE not in output:
+                _end_group(child.pid)
                 _have_go_on(pid)
 
 
@@ -195,6 +196,12 @@ def _started(command: list[str]) -> subprocess.Popen[bytes]:
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_group(leader: int) -> None:
+    """End what a killed gdb has left: to see what ptrace can do it forks, and that child waits stopped for it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def _have_go_on(pid: int) -> None:
