@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.diagnosis.words import percent
 from tuimon.sources.log.reader import read_log
-from tuimon.views.report.summary import report_of
+from tuimon.views.report.course import Course
+from tuimon.views.report.html.page import as_html
+from tuimon.views.report.summary import Page, report_of
 
 LOGS = sorted((Path(__file__).parents[2] / "data" / "logs").glob("*.gz"))
 #: The phases that a rule's share is of.
@@ -24,10 +28,15 @@ PHASES = {
 
 
 @pytest.fixture(scope="module", params=LOGS, ids=lambda path: path.name.partition(".")[0])
-def report(request: pytest.FixtureRequest) -> dict[str, Any]:
-    verdicts = Verdicts()
-    session, findings = fold(read_log(str(request.param)), verdicts)
-    return report_of(session, findings, "run.jsonl", verdicts.changes)
+def page(request: pytest.FixtureRequest) -> Page:
+    verdicts, course = Verdicts(), Course()
+    session, findings = fold(course.over(read_log(str(request.param))), verdicts)
+    return Page(report_of(session, findings, "run.jsonl", verdicts.changes), session, course)
+
+
+@pytest.fixture(scope="module")
+def report(page: Page) -> dict[str, Any]:
+    return page.report
 
 
 def test_there_are_logs() -> None:
@@ -81,3 +90,14 @@ def test_phases_are_of_the_span_that_the_report_names(report: dict[str, Any]) ->
     assert 0 <= span["first_step"] <= span["last_step"] == report["steps"]["count"] - 1
     assert 0 < span["seconds"] <= report["run"]["duration_s"]
     assert sum(p["share"] for p in report["phases"] if p["name"] != "eval") == pytest.approx(1)
+
+
+def test_its_page_names_each_finding_and_each_worker(page: Page) -> None:
+    text = html.unescape(re.sub(r"<[^>]+>", "\n", as_html([page])))
+    lines = {line.strip() for line in text.splitlines()}
+    for finding in page.report["findings"]:
+        assert finding["headline"].lower() in text.lower()
+    trainer = page.session.trainer()
+    assert trainer is not None
+    for loader in page.session.loaders(trainer):
+        assert {worker.name for worker in loader.worker_rows[:16]} <= lines
