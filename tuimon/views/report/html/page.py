@@ -178,7 +178,11 @@ def _gpu(row: GpuRow) -> dict[str, Any]:
     )
     return {
         "gpu": gpu,
-        "curves": [(name, now, curve(past, top or _most(past))) for name, now, past, top in histories],
+        "curves": [
+            (name, now, curve(past, top or _most(past)))
+            for name, now, past, top in histories
+            if any(value is not None for value in past)
+        ],
     }
 
 
