@@ -86,7 +86,8 @@ class Chain(Struct, eq=False):
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return []
-        first_ns, last_ns = waiting[0].gpu_ns, waiting[-1].gpu_ns
+        # streams keep no order among themselves, and beyond both ends a straight line through bounds is none
+        first_ns, last_ns = min(event.gpu_ns for event in waiting), max(event.gpu_ns for event in waiting)
         ends = self._offset.bounds_at((first_ns, last_ns))
         if ends is None:
             return []
@@ -105,9 +106,13 @@ def _between(first: Bounds, last: Bounds, part: float) -> Bounds:
 
 
 def lead_at(event: SeenEvent, offset: Bounds) -> LeadEstimate:
-    """The lead at one boundary, from its event and the bounds of the clocks' offset."""
-    low_ns = max(float(event.earliest_ns), event.gpu_ns + offset.lowest)
-    high_ns = max(low_ns, min(float(event.latest_ns), event.gpu_ns + offset.highest))
+    """The lead at one boundary, from its event and the bounds of the clocks' offset.
+
+    It was reached before it was seen done: an offset by which it was not is that of other events.
+    """
+    latest_ns = max(event.earliest_ns, event.latest_ns)
+    low_ns = min(max(float(event.earliest_ns), event.gpu_ns + offset.lowest), float(latest_ns))
+    high_ns = max(low_ns, min(float(latest_ns), event.gpu_ns + offset.highest))
     return LeadEstimate(((low_ns + high_ns) / 2 - event.marked_ns) / 1000, (high_ns - low_ns) / 2000, event.stream_idle)
 
 
