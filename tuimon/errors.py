@@ -19,16 +19,18 @@ TuimonError
 
 from __future__ import annotations
 
+from tuimon.text import plain
+
 
 class TuimonError(Exception):
-    """An error for the user: ``message`` is what happened, ``hint`` the next step."""
+    """An error for the user: ``message`` is what happened, ``hint`` the next step; names in them are made safe here."""
 
     exit_code = 1
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = plain(message)
+        self.hint = None if hint is None else plain(hint)
+        super().__init__(self.message)
 
 
 class UsageError(TuimonError):

@@ -13,6 +13,7 @@ from tests.diagnosis.comparison.series import correlated, run_records
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.comparison.outcome.result import Comparison
 from tuimon.records import Record
+from tuimon.text import plain
 
 
 def write(path: Path, records: list[Record]) -> str:
@@ -132,6 +133,14 @@ def test_too_short_a_log_cannot_tell(before: str, tmp_path: Path, capsys: pytest
     assert out == ""
     assert len(err.splitlines()) == 2
     assert "too short" in err
+
+
+def test_what_a_log_is_called_sends_no_control_characters_to_the_terminal(
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, err = compared(capsys, before, log(tmp_path / "a\x1b]0;title\x07\x9b\u202eb.jsonl", 2, number=4), code=3)
+    assert "(" + str(tmp_path / "ab.jsonl") + ") is too short" in err
+    assert plain(err.replace("\n", "")) == err.replace("\n", "")
 
 
 def test_what_is_no_log(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
