@@ -72,6 +72,7 @@ def test_the_verdict_is_right(name, tmp_path):
     assert row.place_right is not False, report
     assert not row.false_alarms, report
     assert row.share_error < 0.15, report
+    assert row.steps_counted == row.steps, report
 
 
 @pytest.mark.torch

@@ -16,11 +16,11 @@ def options() -> argparse.Namespace:
 
 
 class Laps:
-    """Seconds per part of the loop; the first step is warm-up and not counted."""
+    """Seconds per part of the loop; the first step is warm-up: it counts as a step, and its time does not."""
 
     def __init__(self, seconds: float) -> None:
         self._parts: Counter[str] = Counter()
-        self._steps = -1
+        self._steps = -1  # those that are timed
         self._last = time.perf_counter()
         self._end = self._last + seconds
 
@@ -49,7 +49,7 @@ class Laps:
         print(
             json.dumps(
                 {
-                    "steps": self._steps,
+                    "steps": self._steps + 1,
                     "step_ms": 1000 * total / max(1, self._steps),
                     "shares": {part: seconds / total for part, seconds in self._parts.items()},
                 }
