@@ -62,11 +62,13 @@ def main() -> int:
     failed = 0
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(args.keep or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         for case in CASES:
             if args.only and not any(case.name.startswith(name) for name in args.only):
                 continue
             try:
-                rows.append(judged(case, args.seconds, Path(args.keep or temporary)))
+                rows.append(judged(case, args.seconds, folder))
                 print(line(rows[-1]), flush=True)
             except Failed as error:
                 failed += 1
