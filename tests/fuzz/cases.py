@@ -18,7 +18,7 @@ import msgspec
 from tests.fuzz.hostile import CONTROLS, TYPES, made, with_hostile_strings
 from tests.fuzz.lines import damaged, seed_logs
 from tests.fuzz.rings import damaged_ring, read_ring
-from tests.fuzz.shown import commands, headless, screens
+from tests.fuzz.shown import commands, headless, metrics, screens
 from tuimon.records import Header
 from tuimon.sources.log.decode import decode
 from tuimon.sources.plain_records import plain_record
@@ -136,6 +136,7 @@ def _show(findings: Findings, path: str, name: str, *, screen: bool) -> None:
     views: list[Callable[[], Iterator[tuple[str, str]]]] = [
         lambda: commands(path),
         lambda: iter((("headless", headless(path)),)),
+        lambda: iter((("metrics", metrics(path)),)),
     ]
     if screen:
         views.append(lambda: iter((("screen", screens(path, _begin_output)),)))

@@ -1,4 +1,4 @@
-"""Everything that shows a log: report and exports through the command line, headless lines, the full screen."""
+"""Everything that shows a log: report, diff and exports by the command line, headless lines, metrics, the screen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from tests.views.playback import Playback
 from tests.views.tui.running_app import running
-from tuimon.cli.commands import export, report
+from tuimon.cli.commands import diff, export, report
 from tuimon.diagnosis import diagnose
 from tuimon.errors import TuimonError
 from tuimon.session.session import Session
@@ -18,8 +18,13 @@ from tuimon.sources.log.reader import read_log
 from tuimon.views.headless import HeadlessView
 from tuimon.views.mcp import answers
 from tuimon.views.mcp.opened import Seen, Trainings
+from tuimon.views.metrics.outlets.exposition import text_of
+from tuimon.views.metrics.outlets.otlp import data_of
+from tuimon.views.metrics.rank_labels import RankLabels
+from tuimon.views.metrics.snapshot import take
 
 REPORTS = ("text", "json", "html")
+DIFFS = ("text", "json")
 EXPORTS = ("perfetto", "speedscope", "collapsed", "csv")
 #: What a coding assistant may ask of a log.
 _ANSWERS: dict[str, Callable[[Seen], str]] = {
@@ -28,7 +33,10 @@ _ANSWERS: dict[str, Callable[[Seen], str]] = {
     "hot lines": lambda seen: answers.hot_lines(seen.session, None, 30),
     "stacks": lambda seen: answers.stacks(seen.session),
 }
-_KEYS = ("v", "escape", "question_mark", "escape", "h", "c", "i", "enter", "escape", "2", "s")
+_KEYS = (
+    *("v", "enter", "escape", "escape", "question_mark", "escape", "h", "c", "i", "enter", "escape", "2", "s"),
+    *("r", "s", "enter", "escape", "S", "escape", "m", "escape", "b", "B"),
+)
 
 
 def commands(path: str) -> Iterator[tuple[str, str]]:
@@ -38,6 +46,8 @@ def commands(path: str) -> Iterator[tuple[str, str]]:
     yield "report whole", _run(report.main, [path, "--format", "json", "--full"])
     for name, answer in _ANSWERS.items():
         yield f"assistant {name}", _answered(path, answer)
+    for name in DIFFS:
+        yield f"diff {name}", _run(diff.main, [path, path, "--anyway", "--format", name])
     for name in EXPORTS:
         yield f"export {name}", _run(export.main, [path, "--to", name])
     yield "export of a phase", _run(export.main, [path, "--to", "collapsed", "--phase", "data"])
@@ -58,6 +68,18 @@ def headless(path: str) -> str:
     except TuimonError as error:
         out.write(str(error))
     return out.getvalue()
+
+
+def metrics(path: str) -> str:
+    """The log's last figures as Prometheus reads them, and as they go to a collector of OpenTelemetry."""
+    session = Session()
+    try:
+        for record in read_log(path):
+            session.add(record)
+    except TuimonError as error:
+        return str(error)
+    snapshot = take(session, diagnose(session), RankLabels())
+    return text_of(snapshot).decode() + data_of(snapshot).to_json(indent=None)
 
 
 def screens(path: str, begin: Callable[[], None] = lambda: None, size: tuple[int, int] = (120, 40)) -> str:
