@@ -85,6 +85,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     tf32: bool | None = None  # whether float32 matrix products may round to TF32
     intra_op_threads: Count | None = None  # that share out an operation on the CPU, by ``torch.get_num_threads()``
     omp_num_threads: Count | None = None  # OMP_NUM_THREADS in the environment that it was started with
+    debug_settings: list[str] = msgspec.field(default_factory=list)  # that slow every step: "anomaly_detection", ...
     ended: bool = False
 
 

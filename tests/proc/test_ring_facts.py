@@ -10,9 +10,16 @@ from tuimon.proc.ring_facts import RingFacts, ring_facts
 
 def test_facts_of_a_rank() -> None:
     meta = {"run": "r1", "rank": 3, "world_size": 8, "torch": "2.13.0", "gpu_uuids": ["GPU-1"], "tf32": False}
-    meta["intra_op_threads"] = 4
+    meta |= {"intra_op_threads": 4, "debug_settings": ["anomaly_detection", 7]}
     assert ring_facts(meta) == RingFacts(
-        run="r1", rank=3, world_size=8, torch="2.13.0", gpu_uuids=("GPU-1",), tf32=False, intra_op_threads=4
+        run="r1",
+        rank=3,
+        world_size=8,
+        torch="2.13.0",
+        gpu_uuids=("GPU-1",),
+        tf32=False,
+        intra_op_threads=4,
+        debug_settings=("anomaly_detection",),
     )
 
 

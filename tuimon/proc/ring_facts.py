@@ -27,6 +27,7 @@ class RingFacts(Struct, frozen=True, gc=False):
     parameter_dtypes: tuple[str, ...] = ()
     tf32: bool | None = None
     intra_op_threads: int | None = None  # that share out an operation on the CPU
+    debug_settings: tuple[str, ...] = ()  # that slow every step down
     cuda_visible_devices: str | None = None
     cuda_device_order: str | None = None
     loop: tuple[LoopStack, ...] = ()  # where its loop calls backward and its optimizer
@@ -46,6 +47,7 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
         parameter_dtypes=_texts(meta.get("parameter_dtypes")),
         tf32=tf32 if isinstance(tf32, bool) else None,
         intra_op_threads=_number(meta.get("intra_op_threads")),
+        debug_settings=_texts(meta.get("debug_settings")),
         cuda_visible_devices=_text(meta.get("cuda_visible_devices"), empty=True),
         cuda_device_order=_text(meta.get("cuda_device_order")),
         loop=loop_stacks(meta.get("loop")),

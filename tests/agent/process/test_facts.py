@@ -72,3 +72,18 @@ def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
 def test_how_many_threads_share_out_an_operation():
     torch = pytest.importorskip("torch")
     assert facts.late_facts()["intra_op_threads"] == torch.get_num_threads()
+
+
+def test_settings_for_debugging_that_slow_every_step_down(monkeypatch):
+    torch = pytest.importorskip("torch")
+    for name in ("CUDA_LAUNCH_BLOCKING", "TORCH_DISTRIBUTED_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    assert "debug_settings" not in facts.late_facts()
+    with torch.autograd.set_detect_anomaly(True):
+        assert facts.late_facts()["debug_settings"] == ["anomaly_detection"]
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "0")
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "INFO")
+    assert "debug_settings" not in facts.late_facts()
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "detail")
+    assert facts.late_facts()["debug_settings"] == ["launch_blocking", "distributed_debug"]

@@ -48,6 +48,13 @@ def test_threads_that_yield_while_they_wait_for_work_want_no_core():
     assert found["compute_bound_cpu"].severity == "info"
 
 
+def test_a_model_that_computes_with_anomaly_detection_on_is_told_so():
+    quiet = busy(100, 2, 0.97, 0.03)
+    assert "anomaly detection" in run(quiet, debug_settings=["anomaly_detection"])["compute_bound_cpu"].action
+    for others in ([], ["launch_blocking"]):
+        assert "the loop is in order" in run(quiet, debug_settings=others)["compute_bound_cpu"].action
+
+
 def test_threads_that_all_get_little_want_more():
     found = run(busy(100, 40, 0.05, 0.95))
     assert found["cpu_oversubscribed"].evidence["busy_threads"] == 40

@@ -13,8 +13,19 @@ from tuimon.sources.processes.facts import read_facts
     ("value", "threads"), [("8", 8), ("4,2", 4), ("", None), ("0", None), ("-1", None), ("many", None), (None, None)]
 )
 def test_omp_num_threads_in_the_environment(value, threads):
-    environ = {name: text for name, text in os.environ.items() if name != "OMP_NUM_THREADS"}
-    environ |= {} if value is None else {"OMP_NUM_THREADS": value}
+    variables = variables_of({"OMP_NUM_THREADS": value})
+    assert variables.omp_num_threads == threads
+
+
+def test_settings_for_debugging_in_the_environment():
+    assert variables_of({"CUDA_LAUNCH_BLOCKING": "1"}).debug_settings == ("launch_blocking",)
+    assert variables_of({"CUDA_LAUNCH_BLOCKING": None, "TORCH_DISTRIBUTED_DEBUG": "OFF"}).debug_settings == ()
+
+
+def variables_of(values):
+    """Of a process that was started with these variables; None: without that one."""
+    environ = {name: text for name, text in os.environ.items() if name not in values}
+    environ |= {name: value for name, value in values.items() if value is not None}
     command = [sys.executable, "-c", "print(flush=True); input()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ) as process:
         assert process.stdout is not None
@@ -23,4 +34,4 @@ def test_omp_num_threads_in_the_environment(value, threads):
         process.communicate(b"\n")
     assert facts is not None
     assert facts.variables is not None
-    assert facts.variables.omp_num_threads == threads
+    return facts.variables

@@ -4,6 +4,7 @@ import os
 import sys
 from typing import Any, Dict, List, Optional
 
+from .. import debug_settings
 from . import gc_pauses, loop_stacks, precision
 
 _ARGV_LIMIT = 64
@@ -45,6 +46,7 @@ def late_facts(optimizer: Any = None) -> Dict[str, Any]:
         late.update(precision.facts())
         late.update(loop_stacks.facts())
         late.update(_intra_op_threads(torch))
+        late.update(debug_settings.facts())
         late.update(_rank(torch))
         uuids = _gpu_uuids(torch)
         if uuids:

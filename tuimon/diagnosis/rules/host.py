@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuimon.diagnosis.debug_settings import advice_on_debugging
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
 from tuimon.diagnosis.evidence.run import RunEvidence
@@ -109,7 +110,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
         rule="compute_bound_cpu",
         severity="info",
         headline=f"the model computes on the CPU{on}: {percent(share)} of every step, most of it {heaviest}",
-        action=_faster(evidence.run),
+        action=advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence.run),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={

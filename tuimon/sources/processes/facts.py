@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from tuimon.agent import debug_settings
 from tuimon.masking import masked
 from tuimon.proc.processes import command_line, environment, shortened
 from tuimon.proc.procfs import read_bytes, read_process_stat
@@ -21,6 +22,7 @@ class Variables(Struct, frozen=True, gc=False):
     has_run_id: bool = False  # TUIMON_RUN
     omp_num_threads: int | None = None  # OMP_NUM_THREADS
     markers_off: bool = False  # TUIMON_MARKERS
+    debug_settings: tuple[str, ...] = ()  # those of them that slow every step down
 
 
 class ProcessFacts(NamedTuple):
@@ -66,6 +68,7 @@ def _variables(environ: dict[str, str]) -> Variables | None:
         has_run_id="TUIMON_RUN" in environ,
         omp_num_threads=_count(environ.get("OMP_NUM_THREADS")),
         markers_off=environ.get("TUIMON_MARKERS") == "0",
+        debug_settings=tuple(debug_settings.of_environment(environ)),
     )
 
 

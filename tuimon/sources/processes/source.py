@@ -213,6 +213,7 @@ class ProcessSource:
             tf32=own.tf32,
             intra_op_threads=own.intra_op_threads,
             omp_num_threads=variables.omp_num_threads,
+            debug_settings=sorted({*own.debug_settings, *variables.debug_settings}),
         )
 
     def _threads(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:

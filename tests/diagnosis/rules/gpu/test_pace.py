@@ -35,6 +35,16 @@ def test_small_kernels_are_launch_bound_at_the_models_line():
     assert not {"compute_bound", "small_batch", "spin_wait", "input_bound"} & found.keys()
 
 
+@pytest.mark.parametrize(
+    ("setting", "name"), [("launch_blocking", "CUDA_LAUNCH_BLOCKING"), ("anomaly_detection", "anomaly detection")]
+)
+def test_a_setting_for_debugging_that_slows_launches_is_to_be_unset_first(setting, name):
+    more = [process(PID, gpu_uuids=[UUID], debug_settings=[setting])]
+    found = findings("launch_bound", *USUAL, util=0.4, cpu=0.99, more=more, **NO_COPIES)["launch_bound"]
+    assert name in found.action
+    assert found.estimated_speedup is not None
+
+
 def test_only_what_is_certain_is_promised():
     known, unknown = findings("launch_bound", *USUAL, util=0.4, **NO_COPIES), findings("launch_bound", *USUAL)
     assert unknown["launch_bound"].estimated_speedup is None

@@ -43,6 +43,14 @@ def test_waiting_inside_backward_is_the_all_reduce():
     assert finding.headline == "35 % of every step goes to communication between 2 ranks, inside backward"
 
 
+def test_checks_of_every_collective_are_to_be_turned_off_first():
+    finding = ranks((0.55, 0.0), (0.65, 0.0), debug_settings=["distributed_debug"])["comm_bound"]
+    assert "TORCH_DISTRIBUTED_DEBUG" in finding.action
+    assert (finding.estimated_speedup, finding.other_fixes) == (None, ())
+    plain = ranks((0.55, 0.0), (0.65, 0.0), debug_settings=["anomaly_detection"])["comm_bound"]
+    assert "TORCH_DISTRIBUTED_DEBUG" not in plain.action
+
+
 def test_collectives_that_the_loop_calls_are_named():
     finding = ranks((0.98, 0.0), (0.98, 0.0), counted=(([0, 1], 30), ([2, 3], 50), ([4, 5], 20)))["comm_bound"]
     assert (finding.severity, finding.where[0].line) == ("warning", 44)

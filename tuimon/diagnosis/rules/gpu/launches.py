@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuimon.diagnosis.debug_settings import advice_on_debugging
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.allocator import FREES_A_STEP, AllocatorWaits, advice
@@ -66,7 +67,8 @@ def _launch_words(
     """Headline and action."""
     idle = f"{_idle_range(*bounds)} of every step the GPU{_used(evidence)} has nothing to do"
     if allocator is None:
-        return f"launches set the pace: {idle} until the CPU comes with more{at_end(hot)}", _LARGER_LAUNCHES
+        action = advice_on_debugging("launch_bound", evidence) or _LARGER_LAUNCHES
+        return f"launches set the pace: {idle} until the CPU comes with more{at_end(hot)}", action
     return (
         f"torch's allocator waits for the GPU to give memory back: {idle} meanwhile{at_end(hot)}",
         advice(allocator, [at_hot(hot)] if hot else []),

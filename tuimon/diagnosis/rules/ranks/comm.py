@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from tuimon.diagnosis.debug_settings import advice_on_debugging
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.exchange import (
     BACKWARD_PER_FORWARD,
@@ -92,6 +93,9 @@ def comm_bound(evidence: Evidence) -> Finding | None:
 
 def _fixes(evidence: Evidence, least: _Communication, *, whole: bool) -> tuple[Fix, ...]:
     """Best first. Only with all ranks measured is a wait surely not for one of the others, and a gain estimated."""
+    debugging = advice_on_debugging("comm_bound", evidence)
+    if debugging is not None:
+        return (Fix(debugging),)  # what another change gains is not known before
     exchange = least.exchange
     if exchange is None:
         model = host_model(evidence)

@@ -1,0 +1,31 @@
+"""Advice on settings meant for debugging: where one is in force, it comes before any other change."""
+
+from __future__ import annotations
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+
+_ANOMALY = (
+    "anomaly_detection",
+    "turn autograd's anomaly detection off outside of debugging (set_detect_anomaly, detect_anomaly=): with it every"
+    " operation notes where it was called, and every gradient is searched for NaN",
+)
+#: By rule: the settings that slow down what it finds, and what to do about each.
+_ADVICE = {
+    "compute_bound_cpu": (_ANOMALY,),
+    "launch_bound": (
+        ("launch_blocking", "unset CUDA_LAUNCH_BLOCKING: with it every launch waits until the GPU has done its work"),
+        _ANOMALY,
+    ),
+    "comm_bound": (
+        (
+            "distributed_debug",
+            "unset TORCH_DISTRIBUTED_DEBUG=DETAIL: with it the ranks compare every collective before they begin it",
+        ),
+    ),
+}
+
+
+def advice_on_debugging(rule: str, evidence: Evidence) -> str | None:
+    """What to do about a setting that slows down what this rule finds; None where none is in force."""
+    settings = evidence.process.debug_settings if evidence.process is not None else []
+    return next((advice for setting, advice in _ADVICE[rule] if setting in settings), None)
