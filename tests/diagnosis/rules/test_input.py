@@ -54,6 +54,20 @@ def test_workers_keep_a_pool_of_threads_from_its_cores():
     assert with_pool.estimated_speedup == pytest.approx(100 / ((80 - 50) / 2 + 2), rel=0.05)
 
 
+def test_a_training_thread_waits_for_a_core_where_it_takes_a_batch_over_too():
+    """Taking over takes 10 of 20 ms in the fetch, half of that on a core; its pool suffers from the other 45 ms."""
+    delayed = {pid: ThreadCpu(pid, "python", 0.5, "running", delay_ratio=0.5) for pid in (100, 101, 201, 202)}
+    records = [
+        structs.replace(record, threads=[delayed[record.pid]]) if isinstance(record, Threads) else record
+        for record in workers(2, 0.5, ([0, 1], 40))
+    ]
+    pool = structs.replace(threads(12, cpu_ratio=1.0), threads=[delayed[100], delayed[101]])
+    taking = stacks(12, ([3, 4], 100), ([3, 4, 6], 100))
+    found = run({"data": 20, "forward": 40, "backward": 40}, pool, taking, *records)
+    data = next(finding for finding in found if finding.rule == "input_bound")
+    assert data.estimated_speedup == pytest.approx(100 / ((80 - 45) / 2 + 5), rel=0.02)
+
+
 def test_saturated_workers_with_free_cores_need_company():
     busy = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
     first, *_ = run(STARVED, busy, *workers(2, 0.99, ([0, 1], 40)), cpu_count=8)

@@ -50,6 +50,7 @@ class _Fetch(NamedTuple):
     running: float  # share of that on a core
     hand_over_ms: float
     drawing_ms: float  # of its indices, in the training thread
+    delayed_ms: float = 0.0  # that the training thread waited for a core meanwhile, which neither of them holds
 
 
 def host_model(evidence: Evidence) -> StepModel:
@@ -127,7 +128,10 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
     coupling = _MOST_COUPLED / max(_MOST_COUPLED, own_threads - 1.0)
     if workers.number and _is_crowded(evidence):
-        own_ms = max(OWN_PART * own_ms, _uncrowded_ms(evidence, own_ms, mean_ms, coupling * (own_threads - 1.0)))
+        elsewhere_ms = fetches * fetch.delayed_ms
+        least_ms = OWN_PART * own_ms
+        own_ms = _uncrowded_ms(evidence, own_ms, mean_ms, coupling * (own_threads - 1.0), elsewhere_ms)
+        own_ms = max(least_ms, own_ms)
     burst_ms, burst_every = _bursts(evidence, own_ms)
     return Step(
         own_ms=own_ms,
@@ -193,16 +197,18 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
     workers, loader = evidence.workers, evidence.loader
     busy = workers.busy_ratio if workers.busy_ratio is not None else 1.0
     made_ms = workers.batch_ms if workers.batch_ms is not None else busy * workers.number * each_ms
-    hand_over_ms = fetch_ms
+    hand_over_ms, on_core = fetch_ms, 1.0
     if not lie_ready(loader, workers, evidence.stacks.data_phase):
         working = working_share(evidence.stacks.data_phase)
         hand_over_ms = max(drawing_ms, fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS))
         made_ms = max(made_ms, busy * workers.number * each_ms)
+        on_core = _on_core(evidence) if working is not None and _is_crowded(evidence) else 1.0
     running = min(1.0, (workers.cpu_ratio if workers.cpu_ratio is not None else busy) / busy) if busy else 1.0
     if _is_crowded(evidence) and workers.ran_ratio is not None and workers.cpu_ratio is not None and busy:
         delayed = min(1.0 - OWN_PART, (workers.ran_ratio - workers.cpu_ratio) / busy)
         made_ms, running = made_ms * (1.0 - delayed), min(1.0, running / (1.0 - delayed))
-    return _Fetch(made_ms, running, hand_over_ms - drawing_ms, drawing_ms)
+    taking_ms = on_core * (hand_over_ms - drawing_ms)
+    return _Fetch(made_ms, running, taking_ms, on_core * drawing_ms, (1.0 - on_core) * hand_over_ms)
 
 
 def _is_crowded(evidence: Evidence) -> bool:
@@ -232,18 +238,23 @@ def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float
     return min(float(evidence.run.cores), 1.0 + beside_ms / on_core_ms)
 
 
-def _uncrowded_ms(evidence: Evidence, own_ms: float, mean_ms: float, others: float) -> float:
+def _uncrowded_ms(evidence: Evidence, own_ms: float, mean_ms: float, others: float, elsewhere_ms: float) -> float:
     """The training thread's own work without its waits for a core, nor for ``others`` of its pool's threads.
 
-    All of these have to be on a core, and spin until they are, which counts as work.
+    All of these have to be on a core, and spin until they are, which counts as work. ``elsewhere_ms``: what it waits
+    for a core in its fetches.
     """
+    delayed_ms = (evidence.training_thread.delay_ratio or 0.0) * mean_ms
+    others_on_core: float = _on_core(evidence) ** others
+    return (own_ms - max(0.0, delayed_ms - elsewhere_ms)) * others_on_core
+
+
+def _on_core(evidence: Evidence) -> float:
+    """The part of its work that the training thread is on a core; for the rest it waits for one."""
     thread = evidence.training_thread
-    delayed = thread.delay_ratio or 0.0
-    if not thread.cpu_ratio or not delayed:
-        return own_ms
-    on_core = thread.cpu_ratio / (thread.cpu_ratio + delayed)
-    others_on_core: float = on_core**others
-    return (own_ms - delayed * mean_ms) * others_on_core
+    if not thread.cpu_ratio or not thread.delay_ratio:
+        return 1.0
+    return thread.cpu_ratio / (thread.cpu_ratio + thread.delay_ratio)
 
 
 def _waiting(samples: ThreadSamples) -> float:
