@@ -28,6 +28,7 @@ def step(**parameters):
         ({"workers": 4, "hand_over_ms": 3.0}, 7.0),
         ({"workers": 2, "fetches": 4}, 20.0),
         ({"workers": 4, "starts_ms": 2.0}, 6.0),
+        ({"starts_ms": 2.0}, 12.0),  # nobody makes batches while workers start
         ({"workers": 32, "batch_ms": 320.0, "cores": 64.0}, 10.0),  # more than are simulated one by one
         ({"workers": 4, "batch_ms": 0.0}, 4.0),
         ({"own_ms": 0.0}, 10.0),

@@ -305,7 +305,7 @@ def test_an_epochs_beginning_is_remembered_for_the_whole_run():
     session.add(window(3600.0, fetches=1, wait_ns=8_000 * MS, starts=1, start_ns=6_000 * MS, iter_ns=2_000 * MS))
     session.add(window(7200.0, fetches=1, wait_ns=5_000 * MS))
     (row,) = session.loaders(100)
-    assert (row.start_s, row.start_share) == (5.5, 0.55)
+    assert (row.start_s, row.first_s, row.start_share) == (5.5, 4.0, 0.55)
 
 
 def test_workers_that_come_and_go():

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.evidence.drawing import draws_indices
+from tuimon.diagnosis.evidence.drawing import draws_indices, without_starts
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading import lie_ready, working_share
+from tuimon.diagnosis.evidence.loading import IDLE_WORKERS, lie_ready, working_share
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.step_model.fitting import (
@@ -117,7 +117,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     starts_ms = data_ms * _start_share(loader)
     fetches = _fetches(loader, evidence.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
     fetch_ms = (data_ms - starts_ms) / fetches
-    drawing_ms = min(fetch_ms, _drawing_share(evidence.stacks.data_phase) * data_ms / fetches)
+    drawing_ms = _drawing_share(_fetching(evidence)) * fetch_ms
     fetch = (
         _from_workers(evidence, fetch_ms, drawing_ms, (mean_ms - starts_ms) / fetches)
         if workers.number
@@ -143,7 +143,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
         fetches=fetches,
         hand_over_ms=fetch.hand_over_ms,
         drawing_ms=fetch.drawing_ms,
-        starts_ms=starts_ms,
+        starts_ms=starts_ms * (1.0 - _part_of_first_batch(evidence, fetch.made_ms)),
         workers=workers.number,
         prefetch=(loader.facts.prefetch if loader is not None else None) or 2,
         batch_ms=fetch.made_ms,
@@ -168,6 +168,26 @@ def _start_share(loader: LoaderRow | None) -> float:
     if loader is None or loader.facts.persistent or not loader.facts.workers or loader.starts < 2:
         return 0.0
     return min(1.0, loader.start_share or 0.0)
+
+
+def _part_of_first_batch(evidence: Evidence, made_ms: float) -> float:
+    """The part of starting and ending workers in which these make the first batch, as they make all that follow.
+
+    It is no wait of its own where the training thread waits for each of them: workers that idle are ahead.
+    """
+    loader, workers = evidence.loader, evidence.workers
+    if loader is None or not workers.number or (workers.busy_ratio or 0.0) < IDLE_WORKERS:
+        return 0.0
+    if lie_ready(loader, workers, evidence.stacks.data_phase):
+        return 0.0
+    each_s = (loader.start_s or 0.0) + (loader.end_s or 0.0)
+    return min(loader.first_s or 0.0, made_ms / workers.number / 1e3) / each_s if each_s else 0.0
+
+
+def _fetching(evidence: Evidence) -> ThreadSamples:
+    """The training thread's samples in its fetches, without those of starting workers, which has a time of its own."""
+    data = evidence.stacks.data_phase
+    return without_starts(data) if _start_share(evidence.loader) else data
 
 
 def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float) -> int:
@@ -199,7 +219,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
     made_ms = workers.batch_ms if workers.batch_ms is not None else busy * workers.number * each_ms
     hand_over_ms, on_core = fetch_ms, 1.0
     if not lie_ready(loader, workers, evidence.stacks.data_phase):
-        working = working_share(evidence.stacks.data_phase)
+        working = working_share(_fetching(evidence))
         hand_over_ms = max(drawing_ms, fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS))
         made_ms = max(made_ms, busy * workers.number * each_ms)
         on_core = _on_core(evidence) if working is not None and _is_crowded(evidence) else 1.0

@@ -55,11 +55,11 @@ _BLOCKED = _Piece(math.inf, 0.0)
 
 @lru_cache(maxsize=64)
 def step_ms(step: Step) -> float:
-    """How long steps take, each with its part of the evaluation."""
-    if step.evaluation_ms:
-        return step_ms(replace(step, evaluation_ms=0.0)) + step.evaluation_ms
+    """How long steps take, each with its part of the evaluation and of what starts an epoch."""
+    if step.evaluation_ms or step.starts_ms:
+        return step_ms(replace(step, evaluation_ms=0.0, starts_ms=0.0)) + step.evaluation_ms + step.starts_ms
     fetch_ms = step.batch_ms + step.hand_over_ms + step.drawing_ms
-    parts_ms = step.own_ms + step.starts_ms + step.gpu_ms + step.fetches * fetch_ms
+    parts_ms = step.own_ms + step.gpu_ms + step.fetches * fetch_ms
     if parts_ms <= _AT_ONCE * (8 + 4 * step.fetches):
         return parts_ms  # nothing is long enough to be simulated
     if not step.workers and not step.gpu_ms:
@@ -71,7 +71,7 @@ def step_ms(step: Step) -> float:
 def _own_pieces(step: Step) -> tuple[_Piece, ...]:
     running_ms = step.own_ms * step.own_running
     own = _Piece(running_ms, step.own_threads, 1.0 + (step.own_threads - 1.0) * step.coupling)
-    return _pieces(own, _Piece(step.own_ms - running_ms + step.starts_ms, 0.0))
+    return _pieces(own, _Piece(step.own_ms - running_ms, 0.0))
 
 
 def _making(batch_ms: float, running: float, cores: float) -> tuple[_Piece, ...]:
@@ -146,8 +146,8 @@ class _Simulation:
     def _trainer(self) -> Iterator[_Piece]:
         step = self._step
         launching = _own_pieces(replace(step, own_ms=step.own_ms - step.side_ms - step.burst_ms))
-        burst = _own_pieces(replace(step, own_ms=step.burst_ms * step.burst_every, starts_ms=0.0))
-        beside = _own_pieces(replace(step, own_ms=step.side_ms, starts_ms=0.0))
+        burst = _own_pieces(replace(step, own_ms=step.burst_ms * step.burst_every))
+        beside = _own_pieces(replace(step, own_ms=step.side_ms))
         taking_over = _pieces(_Piece(step.hand_over_ms + step.drawing_ms, 1.0))
         making = _pieces(_Piece(step.drawing_ms, 1.0)) + _making(step.batch_ms, step.batch_running, 1.0)
         while True:

@@ -22,7 +22,7 @@ class Step(Struct, frozen=True):
     own_threads: float  # cores that it uses then
     fetches: int  # batches a step
     hand_over_ms: float  # what a batch from a worker costs the training thread, though it lies ready
-    starts_ms: float  # starting and ending the workers of an epoch, per step
+    starts_ms: float  # starting and ending the workers of an epoch, per step; nobody makes batches meanwhile
     workers: int
     prefetch: int  # batches that a worker makes ahead
     batch_ms: float  # making one

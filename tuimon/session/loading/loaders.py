@@ -91,7 +91,7 @@ class LoaderStats:
         self._window: Window[LoaderTotals] = Window()
         self._run = LoaderRun()
         # of the whole run: an epoch may take hours
-        self._starts = self._start_ns = self._ends = self._end_ns = self._data_ns = 0
+        self._starts = self._start_ns = self._first_ns = self._ends = self._end_ns = self._data_ns = 0
         self._workers: dict[int, _Worker] = {}  # by pid
         self._run_by_number: dict[int, _WorkerSums] = {}  # each epoch may start its workers anew
         self._history: deque[float | None] = new_history()
@@ -108,6 +108,7 @@ class LoaderStats:
         self.facts = record.facts or self.facts
         self._starts += record.starts
         self._start_ns += record.start_ns
+        self._first_ns += record.start_ns - record.iter_ns
         self._ends += record.ends
         self._end_ns += record.end_ns
         self._data_ns += record.wait_ns + record.iter_ns + record.end_ns
@@ -146,6 +147,7 @@ class LoaderStats:
             wait_p95_ms=p95_ns / 1e6 if p95_ns is not None else None,
             starts=self._starts,
             start_s=self._start_ns / 1e9 / self._starts if self._starts else None,
+            first_s=self._first_ns / 1e9 / self._starts if self._starts else None,
             end_s=self._end_ns / 1e9 / self._ends if self._ends else None,
             start_share=(self._start_ns + self._end_ns) / self._data_ns if self._starts and self._data_ns else None,
             ready_mean=sum(record.ready_total for record in records) / known if known else None,
