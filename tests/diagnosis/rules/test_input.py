@@ -374,6 +374,16 @@ def test_taking_batches_over_stays_however_fast_they_come():
     assert gain_of("cheaper", first) == pytest.approx(1 / (1 - 0.62 * 0.75), rel=0.02)
 
 
+def test_a_worker_that_hands_batches_over_in_a_thread_of_its_own_makes_none_meanwhile():
+    """Without markers: of 55 % of a core that it uses its main thread takes 42 %, for which it makes batches."""
+    takes = frames(("/lib/site-packages/torch/multiprocessing/reductions.py", 149, "rebuild_storage_fd"), first=30)
+    main, sender = (201, "pt_data_worker", 0.42, "waiting"), (202, "python", 0.13, "waiting")
+    made = threads(12, main, sender, pid=201, cpu_ratio=0.55)
+    fetches = stacks(12, ([3, 4, 30], 75), ([3, 4], 25))
+    first, *_ = run(STARVED, takes, fetches, process(201, "worker", ppid=100), made, cpu_count=8)
+    assert first.cause == "hand_over"
+
+
 def test_the_first_moments_bear_no_verdict_that_is_not_plain():
     border = {"data": 12, "forward": 40, "backward": 48}
     assert "input_bound" not in {f.rule for f in run(border, windows=3)}

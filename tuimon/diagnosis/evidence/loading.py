@@ -14,7 +14,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hotte
 from tuimon.diagnosis.evidence.places.callees import with_callees
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, thread_samples
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.records import Process
+from tuimon.records import Process, Threads
 from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
@@ -112,7 +112,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
     own = [thread_samples(s, s.tid, session.frames) for s in spots]
     sampled = _busy_share(own)
-    known = [ratio for ratio in (counted, sampled) if ratio is not None]
+    known = [ratio for ratio in (_busiest_share(threads), sampled) if ratio is not None]
     return Workers(
         number=loader.facts.workers if loader is not None and loader.facts.workers else len(live),
         cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
@@ -256,6 +256,19 @@ def _working_lines(samples: ThreadSamples) -> list[HotLine]:
         for sample in samples.stacks
         if sample.place is not None and sample.activity not in ("lock", "idle")
     ]
+
+
+def _busiest_share(workers: Sequence[Threads]) -> float | None:
+    """Share of time that the busiest thread of a worker runs or waits for a core: of a batch, only it makes.
+
+    The thread beside it that writes batches to the pipe hands them over.
+    """
+    shares = [
+        max((row.cpu_ratio or 0.0) + (row.delay_ratio or 0.0) for row in worker.threads)
+        for worker in workers
+        if worker.cpu_ratio is not None and worker.threads
+    ]
+    return mean_of_known(shares)
 
 
 def _works(sample: StackSample) -> bool:
