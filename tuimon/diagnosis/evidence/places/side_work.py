@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -126,18 +126,36 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     """The user's function with most side work, at the line before torch is entered; None without samples.
 
     A line within the model would name what training calls as well: then it is the one that calls the model. A metric's
-    is named, though it is a module.
+    is named, though it is a module. Of a line that a library's loop is below, as in ``trainer.train()``, only the
+    function that is named with it counts.
     """
     stacks = _without_imports(samples)
     update = _Update.of(samples)
     side = ThreadSamples(tuple(sample for sample in stacks if _is_side_work(sample, update)))
     model, called = _shared_with_model(samples, side), _model_functions(samples)
-    placed = (
+    framed = (
         (_in_metric(sample, called) or _outside(model, _before_torch(sample)), sample.count) for sample in side.stacks
     )
-    hot = hottest_place((_place(frames) if frames else None, count) for frames, count in placed)
-    named = with_library(with_callees(hot, side, samples.training_path), samples, "other")
-    return in_library(named, side)
+    placed = [(_place(frames) if frames else None, count) for frames, count in framed]
+    hot = _side_place(placed, side, samples)
+    if hot is None or hot.library is None:
+        return hot
+    beside = [(None if place is None or _is_in(place, hot) else place, count) for place, count in placed]
+    other = _side_place(beside, side, samples)
+    return other if other is not None and other.samples > hot.samples else hot
+
+
+def _side_place(
+    placed: list[tuple[Place | None, int]], side: ThreadSamples, samples: ThreadSamples
+) -> HotFunction | None:
+    """The hottest of these places, with what it calls, or with the library's function below it."""
+    hot = with_callees(hottest_place(placed), side, samples.training_path)
+    known = ThreadSamples((*side.stacks, *samples.in_phase("backward").stacks))
+    return in_library(with_library(hot, known, "other"), side)
+
+
+def _is_in(place: Place, hot: HotFunction) -> bool:
+    return (place.file, place.function) == (hot.place.file, hot.place.function)
 
 
 def _shared_with_model(samples: ThreadSamples, side: ThreadSamples) -> set[tuple[str, str]]:
@@ -169,6 +187,7 @@ class _Update(Struct, frozen=True, gc=False):
 
     lines: frozenset[_Line]  # of the user's
     functions: frozenset[tuple[str, str]]  # of a library that owns the loop, by file and name
+    fetching: frozenset[_Line]  # that call the DataLoader for a batch
 
     @classmethod
     def of(cls, samples: ThreadSamples) -> _Update:
@@ -176,14 +195,17 @@ class _Update(Struct, frozen=True, gc=False):
         training = [sample for sample in samples.stacks if sample.phase in _TRAINING]
         outside = (frame for sample in training for frame in _outside_torch(sample))
         functions = ((frame.file, frame.function) for frame in outside if is_library(frame))
-        return cls(_update_lines(samples), frozenset(functions))
+        return cls(_update_lines(samples), frozenset(functions), _fetching_lines(samples))
 
     def holds(self, sample: StackSample) -> bool:
         """Whether a sample is of it: on such a line, or in a library's function that leads to backward and the step.
 
         What ``Trainer.train()`` does around each update, such as asking the schedule for the learning rate, nobody
-        can make it do less often. What it calls besides, such as a logger, is side work.
+        can make it do less often. What it calls besides, such as a logger, is side work. A line that fetches a batch
+        frees the one before, when its name gets the new one.
         """
+        if sample.frames and _line(sample.frames) in self.fetching:
+            return True
         frames = _before_torch(sample)
         if frames and (_line(frames) in self.lines or _OF_UPDATE.search(frames[-1].source) is not None):
             return True
@@ -211,7 +233,14 @@ def _update_lines(samples: ThreadSamples) -> frozenset[_Line]:
     return frozenset(lines["optimizer"] - lines["backward"])
 
 
-def _line(frames: list[Frame]) -> _Line:
+def _fetching_lines(samples: ThreadSamples) -> frozenset[_Line]:
+    """The lines from which a batch is fetched."""
+    fetches = (sample for sample in samples.in_phase("data").stacks if "fetch" in sample.kinds)
+    callers = (list(_outside_torch(sample)) for sample in fetches)
+    return frozenset(_line(frames) for frames in callers if frames)
+
+
+def _line(frames: Sequence[Frame]) -> _Line:
     return frames[-1].file, frames[-1].line
 
 
