@@ -215,6 +215,20 @@ def test_too_short_a_run_is_refused() -> None:
         compare([run(1)], [run(2, number=5)])
 
 
+def test_windows_whose_steps_have_no_time_are_part_of_the_others() -> None:
+    rows = run(2).stretches
+    none = [at for at in range(len(rows)) if at % 7 == 3]
+    damaged = tuple(row._replace(total_ns=0.0, waited_ns=0.0) if at in none else row for at, row in enumerate(rows))
+    found = compare([run(1)], [run(2, stretches=damaged)], anyway=True)
+    assert found.after.steps == compare([run(1)], [run(2)]).after.steps
+
+
+def test_a_run_all_of_whose_steps_a_trace_has_slowed_is_refused() -> None:
+    slowed = tuple(row._replace(steps=0.0, total_ns=0.0) for row in run(2).stretches)
+    with pytest.raises(NotComparable, match=r"AFTER .*too short: 0 steps"):
+        compare([run(1)], [run(2, stretches=slowed)])
+
+
 def test_a_run_without_markers_is_refused() -> None:
     with pytest.raises(NotComparable, match=r"BEFORE .*has no step that was measured"):
         compare([run(1, stretches=())], [run(2)])

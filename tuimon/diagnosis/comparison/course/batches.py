@@ -1,4 +1,4 @@
-"""A run's stretches as batches of about equal time, each with at least one step."""
+"""A run's stretches as batches of about equal time, each with at least one step whose time is known."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def step_ms(row: StepStretch) -> float:
 
 
 def batches(stretches: Sequence[StepStretch]) -> Batches:
-    """Neighbours added up until they are as long as the longest of them, or a 240th of the run, and hold a step.
+    """Neighbours added up until they are as long as the longest of them, or a 240th of the run, and hold a timed step.
 
     So a log whose windows are 1 s long at first and 10 s later has batches of 10 s. What is left at the end over a
-    whole batch is part of the last.
+    whole batch is part of the last. Without a timed step there are no batches.
     """
     if not stretches:
         return Batches(())
@@ -50,14 +50,18 @@ def batches(stretches: Sequence[StepStretch]) -> Batches:
     long_s = max(whole_s / MOST_BATCHES, *(row.span_s for row in stretches))
     found: list[StepStretch] = []
     for row in stretches:
-        is_full = found and found[-1].steps and found[-1].span_s >= 0.95 * long_s  # windows vary by some ms
+        is_full = found and _is_timed(found[-1]) and found[-1].span_s >= 0.95 * long_s  # windows vary by some ms
         if found and not is_full:
             found[-1] = added(found[-1], row)
         else:
             found.append(row)
-    if len(found) > 1 and (found[-1].span_s < 0.5 * long_s or not found[-1].steps):
+    if len(found) > 1 and (found[-1].span_s < 0.5 * long_s or not _is_timed(found[-1])):
         found[-2:] = [added(found[-2], found[-1])]
-    return Batches(tuple(found))
+    return Batches(tuple(row for row in found if _is_timed(row)))
+
+
+def _is_timed(row: StepStretch) -> bool:
+    return row.steps > 0 and row.total_ns > 0
 
 
 def added(one: StepStretch, later: StepStretch) -> StepStretch:
