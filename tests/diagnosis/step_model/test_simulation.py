@@ -112,3 +112,10 @@ def test_the_same_step_takes_the_same_time_and_never_less_than_its_bottleneck():
 def test_workers_cannot_go_on_for_long_while_side_work_holds_the_training_thread_up(every, ms):
     burst = step(own_ms=9.0, burst_ms=6.0, burst_every=every)
     assert step_ms(burst) == pytest.approx(ms, rel=0.03)
+
+
+def test_a_step_of_any_number_of_fetches_is_simulated():
+    """Two workers make 1,000 batches of 10 ms in 5 s, but for the four that lie ready after 1 s of the thread's own."""
+    many = step(workers=2, batch_ms=10.0, own_ms=1000.0, fetches=1000)
+    assert step_ms(many) == pytest.approx(5980.0, rel=0.02)
+    assert step_ms(step(workers=2, batch_ms=10.0, own_ms=1000.0, fetches=10**9)) == pytest.approx(5e9, rel=0.02)
