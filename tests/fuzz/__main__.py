@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz [--lines N] [--rings N] [--strings N] [--seed S]``: hostile input, and what comes of it.
+"""``python -m tests.fuzz [--lines N] [--rings N] [--seed S] ...``: hostile input, and what comes of it.
 
 The work is done by a child process, so that a hang, a crash and too much memory are findings too. Each finding is
 printed once for each place in the code, with the seed of a case that has it; exit code 1 when there is any.
@@ -13,9 +13,9 @@ import subprocess
 import sys
 import time
 
-from tests.fuzz.cases import Findings, run_lines, run_rings, run_strings
+from tests.fuzz.cases import Findings, run_lines, run_nodes, run_rings, run_strings
 
-FULL = {"lines": 20_000, "rings": 10_000, "strings": 2_000}
+FULL = {"lines": 20_000, "nodes": 2_000, "rings": 10_000, "strings": 2_000}
 
 
 def main() -> int:
@@ -51,9 +51,10 @@ def _watched(parsed: argparse.Namespace) -> int:
         print(f"the process ended with code {code} in {case}", flush=True)
         return 1
     print(
-        f"{ended['cases']} cases ({ended['lines']} lines, {ended['rings']} rings, {ended['strings']} strings): "
-        f"{ended['tracebacks']} tracebacks, {ended['hangs']} hangs over 5 s, {ended['controls']} outputs with control "
-        f"characters, {ended['memory_mb']:.0f} MB at most, {ended['seconds']:.0f} s",
+        f"{ended['cases']} cases ({ended['lines']} lines, {ended['nodes']} lines of nodes, {ended['rings']} rings, "
+        f"{ended['strings']} strings): {ended['tracebacks']} tracebacks, {ended['hangs']} hangs over 5 s, "
+        f"{ended['controls']} outputs with control characters, {ended['memory_mb']:.0f} MB at most, "
+        f"{ended['seconds']:.0f} s",
         flush=True,
     )
     return int(ended["tracebacks"] + ended["hangs"] + ended["controls"] > 0 or ended["memory_mb"] > 300)
@@ -64,6 +65,7 @@ def _child(parsed: argparse.Namespace) -> int:
     began_s = time.monotonic()
     run_strings(findings, parsed.strings, parsed.seed)
     run_rings(findings, parsed.rings, parsed.seed)
+    run_nodes(findings, parsed.nodes, parsed.seed)
     run_lines(findings, parsed.lines, parsed.seed, parsed.logs)
     content = findings.summary() | {name: getattr(parsed, name) for name in FULL}
     print(json.dumps(content | {"seconds": time.monotonic() - began_s}), flush=True)

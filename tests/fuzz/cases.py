@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from tests.fuzz.hostile import CONTROLS, TYPES, made, with_hostile_strings
-from tests.fuzz.lines import damaged, seed_logs
+from tests.fuzz.lines import damaged, damaged_line, seed_logs, seed_nodes
 from tests.fuzz.rings import damaged_ring, read_ring
 from tests.fuzz.shown import commands, headless, metrics, screens
 from tuimon.records import Header
@@ -92,6 +92,22 @@ def run_lines(findings: Findings, count: int, seed: int, folder: str | None = No
             rng = random.Random(f"{seed} lines {number}")
             _write(path, damaged(rng.choice(logs), rng, min(_LINES, count)))
             _show(findings, path, f"lines {number}", screen=number % _SCREENS == 0)
+
+
+def run_nodes(findings: Findings, count: int, seed: int) -> None:
+    """Folders of a run on three nodes with ``count`` damaged lines in all, through every view."""
+    with tempfile.TemporaryDirectory() as made_in, tempfile.TemporaryDirectory() as folder:
+        logs = seed_nodes(made_in)
+        for number in range(-(-count // _LINES)):
+            rng = random.Random(f"{seed} nodes {number}")
+            whole = {name: list(lines) for name, lines in logs.items()}
+            for _ in range(min(_LINES, count)):
+                lines = rng.choice(list(whole.values()))
+                at = rng.randrange(0 if rng.random() < 0.05 else 1, len(lines))
+                lines[at] = damaged_line(lines[at], rng)
+            for name, lines in whole.items():
+                _write(os.path.join(folder, name), lines)
+            _show(findings, folder, f"nodes {number}", screen=number % _SCREENS == 0)
 
 
 def run_strings(findings: Findings, count: int, seed: int) -> None:

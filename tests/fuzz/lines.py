@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from bench.fleet_logs import write as write_nodes
+from bench.fleet_ranks import Job
 from tests.fuzz.hostile import STRINGS, TYPES, hostile_text, made
 from tests.views import streams
 from tuimon.records import Exit, Frames, Header, TorchMemory
@@ -28,6 +30,12 @@ def seed_logs(folder: str | None = None) -> list[list[bytes]]:
     if folder:
         logs += [path.read_bytes().splitlines() for path in sorted(Path(folder).glob("*.jsonl"))]
     return [log for log in logs if log]
+
+
+def seed_nodes(folder: str) -> dict[str, list[bytes]]:
+    """Logs of a run on three nodes, to damage, by the names of their files; made in a folder."""
+    paths = map(Path, write_nodes(folder, Job(nodes=3, ranks=2, seconds=14.0)))
+    return {path.name: path.read_bytes().splitlines() for path in paths}
 
 
 def damaged(log: Sequence[bytes], rng: random.Random, count: int) -> list[bytes]:

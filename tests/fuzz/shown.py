@@ -1,4 +1,4 @@
-"""Everything that shows a log: report, diff and exports by the command line, headless lines, metrics, the screen."""
+"""Everything that shows a log or a folder of logs: report, diff, exports, headless lines, metrics, the screen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuimon.cli.commands import diff, export, report
 from tuimon.diagnosis import diagnose
 from tuimon.errors import TuimonError
 from tuimon.session.session import Session
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.headless import HeadlessView
 from tuimon.views.mcp import answers
 from tuimon.views.mcp.opened import Seen, Trainings
@@ -74,7 +74,7 @@ def metrics(path: str) -> str:
     """The log's last figures as Prometheus reads them, and as they go to a collector of OpenTelemetry."""
     session = Session()
     try:
-        for record in read_log(path):
+        for record in read_logs(choose(path)):
             session.add(record)
     except TuimonError as error:
         return str(error)
@@ -85,7 +85,7 @@ def metrics(path: str) -> str:
 def screens(path: str, begin: Callable[[], None] = lambda: None, size: tuple[int, int] = (120, 40)) -> str:
     """What the full screen shows of the log, after each of some keys; ``begin`` is called before each."""
     try:
-        records = list(read_log(path))
+        records = list(read_logs(choose(path)))
     except TuimonError as error:
         return str(error)
     monitor = Playback(records)
@@ -110,7 +110,7 @@ async def _screens(monitor: Playback, begin: Callable[[], None], size: tuple[int
 
 def _headless(path: str, view: HeadlessView) -> None:
     session = Session()
-    for number, record in enumerate(read_log(path)):
+    for number, record in enumerate(read_logs(choose(path))):
         session.add(record)
         if number % 100 == 0:
             view.show(session, ())
