@@ -115,12 +115,18 @@ def test_batches_that_lie_ready_cost_their_handing_over():
     assert twice[1:4] == pytest.approx((1 / 0.69,) * 3, rel=0.05)
 
 
-@pytest.mark.parametrize(("ready_none", "cause"), [(3, "hand_over"), (60, "workers_saturated")])
-def test_what_a_single_busy_worker_has_ready_is_the_next_batch(ready_none, cause):
-    """It is busy for 90 % of the time, and still ahead; of several one may be ahead and another late."""
+@pytest.mark.parametrize(
+    ("ready_none", "waits_ms", "cause"),
+    [(3, 100.0, "hand_over"), (60, 100.0, "workers_saturated"), (3, 20.0, "workers_saturated")],
+)
+def test_what_a_single_busy_worker_has_ready_is_the_next_batch(ready_none, waits_ms, cause):
+    """It is busy for 90 % of the time, and ahead if it waits for requests; of several one may be ahead, another late.
+
+    Without a pause, what lies in its queue waits for the thread that sends it, and that for the GIL.
+    """
     facts = LoaderFacts(dataset="Rows", kind="map", workers=1, prefetch=2)
     ahead = structs.replace(
-        handed_over(2.0, 9.0, ready_none), facts=facts, workers=[LoaderWorker(201, 0, 100, 800.0, 100.0, 100.0)]
+        handed_over(2.0, 9.0, ready_none), facts=facts, workers=[LoaderWorker(201, 0, 100, 800.0, 100.0, waits_ms)]
     )
     free = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
     first, *_ = run(STARVED, ahead, FETCHES, free, *workers(1, 0.9, ([0, 1], 40)), cpu_count=8)

@@ -47,6 +47,12 @@ FEW_NONE = Threshold(
     "our choice: batches of one worker come in turn, so one that lies ready is the next; a tenth leaves room for the"
     " first ones of an epoch",
 )
+AHEAD = Threshold(
+    0.05,
+    "share of time that a single busy worker waits for a request, from which it is ahead of the training thread",
+    "our choice: one that is ahead has nothing to do until its next batch is asked for; without a pause it is what"
+    " fetches wait for, also where a batch is in its queue already and the thread that sends it waits for the GIL",
+)
 OWN_SHARE = Threshold(
     0.5,
     "share of the data phase's samples in the DataLoader's own code, from which whole batches at once are the fix",
@@ -138,13 +144,21 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
         return False
     if workers.busy_ratio >= IDLE_WORKERS:
         none = loader.ready_none_ratio if loader is not None and workers.number == 1 else None
-        return none is not None and none < FEW_NONE
+        return none is not None and none < FEW_NONE and _is_ahead(loader)
     if loader is None:
         draws = draws_indices(data)
         fetching = ThreadSamples(tuple(sample for sample in data.stacks if not draws(sample)))
         handing_over = fetching.share_where(_takes_batch)
         return handing_over is not None and handing_over > 1.0 - NONE_READY
     return loader.ready_none_ratio is not None and loader.ready_none_ratio < NONE_READY
+
+
+def _is_ahead(loader: LoaderRow | None) -> bool:
+    """Whether its worker waits for requests; True where no worker says how long."""
+    rows = loader.worker_rows if loader is not None else ()
+    known = [(w.wait_ms, w.items_ms + (w.collate_ms or 0.0)) for w in rows if w.wait_ms is not None and w.items_ms]
+    waited = mean_of_known(wait_ms / (wait_ms + making_ms) for wait_ms, making_ms in known)
+    return waited is None or waited >= AHEAD
 
 
 def draws_for_longer(data: ThreadSamples) -> bool:

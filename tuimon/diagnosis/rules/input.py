@@ -8,6 +8,7 @@ from tuimon.diagnosis.evidence.drawing import FEW_SAMPLES
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading import (
+    AHEAD,
     FEW_NONE,
     IDLE_WORKERS,
     NONE_READY,
@@ -169,6 +170,7 @@ RULES = (
             NONE_READY,
             IDLE_WORKERS,
             FEW_NONE,
+            AHEAD,
             OWN_SHARE,
             ROOM,
             LOADERS_PART,
