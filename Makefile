@@ -32,7 +32,7 @@ help:
 	@echo "make lock    write requirements/*.lock anew: the newest versions within the bounds, with hashes"
 	@echo "make soak-tests  the tests N times (default 6), every second time with busy processes beside"
 	@echo "make soak    a training day in SOAK_MINUTES (default 30): what grows, what is lost, what is counted wrong"
-	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 10 minutes)"
+	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 12 minutes)"
 	@echo "make schema  write docs/schema anew, from the types"
 	@echo "make explain-pairs  the code pairs of tuimon explain, run: does each rule fire before, and not after? (about 8 minutes)"
 	@echo "             (PAIRS_ARGS='--record --missing': keep the logs of code that has none yet, for the tests)"

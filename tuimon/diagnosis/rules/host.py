@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.debug_settings import advice_on_debugging
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
 from tuimon.diagnosis.evidence.run import RunEvidence
@@ -10,6 +9,7 @@ from tuimon.diagnosis.evidence.steps import SETTLED_S, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
 from tuimon.diagnosis.rules.evaluation import BESIDE_MODEL_SHARE, EVALUATION_SHARE, SMALL_BATCH_PART, evaluation_work
 from tuimon.diagnosis.rules.model_python import HELD_PART, PYTHON_SHARE, SMALL_PART, python_in_model
 from tuimon.diagnosis.rules.side_work import (

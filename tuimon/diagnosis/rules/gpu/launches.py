@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.debug_settings import advice_on_debugging
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.allocator import FREES_A_STEP, AllocatorWaits, advice
@@ -13,6 +12,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import GPU_TIMES
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
 from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.threshold import Threshold

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from tuimon.diagnosis.debug_settings import advice_on_debugging
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.exchange import (
     BACKWARD_PER_FORWARD,
@@ -20,6 +19,7 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import RANKS, SAMPLES
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
 from tuimon.diagnosis.rules.ranks.in_turn import EVEN
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.measured import host_model
