@@ -23,7 +23,7 @@ def write(path: Path, records: list[Record]) -> str:
 
 
 def log(path: Path, seed: int, middle: float = 50.0, number: int = 60) -> str:
-    return write(path, run_records(correlated(number, 0.3, seed, middle)))
+    return write(path, run_records(correlated(number, 0.3, seed, middle), start_unix_s=1.7e9 + seed))
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def drawn_pairs(steps_ms: Sequence[float], number: int, seconds: float, slower: 
 def _run(steps_ms: Sequence[float], seconds: float, slower: float, chance: random.Random) -> list[Record]:
     """Windows of a second with the steps that end in them."""
     level = slower * chance.gauss(1.0, RUN_DEVIATION)
-    found: list[Record] = [records.header(), records.process()]
+    found: list[Record] = [records.header(), records.process(start_unix_s=chance.random())]
     now_s, first = 0.0, 0
     for t in range(1, round(seconds) + 1):
         ended = []

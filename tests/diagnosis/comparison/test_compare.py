@@ -11,11 +11,11 @@ from tuimon.diagnosis.comparison.glance import glance
 from tuimon.diagnosis.comparison.headline import verdict_text
 from tuimon.diagnosis.comparison.outcome.result import Comparison, Range, Row
 from tuimon.diagnosis.comparison.side.facts import RunFacts
-from tuimon.diagnosis.comparison.side.figures import RunFigures, Starved
+from tuimon.diagnosis.comparison.side.figures import ProcessIdentity, RunFigures, Starved
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.errors import NotComparable
 from tuimon.records import Place
-from tuimon.session.course import StepStretch
+from tuimon.session.course import GpuStretch, StepStretch
 from tuimon.session.rows import HotLine
 
 STARVED = Finding(
@@ -58,6 +58,52 @@ def test_a_faster_run_is_told_with_its_interval() -> None:
 
 def test_a_planted_slowdown_of_3_percent_is_slower() -> None:
     assert [compare([run(seed)], [run(seed + 100, middle=51.5)]).outcome for seed in range(5)] == ["slower"] * 5
+
+
+def on_cores(seed: int, middle: float = 50.0, busy: float = 1.0, **more: object) -> RunFigures:
+    """A run of which the CPU's cores compute that share."""
+    figures = run(seed, middle, **more)
+    rows = tuple(each._replace(cpu_ns=busy * each.total_ns) for each in figures.stretches)
+    return replace(figures, stretches=rows)
+
+
+def on_gpu(figures: RunFigures, idle: float) -> RunFigures:
+    rows = tuple(
+        GpuStretch(each.begin_s, each.end_s, 0, each.steps, each.total_ns, idle * each.total_ns, 0.0)
+        for each in figures.stretches
+    )
+    return replace(figures, gpu_stretches=rows)
+
+
+def test_what_cores_compute_differs_from_process_to_process() -> None:
+    found = compare([on_cores(1)], [on_cores(101, middle=51.5)])
+    assert found.outcome == "unclear"
+    assert any("as 100 % of a step is work on CPU cores" in note for note in found.notes)
+    assert compare([on_cores(1, busy=0.05)], [on_cores(101, middle=51.5, busy=0.05)]).outcome == "slower"
+    assert compare([on_cores(1)], [on_cores(101, middle=60.0)]).outcome == "slower"
+
+
+def test_what_a_gpu_hides_of_it_does_not_count() -> None:
+    busy, idle = (
+        compare([on_gpu(on_cores(1), share)], [on_gpu(on_cores(101, middle=51.5), share)]) for share in (0.02, 0.9)
+    )
+    assert (busy.outcome, idle.outcome) == ("slower", "unclear")
+
+
+def test_a_wait_for_workers_is_work_on_cores() -> None:
+    facts = replace(FACTS, workers=2)
+    found = compare([on_cores(1, busy=0.1, facts=facts)], [on_cores(101, middle=51.5, busy=0.1, facts=facts)])
+    assert found.outcome == "unclear"
+    assert any("as 70 % of a step is work on CPU cores" in note for note in found.notes)
+
+
+def test_stretches_of_one_process_differ_by_no_more_than_they_show() -> None:
+    process = ProcessIdentity("here", 100, 1.7e9)
+    before, after = (on_cores(seed, middle, process=process) for seed, middle in ((1, 50.0), (101, 51.5)))
+    found = compare([before], [after])
+    assert found.outcome == "slower"
+    assert any("of one process" in note for note in found.notes)
+    assert compare([before], [replace(after, process=process._replace(start_unix_s=1.8e9))]).outcome == "unclear"
 
 
 def test_the_same_program_twice_is_no_different() -> None:

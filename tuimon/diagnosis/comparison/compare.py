@@ -55,7 +55,9 @@ def ready(before: Sequence[RunFigures], after: Sequence[RunFigures], *, anyway: 
     """The part of each run that is compared. Raises NotComparable."""
     differing = unlike([run.facts for run in before], [run.facts for run in after])
     _refuse(differing, anyway=anyway)
-    sides = _aligned(_judged(before, "BEFORE"), _judged(after, "AFTER"))
+    runs = [*before, *after]
+    is_part = runs[0].process is not None and all(run.process == runs[0].process for run in runs)
+    sides = _aligned(_judged(before, "BEFORE", is_part), _judged(after, "AFTER", is_part))
     return Ready(*sides, differing, any(each.effect == "per sample" for each in differing))
 
 
@@ -70,8 +72,8 @@ def _refuse(differing: Sequence[Unlike], *, anyway: bool) -> None:
     )
 
 
-def _judged(runs: Sequence[RunFigures], side: str) -> list[JudgedRun]:
-    found = [judged(run) for run in runs]
+def _judged(runs: Sequence[RunFigures], side: str, is_part: bool) -> list[JudgedRun]:
+    found = [judged(run, is_part=is_part) for run in runs]
     for run in found:
         _check(run, side)
     return found

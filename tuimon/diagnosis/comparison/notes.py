@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tuimon.diagnosis.comparison.outcome.undisturbed import STARVED
 from tuimon.diagnosis.comparison.side.judged_run import JudgedRun
-from tuimon.diagnosis.comparison.side.sides import RUN_DEVIATION, Runs, run_variance
+from tuimon.diagnosis.comparison.side.sides import CORES_DEVIATION, RUN_DEVIATION, Runs, run_variance
 from tuimon.diagnosis.words import after as after_time
 from tuimon.diagnosis.words import percent
 
@@ -20,15 +20,24 @@ def notes_of(before: Runs, after: Runs) -> list[str]:
     sides = (("BEFORE", before), ("AFTER", after))
     found = [note for name, runs in sides for run in runs for note in (*_held_up(name, run), *_shifted(name, run))]
     found += [note for name, runs in sides for run in runs for note in _trend(name, run)]
-    single = [runs[0] for runs in (before, after) if len(runs) == 1]
+    single = [runs[0] for runs in (before, after) if len(runs) == 1 and not runs[0].is_part]
+    if before[0].is_part:
+        found.append("both sides are of one process, so nothing is allowed for what runs differ by themselves")
     if single:
-        assumed = math.sqrt(max(map(run_variance, single)))
-        varies = ", as it varies over seconds" if assumed > 2 * RUN_DEVIATION else ""
-        found.append(
-            f"a single run cannot show how much runs differ by themselves: {100 * assumed:.1f} % is assumed{varies};"
-            " folders of several runs would show it"
-        )
+        found.append(_assumed(max(single, key=run_variance)))
     return found
+
+
+def _assumed(run: JudgedRun) -> str:
+    assumed = math.sqrt(run_variance(run))
+    why = ""
+    if assumed > 2 * RUN_DEVIATION:
+        lasts = run.lasting_variance > (CORES_DEVIATION * run.on_cores) ** 2
+        why = ", as it varies over seconds" if lasts else f", as {percent(run.on_cores)} of a step is work on CPU cores"
+    return (
+        f"a single run cannot show how much runs differ by themselves: {100 * assumed:.1f} % is assumed{why};"
+        " folders of several runs would show it"
+    )
 
 
 def _held_up(name: str, run: JudgedRun) -> Iterable[str]:

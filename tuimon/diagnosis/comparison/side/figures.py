@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -19,11 +20,20 @@ from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.whole_run import WholeRun
 
 
+class ProcessIdentity(NamedTuple):
+    """What no two processes share."""
+
+    host: str | None
+    pid: int
+    start_unix_s: float
+
+
 class RunFigures(Struct, frozen=True):
     """One run: its facts, its steps over time, and what was found in it."""
 
     name: str
     facts: RunFacts
+    process: ProcessIdentity | None = None  # in focus
     stretches: tuple[StepStretch, ...] = ()  # of the process in focus
     gpu_stretches: tuple[GpuStretch, ...] = ()
     split: SplitShares | None = None  # how samples divide what markers cannot
@@ -47,6 +57,7 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
     return RunFigures(
         name,
         facts_of(run),
+        _identity(session, pid),
         tuple(stats.course.stretches()),
         tuple(run.gpu_course(pid)),
         samples.between_shares() if samples is not None else None,
@@ -70,12 +81,20 @@ def recent_figures(session: Session, findings: Sequence[Finding], since_s: float
     return RunFigures(
         f"pid {own_id(pid)}",
         facts_of(session),
+        _identity(session, pid),
         tuple(stretches),
         split=samples.between_shares() if samples is not None else None,
         findings=tuple(findings),
         starved=lately_starved(session, since_s),
         gpu_taken=gpu_taken(session, findings),
     )
+
+
+def _identity(session: Session, pid: int) -> ProcessIdentity | None:
+    process = session.process(pid)
+    if process is None:
+        return None
+    return ProcessIdentity(session.header.host if session.header is not None else None, pid, process.start_unix_s)
 
 
 def _resident_bytes(run: WholeRun, pid: int) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuimon.diagnosis.comparison.course.batches import Batches, batches, step_ms
 from tuimon.diagnosis.comparison.course.changes import Shift, has_trend, line_through, shift_in
@@ -30,6 +31,7 @@ class JudgedRun(Struct, frozen=True, dict=True):
     steady: Batches
     warmup_s: float
     trend: tuple[float, ...] | None = None  # of the mean step, in ms by batch
+    is_part: bool = False  # what it is compared with is of the same process
 
     @property
     def begin_s(self) -> float:
@@ -67,6 +69,17 @@ class JudgedRun(Struct, frozen=True, dict=True):
         )
 
     @cached_property
+    def on_cores(self) -> float:
+        """Share (0..1) of its time that computing on CPU cores takes, as far as no GPU computes meanwhile.
+
+        A wait for worker processes counts as theirs.
+        """
+        busy_ns = self.level.cpu_ns + (self.level.data_ns if self.figures.facts.workers else 0.0)
+        timed = self.figures.gpu_stretches
+        idle_ns, of_ns = sum(row.idle_ns + row.maybe_idle_ns for row in timed), sum(row.total_ns for row in timed)
+        return min(1.0, busy_ns / self.level.total_ns) * (min(1.0, idle_ns / of_ns) if of_ns else 1.0)
+
+    @cached_property
     def _resampled(self) -> Resampled[StepStretch]:
         return resample(self._level_batches.rows, self._level_batches.step_ms(), _stretch)
 
@@ -87,7 +100,7 @@ class JudgedRun(Struct, frozen=True, dict=True):
         rows, at, ratio = self.steady.rows, self.shift.at, self.shift.ratio
         early = (*rows[:at], *(_scaled(row, 1 / ratio) for row in rows[at:]))
         late = (*(_scaled(row, ratio) for row in rows[:at]), *rows[at:])
-        return [JudgedRun(self.figures, Batches(some), self.warmup_s) for some in (early, late)]
+        return [replace(self, steady=Batches(some), trend=None) for some in (early, late)]
 
     def _without_others(self) -> list[float]:
         """The mean step of each batch in ms, without the time that it waited for cores that others had."""
@@ -98,17 +111,17 @@ class JudgedRun(Struct, frozen=True, dict=True):
         """The batches whose steps lie between two numbers of steps, without the line through them."""
         rows = [row for row in self.steady.rows if row.first_step >= first and row.first_step + row.steps <= last]
         steady = Batches(tuple(rows))
-        return JudgedRun(self.figures, steady, self.warmup_s, _line(steady) if rows else None)
+        return replace(self, steady=steady, trend=_line(steady) if rows else None)
 
 
-def judged(figures: RunFigures) -> JudgedRun:
-    """A run without its warm-up."""
+def judged(figures: RunFigures, *, is_part: bool = False) -> JudgedRun:
+    """A run without its warm-up; ``is_part``: what it is compared with is of the same process."""
     whole = batches(figures.stretches)
     warmup = warmup_length(whole.step_ms())
     warmup_s = sum(row.span_s for row in whole.rows[:warmup])
     steady = Batches(whole.rows[warmup:])
     trend = _line(steady) if len(steady.rows) >= LEAST_BATCHES and has_trend(steady.step_ms()) else None
-    return JudgedRun(figures, steady, warmup_s, trend)
+    return JudgedRun(figures, steady, warmup_s, trend, is_part)
 
 
 def _line(steady: Batches) -> tuple[float, ...] | None:
