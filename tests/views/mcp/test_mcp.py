@@ -114,7 +114,7 @@ def _main_threads(head: str) -> int:
 async def test_two_logs_are_compared(trainings, log, tmp_path) -> None:
     async with client(trainings) as connected:
         same = await answer(connected, "diff", before=log, after=log)
-        assert same.startswith("Cannot tell: 1.00x as fast") and " ms " in same
+        assert same.startswith("Cannot tell: 1.000x as fast") and " ms " in same
         result = await connected.call_tool("diff", {"before": log, "after": str(tmp_path / "none")})
         assert result.is_error and "none" in result.content[0].text
 
@@ -140,6 +140,8 @@ async def test_every_rule_is_explained_within_the_bound(trainings) -> None:
         ("verdict", {"training": "/etc/passwd"}, "/etc/passwd is no tuimon log"),
         ("verdict", {"training": "no such file"}, "no such file"),
         ("explain", {"rule": "launch_bond"}, "Did you mean: launch_bound"),
+        ("verdict", {"path": "run.jsonl"}, "verdict takes no argument 'path'. It takes: training, seconds"),
+        ("trainings", {"user": "me"}, "It takes: none"),
         ("hot_lines", {"training": "x", "phase": "sideways"}, "One of: data, forward"),
     ],
 )

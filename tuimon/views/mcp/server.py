@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING
 
 from tuimon.errors import TuimonError
+from tuimon.text import plain
 from tuimon.views.mcp.tools import Tools
 
 if TYPE_CHECKING:
-    from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver import Context, MCPServer
+    from mcp.types import CallToolResult, InputRequiredResult
 
 _ABOUT = (
     "tuimon watches PyTorch trainings: what a training waits for, which line of code causes it, and what fixing it"
@@ -32,7 +35,21 @@ def server(tools: Tools) -> MCPServer:
     except ImportError as error:
         raise TuimonError("tuimon mcp needs the package mcp, which is not installed.", _INSTALL) from error
 
-    made = MCPServer("tuimon", instructions=_ABOUT, log_level="WARNING")
+    arguments_of = {tool.__name__: list(signature(tool).parameters) for tool in tools.all()}
+
+    class Server(MCPServer):  # type: ignore[misc]  # unknown where the extra is not installed
+        """Refuses arguments that a tool does not take: left out, the answer would be of another training."""
+
+        async def call_tool(
+            self, name: str, arguments: dict[str, object], context: Context[object] | None = None
+        ) -> CallToolResult | InputRequiredResult:
+            known = arguments_of.get(name, list(arguments))
+            unknown = ", ".join(repr(plain(each)) for each in arguments if each not in known)
+            if unknown:
+                raise ToolError(f"{name} takes no argument {unknown}. It takes: {', '.join(known) or 'none'}")
+            return await super().call_tool(name, arguments, context)
+
+    made = Server("tuimon", instructions=_ABOUT, log_level="WARNING")
     read_only = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
     for tool in tools.all():
         made.add_tool(_reporting_errors(tool, ToolError), annotations=read_only, structured_output=False)
