@@ -41,6 +41,8 @@ HAND_OVER_AT_MOST_MS = Threshold(
 _WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 #: Threads of a pool, after the first, of which a late one holds up all the others: our choice; 1 was measured.
 _MOST_COUPLED = 3.0
+#: A training thread beside which fewer of its pool's threads compute does so alone: our choice.
+_ALONE = 0.25
 
 
 class _Fetch(NamedTuple):
@@ -128,10 +130,9 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
     coupling = _MOST_COUPLED / max(_MOST_COUPLED, own_threads - 1.0)
     if workers.number and _is_crowded(evidence):
-        elsewhere_ms = fetches * fetch.delayed_ms
-        least_ms = OWN_PART * own_ms
-        own_ms = _uncrowded_ms(evidence, own_ms, mean_ms, coupling * (own_threads - 1.0), elsewhere_ms)
-        own_ms = max(least_ms, own_ms)
+        delayed_ms = (evidence.training_thread.delay_ratio or 0.0) * mean_ms - fetches * fetch.delayed_ms
+        uncrowded_ms = _uncrowded_ms(evidence, own_ms, on_core_ms, delayed_ms, coupling * (own_threads - 1.0))
+        own_ms = max(OWN_PART * own_ms, uncrowded_ms)
     burst_ms, burst_every = _bursts(evidence, own_ms)
     return Step(
         own_ms=own_ms,
@@ -258,15 +259,18 @@ def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float
     return min(float(evidence.run.cores), 1.0 + beside_ms / on_core_ms)
 
 
-def _uncrowded_ms(evidence: Evidence, own_ms: float, mean_ms: float, others: float, elsewhere_ms: float) -> float:
+def _uncrowded_ms(evidence: Evidence, own_ms: float, on_core_ms: float, delayed_ms: float, others: float) -> float:
     """The training thread's own work without its waits for a core, nor for ``others`` of its pool's threads.
 
-    All of these have to be on a core, and spin until they are, which counts as work. ``elsewhere_ms``: what it waits
-    for a core in its fetches.
+    All of these have to be on a core, and spin until they are, which counts as work. Where none spins, no more of
+    ``delayed_ms``, which it waits for a core, falls in its own work than that leaves beside the ``on_core_ms`` in which
+    it had one: whoever waits for a batch often has to wait for a core when it comes.
     """
-    delayed_ms = (evidence.training_thread.delay_ratio or 0.0) * mean_ms
     others_on_core: float = _on_core(evidence) ** others
-    return (own_ms - max(0.0, delayed_ms - elsewhere_ms)) * others_on_core
+    without_waits_ms = own_ms - max(0.0, delayed_ms)
+    if others < _ALONE:
+        without_waits_ms = max(without_waits_ms, min(own_ms, on_core_ms))
+    return without_waits_ms * others_on_core
 
 
 def _on_core(evidence: Evidence) -> float:
