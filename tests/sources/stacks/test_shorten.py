@@ -122,6 +122,18 @@ def test_the_line_that_leaves_the_path_survives_the_merging_of_rare_stacks() -> 
     assert (lost, dict(listed)[MAIN, BATCH, ITEM]) == (0, 35)
 
 
+def test_what_calls_a_handler_off_the_path_survives_the_merging_of_rare_stacks() -> None:
+    """Without it the handler is a function of the library's loop, which makes the batch."""
+    ids = FrameIds()
+    called = (MAIN, FIT, BATCH, NOTIFY, ITEM)
+    rare: Counter[Stack] = Counter({(*called, PIL._replace(line=line)): 1 for line in range(40)})
+    listed, lost = most_frequent(rare, 10, ids, PATH)
+    assert (lost, dict(listed)[called]) == (0, 35)
+    many: Counter[Stack] = Counter({(*called, ITEM._replace(line=line), PIL): 1 for line in range(100, 140)})
+    listed, lost = most_frequent(many + Counter({(MAIN, FIT, BATCH, CALL): 100}), 10, ids, PATH)
+    assert (lost, dict(listed)[called]) == (0, 34)
+
+
 @pytest.mark.parametrize(
     ("stack", "left"),
     [

@@ -105,6 +105,7 @@ def _last_on(path: Sequence[Function], stack: Sequence[RawFrame], traits: Sequen
 def coarse_stack(stack: Stack, ids: FrameIds, path: Sequence[Function] = NO_PATH) -> Stack:
     """A stack without its detail: the user's frames and the path's up to torch, then one for each part of torch.
 
+    Where a stack leaves the path, what of the library calls the user there is left: whether that handles an event.
     Below torch's loader its fetcher is left as well, and the user's first frame, which makes the data.
     They show its phase, also where forward and backward run inside ``optimizer.step(closure)``: of ``main``, ``step``
     (optim), ``closure``, ``_call_impl`` (nn), ``forward`` and ``relu`` (nn), ``main step _call_impl`` are left. Where
@@ -127,9 +128,14 @@ def coarse_stack(stack: Stack, ids: FrameIds, path: Sequence[Function] = NO_PATH
         elif loads and trait.user:
             out.append(frame)
             loads = False
-        elif not part and (trait.user or _function(frame) in path):
+        elif not part and (trait.user or _function(frame) in path or _calls_user_off(path, i, stack, traits)):
             out.append(frame)
     return tuple(out) or stack[:1]
+
+
+def _calls_user_off(path: Sequence[Function], i: int, stack: Stack, traits: Sequence[FrameTraits]) -> bool:
+    """Whether a frame of a library's, called by the last of the path, calls the user's code."""
+    return 0 < i < len(stack) - 1 and traits[i].library and traits[i + 1].user and _function(stack[i - 1]) in path
 
 
 def loop_depth(counts: Counter[Stack], ids: FrameIds) -> int:
@@ -150,7 +156,7 @@ def loop_depth(counts: Counter[Stack], ids: FrameIds) -> int:
 
 
 def outline_stack(stack: Stack, depth: int, lines: dict[Function, int], ids: FrameIds) -> Stack:
-    """A coarse stack without the user's frames further down than what the loop's own lines call.
+    """A coarse stack without the user's frames further down than what the loop's own lines call, be it by a library.
 
     The line within a function of torch does not matter: ``lines`` holds the one that stands for all.
     """
@@ -163,7 +169,7 @@ def outline_stack(stack: Stack, depth: int, lines: dict[Function, int], ids: Fra
         elif part and (part not in parts or is_worker_loop(frame.file, frame.function)):
             parts.add(part)
             out.append(frame._replace(line=lines.setdefault(_function(frame), frame.line)))
-        elif not part and i <= depth:
+        elif not part and (i <= depth or (i == depth + 1 and ids.traits(stack[depth]).library)):
             out.append(frame)
     return tuple(out)
 
