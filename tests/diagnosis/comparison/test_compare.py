@@ -102,7 +102,7 @@ def test_stretches_of_one_process_differ_by_no_more_than_they_show() -> None:
     before, after = (on_cores(seed, middle, process=process) for seed, middle in ((1, 50.0), (101, 51.5)))
     found = compare([before], [after])
     assert found.outcome == "slower"
-    assert any("of one process" in note for note in found.notes)
+    assert any("from one process" in note for note in found.notes)
     assert compare([before], [replace(after, process=process._replace(start_unix_s=1.8e9))]).outcome == "unclear"
 
 

@@ -22,7 +22,7 @@ def notes_of(before: Runs, after: Runs) -> list[str]:
     found += [note for name, runs in sides for run in runs for note in _trend(name, run)]
     single = [runs[0] for runs in (before, after) if len(runs) == 1 and not runs[0].is_part]
     if before[0].is_part:
-        found.append("both sides are of one process, so nothing is allowed for what runs differ by themselves")
+        found.append("both sides are from one process, so no spread between runs is added")
     if single:
         found.append(_assumed(max(single, key=run_variance)))
     return found
