@@ -415,7 +415,12 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     rss_bytes: Count | None  # resident memory of the process
     threads: Annotated[list[ThreadCpu], _LISTED]
     folded: Count = 0  # threads not listed
-    ended_cpu_s: Seconds | None = None  # CPU of its ended children that is in no record of theirs
+    ended_cpu_s: Seconds | None = None  # CPU of its children that is in no record of theirs
+
+    @property
+    def childrens_cores(self) -> float:
+        """Cores that its children used beside what records of theirs say."""
+        return (self.ended_cpu_s or 0.0) / self.window_s
 
 
 class GpuProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED
-from tests.session.records import frames, header, process, session_of, stacks, steps
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.loading import lie_ready, training_loader, worker_evidence
 from tuimon.diagnosis.evidence.samples import resolved
@@ -69,8 +69,16 @@ TAKING = frames(
 )
 
 
-@pytest.mark.parametrize(("taking", "waiting", "idle", "cause"), [(28, 2, 18, "hand_over"), (8, 22, 18, None)])
-def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(taking, waiting, idle, cause):
+@pytest.mark.parametrize(
+    ("taking", "waiting", "brief_s", "cause"),
+    [
+        (28, 2, None, "hand_over"),
+        (8, 22, None, None),
+        (28, 2, 0.2, "hand_over"),
+        (28, 2, 1.6, "slow_item"),  # workers that live briefly use the cores that they can have
+    ],
+)
+def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(taking, waiting, brief_s, cause):
     session = Session()
     worker = frames(
         ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
@@ -82,7 +90,8 @@ def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(taking
         session.add(record)
     for t in range(1, 13):
         session.add(stacks(t, ([0, 1, 2], taking), ([0, 1, 3], waiting), ([4, 5], 60)))
-        session.add(stacks(t, ([10, 11], idle), ([10, 12], 2), pid=201))
+        session.add(stacks(t, ([10, 11], 18), ([10, 12], 2), pid=201))
+        session.add(structs.replace(threads(t, (100, "python", 0.25, "running"), cpu_ratio=0.25), ended_cpu_s=brief_s))
     first = next(finding for finding in diagnose(session) if finding.rule == "input_bound")
     assert first.cause == cause
 

@@ -29,24 +29,38 @@ sys.stdin.readline()
 
 def test_what_a_child_used_outside_its_windows_is_left_to_tell():
     of = ChildrensCpu()
-    of.take(3.0)  # it has ended, and its parent knows; here its end is seen at the next read
-    assert of.pass_unreported() is None
-    of.reported_s += 2.2
+    of.begin_child(0.5)
+    assert of.pass_unreported() == 0.5
+    of.end_child(0.5 + 2.2)
     of.take(3.0)
-    assert of.pass_unreported() == 0.8
+    assert of.pass_unreported() == 0.3
     of.take(3.0)
     assert of.pass_unreported() is None
 
 
 def test_a_child_that_is_not_waited_for_yet_is_no_debt():
     of = ChildrensCpu()
-    of.reported_s += 2.2
-    of.take(0.0)
+    of.end_child(2.2)
     of.take(0.0)
     assert of.pass_unreported() is None
     of.take(3.0)
-    of.take(3.0)
     assert of.pass_unreported() == 0.8
+
+
+def test_short_lives_are_told_at_once(tmp_path):
+    """Children of 0.1 s each: after each read all is told that their parent knows to have been used."""
+    with running(tmp_path, CHILDREN.format(seconds=[0.1] * 30)) as process:
+        source = ProcessSource(ProcessTable(process.pid, None), 0.3)
+        list(source.read())
+        process.stdin.write("begin\n")
+        process.stdin.flush()
+        told_s = cpu_s = 0.0
+        while cpu_s < 2.5:
+            time.sleep(0.3)
+            told_s += _told_s(process.pid, source.read())
+            cpu_s = source._known[process.pid].meter.process.children_cpu_s
+            assert cpu_s - told_s < 0.07  # the grain of what is told
+        source.close()
 
 
 @pytest.mark.parametrize("seconds", [[0.1] * 10, [0.9, 0.9]])
@@ -64,8 +78,11 @@ def test_all_that_children_used_is_in_records(tmp_path, seconds):
             waits_s += cpu_s >= sum(seconds) - 0.1
             time.sleep(0.3)
         source.close()
-    of_children = [r for r in records if isinstance(r, Threads) and r.pid != process.pid]
-    own = [r for r in records if isinstance(r, Threads) and r.pid == process.pid]
-    in_windows = sum((r.cpu_ratio or 0.0) * r.window_s for r in of_children)
-    told = in_windows + sum(r.ended_cpu_s or 0.0 for r in own)
-    assert told == pytest.approx(cpu_s, abs=0.15)
+    assert _told_s(process.pid, records) == pytest.approx(cpu_s, abs=0.15)
+
+
+def _told_s(pid, records):
+    """CPU of the children of a process: in their windows, and what its own records tell of them."""
+    rows = [record for record in records if isinstance(record, Threads)]
+    in_windows = sum((row.cpu_ratio or 0.0) * row.window_s for row in rows if row.pid != pid)
+    return in_windows + sum(row.ended_cpu_s or 0.0 for row in rows if row.pid == pid)

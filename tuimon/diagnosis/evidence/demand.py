@@ -38,7 +38,7 @@ class TrainingThread(NamedTuple):
     delay_ratio: float | None  # share of time in the run queue, waiting for a core
 
 
-def core_demand(processes: Iterable[Threads], cores: int | None) -> Demand | None:
+def core_demand(processes: Sequence[Threads], cores: int | None) -> Demand | None:
     """Demand of the live processes of the run; None where the kernel reports no run-queue delay (schedstat)."""
     rows = [
         (process.pid, row)
@@ -49,6 +49,7 @@ def core_demand(processes: Iterable[Threads], cores: int | None) -> Demand | Non
     if not rows or cores is None:
         return None
     cpu = sum((row.cpu_ratio or 0.0) * row.count for _, row in rows)
+    cpu += sum(process.childrens_cores for process in processes)
     wanting = _without_yielding(rows)
     busy: dict[int, int] = {}
     for pid, row in wanting:
@@ -83,6 +84,6 @@ def free_cores(processes: Iterable[Threads], cores: int) -> float:
     """Cores that the run could still get: those of the machine less what its threads use and what they wait for."""
     free = float(cores)
     for process in processes:
-        free -= process.cpu_ratio or 0.0
+        free -= (process.cpu_ratio or 0.0) + process.childrens_cores
         free -= sum(row.delay_ratio or 0.0 for row in process.threads)
     return free

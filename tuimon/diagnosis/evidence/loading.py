@@ -117,10 +117,11 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
     by_markers = mean_of_known([w.busy_ratio for w in loader.worker_rows]) if loader and loader.facts.workers else None
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
     own = [thread_samples(s, s.tid, session.frames) for s in spots]
-    sampled = _busy_share(own)
-    known = [ratio for ratio in (_busiest_share(threads), sampled) if ratio is not None]
+    number = loader.facts.workers if loader is not None and loader.facts.workers else len(live)
+    shares = (_busiest_share(threads), _busy_share(own), _brief_share(session, pid, number))
+    known = [share for share in shares if share is not None]
     return Workers(
-        number=loader.facts.workers if loader is not None and loader.facts.workers else len(live),
+        number=number,
         cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
         ran_ratio=counted,
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
@@ -287,6 +288,17 @@ def _busiest_share(workers: Sequence[Threads]) -> float | None:
 
 def _works(sample: StackSample) -> bool:
     return sample.activity not in ("lock", "idle") and not sample.awaits_message
+
+
+def _brief_share(session: Session, pid: int, number: int) -> float | None:
+    """What workers that live too briefly for records of their own use of the cores that they could have.
+
+    Samples show little of them: a sampler starts in the middle of a life of a second, and sees how it ends.
+    """
+    trainer, cores = session.process_threads(pid), session.cpu_count
+    if trainer is None or not trainer.childrens_cores or cores is None or not number:
+        return None
+    return min(1.0, trainer.childrens_cores / max(1.0, min(number, cores - (trainer.cpu_ratio or 0.0))))
 
 
 def _all_of(workers: Sequence[ThreadSamples]) -> ThreadSamples:

@@ -63,7 +63,7 @@ class CoreUse:
 
     def add_threads(self, record: Threads) -> None:
         """Fold a window of a process of the run."""
-        cores = _own_cores(record) + (record.ended_cpu_s or 0.0) / record.window_s
+        cores = _own_cores(record) + record.childrens_cores
         window_s = min(record.window_s, _MOST_SECONDS / 2)
         begin_s, end_s = record.t - window_s, record.t
         own, first, last = self._own, math.floor(begin_s), math.ceil(end_s) - 1

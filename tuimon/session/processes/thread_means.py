@@ -31,6 +31,7 @@ class ThreadMeans:
     def __init__(self) -> None:
         self.window_s = 0.0
         self._process = _Sum()
+        self._childrens_s = 0.0  # CPU of its children that is in no record of theirs
         self._threads: dict[int, _Sum] = {}
         self._tids: list[int] = []  # of the latest window
         self._live: list[_Sum] = []  # theirs
@@ -43,6 +44,7 @@ class ThreadMeans:
         """Add a window."""
         self._latest = record
         self.window_s += record.window_s
+        self._childrens_s += record.ended_cpu_s or 0.0
         self._windows += 1
         window_s, pid = record.window_s, record.pid
         if record.cpu_ratio is not None:
@@ -96,7 +98,13 @@ class ThreadMeans:
             if tid not in live and own.latest is not None:
                 rows.append(self._row(own.latest, presence * min(1.0, own.cpu_of_s / self._process.cpu_of_s)))
         cpu_ratio = _ratio(self._process.cpu_s, self._process.cpu_of_s, presence)
-        return structs.replace(self._latest, window_s=self.window_s, cpu_ratio=cpu_ratio, threads=rows)
+        return structs.replace(
+            self._latest,
+            window_s=self.window_s,
+            cpu_ratio=cpu_ratio,
+            threads=rows,
+            ended_cpu_s=presence * self._childrens_s,
+        )
 
     @classmethod
     def of_succession(cls, each: Sequence[ThreadMeans]) -> ThreadMeans:
@@ -106,6 +114,7 @@ class ThreadMeans:
         totals: dict[tuple[str, int], _Sum] = {}  # by name, and number among the threads of this name
         for means in each:
             found.window_s += means.window_s
+            found._childrens_s += means._childrens_s
             _add(found._process, means._process)
             found._threads = {}
             numbers = Counter[str]()

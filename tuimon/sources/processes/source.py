@@ -95,7 +95,7 @@ class ProcessSource:
             followed = self._known.pop(pid)
             followed.meter.close()
             if (parent := self._known.get(followed.facts.ppid)) is not None:
-                parent.children.reported_s += followed.reported_s + followed.children.reported_s
+                parent.children.end_child(followed.reported_s + followed.children.reported_s)
             if followed.reported is not None:
                 yield _updated(followed.reported, now_s, ended=True)
         for pid, followed in self._known.items():
@@ -112,6 +112,8 @@ class ProcessSource:
             self._descendants.forget_all()
         for pid in self._descendants.find(self._known):
             self._add(pid)
+        # parents are read before their children: a child that a parent has waited for is then seen to have ended
+        self._known = dict(sorted(self._known.items(), key=lambda known: known[1].start_ticks))
 
     def _add(self, pid: int) -> bool:
         """Follow one more process; whether it was new, alive and of the run."""
@@ -125,14 +127,16 @@ class ProcessSource:
             return False
         followed = Followed(start, ProcessFacts(pid, 0, "", (), False), meter)
         main = followed.read(self._clock())
-        if main is not None and start < self._began_ticks:  # what it used before is of no interest
-            followed.reported_s = main.cpu_s
-            followed.children = ChildrensCpu(reported_s=main.children_cpu_s, waited_s=main.children_cpu_s)
         facts = read_facts(pid, main.name) if main is not None else None
-        if facts is None:
+        if main is None or facts is None:
             meter.close()
             return False
         followed.facts = facts
+        followed.reported_s = main.cpu_s
+        if start < self._began_ticks:  # what it used before is of no interest
+            followed.children = ChildrensCpu(reported_s=main.children_cpu_s)
+        elif (parent := self._known.get(facts.ppid)) is not None:
+            parent.children.begin_child(main.cpu_s)
         self._known[pid] = followed
         return True
 
