@@ -18,8 +18,6 @@ FEW_SAMPLES = Threshold(
 
 #: The DataLoader's function that draws the indices of a batch.
 _DRAWS = "_next_index"
-#: Its functions that start an epoch, with its workers, and end these.
-_STARTS = ("_get_iterator", "_shutdown_workers")
 
 
 def draws_indices(data: ThreadSamples) -> Callable[[StackSample], bool]:
@@ -36,11 +34,6 @@ def draws_indices(data: ThreadSamples) -> Callable[[StackSample], bool]:
     return lambda sample: any(
         frame.function == _DRAWS or (frame.file, frame.function) in called for frame in sample.frames
     )
-
-
-def without_starts(data: ThreadSamples) -> ThreadSamples:
-    """The samples of the data phase that neither start an epoch nor end its workers."""
-    return ThreadSamples(tuple(sample for sample in data.stacks if not any(map(sample.calls, _STARTS))))
 
 
 def drawing_function(data: ThreadSamples) -> HotFunction | None:

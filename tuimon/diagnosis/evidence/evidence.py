@@ -29,6 +29,7 @@ from tuimon.diagnosis.evidence.ranks.standstill import Standstill, standstills
 from tuimon.diagnosis.evidence.ranks.turns import Turns, late_turns
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.samples import StackEvidence
+from tuimon.diagnosis.evidence.starts import EpochStarts, epoch_starts
 from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
 from tuimon.node_ids import node_of
 from tuimon.records import Place, Process, Threads
@@ -181,6 +182,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def workers(self) -> Workers:
         """What its DataLoader workers do."""
         return worker_evidence(self._moment.session, self.pid, self.loader)
+
+    @cached_property
+    def epoch_starts(self) -> EpochStarts | None:
+        """What starting its workers anew for every epoch takes; None where they stay."""
+        return epoch_starts(self.loader, self.workers, self.stacks.data_phase)
 
     # -- GPU
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -62,6 +63,9 @@ OWN_SHARE = Threshold(
 _WAITS = ("data", "idle", "io", "lock")
 #: Where Python's threads wait for each other, and for what they put into queues.
 _QUEUE_FILE = re.compile(r"(?:^|/)(?:threading|queue)\.py$")
+#: Workers of so many epochs show that they are started anew for each; the next are seen within so many seconds.
+_GENERATIONS = 2
+_NEXT_S = 2.5
 #: Part of the names of torch's functions that take a tensor out of shared memory: ``rebuild_storage_fd`` and others.
 _TAKES_BATCH = "rebuild_"
 
@@ -80,6 +84,7 @@ class Workers(Struct, frozen=True, gc=False):
     collate_share: float | None  # of the time in which they make batches
     batch_ms: float | None  # that one of them takes to make a batch
     gone: bool  # there were workers, and none is left
+    renewed: bool  # they were started anew lately
 
     @property
     def waiting(self) -> bool:
@@ -106,8 +111,9 @@ def evaluation_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
 
 def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Workers:
     """The workers of a process: those that live, and what was measured of those that lived lately."""
-    live = _pids(session.workers(pid), pid, loader)
-    pids = list(dict.fromkeys([*live, *(worker.pid for worker in session.recent_workers(pid))]))
+    recent = session.recent_workers(pid)
+    live = _pids(session.workers(pid) or _between_epochs(recent, session.now_s), pid, loader)
+    pids = list(dict.fromkeys([*live, *(worker.pid for worker in recent)]))
     threads = [t for p in pids if (t := session.process_threads(p)) is not None]
     cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
     mains = [row for t in threads for row in t.threads if row.tid == t.pid]
@@ -132,7 +138,15 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
         collate_share=_collate_share(loader, spots),
         batch_ms=_batch_ms(loader),
         gone=not live and session.had_workers(pid),
+        renewed=0 < _GENERATIONS * len(live) <= len(recent),
     )
+
+
+def _between_epochs(recent: Sequence[Process], now_s: float) -> list[Process]:
+    """Where no worker lives: those that have just ended, if such workers have been started anew before."""
+    last_s = max((worker.t for worker in recent), default=-math.inf)
+    last = [worker for worker in recent if worker.t == last_s]
+    return last if len(recent) >= _GENERATIONS * len(last) and now_s - last_s <= _NEXT_S else []
 
 
 def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -> bool:

@@ -17,6 +17,7 @@ from tuimon.diagnosis.evidence.loading import (
     RAN_RATIO,
 )
 from tuimon.diagnosis.evidence.places.rollout import ROLLOUT_SHARE
+from tuimon.diagnosis.evidence.starts import START_EPOCHS
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
@@ -30,11 +31,10 @@ from tuimon.diagnosis.rules.input_cause import (
     ROOM,
     SAMPLER_SHARE,
     SATURATED_BUSY,
-    START_EPOCHS,
     START_SHARE,
     Cause,
     cause_of,
-    starting_loader,
+    long_starts,
 )
 from tuimon.diagnosis.threshold import TENSORBOARD, TRACEML, Threshold
 from tuimon.diagnosis.words import percent
@@ -115,7 +115,7 @@ def _finding(evidence: Evidence, data: PhaseRow, wait: _Wait, cause: Cause) -> F
 def _figures(
     evidence: Evidence, data: PhaseRow, cause: Cause, on_gpu: IdleBounds | None
 ) -> dict[str, float | int | str | None]:
-    workers, table, starting = evidence.workers, evidence.phases, starting_loader(evidence)
+    workers, table, starting = evidence.workers, evidence.phases, long_starts(evidence)
     return {
         "data_ms_per_step": data.ms_per_step,
         "step_ms": mean_step_ms(table) if table is not None else None,

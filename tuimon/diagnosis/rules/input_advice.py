@@ -246,11 +246,11 @@ def _without_workers(evidence: Evidence, more: str) -> Way:
 
 def _kept_workers(evidence: Evidence, model: StepModel) -> list[Way]:
     """What to do about workers that are started anew for every epoch; nothing where they are not."""
-    loader = evidence.loader
-    if loader is None or not model.likely.starts_ms:
+    loader, number = evidence.loader, evidence.workers.number
+    if not model.likely.starts_ms:
         return []
-    cheaper = "; or fork instead of spawn" if loader.facts.context == "spawn" else ""
-    kept = "the worker" if loader.facts.workers == 1 else f"the {loader.facts.workers} workers"
+    cheaper = "; or fork instead of spawn" if loader is not None and loader.facts.context == "spawn" else ""
+    kept = "the worker" if number == 1 else f"the {number} workers"
     action = f"persistent_workers=True keeps {kept} from epoch to epoch{cheaper}"
     keeping = Way(action, Change("persistent", 1))
     if not lie_ready(loader, evidence.workers, evidence.stacks.data_phase):

@@ -16,9 +16,10 @@ from tuimon.diagnosis.evidence.loading import (
     producer,
 )
 from tuimon.diagnosis.evidence.samples import StackSample
+from tuimon.diagnosis.evidence.starts import EpochStarts
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, percent
-from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
+from tuimon.session.rows import PhaseRow, PhaseTable
 
 SATURATED_BUSY = Threshold(
     0.80,
@@ -47,9 +48,6 @@ START_SHARE = Threshold(
     "share of the wait for data that the starts and ends of epochs take, from which they are the cause",
     "as for collate",
 )
-START_EPOCHS = Threshold(
-    2, "epochs begun, from which their starts count", "the first epoch starts its workers in any case"
-)
 ROOM = Threshold(
     0.5,
     "of what one worker uses of a core, from which so much free makes one more worthwhile",
@@ -67,18 +65,16 @@ class Cause(Struct, frozen=True, gc=False):
 
 def cause_of(evidence: Evidence, table: PhaseTable, data: PhaseRow) -> Cause:
     """The cause: the starts of workers where they take most of the wait, else what makes the data."""
-    starting = starting_loader(evidence)
-    if starting is not None:
-        return Cause("starting", None, f": {_starts_and_ends(starting)} an epoch")
+    starts = long_starts(evidence)
+    if starts is not None:
+        return Cause("starting", None, f": {_starts_and_ends(starts)}")
     return _cause(evidence, _is_made_by_hand(evidence, data, table))
 
 
-def starting_loader(evidence: Evidence) -> LoaderRow | None:
-    """The training loader, if its workers are started anew for every epoch and that is most of the wait."""
-    loader = evidence.loader
-    if loader is None or loader.facts.persistent or not loader.facts.workers or loader.starts < START_EPOCHS:
-        return None
-    return loader if (loader.start_share or 0.0) >= START_SHARE else None
+def long_starts(evidence: Evidence) -> EpochStarts | None:
+    """What starting workers anew for every epoch takes, if that is most of the wait."""
+    starts = evidence.epoch_starts
+    return starts if starts is not None and starts.share >= START_SHARE else None
 
 
 def _is_made_by_hand(evidence: Evidence, data: PhaseRow, table: PhaseTable) -> bool:
@@ -158,10 +154,12 @@ def _cause_in_workers(workers: Workers, free_cores: float) -> Cause:
     return Cause("workers_saturated" if room else "slow_item", hot, clause)
 
 
-def _starts_and_ends(loader: LoaderRow) -> str:
-    each_s = (loader.start_s or 0.0) + (loader.end_s or 0.0)
-    what = "starting and ending workers" if loader.end_s else "starting workers"
-    return f"{what} takes {each_s:.1f} s" if each_s >= 0.1 else f"{what} takes {1e3 * each_s:.0f} ms"
+def _starts_and_ends(starts: EpochStarts) -> str:
+    each_s = starts.each_s
+    if each_s is None:
+        return "its workers are started anew for every epoch"
+    what = "starting and ending workers" if starts.end_s else "starting workers"
+    return f"{what} takes {each_s:.1f} s an epoch" if each_s >= 0.1 else f"{what} takes {1e3 * each_s:.0f} ms an epoch"
 
 
 def _fetch_ms(evidence: Evidence) -> str:

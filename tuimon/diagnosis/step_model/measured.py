@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.evidence.drawing import draws_indices, without_starts
+from tuimon.diagnosis.evidence.drawing import draws_indices
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading import IDLE_WORKERS, lie_ready, working_share
 from tuimon.diagnosis.evidence.samples import ThreadSamples
+from tuimon.diagnosis.evidence.starts import without_starts
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.step_model.fitting import (
     OWN_PART,
@@ -116,7 +117,7 @@ def _evaluation_ratio(evidence: Evidence) -> float:
 def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     """The step without evaluation; times are parts of a step where none are known."""
     loader, workers = evidence.loader, evidence.workers
-    starts_ms = data_ms * _start_share(loader)
+    starts_ms = data_ms * (evidence.epoch_starts.share if evidence.epoch_starts is not None else 0.0)
     fetches = _fetches(loader, evidence.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
     fetch_ms = (data_ms - starts_ms) / fetches
     drawing_ms = _drawing_share(_fetching(evidence)) * fetch_ms
@@ -164,13 +165,6 @@ def _bursts(evidence: Evidence, own_ms: float) -> tuple[float, int]:
     return min(own_ms, burst.ms / burst.every), max(1, min(MOST_APART, round(burst.every)))
 
 
-def _start_share(loader: LoaderRow | None) -> float:
-    """The share of the wait for data that starting and ending the workers of an epoch takes."""
-    if loader is None or loader.facts.persistent or not loader.facts.workers or loader.starts < 2:
-        return 0.0
-    return min(1.0, loader.start_share or 0.0)
-
-
 def _part_of_first_batch(evidence: Evidence, made_ms: float) -> float:
     """The part of starting and ending workers in which these make the first batch, as they make all that follow.
 
@@ -188,7 +182,7 @@ def _part_of_first_batch(evidence: Evidence, made_ms: float) -> float:
 def _fetching(evidence: Evidence) -> ThreadSamples:
     """The training thread's samples in its fetches, without those of starting workers, which has a time of its own."""
     data = evidence.stacks.data_phase
-    return without_starts(data) if _start_share(evidence.loader) else data
+    return without_starts(data) if evidence.epoch_starts is not None else data
 
 
 def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float) -> int:
