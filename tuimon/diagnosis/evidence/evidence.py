@@ -18,7 +18,9 @@ from tuimon.diagnosis.evidence.gpu.ranks import on_gpu_clock
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.loading import Workers, evaluation_loader, training_loader, worker_evidence
+from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, training_loader
+from tuimon.diagnosis.evidence.loading.starts import EpochStarts, epoch_starts
+from tuimon.diagnosis.evidence.loading.workers import Workers, worker_evidence
 from tuimon.diagnosis.evidence.longest_steps import LongestSteps, longest_steps
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.evidence.places.callees import with_callees
@@ -29,7 +31,6 @@ from tuimon.diagnosis.evidence.ranks.standstill import Standstill, standstills
 from tuimon.diagnosis.evidence.ranks.turns import Turns, late_turns
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.samples import StackEvidence
-from tuimon.diagnosis.evidence.starts import EpochStarts, epoch_starts
 from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
 from tuimon.node_ids import node_of
 from tuimon.records import Place, Process, Threads

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.loading import lie_ready
+from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.finding import Change, Fix
 from tuimon.diagnosis.rules.input_at_once import Way, drawn_at_once, whole_batches, with_loaders_own, working_part
 from tuimon.diagnosis.rules.neighbour import is_held_up

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.drawing import drawing_function, draws_indices, may_draw
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.loading import (
-    Workers,
-    draws_for_longer,
-    is_outside_collate,
-    lie_ready,
-    own_collate_share,
-    producer,
-)
+from tuimon.diagnosis.evidence.loading.batches import is_outside_collate, own_collate_share
+from tuimon.diagnosis.evidence.loading.drawing import drawing_function, draws_indices, may_draw
+from tuimon.diagnosis.evidence.loading.producer import producer
+from tuimon.diagnosis.evidence.loading.ready import draws_for_longer, lie_ready
+from tuimon.diagnosis.evidence.loading.starts import EpochStarts
+from tuimon.diagnosis.evidence.loading.workers import Workers
 from tuimon.diagnosis.evidence.samples import StackSample
-from tuimon.diagnosis.evidence.starts import EpochStarts
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, percent
 from tuimon.session.rows import PhaseRow, PhaseTable

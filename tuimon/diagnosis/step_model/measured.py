@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.evidence.drawing import draws_indices
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading import IDLE_WORKERS, lie_ready, working_share
+from tuimon.diagnosis.evidence.loading.batches import working_share
+from tuimon.diagnosis.evidence.loading.drawing import draws_indices
+from tuimon.diagnosis.evidence.loading.ready import IDLE_WORKERS, lie_ready
+from tuimon.diagnosis.evidence.loading.starts import without_starts
 from tuimon.diagnosis.evidence.samples import ThreadSamples
-from tuimon.diagnosis.evidence.starts import without_starts
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.step_model.fitting import (
     OWN_PART,

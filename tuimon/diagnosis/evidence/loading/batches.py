@@ -1,0 +1,82 @@
+"""The DataLoader whose batches train, and what making them takes the training process itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuimon.code_origin import is_others_package
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.session.rows import LoaderRow
+from tuimon.session.samples.process_samples import ProcessSamples
+from tuimon.session.windows import mean_of_known
+
+OWN_SHARE = Threshold(
+    0.5,
+    "share of the data phase's samples in the DataLoader's own code, from which whole batches at once are the fix",
+    "our choice: most of it; else the user's hottest line is",
+)
+#: What a training thread does in the data phase while it only waits for its data.
+WAITS = ("data", "idle", "io", "lock")
+
+
+def training_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
+    """The DataLoader whose batches train, according to its markers; None without.
+
+    One that the set-up went through, as for statistics of the data, is fetched from no more.
+    """
+    training = (loader for loader in loaders if loader.latest.role != "eval")
+    return max(training, key=lambda loader: loader.fetches_per_s or 0.0, default=None)
+
+
+def evaluation_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
+    """The DataLoader whose batches are evaluated; None without one, and where several are."""
+    found = [loader for loader in loaders if loader.latest.role == "eval"]
+    return found[0] if len(found) == 1 else None
+
+
+def own_collate_share(loader: LoaderRow | None, data: ThreadSamples) -> float | None:
+    """The part of the wait for data that the training process, without workers, spends in collate.
+
+    ``data``: the training thread's samples in the data phase.
+    """
+    if loader is not None and not loader.facts.workers and (share := collate_share(loader, ())) is not None:
+        return share
+    return data.share_where(lambda sample: sample.collates)
+
+
+def collate_share(loader: LoaderRow | None, spots: Sequence[ProcessSamples]) -> float | None:
+    """The part of making batches that collate takes; ``spots``: samples of the processes that make them."""
+    rows = loader.worker_rows if loader is not None else ()
+    items, collate = mean_of_known([w.items_ms for w in rows]), mean_of_known([w.collate_ms for w in rows])
+    if items is not None and collate is not None and items + collate > 0:
+        return collate / (items + collate)
+    return mean_of_known([s.collate_share() for s in spots])
+
+
+def is_outside_collate(hot: HotFunction, data: ThreadSamples) -> bool:
+    """Whether the samples that collate show another function than the one that is named; without any, none does."""
+    named = hot.library or hot.place
+    collating = [sample for sample in data.stacks if sample.collates]
+    return bool(collating) and not any(
+        (frame.file, frame.function) == (named.file, named.function)
+        for sample in collating
+        for frame in sample.frames_in_collate
+    )
+
+
+def working_share(data: ThreadSamples) -> float | None:
+    """Share of the training thread's samples in the data phase in which it works itself; None with too few.
+
+    Receiving a batch from a worker takes time too, which faster data does not shorten. In the rest it only waits.
+    """
+    return data.share_where(lambda sample: sample.activity not in WAITS and sample.kinds[-1:] != ["fetch"])
+
+
+def is_loaders_own(sample: StackSample) -> bool:
+    """Whether the DataLoader is at its own work, such as indexing or default collate: nobody else's code runs below."""
+    kinds = sample.kinds
+    if "fetch" not in kinds:
+        return False
+    return not any(frame.user or is_others_package(frame.file) for frame in sample.frames[kinds.index("fetch") :])

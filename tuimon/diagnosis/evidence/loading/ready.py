@@ -1,0 +1,76 @@
+"""Whether batches lie ready when the training fetches them."""
+
+from __future__ import annotations
+
+from tuimon.diagnosis.evidence.loading.batches import WAITS
+from tuimon.diagnosis.evidence.loading.drawing import draws_indices
+from tuimon.diagnosis.evidence.loading.workers import Workers
+from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.session.rows import LoaderRow
+from tuimon.session.windows import mean_of_known
+
+NONE_READY = Threshold(
+    0.5,
+    "share of fetches that find no batch ready, below which making batches is not what they wait for",
+    "our choice: most fetches decide",
+)
+IDLE_WORKERS = Threshold(
+    0.5,
+    "share of time in which the workers make batches, below which these are not what fetches wait for",
+    "our choice: workers that idle most of the time have made each batch long before; a batch that is ready out of turn"
+    " helps nobody while they are busy",
+)
+FEW_NONE = Threshold(
+    0.1,
+    "share of fetches that find no batch of a single busy worker ready, below which these do not wait for it",
+    "our choice: batches of one worker come in turn, so one that lies ready is the next; a tenth leaves room for the"
+    " first ones of an epoch",
+)
+AHEAD = Threshold(
+    0.05,
+    "share of time that a single busy worker waits for a request, from which it is ahead of the training thread",
+    "our choice: one that is ahead has nothing to do until its next batch is asked for; without a pause it is what"
+    " fetches wait for, also where a batch is in its queue already and the thread that sends it waits for the GIL",
+)
+#: Part of the names of torch's functions that take a tensor out of shared memory: ``rebuild_storage_fd`` and others.
+_TAKES_BATCH = "rebuild_"
+
+
+def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -> bool:
+    """Whether batches are ready at most fetches: these take the time to hand a batch over, not to make it.
+
+    Those of several workers only where these are idle. Without markers the samples of fetches show it (``data``): where
+    it draws no indices, the training thread takes a batch out of shared memory.
+    """
+    if workers.busy_ratio is None:
+        return False
+    if workers.busy_ratio >= IDLE_WORKERS:
+        none = loader.ready_none_ratio if loader is not None and workers.number == 1 else None
+        return none is not None and none < FEW_NONE and _is_ahead(loader)
+    if loader is None:
+        draws = draws_indices(data)
+        fetching = ThreadSamples(tuple(sample for sample in data.stacks if not draws(sample)))
+        handing_over = fetching.share_where(_takes_batch)
+        return handing_over is not None and handing_over > 1.0 - NONE_READY
+    return loader.ready_none_ratio is not None and loader.ready_none_ratio < NONE_READY
+
+
+def _is_ahead(loader: LoaderRow | None) -> bool:
+    """Whether its worker waits for requests; True where no worker says how long."""
+    rows = loader.worker_rows if loader is not None else ()
+    known = [(w.wait_ms, w.items_ms + (w.collate_ms or 0.0)) for w in rows if w.wait_ms is not None and w.items_ms]
+    waited = mean_of_known(wait_ms / (wait_ms + making_ms) for wait_ms, making_ms in known)
+    return waited is None or waited >= AHEAD
+
+
+def draws_for_longer(data: ThreadSamples) -> bool:
+    """Whether more samples draw indices than wait for a batch or take it over."""
+    draws = draws_indices(data)
+    drawing = sum(sample.count for sample in data.stacks if draws(sample))
+    taking = (s for s in data.stacks if not draws(s) and (_takes_batch(s) or s.activity in WAITS))
+    return drawing > sum(sample.count for sample in taking)
+
+
+def _takes_batch(sample: StackSample) -> bool:
+    return sample.calls(_TAKES_BATCH)

@@ -1,0 +1,144 @@
+"""The DataLoader workers of a trainer, as far as they were measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hottest_place, merged_lines
+from tuimon.diagnosis.evidence.loading.batches import collate_share
+from tuimon.diagnosis.evidence.places.callees import with_callees
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, thread_samples
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.records import Process, Threads
+from tuimon.session.rows import LoaderRow
+from tuimon.session.session import Session
+from tuimon.session.windows import mean_of_known
+
+RAN_RATIO = Threshold(
+    0.5,
+    "share of their busy time that workers run or wait for a core, below which they wait for something else",
+    "measured in tests/scenarios: 0.02 in remote_images, 1.0 and more in slow_augmentation and padding_in_worker",
+)
+#: Workers of so many epochs show that they are started anew for each; the next are seen within so many seconds.
+_GENERATIONS = 2
+_NEXT_S = 2.5
+
+
+class Workers(Struct, frozen=True, gc=False):
+    """The DataLoader workers of a trainer, as far as they were measured."""
+
+    number: int
+    cpu_ratio: float | None  # mean of one worker
+    ran_ratio: float | None  # with the time in which it waited for a core
+    busy_ratio: float | None  # making batches: measured by markers, else the larger of what counters and samples show
+    disk_ratio: float
+    hot: HotFunction | None
+    working: HotFunction | None  # where they wait for no message and no lock; its share is of that
+    hot_in_collate: HotFunction | None
+    collate_share: float | None  # of the time in which they make batches
+    batch_ms: float | None  # that one of them takes to make a batch
+    gone: bool  # there were workers, and none is left
+    renewed: bool  # they were started anew lately
+
+    @property
+    def waiting(self) -> bool:
+        """Whether they are busy without computing: they wait for a disk, the network, a lock."""
+        return (
+            self.ran_ratio is not None and self.busy_ratio is not None and self.ran_ratio < RAN_RATIO * self.busy_ratio
+        )
+
+
+def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Workers:
+    """The workers of a process: those that live, and what was measured of those that lived lately."""
+    recent = session.recent_workers(pid)
+    live = _pids(session.workers(pid) or _between_epochs(recent, session.now_s), pid, loader)
+    pids = list(dict.fromkeys([*live, *(worker.pid for worker in recent)]))
+    threads = [t for p in pids if (t := session.process_threads(p)) is not None]
+    cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
+    mains = [row for t in threads for row in t.threads if row.tid == t.pid]
+    delays = [row.delay_ratio or 0.0 for row in mains]
+    disk = [ratio for p in pids if (ratio := session.disk_ratio(p)) is not None]
+    spots = [s for p in pids if (s := session.process_samples(p)) is not None]
+    by_markers = mean_of_known([w.busy_ratio for w in loader.worker_rows]) if loader and loader.facts.workers else None
+    counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
+    own = [thread_samples(s, s.tid, session.frames) for s in spots]
+    number = loader.facts.workers if loader is not None and loader.facts.workers else len(live)
+    shares = (_busiest_share(threads), _busy_share(own), _brief_share(session, pid, number))
+    known = [share for share in shares if share is not None]
+    return Workers(
+        number=number,
+        cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
+        ran_ratio=counted,
+        busy_ratio=by_markers if by_markers is not None else max(known, default=None),
+        disk_ratio=sum(disk) / len(disk) if disk else 0.0,
+        hot=with_callees(hottest_function(merged_lines(s.hot_lines() for s in spots)), _all_of(own)),
+        working=hottest_place((s.place, s.count) for samples in own for s in samples.stacks if _works(s)),
+        hot_in_collate=hottest_function(merged_lines(s.hot_lines_in_collate() for s in spots)),
+        collate_share=collate_share(loader, spots),
+        batch_ms=_batch_ms(loader),
+        gone=not live and session.had_workers(pid),
+        renewed=0 < _GENERATIONS * len(live) <= len(recent),
+    )
+
+
+def _between_epochs(recent: Sequence[Process], now_s: float) -> list[Process]:
+    """Where no worker lives: those that have just ended, if such workers have been started anew before."""
+    last_s = max((worker.t for worker in recent), default=-math.inf)
+    last = [worker for worker in recent if worker.t == last_s]
+    return last if len(recent) >= _GENERATIONS * len(last) and now_s - last_s <= _NEXT_S else []
+
+
+def _pids(workers: Sequence[Process], pid: int, loader: LoaderRow | None) -> list[int]:
+    """The workers by descent, and those that the loader names: a fork server's are no children of the trainer."""
+    named = (
+        [w.pid for w in loader.worker_rows if w.pid not in (None, pid) and not w.ended] if loader is not None else []
+    )
+    return list(dict.fromkeys([*(worker.pid for worker in workers), *named]))
+
+
+def _batch_ms(loader: LoaderRow | None) -> float | None:
+    rows = loader.worker_rows if loader is not None else ()
+    made = [w.items_ms + w.collate_ms for w in rows if w.items_ms is not None and w.collate_ms is not None]
+    return mean_of_known(made)
+
+
+def _busiest_share(workers: Sequence[Threads]) -> float | None:
+    """Share of time that the busiest thread of a worker runs or waits for a core: of a batch, only it makes.
+
+    The thread beside it that writes batches to the pipe hands them over.
+    """
+    shares = [
+        max((row.cpu_ratio or 0.0) + (row.delay_ratio or 0.0) for row in worker.threads)
+        for worker in workers
+        if worker.cpu_ratio is not None and worker.threads
+    ]
+    return mean_of_known(shares)
+
+
+def _busy_share(workers: Sequence[ThreadSamples]) -> float | None:
+    """Share of the workers' samples in which they did not idle until the next batch was requested."""
+    total = sum(samples.total for samples in workers)
+    busy = total - sum(samples.activities["idle"] for samples in workers)
+    return busy / total if total >= MIN_SAMPLES else None
+
+
+def _brief_share(session: Session, pid: int, number: int) -> float | None:
+    """What workers that live too briefly for records of their own use of the cores that they could have.
+
+    Samples show little of them: a sampler starts in the middle of a life of a second, and sees how it ends.
+    """
+    trainer, cores = session.process_threads(pid), session.cpu_count
+    if trainer is None or not trainer.childrens_cores or cores is None or not number:
+        return None
+    return min(1.0, trainer.childrens_cores / max(1.0, min(number, cores - (trainer.cpu_ratio or 0.0))))
+
+
+def _works(sample: StackSample) -> bool:
+    return sample.activity not in ("lock", "idle") and not sample.awaits_message
+
+
+def _all_of(workers: Sequence[ThreadSamples]) -> ThreadSamples:
+    return ThreadSamples(tuple(stack for samples in workers for stack in samples.stacks))
