@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.proc.pthreads import os_ids
+from tuimon.proc.short_turns import take_short_turns
 from tuimon.sources.stacks.pyspy import same_core
 from tuimon.sources.stacks.pyspy.output import WindowSamples, parse_speedscope
 
@@ -92,6 +93,7 @@ class Recording(Struct):
             os.close(output)
             os.close(messages)
             raise
+        take_short_turns(child)
         now_s = time.monotonic()
         return cls(pid, now_s, now_s + window_s, now_s + limit_s, child, output, messages)
 
