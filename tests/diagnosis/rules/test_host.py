@@ -519,6 +519,25 @@ def test_what_a_library_does_around_the_optimizers_step_is_part_of_the_update():
     assert "side_work" in rules(([50, 51, 53], 25), ([5], 5))
 
 
+def test_a_callback_that_a_trainer_calls_in_the_optimizers_step_is_named():
+    """Lightning runs the whole step as the optimizer's closure, and callbacks between backward and update there."""
+    package = "/v/lib/python3.11/site-packages"
+    more = frames(
+        ("train.py", 49, "main", "trainer.fit(net, loader)", True),
+        (f"{package}/lightning/pytorch/trainer.py", 584, "fit"),
+        (f"{package}/torch/optim/adam.py", 227, "step"),
+        (f"{package}/lightning/pytorch/plugins/precision.py", 110, "_wrap_closure"),
+        ("log.py", 20, "on_before_optimizer_step", "self.write(model)", True),
+        ("log.py", 12, "write", "self.file.write(json.dumps(row))", True),
+        (f"{package}/lightning/pytorch/plugins/precision.py", 109, "_wrap_closure"),
+        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
+        first=50,
+    )
+    backward, step, side = ([50, 51, 52, 56, 57], 40), ([50, 51, 52], 10), ([50, 51, 52, 53, 54, 55], 25)
+    (found,) = [f for f in run(SIDE, more, stacks(12, backward, step, side)) if f.rule == "side_work"]
+    assert (found.where[0].file, found.where[0].line, found.evidence["hot_share"]) == ("log.py", 12, 1.0)
+
+
 def test_a_healthy_cpu_training_has_nothing_else_reported():
     (only,) = run(HEALTHY, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9))
     assert (only.rule, only.severity) == ("compute_bound_cpu", "info")

@@ -283,8 +283,10 @@ def _before_torch(sample: StackSample) -> list[Frame]:
 
 
 def _outside_torch(sample: StackSample) -> Iterator[Frame]:
-    """Frames from the root to the first boundary or module."""
+    """Frames from the root to the first boundary or module; side work may be what an optimizer's step calls."""
     for frame, kind in zip(sample.frames, sample.kinds, strict=True):
+        if kind == "optimizer" and sample.phase == "other":
+            continue
         if kind not in ("none", "import"):
             return
         yield frame
