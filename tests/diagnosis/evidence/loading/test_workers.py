@@ -72,15 +72,16 @@ TAKING = frames(
 
 
 @pytest.mark.parametrize(
-    ("taking", "waiting", "brief_s", "cause"),
+    ("taking", "waiting", "anew", "brief_s", "cause"),
     [
-        (28, 2, None, "hand_over"),
-        (8, 22, None, None),
-        (28, 2, 0.2, "hand_over"),
-        (28, 2, 1.6, "slow_item"),  # workers that live briefly use the cores that they can have
+        (28, 2, False, None, "hand_over"),
+        (8, 22, False, None, None),
+        (28, 2, False, 1.6, "hand_over"),  # other children used that
+        (28, 2, True, 0.2, "hand_over"),
+        (28, 2, True, 1.6, "slow_item"),  # workers that live briefly use the cores that they can have
     ],
 )
-def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(taking, waiting, brief_s, cause):
+def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(taking, waiting, anew, brief_s, cause):
     session = Session()
     worker = frames(
         ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
@@ -91,8 +92,12 @@ def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(taking
     for record in (header(), process(markers=False), NO_GPU, TAKING, worker, process(201, "worker", ppid=100)):
         session.add(record)
     for t in range(1, 13):
+        pid = 201 + t if anew else 201
+        if anew:
+            session.add(process(pid - 1, "worker", ppid=100, t=t - 0.9, ended=True))
+            session.add(process(pid, "worker", ppid=100, t=t - 0.9))
         session.add(stacks(t, ([0, 1, 2], taking), ([0, 1, 3], waiting), ([4, 5], 60)))
-        session.add(stacks(t, ([10, 11], 18), ([10, 12], 2), pid=201))
+        session.add(stacks(t, ([10, 11], 18), ([10, 12], 2), pid=pid))
         session.add(structs.replace(threads(t, (100, "python", 0.25, "running"), cpu_ratio=0.25), ended_cpu_s=brief_s))
     first = next(finding for finding in diagnose(session) if finding.rule == "input_bound")
     assert first.cause == cause

@@ -66,7 +66,9 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
     own = [thread_samples(s, s.tid, session.frames) for s in spots]
     number = loader.facts.workers if loader is not None and loader.facts.workers else len(live)
-    shares = (_busiest_share(threads), _busy_share(own), _brief_share(session, pid, number))
+    renewed = 0 < _GENERATIONS * len(live) <= len(recent)
+    brief = _brief_share(session, pid, number) if renewed else None
+    shares = (_busiest_share(threads), _busy_share(own), brief)
     known = [share for share in shares if share is not None]
     return Workers(
         number=number,
@@ -80,7 +82,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
         collate_share=collate_share(loader, spots),
         batch_ms=_batch_ms(loader),
         gone=not live and session.had_workers(pid),
-        renewed=0 < _GENERATIONS * len(live) <= len(recent),
+        renewed=renewed,
     )
 
 
