@@ -66,7 +66,7 @@ def parts(effort: Effort) -> dict[str, Callable[[], list[Row]]]:
     loops, peer_rounds = list(overhead.PROMISES), (effort.rounds + 1) // 2
     return {
         "ring": lambda: ring_cost.measure(effort.repeats, say),
-        "hooks": lambda: hooks_in_process.measure(20 * effort.repeats, 0.1, say),
+        "hooks": lambda: hooks_in_process.measure(10.0 * effort.repeats, say),
         "frame": lambda: first_frame.measure(effort.repeats, say),
         "monitor": lambda: monitor_cost.measure(effort.window_s, say),
         "windows": lambda: many_windows.measure(say),

@@ -64,11 +64,19 @@ class Loop:
 
     def run(self, seconds: float) -> list[int]:
         """Step times in ns over ``seconds`` of training; on a GPU means of ``GPU_CHUNK`` steps."""
-        chunk = GPU_CHUNK if self.device.type == "cuda" else 1
+        until = perf_counter_ns() + int(seconds * 1e9)
         times: list[int] = []
+        for step_ns in self.steps():
+            times.append(step_ns)
+            if perf_counter_ns() >= until:
+                break
+        return times
+
+    def steps(self) -> Iterator[int]:
+        """Train on, and give the time of each step in ns; on a GPU the means of ``GPU_CHUNK`` steps."""
+        chunk = GPU_CHUNK if self.device.type == "cuda" else 1
         steps = 0
         last = perf_counter_ns()
-        until = last + int(seconds * 1e9)
         for inputs, labels in self._endless:
             self.optimizer.zero_grad()
             loss = F.cross_entropy(self.head(self.model(inputs)), labels)
@@ -80,11 +88,8 @@ class Loop:
                     continue
                 torch.cuda.synchronize()
             now = perf_counter_ns()
-            times.append((now - last) // chunk)
+            yield (now - last) // chunk
             last = now
-            if now >= until:
-                break
-        return times
 
 
 class _Ready(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
