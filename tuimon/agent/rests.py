@@ -44,19 +44,20 @@ MARKER_NS = 2000
 _BEGIN_SHARE = 0.008
 _END_SHARE = 0.005
 #: What bursts may cost on average: their markers, and the begin and end of a rest, in ns, most of it cold code.
-_BUDGET_SHARE = 0.002
+_BUDGET_SHARE = 0.001
 _TURN_NS = 130_000
 #: Periods of a burst.
 BURST = 8
 #: Steps rest for no longer than this.
-_LONGEST_NS = 100_000_000
+_LONGEST_NS = 200_000_000
 #: Fewer periods of rest than this are not worth its begin and end.
 _SHORTEST = 4
 #: Markers, of all threads, among which one that trains beside the resting loop finds its last update: first among
 #: few (14 us), and where it is not there, among many (0.27 ms).
 _NEAR, _REMEMBERED = 64, 1024
-#: Updates until the next try where the loop was not fit for a rest.
+#: Updates until the next try where the loop was not fit for a rest, and where it was too slow: a try takes 60 us.
 _RETRY_UPDATES = 64
+_RETRY_SLOW_UPDATES = 256
 #: Fetches without an update until the next try: gradients are rarely accumulated over so many batches.
 RETRY_FETCHES = 64
 #: Kinds of markers that do not belong to a loop, and so do not end its rest.
@@ -113,7 +114,10 @@ def consider() -> None:
     rest.due = _RETRY_UPDATES
     _switch_hooks(on=True)  # even where an exception has cut the end of a rest short
     writer = _writer_of_loop()
-    if writer is None or (not _is_resting_loop and _is_slow(writer)):
+    if writer is None:
+        return
+    if not _is_resting_loop and _is_slow(writer):
+        rest.due = _RETRY_SLOW_UPDATES
         return
     writer.flush()
     # the known period first

@@ -30,7 +30,7 @@ _PERIODS = 3
 _LONG = 2
 #: ... and what long gaps had beyond the usual is remembered over some dozens of rests.
 _DECAY = 0.99
-#: What a rest took beyond the usual is one pause from here on: the agent plans none longer than a tenth of it.
+#: What a rest took beyond the usual is one pause from here on: the agent plans none longer than a fifth of it.
 _PAUSE_NS = 1_000_000_000
 
 
