@@ -17,7 +17,7 @@ def written_at_once(monkeypatch):
     from tuimon.agent.ring import writer
 
     # of two threads one may read its clock before the other, and write after it: less than no time has gone by
-    monkeypatch.setattr(writer, "FAST_NS", -(10**12))
+    monkeypatch.setattr(writer, "FAST_GAP_NS", -(10**12))
 
 
 @pytest.fixture(autouse=True)

@@ -150,7 +150,7 @@ def test_a_process_that_replaces_itself_has_a_new_ring(program, tmp_path):
 
 
 def test_a_process_that_replaces_itself_has_written_all_before(program):
-    """Markers of a fast loop wait in the process for up to 20 ms."""
+    """Markers of a fast loop wait in the process for up to 50 ms."""
     body = """
     from _tuimon_agent.ring import layout
     from _tuimon_agent.ring.reader import RingReader
@@ -172,6 +172,35 @@ def test_a_process_that_replaces_itself_has_written_all_before(program):
     waiting, written = program(body, ROOT=str(ROOT))
     assert waiting > 50
     assert written >= 100
+
+
+def test_a_forked_child_that_ends_at_once_has_written_all_before(program):
+    """Those of multiprocessing end by ``os._exit``."""
+    body = """
+    import multiprocessing
+    from _tuimon_agent.ring import layout
+    from _tuimon_agent.ring.reader import RingReader
+
+    def train(paths):
+        for _ in range(100):
+            runtime.emit(layout.MARK)
+        paths.send(runtime._writer.path)
+        paths.recv()  # its reader has begun
+        for _ in range(100):
+            runtime.emit(layout.MARK)
+
+    ours, theirs = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=train, args=(theirs,))
+    child.start()
+    reader = RingReader(ours.recv())
+    before = len(reader.read())
+    ours.send("go on")
+    child.join()
+    print(json.dumps([before, before + len(reader.read())]))
+    """
+    before, written = program(body)
+    assert before < 100
+    assert written == 200
 
 
 def test_facts_that_stay_unknown_are_given_up(monkeypatch, shared_memory):

@@ -22,7 +22,7 @@ def install(torch: Any, when_imported: WhenImported) -> None:
         gc_pauses.uninstall()
         return
     rebinding.on_undo(loader_facts.forget)
-    replacement.hook_exec(runtime.write_waiting)
+    replacement.hook_ends(runtime.write_waiting)
     cells.install(runtime)
     api.connect(runtime, range_markers)
     hooks.hide_from_dynamo()

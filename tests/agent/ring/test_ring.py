@@ -159,7 +159,7 @@ def fast(tmp_path, monkeypatch):
     """A writer that may hold markers back, its clock, and its reader."""
     clock = Clock()
     monkeypatch.setattr(writing, "time", clock)
-    monkeypatch.setattr(writing, "FAST_NS", 16_000_000)
+    monkeypatch.setattr(writing, "FAST_GAP_NS", 3_000_000)
     made = RingWriter(str(tmp_path / "1-1.ring"))
     return made, clock, RingReader(made.path)
 
@@ -173,29 +173,32 @@ def emit_every(writer, clock, gap_ns, count):
 def test_a_slow_loop_writes_at_once(fast):
     writer, clock, reader = fast
     for number in range(100):
-        emit_every(writer, clock, 1_200_000, 1)
+        emit_every(writer, clock, 3_000_000, 1)
         assert len(reader.read()) == 1, number
     assert not reader.held_until_ns()
 
 
-def test_a_fast_loop_writes_every_20_ms_and_loses_nothing(fast):
+@pytest.mark.parametrize("gap_ns", [70_000, 1_200_000, 2_500_000], ids=["0.3 ms", "5 ms", "10 ms a step"])
+def test_a_fast_loop_writes_every_50_ms_and_loses_nothing(fast, gap_ns):
     writer, clock, reader = fast
-    emit_every(writer, clock, 70_000, 100)
-    assert len(reader.read()) == 16
-    assert reader.held_until_ns()
-    emit_every(writer, clock, 70_000, 1000)
+    emit_every(writer, clock, gap_ns, 17)
     seen = reader.read()
-    assert 750 < len(seen) < 1084
+    assert len(seen) == 16
+    assert reader.held_until_ns()
+    for _ in range(1000):
+        emit_every(writer, clock, gap_ns, 1)
+        seen += reader.read()
+        assert clock.now_ns - seen[-1].time_ns <= 50_000_000
     writer.flush()
     seen += reader.read()
-    assert values(seen) == [*range(16, 100), *range(1000)]
+    assert values(seen) == [*range(17), *[0] * 1000]
     assert [m.time_ns for m in seen] == sorted(m.time_ns for m in seen)
 
 
 def test_a_loop_that_turns_slow_is_written_at_once_again(fast):
     writer, clock, reader = fast
     emit_every(writer, clock, 70_000, 500)
-    emit_every(writer, clock, 50_000_000, 3)
+    emit_every(writer, clock, 50_000_000, 5)
     reader.read()
     assert not reader.held_until_ns()
     emit_every(writer, clock, 50_000_000, 1)

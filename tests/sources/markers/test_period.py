@@ -48,9 +48,9 @@ def rings(tmp_path, monkeypatch):
 
 def test_of_many_calm_rings_each_is_read_once_a_window_soon_after_its_end(rings):
     rings.add(8)
-    assert rings.period_after(0.25, markers=4) == pytest.approx(0.8)
-    assert rings.period_after(0.5) == pytest.approx(0.3)
-    assert rings.period_after(0.3) == pytest.approx(1.0)  # the longest, right after the end
+    assert rings.period_after(0.25, markers=4) == pytest.approx(0.85)
+    assert rings.period_after(0.5) == pytest.approx(0.35)
+    assert rings.period_after(0.35) == pytest.approx(1.0)  # the longest, right after the end
 
 
 def test_few_rings_are_read_sooner(rings):

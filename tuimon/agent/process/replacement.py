@@ -1,4 +1,4 @@
-"""A process that replaces itself by another program (exec): markers that still wait are written to the ring first."""
+"""A process that replaces itself by another program, or ends at once: markers that wait are written first."""
 
 import os
 from functools import wraps
@@ -8,15 +8,19 @@ from ..torch_compat import rebinding
 from ..torch_compat.tracebacks import hide_frame
 
 
-def hook_exec(write_waiting: Callable[[], None]) -> None:
-    """Have ``os.execv`` and ``os.execve``, and those of ``os`` that call them, call ``write_waiting`` first."""
-    for name in ("execv", "execve"):
+def hook_ends(write_waiting: Callable[[], None]) -> None:
+    """Have what ends this program without ``atexit`` call ``write_waiting`` first.
+
+    ``os.execv`` and ``os.execve``, and those of ``os`` that call them; ``os._exit``, which ends the forked children of
+    ``multiprocessing``.
+    """
+    for name in ("execv", "execve", "_exit"):
         rebinding.rebind(os, name, _wrapped(getattr(os, name), write_waiting))
 
 
 def _wrapped(original: Callable[..., Any], write_waiting: Callable[[], None]) -> Callable[..., Any]:
     @wraps(original)
-    def tuimon_exec(*args: Any, **kwargs: Any) -> Any:
+    def tuimon_end(*args: Any, **kwargs: Any) -> Any:
         write_waiting()
         try:
             return original(*args, **kwargs)
@@ -24,4 +28,4 @@ def _wrapped(original: Callable[..., Any], write_waiting: Callable[[], None]) ->
             hide_frame(error)
             raise
 
-    return tuimon_exec
+    return tuimon_end

@@ -31,8 +31,8 @@ _FEW = 4
 _LATEST_S = 1.0
 #: Markers a second of a ring that need not be read sooner: an eighth of what it holds.
 _CALM_HZ = layout.SLOT_COUNT / 8
-#: Read this long after a window's end.
-_AFTER_WINDOW_S = 0.05
+#: Read this long after a window's end: markers of a fast loop wait up to 50 ms, and for the next one, to be written.
+_AFTER_WINDOW_S = 0.1
 
 
 class _Before(Struct, frozen=True, gc=False):
