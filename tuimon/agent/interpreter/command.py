@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: Frames of a stack and threads of a process: more than any program has that can be sampled in time.
 _MAX_DEPTH = 1000
 _MAX_THREADS = 4096
+#: A dump in which a stack changed too fast is taken again, so often at most: of a busy process about one in a hundred.
+_DUMPS = 5
 _OPTIONS = ("--pid", "--rate", "--duration", "--output")
 
 
@@ -78,6 +80,10 @@ def _print_dump(reader: MemoryReader) -> None:
     threads: list[dict[str, Any]] = []
     with reader.memory:
         found = list(reader.stacks.sample())
+        for _ in range(_DUMPS - 1):
+            if all(thread.places is not None for thread in found):
+                break
+            found = list(reader.stacks.sample())
     for thread in found:
         frames = [
             {"name": code.name, "filename": code.file, "line": code.line(unit)} for code, unit in thread.places or ()
