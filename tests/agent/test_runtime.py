@@ -193,14 +193,12 @@ def test_a_forked_child_that_ends_at_once_has_written_all_before(program):
     child = multiprocessing.get_context("fork").Process(target=train, args=(theirs,))
     child.start()
     reader = RingReader(ours.recv())
-    before = len(reader.read())
+    seen = len(reader.read())
     ours.send("go on")
     child.join()
-    print(json.dumps([before, before + len(reader.read())]))
+    print(json.dumps(seen + len(reader.read())))
     """
-    before, written = program(body)
-    assert before < 100
-    assert written == 200
+    assert program(body) == 200
 
 
 def test_facts_that_stay_unknown_are_given_up(monkeypatch, shared_memory):
