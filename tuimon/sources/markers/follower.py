@@ -33,7 +33,7 @@ _LOST = 0
 _BOUNDARIES = layout.BOUNDARIES
 #: A marker dated further ahead of its reading is damaged: it would hold up those behind it.
 _AHEAD_NS = 1_000_000_000
-#: A fast loop writes its markers every 20 ms. When none has come for this long, its phase is unknown.
+#: A fast loop writes its markers every 50 ms. When none has come for this long, its phase is unknown.
 _STALE_NS = 500_000_000
 
 
