@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.step_model.cold import warmed_ms
 from tuimon.records import Notice
 
 NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")
@@ -31,6 +32,12 @@ def run(phases, *more, cpu_count=2, windows=12):
     for record in more:
         session.add(record)
     return diagnose(session)
+
+
+def warm(gained, step_ms=100.0, staying_ms=0.0):
+    """Such a gain of work that goes, with what the caches it left cold gain the rest of the step."""
+    left_ms = step_ms / gained
+    return step_ms / (left_ms - warmed_ms(left_ms, step_ms - left_ms, staying_ms))
 
 
 def workers(number, cpu_ratio, *counted, state="running"):

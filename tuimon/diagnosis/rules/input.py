@@ -9,7 +9,7 @@ from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading.batches import OWN_SHARE
 from tuimon.diagnosis.evidence.loading.drawing import FEW_SAMPLES
 from tuimon.diagnosis.evidence.loading.producer import QUEUE_SHARE
-from tuimon.diagnosis.evidence.loading.ready import AHEAD, FEW_NONE, IDLE_WORKERS, NONE_READY
+from tuimon.diagnosis.evidence.loading.ready import AHEAD, FEW_NONE, HELD_MS, IDLE_WORKERS, NONE_READY
 from tuimon.diagnosis.evidence.loading.starts import START_EPOCHS
 from tuimon.diagnosis.evidence.loading.workers import RAN_RATIO
 from tuimon.diagnosis.evidence.places.rollout import ROLLOUT_SHARE
@@ -166,6 +166,7 @@ RULES = (
             IDLE_WORKERS,
             FEW_NONE,
             AHEAD,
+            HELD_MS,
             OWN_SHARE,
             ROOM,
             LOADERS_PART,

@@ -97,19 +97,27 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     it counts, or one whose lines call nothing but other packages. Where operations are so small that what surrounds
     them takes most of their time, the GIL is held for a good part of it, too.
     """
-    every = evidence.stacks.main.in_phases(_PHASES)
-    samples = every.whole
+    samples = evidence.stacks.main.in_phases(_PHASES).whole
     hot = python_function(samples)
     if hot is None or samples.total < MIN_SAMPLES or not is_settled(table):
         return None
-    hot = with_torn(hot, every)
-    share = hot.share * sum(row.share for row in table.rows if row.name in _PHASES)
+    rows = [row for row in table.rows if row.name in _PHASES]
+    share = sum(row.share * _part_of(evidence, hot, row.name) for row in rows)
+    if share < PYTHON_SHARE:
+        return None
+    hot = hot._replace(share=share / sum(row.share for row in rows))
     evaluation = evidence.phase("eval")
     of_all_time = share * (1.0 - (evaluation.share if evaluation is not None else 0.0))
     held = evidence.gil_held_in(hot.place)
     is_python = is_surely_python(samples, hot.place) or (held is not None and held.ratio >= HELD_PART * of_all_time)
     is_small = held is not None and held.surely >= SMALL_PART * of_all_time and is_one_line(samples, hot.place)
-    if share < PYTHON_SHARE or not (is_python or is_small):
+    if not (is_python or is_small):
         return None
     is_operations = not is_python and has_no_frames_below(samples, hot.place)
     return _PythonWork(hot, share, held.ratio if held is not None else None, is_operations)
+
+
+def _part_of(evidence: Evidence, hot: HotFunction, phase: str) -> float:
+    """The function's part of a phase, by its samples: how long the phase takes is known better than these show it."""
+    samples = evidence.stacks.main.in_phases((phase,))
+    return with_torn(hot, samples).share if samples.total else 0.0

@@ -105,7 +105,8 @@ def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: f
     """A model with the evaluation in its measured share of the time, however long the simulated steps take."""
     ratio = _evaluation_ratio(evidence)
     likely, certain = (replace(step, evaluation_ms=ratio * step_ms(step)) for step in (likely, certain))
-    return StepModel(likely, certain, mean_ms)
+    in_ms = evidence.gpu_steps is None and evidence.phases is not None and bool(mean_step_ms(evidence.phases))
+    return StepModel(likely, certain, mean_ms, in_ms)
 
 
 def _evaluation_ratio(evidence: Evidence) -> float:
@@ -156,11 +157,8 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
 
 
 def _bursts(evidence: Evidence, own_ms: float) -> tuple[float, int]:
-    """The part of the training thread's own work that comes in bursts, and every how many steps.
-
-    Only workers, who go on making batches meanwhile, know the difference.
-    """
-    burst = evidence.steps.burst if evidence.steps is not None and evidence.workers.number else None
+    """The part of the training thread's own work that comes in bursts, and every how many steps."""
+    burst = evidence.steps.burst if evidence.steps is not None else None
     if burst is None:
         return 0.0, 1
     return min(own_ms, burst.ms / burst.every), max(1, min(MOST_APART, round(burst.every)))

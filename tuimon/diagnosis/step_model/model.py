@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Fix
+from tuimon.diagnosis.step_model.cold import warmed_ms
 from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.step_model.step import Step
 from tuimon.diagnosis.threshold import Threshold
@@ -25,6 +26,8 @@ HALF = Threshold(
 )
 #: Changes that are made or not: there is no half of them.
 _ALL_OR_NOTHING = ("workers", "sync")
+#: What the training thread does, or waits for, beside its model's own operations: these find cold caches then.
+_COOLING = ("items", "fetch", "side_work", "model")
 #: From the lower end of the widest range to its middle, by ratio.
 _TO_MIDDLE = math.sqrt(WIDEST_RANGE)
 #: Below this factor a fix gains nothing.
@@ -49,6 +52,7 @@ class StepModel(NamedTuple):
     likely: Step
     certain: Step
     step_ms: float  # as measured, without evaluation
+    in_ms: bool = False  # whether that is known, and the training thread's time is the step's, as without a GPU
 
     def fix(self, action: str, change: Change | None, part: Part = WHOLE) -> Fix:
         """A fix with its gain; without one where nothing is gained.
@@ -58,17 +62,30 @@ class StepModel(NamedTuple):
         10 is the most, removing 97 % +- 1 % 24 to 47 times, and that it took half, twice, is a fix of its own. No
         estimate is further above what is certain than the middle of such a range above its lower end.
         """
-        gained = gain(self.likely, change, part.share) if change is not None else 1.0
+        gained = self._likely_gain(change, part.share) if change is not None else 1.0
         if change is None or gained < _NOTHING:
             return Fix(action, change=change)
         certain = gain(self.certain, change, max(0.0, part.share - part.error))
         low = max(1.0, self.surely(change, part))
         gained = min(gained, max(_TO_MIDDLE * certain, WIDEST_RANGE * low))
-        most = max(gained, gain(self.likely, change, min(1.0, part.share + part.error)))
+        most = max(gained, self._likely_gain(change, min(1.0, part.share + part.error)))
         if gained > WIDEST_RANGE * low:
             low = min(most, _TO_MIDDLE * gained) / WIDEST_RANGE
         low = min(gained, low)
         return Fix(action, gained, low, min(most, WIDEST_RANGE * low), change)
+
+    def _likely_gain(self, change: Change, part: float) -> float:
+        """What a change gains with what the rest of the step gains from warm caches."""
+        gained = gain(self.likely, change, part)
+        if not self.in_ms or change.what not in _COOLING or change.to:
+            return gained
+        now_ms, left = step_ms(self.likely), changed(self.likely, change, part)
+        left_ms = now_ms / gained
+        fetch_ms = left.drawing_ms + (left.hand_over_ms if left.workers else left.batch_ms)
+        staying_ms = left.fetches * fetch_ms if change.what in ("items", "fetch") else 0.0
+        every = self.likely.burst_every if change.what == "side_work" else 1
+        warm_ms = left_ms - warmed_ms(left.own_ms, now_ms - left_ms, staying_ms, every)
+        return now_ms / warm_ms if warm_ms > 0 else gained
 
     def surely(self, change: Change | None, part: Part = WHOLE) -> float:
         """What a change gains at least: what fixes are ordered by, and what decides how grave a finding is.

@@ -33,6 +33,13 @@ AHEAD = Threshold(
     "our choice: one that is ahead has nothing to do until its next batch is asked for; without a pause it is what"
     " fetches wait for, also where a batch is in its queue already and the thread that sends it waits for the GIL",
 )
+HELD_MS = Threshold(
+    2.5,
+    "ms of a fetch that wait for the thread of a busy worker to send a batch's memory, from which the worker's code for"
+    " its items is what fetches wait for",
+    "our choice: half of the 5 ms for which a thread of Python keeps the GIL while another one waits for it; answers of"
+    " a worker that idles take less than 1 ms",
+)
 #: Part of the names of torch's functions that take a tensor out of shared memory: ``rebuild_storage_fd`` and others.
 _TAKES_BATCH = "rebuild_"
 
@@ -46,8 +53,9 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
     if workers.busy_ratio is None:
         return False
     if workers.busy_ratio >= IDLE_WORKERS:
-        none = loader.ready_none_ratio if loader is not None and workers.number == 1 else None
-        return none is not None and none < FEW_NONE and _is_ahead(loader)
+        if loader is None or loader.ready_none_ratio is None or workers.number > 1:
+            return False
+        return loader.ready_none_ratio < FEW_NONE and _is_ahead(loader) and not _is_held(loader, data)
     if loader is None:
         draws = draws_indices(data)
         fetching = ThreadSamples(tuple(sample for sample in data.stacks if not draws(sample)))
@@ -56,12 +64,21 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
     return loader.ready_none_ratio is not None and loader.ready_none_ratio < NONE_READY
 
 
-def _is_ahead(loader: LoaderRow | None) -> bool:
+def _is_ahead(loader: LoaderRow) -> bool:
     """Whether its worker waits for requests; True where no worker says how long."""
-    rows = loader.worker_rows if loader is not None else ()
+    rows = loader.worker_rows
     known = [(w.wait_ms, w.items_ms + (w.collate_ms or 0.0)) for w in rows if w.wait_ms is not None and w.items_ms]
     waited = mean_of_known(wait_ms / (wait_ms + making_ms) for wait_ms, making_ms in known)
     return waited is None or waited >= AHEAD
+
+
+def _is_held(loader: LoaderRow, data: ThreadSamples) -> bool:
+    """Whether fetches wait for a thread of the worker to send the memory of a batch that lies ready.
+
+    It needs the GIL, which the code that makes the next batch holds meanwhile.
+    """
+    held = data.share_where(lambda sample: _takes_batch(sample) and sample.activity in WAITS)
+    return held is not None and held * (loader.wait_ms or 0.0) >= HELD_MS
 
 
 def draws_for_longer(data: ThreadSamples) -> bool:
