@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuimon.views.format import ABSENT, celsius, duration, ms, number, percent, phase_name, plain, size, watt
+from tuimon.views.format import celsius, duration, ms, number, percent, phase_name, plain, size, watt
 
 #: A name's suffix -> how its value is written, and what replaces the suffix; the first that fits.
-_UNITS: tuple[tuple[str, Callable[[float | None], str], str], ...] = (
+_UNITS: tuple[tuple[str, Callable[[float], str], str], ...] = (
     ("_ms_per_step", ms, "_per_step"),
     ("_ms_per_batch", ms, "_per_batch"),
-    ("_bytes_per_s", lambda value: ABSENT if value is None else f"{size(value)}/s", ""),
+    ("_bytes_per_s", lambda value: f"{size(value)}/s", ""),
     ("_bytes", size, ""),
     ("_ratio", percent, ""),
     ("_share", percent, "_share"),
@@ -20,26 +20,24 @@ _UNITS: tuple[tuple[str, Callable[[float | None], str], str], ...] = (
     ("_idle_at_most", percent, "_idle_at_most"),
     ("_util", percent, "_util"),
     ("unexplained", percent, "unexplained"),
-    ("speedup_at_most", lambda value: ABSENT if value is None else f"{value:.2f}×", "speedup_at_most"),
+    ("speedup_at_most", lambda value: f"{value:.2f}×", "speedup_at_most"),
     ("_ms", ms, ""),
-    ("_us", lambda value: ms(None if value is None else value / 1000), ""),
-    ("_mhz", lambda value: ABSENT if value is None else f"{value:.0f} MHz", ""),
+    ("_us", lambda value: ms(value / 1000), ""),
+    ("_mhz", lambda value: f"{value:.0f} MHz", ""),
     ("_w", watt, ""),
     ("_c", celsius, ""),
-    ("_s", lambda value: duration(value) if value is None or value >= 0.1 else ms(1000 * value), ""),
+    ("_s", lambda value: duration(value) if value >= 0.1 else ms(1000 * value), ""),
 )
 _SHORT = {"gpu": "GPU", "sm": "SM", "cpu": "CPU", "gil": "GIL", "gc": "GC", "pid": "pid", "pcie": "PCIe"}
 
 
-def evidence_text(name: str, value: float | int | str | None) -> tuple[str, str]:
-    """``("data per step", "41.5 ms")`` of ``data_ms_per_step`` and 41.5; what was not measured is a dash."""
+def evidence_text(name: str, value: float | int | str) -> tuple[str, str]:
+    """``("data per step", "41.5 ms")`` of ``data_ms_per_step`` and 41.5."""
     name = plain(name)
-    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         for end, shown, kept in _UNITS:
             if name.endswith(end):
                 return _words(name.removesuffix(end) + kept), shown(value)
-    if value is None:
-        return _words(name), ABSENT
     if isinstance(value, bool):
         return _words(name), "yes" if value else "no"
     if name == "open_phase":

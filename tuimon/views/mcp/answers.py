@@ -60,9 +60,8 @@ def evidence(session: Session, findings: Sequence[Finding], rule: str) -> str:
             lines.append(f"  share of the step: {percent(finding.share_of_step)}")
         if gain := speedup(finding):
             lines.append(f"  estimated gain: training {gain} as fast")
-        lines += [
-            f"  {name}: {value}" for name, value in map(evidence_text, finding.evidence, finding.evidence.values())
-        ]
+        known = (evidence_text(name, value) for name, value in finding.evidence.items() if value is not None)
+        lines += [f"  {name}: {value}" for name, value in known]
         lines += [f"  at {_place(place)}" for place in finding.where[:5]]
         lines += [f"  fix: {fix_text(*fix[:4])}" for fix in finding.fixes]
     return bounded(lines)

@@ -23,6 +23,13 @@ MISSING = (
 )
 
 
+def test_evidence_that_is_not_known_has_no_line():
+    assert INPUT_BOUND.evidence["hot_share"] is None
+    rows = texts(findings_lines([INPUT_BOUND], 80))
+    assert any(row.startswith(" worker CPU") for row in rows)
+    assert not any(row.startswith(" hot share") for row in rows)
+
+
 def test_what_changed_the_latest_first():
     assert texts(changes_lines(CHANGES, 2.0, 80)) == [
         "What changed, the latest first",
@@ -77,9 +84,9 @@ def test_the_code_around_the_place_takes_the_place_of_its_line():
     ("name", "value", "shown"),
     [
         ("data_ms_per_step", 41.5, ("data per step", "41.5 ms")),
-        ("gpu_ms_per_step", None, ("GPU per step", "–")),
+        ("gpu_ms_per_step", 41.5, ("GPU per step", "41.5 ms")),
         ("worker_cpu_ratio", 0.998, ("worker CPU", "100 %")),
-        ("hot_share", None, ("hot share", "–")),
+        ("hot_share", 0.5, ("hot share", "50 %")),
         ("gpu_idle_at_most", 0.44, ("GPU idle at most", "44 %")),
         ("gpu_util", 0.97, ("GPU util", "97 %")),
         ("sm_clock_max_mhz", 1980, ("SM clock max", "1980 MHz")),
@@ -142,7 +149,7 @@ def test_the_list_of_findings_shows_all_there_is():
     rows = "\n".join(texts(findings_lines([INPUT_BOUND, streams.SIDE_WORK], 100)))
     for part in ("INPUT-BOUND", "workers saturated",
                   "~2.1×", "62 %", "transforms.py:31  augment()", "out = cv(img",
-                 "data per step       41.5 ms", "worker CPU          100 %", "hot share           –",
+                 "data per step       41.5 ms", "worker CPU          100 %", "workers             2",
                  "SIDE-WORK"):  # fmt: skip
         assert part in rows
     assert texts(findings_lines([], 80)) == ["No rule has found anything."]

@@ -48,7 +48,8 @@ def findings_lines(
             rows += paragraph(f"→ or {fix_text(*fix[:4])}", width, "text", indent=1)
         for where in finding.where:
             rows += _where(where, code_of(where) if where is finding.where[0] else ())
-        rows += [_fact(*evidence_text(name, value)) for name, value in finding.evidence.items()]
+        known = ((name, value) for name, value in finding.evidence.items() if value is not None)
+        rows += [_fact(*evidence_text(name, value)) for name, value in known]
         rows.append(())
     return rows[:-1]
 
