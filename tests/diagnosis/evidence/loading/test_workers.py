@@ -68,20 +68,27 @@ TAKING = frames(
     ("/lib/python3.11/multiprocessing/queues.py", 103, "get"),
     ("train.py", 46, "main", "loss.backward()", True),
     ("/lib/site-packages/torch/autograd/__init__.py", 9, "backward"),
+    ("/lib/python3.11/multiprocessing/connection.py", 395, "_recv"),
+    ("/lib/site-packages/torch/autograd/profiler.py", 780, "__exit__"),
 )
+#: What the training thread does in a fetch: it takes a batch, waits for its memory, for a batch, and gives up the GIL.
+TAKES, RECEIVES, WAITS, LEAVES = [0, 1, 2], [0, 1, 2, 6], [0, 1, 3], [0, 1, 7]
 
 
 @pytest.mark.parametrize(
-    ("taking", "waiting", "anew", "brief_s", "cause"),
+    ("fetches", "anew", "brief_s", "cause"),
     [
-        (28, 2, False, None, "hand_over"),
-        (8, 22, False, None, None),
-        (28, 2, False, 1.6, "hand_over"),  # other children used that
-        (28, 2, True, 0.2, "hand_over"),
-        (28, 2, True, 1.6, "slow_item"),  # workers that live briefly use the cores that they can have
+        ([(TAKES, 28), (WAITS, 2)], False, None, "hand_over"),
+        ([(TAKES, 12), (LEAVES, 8), (WAITS, 10)], False, None, "hand_over"),
+        ([(TAKES, 8), (WAITS, 22)], False, None, None),
+        ([(RECEIVES, 28), (WAITS, 2)], False, 1.6, "hand_over"),  # other children used that
+        ([(RECEIVES, 28), (WAITS, 2)], True, 0.2, "hand_over"),
+        # workers that live briefly use the cores that they can have, and hold the GIL
+        ([(RECEIVES, 28), (WAITS, 2)], True, 1.6, "slow_item"),
+        ([(TAKES, 28), (WAITS, 2)], True, 1.6, "hand_over"),  # or start and end for all of that
     ],
 )
-def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(taking, waiting, anew, brief_s, cause):
+def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(fetches, anew, brief_s, cause):
     session = Session()
     worker = frames(
         ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
@@ -96,7 +103,7 @@ def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(taking
         if anew:
             session.add(process(pid - 1, "worker", ppid=100, t=t - 0.9, ended=True))
             session.add(process(pid, "worker", ppid=100, t=t - 0.9))
-        session.add(stacks(t, ([0, 1, 2], taking), ([0, 1, 3], waiting), ([4, 5], 60)))
+        session.add(stacks(t, *fetches, ([4, 5], 60)))
         session.add(stacks(t, ([10, 11], 18), ([10, 12], 2), pid=pid))
         session.add(structs.replace(threads(t, (100, "python", 0.25, "running"), cpu_ratio=0.25), ended_cpu_s=brief_s))
     first = next(finding for finding in diagnose(session) if finding.rule == "input_bound")

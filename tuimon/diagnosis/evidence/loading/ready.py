@@ -42,26 +42,39 @@ HELD_MS = Threshold(
 )
 #: Part of the names of torch's functions that take a tensor out of shared memory: ``rebuild_storage_fd`` and others.
 _TAKES_BATCH = "rebuild_"
+#: The DataLoader's function in which the training thread gets a batch.
+_NEXT = "__next__"
 
 
 def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -> bool:
     """Whether batches are ready at most fetches: these take the time to hand a batch over, not to make it.
 
     Those of several workers only where these are idle. Without markers the samples of fetches show it (``data``): where
-    it draws no indices, the training thread takes a batch out of shared memory.
+    it draws no indices, the training thread is at work there for most of the time.
     """
     if workers.busy_ratio is None:
         return False
-    if workers.busy_ratio >= IDLE_WORKERS:
-        if loader is None or loader.ready_none_ratio is None or workers.number > 1:
-            return False
-        return loader.ready_none_ratio < FEW_NONE and _is_ahead(loader) and not _is_held(loader, data)
+    is_busy = workers.busy_ratio >= IDLE_WORKERS
     if loader is None:
         draws = draws_indices(data)
         fetching = ThreadSamples(tuple(sample for sample in data.stacks if not draws(sample)))
-        handing_over = fetching.share_where(_takes_batch)
-        return handing_over is not None and handing_over > 1.0 - NONE_READY
-    return loader.ready_none_ratio is not None and loader.ready_none_ratio < NONE_READY
+        taking = fetching.share_where(lambda sample: _takes(sample, is_busy))
+        return taking is not None and taking > 1.0 - NONE_READY
+    if loader.ready_none_ratio is None or (is_busy and workers.number > 1):
+        return False
+    if is_busy:
+        return loader.ready_none_ratio < FEW_NONE and _is_ahead(loader) and not _is_held(loader, data)
+    return loader.ready_none_ratio < NONE_READY
+
+
+def _takes(sample: StackSample, is_busy: bool) -> bool:
+    """Whether the training thread takes a batch over, or tells a worker to make the next.
+
+    It waits for the worker meanwhile, which answers at once where it does not keep the GIL busy.
+    """
+    if sample.activity in WAITS:
+        return _takes_batch(sample) and not is_busy
+    return _takes_batch(sample) or sample.calls(_NEXT)
 
 
 def _is_ahead(loader: LoaderRow) -> bool:
