@@ -19,6 +19,7 @@ from tuimon.sources.stacks.frames.shorten import (
     loop_depth,
     most_frequent,
     shorten,
+    without_callees,
 )
 
 PACKAGES = "/venv/lib/python3.11/site-packages"
@@ -131,7 +132,19 @@ def test_what_calls_a_handler_off_the_path_survives_the_merging_of_rare_stacks()
     assert (lost, dict(listed)[called]) == (0, 35)
     many: Counter[Stack] = Counter({(*called, ITEM._replace(line=line), PIL): 1 for line in range(100, 140)})
     listed, lost = most_frequent(many + Counter({(MAIN, FIT, BATCH, CALL): 100}), 10, ids, PATH)
-    assert (lost, dict(listed)[called]) == (0, 34)
+    assert (lost, dict(listed)[called]) == (0, 35)
+
+
+def test_rare_stacks_below_the_users_code_keep_it_and_what_it_calls() -> None:
+    """As of a sampler in Python, whose samples are in a dozen functions of NumPy."""
+    ids = FrameIds()
+    drawing = (MAIN, FETCH, ITEM, PIL)
+    rare: Counter[Stack] = Counter({(*drawing, PIL_INSIDE._replace(line=line)): 1 for line in range(40)})
+    assert dict(most_frequent(rare, 10, ids)[0])[drawing] == 37
+    torch = RawFrame(f"{PACKAGES}/torch/nn/modules/linear.py", 9, "forward")
+    model = (MAIN, ITEM, torch, PIL_INSIDE)
+    assert without_callees(model, ids) == model  # an operation of torch stays
+    assert without_callees((MAIN, torch, ITEM), ids) == (MAIN, torch, ITEM)
 
 
 @pytest.mark.parametrize(

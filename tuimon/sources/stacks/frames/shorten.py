@@ -17,6 +17,8 @@ PER_THREAD = 12
 PER_MAIN_THREAD = 24
 PER_PROCESS = 52
 _DEPTH = 48
+#: One part in so many of the room that is left is kept for the most frequent stacks before the rest is merged further.
+_KEPT = 3
 
 Stack = tuple[RawFrame, ...]  # root first
 Function = tuple[str, str]  # file and bare name
@@ -102,6 +104,16 @@ def _last_on(path: Sequence[Function], stack: Sequence[RawFrame], traits: Sequen
     return found
 
 
+def without_callees(stack: Stack, ids: FrameIds) -> Stack:
+    """A stack down to what the user's innermost function calls, where no marked part of torch runs in there.
+
+    ``main <fetch> __getitem__ dumps iterencode`` -> ``main <fetch> __getitem__ dumps``
+    """
+    traits = [ids.traits(frame) for frame in stack]
+    innermost = next((i for i in range(len(stack) - 1, -1, -1) if traits[i].user or traits[i].part), len(stack))
+    return stack[: innermost + 2] if innermost < len(stack) and traits[innermost].user else stack
+
+
 def coarse_stack(stack: Stack, ids: FrameIds, path: Sequence[Function] = NO_PATH) -> Stack:
     """A stack without its detail: the user's frames and the path's up to torch, then one for each part of torch.
 
@@ -179,17 +191,23 @@ def most_frequent(
 ) -> tuple[list[tuple[Stack, int]], int]:
     """At most ``room`` stacks, most frequent first, and how many samples are in none of them.
 
-    Rare stacks are merged first into coarse ones, then into outlines: these still show the phase.
+    Rare stacks are merged step by step: without what the user's lines call, then into coarse ones, then into outlines,
+    which still show the phase.
     """
     if len(counts) <= room:
         return counts.most_common(), 0
-    kept, rest = _split(counts, (room + 1) // 2)
-    kept, rest = _merge(kept, rest, lambda stack: coarse_stack(stack, ids, path))
-    if len(kept) + len(rest) > room:
-        common, rare = _split(rest, (room - len(kept)) // 2)
-        depth = loop_depth(counts, ids)
-        lines: dict[Function, int] = {}
-        kept, rest = _merge(kept + common, rare, lambda stack: outline_stack(stack, depth, lines, ids))
+    depth = loop_depth(counts, ids)
+    lines: dict[Function, int] = {}
+    kept, rest = Counter[Stack](), counts
+    for shortened in (
+        lambda stack: without_callees(stack, ids),
+        lambda stack: coarse_stack(stack, ids, path),
+        lambda stack: outline_stack(stack, depth, lines, ids),
+    ):
+        common, rest = _split(rest, (room - len(kept)) // _KEPT)
+        kept, rest = _merge(kept + common, rest, shortened)
+        if len(kept) + len(rest) <= room:
+            break
     listed, lost = _split(rest, room - len(kept))
     return (kept + listed).most_common(), lost.total()
 
