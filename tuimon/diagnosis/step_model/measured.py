@@ -219,7 +219,8 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
         on_core = _on_core(evidence) if working is not None and _is_crowded(evidence) else 1.0
     running = min(1.0, (workers.cpu_ratio if workers.cpu_ratio is not None else busy) / busy) if busy else 1.0
     if _is_crowded(evidence) and workers.ran_ratio is not None and workers.cpu_ratio is not None and busy:
-        delayed = min(1.0 - OWN_PART, (workers.ran_ratio - workers.cpu_ratio) / busy)
+        # threads that hand batches over want a core as well: what making them waits for one is no larger part of it
+        delayed = min(1.0 - OWN_PART, (workers.ran_ratio - workers.cpu_ratio) / max(busy, workers.ran_ratio))
         made_ms, running = made_ms * (1.0 - delayed), min(1.0, running / (1.0 - delayed))
     taking_ms = on_core * (hand_over_ms - drawing_ms)
     return _Fetch(made_ms, running, taking_ms, on_core * drawing_ms, (1.0 - on_core) * hand_over_ms)
