@@ -99,22 +99,6 @@ def test_its_share_of_each_phase_counts_for_as_long_as_that_takes():
     assert finding.evidence["hot_share"] == pytest.approx(0.4 * 2 / 3 / 0.85)
 
 
-def test_a_stack_that_ends_where_the_model_is_called_has_lost_the_python_that_others_show_there():
-    """Of 15 torn ones three quarters, as 30 of 40 whole ones below that call are in the function."""
-    lost = ([50, 51], 15)
-    finding = found(*LOOP, lost, held=[("match", 12)])["compute_bound_cpu"]
-    assert finding.share_of_step == pytest.approx(0.4 * (30 + 15 * 30 / 40) / 55)
-    compiled = found(lost, ([50, 53], 30), ([55, 56], 45), held=[("match", 12)])  # nothing goes on from there
-    assert compiled["compute_bound_cpu"].share_of_step == pytest.approx(0.4 * 30 / 45)
-
-
-def test_below_a_call_that_shows_operations_only_no_python_was_lost():
-    operation = (PACKAGES + "torch/nn/modules/linear.py", 134, "forward")
-    below = (([50, 51, 54], 30), ([50, 51], 15), ([50, 53], 40), ([55, 56], 15))
-    finding = found(*below, leaf=operation, held=[("match", 12)])["compute_bound_cpu"]
-    assert finding.share_of_step == pytest.approx(0.4 * 40 / 85)
-
-
 def test_python_that_takes_little_of_the_step_is_the_models_price():
     few = (([50, 51, 53], 10), ([50, 51, 52], 30), ([55, 56], 45))
     assert found(*few, held=[("match", 12)])["compute_bound_cpu"].cause is None

@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.places.model_python import (
     is_one_line,
     is_surely_python,
     python_function,
-    with_torn,
+    python_share,
 )
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
@@ -97,12 +97,13 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     it counts, or one whose lines call nothing but other packages. Where operations are so small that what surrounds
     them takes most of their time, the GIL is held for a good part of it, too.
     """
-    samples = evidence.stacks.main.in_phases(_PHASES).whole
+    samples = evidence.stacks.main.in_phases(_PHASES)
     hot = python_function(samples)
     if hot is None or samples.total < MIN_SAMPLES or not is_settled(table):
         return None
     rows = [row for row in table.rows if row.name in _PHASES]
-    share = sum(row.share * _part_of(evidence, hot, row.name) for row in rows)
+    # how long a phase takes is known better than samples show it
+    share = sum(row.share * python_share(evidence.stacks.main.in_phases((row.name,)), hot.place) for row in rows)
     if share < PYTHON_SHARE:
         return None
     hot = hot._replace(share=share / sum(row.share for row in rows))
@@ -115,9 +116,3 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
         return None
     is_operations = not is_python and has_no_frames_below(samples, hot.place)
     return _PythonWork(hot, share, held.ratio if held is not None else None, is_operations)
-
-
-def _part_of(evidence: Evidence, hot: HotFunction, phase: str) -> float:
-    """The function's part of a phase, by its samples: how long the phase takes is known better than these show it."""
-    samples = evidence.stacks.main.in_phases((phase,))
-    return with_torn(hot, samples).share if samples.total else 0.0

@@ -25,24 +25,10 @@ def python_function(samples: ThreadSamples) -> HotFunction | None:
     return hottest_place((sample.place if _runs_python(sample) else None, sample.count) for sample in samples.stacks)
 
 
-def with_torn(hot: HotFunction, samples: ThreadSamples) -> HotFunction:
-    """The function with its part of the torn samples, whose stacks end where a module is called.
-
-    ``samples``: all of them; its share is of these. py-spy loses what a call runs where frames come and go fast, as in
-    Python, but hardly where an operation computes. So of what is lost below a call, the function has the part that it
-    has of the Python seen there: of 9 torn samples, where it is at 20 and other Python at 10, it is 6.
-    """
-    whole = samples.whole.stacks
-    at_work = [(sample.ids, sample.count, _is_in(sample, hot.place)) for sample in whole if _is_at_work(sample)]
-    found = float(sum(sample.count for sample in whole if _is_in(sample, hot.place) and _runs_python(sample)))
-    intact = {sample.ids for sample in whole}
-    for torn in samples.stacks:
-        if torn.ids in intact:
-            continue
-        below = [(count, is_own) for ids, count, is_own in at_work if ids[: len(torn.ids)] == torn.ids]
-        if below:
-            found += torn.count * sum(n for n, is_own in below if is_own) / sum(n for n, _ in below)
-    return hot._replace(share=found / samples.total)
+def python_share(samples: ThreadSamples, place: Place) -> float:
+    """The share of samples in which the function of a place runs Python; 0 without any."""
+    found = sum(sample.count for sample in samples.stacks if _is_in(sample, place) and _runs_python(sample))
+    return found / samples.total if samples.total else 0.0
 
 
 def is_surely_python(samples: ThreadSamples, place: Place) -> bool:
