@@ -20,7 +20,7 @@ from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.samples.stack_phase import FrameKind
 from tuimon.session.standing.standing import innermost_wait
-from tuimon.torch_code import collates
+from tuimon.torch_code import collates, is_module_call
 
 MIN_SAMPLES = Threshold(
     10,
@@ -51,6 +51,17 @@ class StackSample(Struct, frozen=True, dict=True):
     def kinds(self) -> list[FrameKind]:
         """What each frame shows of the phase."""
         return [self._table.kind(number) for number in self._ids]
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Ids of its frames, root first."""
+        return tuple(self._ids)
+
+    @cached_property
+    def module_calls(self) -> list[tuple[int, ...]]:
+        """The ids up to each call of a module in it that goes on to some other frame."""
+        frames = self.frames[:-1]
+        return [self.ids[: i + 1] for i, frame in enumerate(frames) if is_module_call(frame.file, frame.function)]
 
     @cached_property
     def place(self) -> Place | None:
@@ -132,6 +143,15 @@ class ThreadSamples(Struct, frozen=True, dict=True):
     def in_phases(self, phases: Container[str]) -> ThreadSamples:
         """The samples of several phases."""
         return ThreadSamples(tuple(stack for stack in self.stacks if stack.phase in phases))
+
+    @cached_property
+    def whole(self) -> ThreadSamples:
+        """The samples without those that end in a call of a module: what it runs is not known of these.
+
+        They are rare ones, merged in the log, or py-spy lost the rest of them.
+        """
+        calls = {call for stack in self.stacks for call in stack.module_calls}
+        return ThreadSamples(tuple(stack for stack in self.stacks if stack.ids not in calls))
 
     @cached_property
     def in_steps(self) -> ThreadSamples:

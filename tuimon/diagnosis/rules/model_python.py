@@ -97,13 +97,13 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     it counts, or one whose lines call nothing but other packages. Where operations are so small that what surrounds
     them takes most of their time, the GIL is held for a good part of it, too.
     """
-    samples = evidence.stacks.main.in_phases(_PHASES)
+    samples = evidence.stacks.main.in_phases(_PHASES).whole
     hot = python_function(samples)
     if hot is None or samples.total < MIN_SAMPLES or not is_settled(table):
         return None
     rows = [row for row in table.rows if row.name in _PHASES]
     # how long a phase takes is known better than samples show it
-    share = sum(row.share * python_share(evidence.stacks.main.in_phases((row.name,)), hot.place) for row in rows)
+    share = sum(row.share * python_share(samples.in_phases((row.name,)), hot.place) for row in rows)
     if share < PYTHON_SHARE:
         return None
     hot = hot._replace(share=share / sum(row.share for row in rows))
