@@ -146,9 +146,9 @@ class ThreadSamples(Struct, frozen=True, dict=True):
 
     @cached_property
     def whole(self) -> ThreadSamples:
-        """The samples without those that end in a call of a module: what it runs is not known of these.
+        """The samples without those that end in a call of a module, which do not tell what it runs.
 
-        They are rare ones, merged in the log, or py-spy lost the rest of them.
+        Such stacks are rare ones, merged for the log, or were read while they changed.
         """
         calls = {call for stack in self.stacks for call in stack.module_calls}
         return ThreadSamples(tuple(stack for stack in self.stacks if stack.ids not in calls))
