@@ -9,6 +9,7 @@ TuimonError
 │   ├── NoSuchProcess
 │   ├── NotPython
 │   ├── NotYours
+│   ├── NotReadable
 │   └── CannotInject      markers cannot be brought into the process
 ├── LogError              a log that cannot be written                          exit 1
 ├── NotALog               a file that is no tuimon log, or of a newer schema    exit 1
@@ -65,6 +66,10 @@ class NotPython(TargetError):
 
 class NotYours(TargetError):
     """The process belongs to another user."""
+
+
+class NotReadable(TargetError):
+    """The process may not be read, not even its program."""
 
 
 class CannotInject(TargetError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +17,8 @@ from tests.shortage import no_handles
 from tests.waiting import until
 from tuimon.agent.ring import paths
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.errors import NoSuchProcess, NotPython, NotYours
-from tuimon.launch.attached import attach, may_be_python
+from tuimon.errors import NoSuchProcess, NotPython, NotReadable, NotYours
+from tuimon.launch.attached import attach
 from tuimon.launch.candidates import Candidate, _is_worker, processes_of_run
 from tuimon.launch.child import Ended
 from tuimon.launch.places import output_path
@@ -50,11 +52,35 @@ def test_a_zombie_is_no_process() -> None:
 
 
 def test_not_python() -> None:
-    child = subprocess.Popen(["sleep", "600"])
-    until(lambda: command_line(child.pid) == ["sleep", "600"])
+    with started("sleep") as pid, pytest.raises(NotPython, match="sleep"):
+        attach(pid)
+
+
+@pytest.fixture
+def hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a user without capabilities, processes that are not dumpable; to root, those of an outer user namespace."""
+
+    def refuse(path: str) -> str:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(os, "readlink", refuse)
+
+
+@pytest.mark.usefixtures("hidden")
+def test_a_process_that_hides_its_program() -> None:
+    with started("sleep") as pid, pytest.raises(NotReadable, match=r"\(sleep\) hides"):
+        attach(pid)
+    with started("python3") as pid:
+        assert attach(pid).command == ["python3", "600"]
+
+
+@contextlib.contextmanager
+def started(name: str) -> Iterator[int]:
+    """A process that sleeps under this name."""
+    child = subprocess.Popen([name, "600"], executable=shutil.which("sleep"))
+    until(lambda: command_line(child.pid) == [name, "600"])
     try:
-        with pytest.raises(NotPython, match="sleep"):
-            attach(child.pid)
+        yield child.pid
     finally:
         child.kill()
         child.wait()
@@ -104,7 +130,7 @@ def test_the_ring_tells_run_and_output(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_this_is_python() -> None:
-    assert may_be_python(os.getpid())
+    assert attach(os.getpid()).pid == os.getpid()
     assert command_line(os.getpid())[0]
     assert sys.executable
 

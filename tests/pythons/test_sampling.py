@@ -13,7 +13,6 @@ from tests.pythons import at_hand
 from tests.sources.programs import running
 from tests.sources.stacks.sampling import reading, trainer
 from tests.waiting import until
-from tuimon.launch.attached import may_be_python
 from tuimon.proc import procfs
 from tuimon.proc.processes import command_line
 from tuimon.proc.pthreads import os_ids
@@ -106,7 +105,7 @@ def _static_library() -> str:
 
 def test_an_embedded_python_is_found_and_sampled(host_program: str, tmp_path: Path) -> None:
     with running(tmp_path, BUSY, python=host_program) as process:
-        assert may_be_python(process.pid)
+        assert is_python(process.pid)
         table = ProcessTable(process.pid, None)
         processes = ProcessSource(table, 1.0)
         until(lambda: [*processes.read()] and table.roles.get(process.pid) == "trainer", "its role")
@@ -118,7 +117,7 @@ def test_programs_without_a_python_are_none(tmp_path: Path) -> None:
     process = subprocess.Popen(["sleep", "1000"])
     try:
         until(lambda: command_line(process.pid) == ["sleep", "1000"], "exec")
-        assert not is_python(process.pid) and not may_be_python(process.pid)
+        assert not is_python(process.pid)
     finally:
         process.kill()
         process.wait()

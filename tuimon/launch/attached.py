@@ -8,7 +8,7 @@ import pwd
 import psutil
 from msgspec import Struct
 
-from tuimon.errors import NoSuchProcess, NotPython, NotYours
+from tuimon.errors import NoSuchProcess, NotPython, NotReadable, NotYours
 from tuimon.launch.child import Ended
 from tuimon.launch.places import own_output
 from tuimon.proc import procfs, pythons
@@ -34,7 +34,7 @@ class Attached(Struct, frozen=True):
 
 
 def attach(pid: int) -> Attached:
-    """Check that ``pid`` can be watched. Raises NoSuchProcess, NotYours or NotPython."""
+    """Check that ``pid`` can be watched. Raises NoSuchProcess, NotYours, NotReadable or NotPython."""
     ticks, owner = procfs.start_ticks(pid), _owner(pid)
     if ticks is None or owner is None or not is_alive(pid, ticks):
         raise NoSuchProcess(f"there is no process {pid}", "List the running trainings: tuimon ps")
@@ -46,22 +46,26 @@ def attach(pid: int) -> Attached:
     # without a ring: a shell that tuimon launched, or a Python that has not imported torch yet
     facts = read_ring_facts(pid, ticks) or _environment_facts(pid)
     command = command_line(pid)
-    if facts is None and not may_be_python(pid):
-        program = os.path.basename(command[0]) if command else "a kernel thread"
-        raise NotPython(f"process {pid} ({program}) is no Python interpreter", "List the running trainings: tuimon ps")
+    if facts is None and not pythons.is_python(pid):
+        _refuse(pid, os.path.basename(command[0]) if command else "a kernel thread")
     run_id, output = (facts.run, facts.output) if facts else (None, None)
     return Attached(pid, ticks, command, run_id, own_output(output, run_id, owner))
 
 
-def may_be_python(pid: int) -> bool:
-    """Whether a process is a Python interpreter, or has one inside; True when that cannot be known."""
+def _refuse(pid: int, program: str) -> None:
+    """Say why a process is not known to be Python; one that hides its program but is called as Python may be it."""
     try:
         psutil.Process(pid).exe()
     except psutil.AccessDenied:
-        return True
+        if pythons.is_name(program):
+            return
+        raise NotReadable(
+            f"process {pid} ({program}) hides which program it runs, and its stacks",
+            "If it is a training: start it with `tuimon run`, or let it `import tuimon`.",
+        ) from None
     except psutil.NoSuchProcess:
-        return False
-    return pythons.is_python(pid)
+        pass
+    raise NotPython(f"process {pid} ({program}) is no Python interpreter", "List the running trainings: tuimon ps")
 
 
 def _environment_facts(pid: int) -> RingFacts | None:

@@ -21,10 +21,15 @@ _PROGRAM_BYTES = 256 << 20
 _PROGRAMS = 256
 
 
+def is_name(program: str) -> bool:
+    """Whether a program's base name is one of Python's: ``python3.12``."""
+    return _PROGRAM.match(program) is not None
+
+
 def is_python(pid: int) -> bool:
     """Whether a process is a Python interpreter or has one inside; False where that may not be known."""
     program = processes.program_name(pid)
-    if _PROGRAM.match(program):
+    if is_name(program):
         return True
     return bool(program) and (_LIBRARY.search(procfs.read_maps(pid)) is not None or _is_linked_into(pid))
 
