@@ -109,8 +109,8 @@ class StepQueries(FocusedTables):
 
     def between_parts(self, pid: int) -> tuple[float, ...]:
         """How the time that markers cannot split is divided into the parts of ``history.STACKED``."""
-        stats = self._steps.get(pid)
-        return tuple(stats.between_parts(self._between_shares(pid))) if stats else ()
+        stats = self._steps.get(pid) or StepStats(pid)  # another process may have the pid of one that made steps
+        return tuple(stats.between_parts(self._between_shares(pid)))
 
     def begin_of_window(self, pid: int, window: int) -> WindowBegin | None:
         """When a window of ``step_history`` began, and with which step; None where no step ended in it."""

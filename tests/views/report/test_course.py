@@ -80,6 +80,12 @@ def test_without_a_course_it_is_of_the_windows_that_the_session_keeps():
     assert not chart["whole"] and chart["marks"] == []
 
 
+def test_a_process_with_the_number_of_one_that_made_steps_has_the_course_of_both():
+    course, session = course_of(*(steps(t, PHASES, first_index=10 * t) for t in (1, 2)), process(start_unix_s=9e8))
+    chart = chart_of(session, 100, course, {"findings": [], "changes": []})
+    assert chart["whole"] and chart["span_s"] == 3
+
+
 def test_of_many_ranks_the_first_is_kept_whenever_it_comes():
     course = Course()
     many = [steps(t, PHASES, pid=pid) for t in (1, 2) for pid in range(300, 100, -1)]
