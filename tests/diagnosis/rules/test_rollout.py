@@ -31,6 +31,8 @@ LOOP = frames(
     ("train.py", 26, "rollout", "action = act(policy, state)", True),
     ("train.py", 12, "act", "chances = policy(state)", True),
     ("train.py", 13, "act", "return Categorical(chances).sample()", True),
+    ("train.py", 32, "main", "batch = buffer.sample(64)", True),
+    ("buffer.py", 9, "sample", "return torch.tensor([item.state for item in items])", True),  # 25
 )
 TRAINING = (([5, 4], 20), ([6, 7], 20), ([8, 9], 5))
 ENVIRONMENT = ([0, 1, 2], 60)
@@ -73,6 +75,12 @@ def test_what_a_function_makes_of_the_models_answer_is_the_policys():
     assert (bound.cause, bound.severity) == ("rollout", "info")  # the model's own work
     assert "act() train.py:13 runs the model to generate the data" in bound.headline
     assert bound.evidence["policy_share"] == pytest.approx(0.9)
+
+
+def test_what_takes_batches_from_a_buffer_is_no_rollout():
+    """Though tensors are made there: the environment is stepped in the loop itself."""
+    bound = found(([13, 14], 5), ([15, 4], 5), ([24, 25], 90))["input_bound"]
+    assert (bound.cause, bound.where[0].file, bound.where[0].line) == ("hand_rolled_loader", "buffer.py", 9)
 
 
 def test_what_a_rollout_does_besides_is_part_of_it():

@@ -83,6 +83,29 @@ def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, b
     assert not last.unsure
 
 
+@pytest.mark.parametrize(
+    ("gradients", "phase"), [((11, 12), "data"), (None, "forward")], ids=["no gradients", "gradients"]
+)
+def test_what_comes_after_a_model_that_acts_makes_the_batch(gradients: tuple[int, int] | None, phase: str) -> None:
+    """A function without gradients chooses an action; then a batch is taken from a buffer, for the one that learns."""
+    act = Frame("train.py", 12, "act", "", True, no_grad=gradients)
+    take = Frame("train.py", 20, "sample", "", True)
+    learn, update = (Frame("train.py", at, "learn", "", True) for at in (31, 33))
+    frames, stacks = FrameTable(), {}
+    for line, below in [
+        (43, [act, BELOW["module"]]),
+        (45, [learn, BELOW["module"]]),
+        (45, [update, BELOW["backward"]]),
+        (43, [act]),
+        (44, [take]),
+    ]:
+        first = 10 * len(stacks)
+        frames.add_frames(first, [Frame("train.py", line, "main", "", True), *below])
+        stacks[tuple(range(first, first + 1 + len(below)))] = 10
+    *_, acting, taking = classify_samples(stacks, frames)
+    assert (acting.phase, taking.phase) == ("forward", phase)
+
+
 @pytest.mark.parametrize("training", ["backward", "grad"])
 def test_gradients_that_are_returned_after_the_update_train_nothing(training: str) -> None:
     """Such as to see how much tasks conflict; by themselves markers cannot tell them from backward."""

@@ -29,7 +29,7 @@ class Rollout(NamedTuple):
 
     environment: float
     policy: float  # the model, outside the environment
-    copy: float  # to and from tensors
+    copy: float  # to and from tensors, where the environment or the policy is called
 
     @property
     def is_by_policy(self) -> bool:
@@ -58,6 +58,8 @@ def rollout_shares(main: ThreadSamples) -> Rollout | None:
     made = 0
     for sample in data.stacks:
         kind = _kind(sample) or ("policy" if acting & sample.functions else "")
+        is_beside = bool(sample.functions - stepping - acting - main.training_path)  # takes a batch from a buffer, say
+        kind = "" if kind == "copy" and is_beside else kind
         counts[kind] += sample.count
         made += sample.count if kind or (stepping - main.training_path) & sample.functions else 0
     shares = Rollout(*(counts[kind] / data.total for kind in Rollout._fields))

@@ -63,8 +63,7 @@ def classify_samples(
     evaluation = EvaluationBlocks(counted, frames, occasional or OccasionalBlocks(), rollouts.are_known)
     completed = counted if seen is None else seen.completed(counted)
     completed = [sample for sample in completed if not evaluation.holds(sample.stack)]  # they show nothing of a step
-    outlines = _outlines(completed, frames)
-    loops = Loops(outlines, frames, has_loader)
+    loops = Loops(_without_policies(_outlines(completed, frames), rollouts), frames, has_loader)
     library = LibraryOrder(completed, frames, seen)
     loop = loops.main
     makes_data = loop.is_known and not loop.shows_forward and _exceeds_forward(counted, loop, frames)
@@ -95,6 +94,14 @@ def classify_samples(
 
 def _outlines(samples: Sequence[CountedStack], frames: FrameTable) -> list[CountedStack]:
     return [sample._replace(stack=tuple(frames.outline(sample.stack))) for sample in samples]
+
+
+def _without_policies(samples: Sequence[CountedStack], rollouts: Rollouts) -> list[CountedStack]:
+    """The samples, those in which a rollout runs its policy as outside every boundary: no forward pass begins there."""
+    return [
+        sample._replace(boundary="rest") if sample.boundary == "forward" and rollouts.holds(sample.stack) else sample
+        for sample in samples
+    ]
 
 
 def _evaluates(sample: CountedStack, evaluation: EvaluationBlocks, loops: Loops, frames: FrameTable) -> Sample | None:

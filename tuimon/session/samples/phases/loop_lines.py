@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import takewhile
 
 from tuimon.code_origin import is_package_file, is_torch
 from tuimon.records import BETWEEN
-from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.frame_table import FrameTable, Function
 from tuimon.session.samples.phases.evaluation.lines import Branch, EvaluationLines, is_loop
 from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack, path_to
 from tuimon.session.samples.phases.other_calls import OtherCalls
@@ -63,7 +64,8 @@ class LoopLines:
         loops = {branch for branch in over if branch is not None}
         runs = [("forward" if s.stack in returned else s.boundary, b) for s, b in whole]
         self._evaluation = EvaluationLines(runs, loops, self._is_after)
-        self._note_fetch_and_forward(placed)
+        self._acting_calls: set[Function] = set()  # the user's functions that run a model without gradients
+        self._note_fetch_and_forward(whole)
         self._model_lines = self._lines_of_models(samples)  # depth and line of calls of a model, in the forward pass
         self._training_calls = {  # the user's functions that train
             branch.called for phase, branch in placed if phase != "rest" and not self.is_evaluation(branch)
@@ -128,6 +130,8 @@ class LoopLines:
         depth, line, _ = branch
         if line > self._frames[self._path[depth]].line:
             return "other"
+        if branch.called in self._acting_calls:
+            return "forward"
         first_forward = self._forward_line.get(depth)
         if first_forward is not None:
             return "data" if line < first_forward or self._makes_argument(branch, stack) else "forward"
@@ -253,13 +257,29 @@ class LoopLines:
             return None
         return branch._replace(called=None) if len(callers) == 1 else branch
 
-    def _note_fetch_and_forward(self, placed: list[tuple[StackPhase, Branch]]) -> None:
-        for phase, branch in placed:
-            if phase == "data" and not self.is_evaluation(branch):
+    def _note_fetch_and_forward(self, whole: Sequence[tuple[CountedStack, Branch]]) -> None:
+        forward: list[tuple[Branch, bool]] = []
+        for sample, branch in whole:
+            if sample.boundary == "data" and not self.is_evaluation(branch):
                 self._fetch_lines.add(branch[:2])
-            if phase == "forward" and not self.is_evaluation(branch) and not self._is_after(branch):
-                depth, line, _ = branch
+            if sample.boundary == "forward" and not self.is_evaluation(branch) and not self._is_after(branch):
+                forward.append((branch, self._acts(sample.stack, branch)))
+        learns = not all(acts for _, acts in forward)
+        for (depth, line, called), acts in forward:
+            if acts and learns and called is not None:
+                self._acting_calls.add(called)
+            else:
                 self._forward_line[depth] = min(line, self._forward_line.get(depth, line))
+
+    def _acts(self, stack: Sequence[int], branch: Branch) -> bool:
+        """Whether a function that the loop calls runs a model without gradients, as one that chooses actions does.
+
+        What comes between it and the model that learns makes the batch: it is taken from a buffer, for example.
+        """
+        if branch.called is None:
+            return False
+        below = takewhile(lambda number: self._frames.kind(number) == "none", stack[branch.depth + 1 :])
+        return any(self._frames.block(number) is not None for number in below)
 
     def _lines_of_models(self, samples: Sequence[CountedStack]) -> set[tuple[int, int]]:
         out: set[tuple[int, int]] = set()
