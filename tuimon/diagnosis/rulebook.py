@@ -6,7 +6,7 @@ from typing import get_args
 
 from tuimon.diagnosis.finding import Severity
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules import cores, course, gil, hang, host, input, memory, neighbour, start
+from tuimon.diagnosis.rules import cores, course, gil, hang, host, input, memory, neighbour, optimizer, start
 from tuimon.diagnosis.rules.gpu import copy, launches, pace, state, sync
 from tuimon.diagnosis.rules.ranks import comm, stragglers
 
@@ -21,6 +21,7 @@ _FAMILIES = (
     copy.RULES,
     state.RULES,
     host.RULES,
+    optimizer.RULES,
     stragglers.RULES,
     comm.RULES,
     gil.RULES,

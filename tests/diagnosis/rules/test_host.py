@@ -1,4 +1,4 @@
-"""Side work, evaluation, the optimizer and models on the CPU on literal sessions."""
+"""Side work, evaluation and models on the CPU on literal sessions."""
 
 import pytest
 
@@ -29,18 +29,6 @@ def trained(*records):
 
 def found(session):
     return {finding.rule: finding for finding in diagnose(session)}
-
-
-def test_an_update_of_half_the_step_is_reported_with_its_line():
-    phases = {"data": 5, "forward": 20, "backward": 25, "optimizer": 50}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    findings = found(trained(*windows, stacks(8, *TRAINING)))
-    finding = findings["optimizer_bound"]
-    assert (finding.severity, finding.where[0].line, finding.estimated_speedup) == ("critical", 13, 2.0)
-    assert finding.fixes[0][1:4] == pytest.approx((2.0, 4 / 3, 2.0))
-    assert finding.fixes[1][:4] == ("an update every second batch (accumulated gradients)", *[pytest.approx(4 / 3)] * 3)
-    assert finding.headline == "50 % of every step is the optimizer's update: main() train.py:13"
-    assert "compute_bound_cpu" not in findings  # its "the loop is in order" would be wrong
 
 
 FRAMEWORK = frames(

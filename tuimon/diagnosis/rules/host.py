@@ -1,4 +1,4 @@
-"""Rules about the training process itself: side work, evaluation, the optimizer, a model that computes on the CPU."""
+"""Rules about the training process itself: side work, evaluation, a model that computes on the CPU."""
 
 from __future__ import annotations
 
@@ -20,16 +20,9 @@ from tuimon.diagnosis.rules.side_work import (
     UNMARKED_EVALUATION_SHARE,
     work_outside_phases,
 )
-from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_end, percent
+from tuimon.diagnosis.words import percent
 
-OPTIMIZER_SHARE = Threshold(
-    0.30,
-    "share of the step in the optimizer, from which it is a warning",
-    "measured in tests/scenarios: at most 0.16 in healthy runs (healthy_lbfgs) and 0.22 in others (gradient_norms),"
-    " 0.74 in huge_embedding",
-)
 COMPUTE_SHARE = Threshold(
     0.70,
     "share of forward, backward and optimizer in the step, from which a training on the CPU is compute-bound",
@@ -46,45 +39,6 @@ def side_work(evidence: Evidence) -> Finding | None:
     if (found := evaluation_work(evidence, table, other.share * in_steps)) is not None:
         return found
     return work_outside_phases(evidence, table, other)
-
-
-def optimizer_bound(evidence: Evidence) -> Finding | None:
-    """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
-
-    An update every few batches leaves ever less of it, 1 / (1 - share), every second batch half; with a GPU that is
-    not the bottleneck it may hide the update, so no gain is estimated.
-    """
-    table, optimizer = evidence.phases, evidence.phase("optimizer")
-    if table is None or optimizer is None or evidence.awaits_gpu_times:
-        return None
-    gpu = evidence.gpu_steps
-    share = gpu.share("optimizer") if gpu is not None and gpu.is_bottleneck else optimizer.share
-    if share < OPTIMIZER_SHARE:
-        return None
-    hot = evidence.hottest_in("optimizer")
-    gained = share if evidence.uses_gpu is False or (gpu is not None and gpu.is_bottleneck) else 0.0
-    model = host_model(evidence)
-    best, *others = model.less(
-        "a fused or foreach optimizer, sparse gradients for large embeddings (sparse=True, SparseAdam),"
-        " or an update every few batches",
-        "an update every second batch (accumulated gradients)",
-        "optimizer",
-        model.own_part(gained),
-    )
-    return Finding(
-        rule="optimizer_bound",
-        severity="warning",
-        headline=f"{percent(share)} of every step is the optimizer's update{at_end(hot)}",
-        action=best.action,
-        share_of_step=share,
-        where=(hot.place,) if hot else (),
-        evidence={"optimizer_ms_per_step": optimizer.ms_per_step, "step_ms": mean_step_ms(table)},
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(others),
-    )
 
 
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
@@ -156,20 +110,6 @@ RULES = (
             GPU_CLOCK_WAIT_S,
         ),
         causes=("evaluation",),
-        contradicts_order=True,
-    ),
-    Rule(
-        name="optimizer_bound",
-        title="The optimizer takes long",
-        order=70,
-        judge=optimizer_bound,
-        explanation=(
-            "The update takes an unusual part of the step: many small parameters, or a dense update of an embedding of"
-            " which few rows are used. It rests on the optimizer's phase, on the GPU's clock where the GPU is the"
-            " bottleneck."
-        ),
-        needs=(STEPS,),
-        thresholds=(OPTIMIZER_SHARE,),
         contradicts_order=True,
     ),
     Rule(

@@ -1,0 +1,79 @@
+"""The update of the parameters on literal sessions: torch's, and one that is written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.diagnosis.cpu import run
+from tests.session.records import frames, header, process, session_of, stacks, steps
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.finding import Finding
+from tuimon.records import Gil, GilCount, GilFunction
+
+TORCH = "/lib/site-packages/torch"
+LOOP = frames(
+    ("train.py", 47, "main", "loss = model(x)", True),
+    (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
+    ("train.py", 48, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+    ("train.py", 49, "main", "optimizer.step()", True),
+    (f"{TORCH}/optim/optimizer.py", 485, "wrapper"),  # 55
+    ("lamb.py", 30, "step", "self.update_rows(p)", True),
+    ("lamb.py", 20, "update_rows", "trust = row.norm() / gradient.norm()", True),
+    (f"{TORCH}/_tensor.py", 800, "norm"),
+    ("lamb.py", 21, "update_rows", "row -= trust * gradient", True),
+    (f"{TORCH}/optim/adam.py", 9, "step"),  # 60
+    (f"{TORCH}/optim/adam.py", 300, "_multi_tensor_adam"),
+    first=50,
+)
+BY_ROWS = (([50, 51], 35), ([52, 53], 40), ([54, 55, 56, 57, 58], 12), ([54, 55, 56, 59], 8))
+BY_TORCH = (([50, 51], 35), ([52, 53], 40), ([54, 55, 60, 61], 20))
+BY_TORCH_WITHIN = (([50, 51], 35), ([52, 53], 40), ([54, 55, 56, 57, 55, 60, 61], 20))
+FIFTH = {"data": 1, "forward": 36, "backward": 40, "optimizer": 20, "other": 3}
+
+
+def found(phases: dict[str, int], counted: Any, held: int) -> Finding | None:
+    """The rule's finding, where the GIL was found held so many times of 100 in ``update_rows``."""
+    gil = Gil(
+        t=12,
+        pid=100,
+        samples=100,
+        threads=[GilCount(100, max(1, held))],
+        functions=[GilFunction(100, "lamb.py", "update_rows", held)],
+    )
+    findings = run(phases, LOOP, stacks(12, *counted), gil)
+    return next((finding for finding in findings if finding.rule == "optimizer_bound"), None)
+
+
+def test_an_update_row_by_row_is_named_with_its_gain_from_half_as_much_of_the_step_on() -> None:
+    finding = found(FIFTH, BY_ROWS, held=8)
+    assert finding is not None
+    assert (finding.severity, finding.where[0].file, finding.where[0].line) == ("warning", "lamb.py", 20)
+    assert finding.share_of_step == pytest.approx(0.2)
+    assert finding.estimated_speedup == pytest.approx(1 / 0.8)
+    assert finding.headline.startswith("20 % of every step is the optimizer's update: update_rows() lamb.py:20 goes")
+    assert "whole tensors" in finding.action
+
+
+@pytest.mark.parametrize(
+    ("counted", "held"),
+    [(BY_ROWS, 2), (BY_TORCH, 0), (BY_TORCH_WITHIN, 8)],
+    ids=["large operations", "torch's", "torch's within"],
+)
+def test_such_a_part_is_usual_of_one_whose_work_is_torchs(counted: Any, held: int) -> None:
+    assert found(FIFTH, counted, held) is None
+
+
+def test_an_update_of_half_the_step_is_reported_with_its_line() -> None:
+    phases = {"data": 5, "forward": 20, "backward": 25, "optimizer": 50}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    session = session_of(header(), process(), LOOP, *windows, stacks(8, *BY_TORCH))
+    findings = {finding.rule: finding for finding in diagnose(session)}
+    finding = findings["optimizer_bound"]
+    assert (finding.severity, finding.where[0].line, finding.estimated_speedup) == ("critical", 49, 2.0)
+    assert finding.fixes[0][1:4] == pytest.approx((2.0, 4 / 3, 2.0))
+    assert finding.fixes[1][:4] == ("an update every second batch (accumulated gradients)", *[pytest.approx(4 / 3)] * 3)
+    assert finding.headline == "50 % of every step is the optimizer's update: main() train.py:49"
+    assert "compute_bound_cpu" not in findings  # its "the loop is in order" would be wrong

@@ -1,0 +1,130 @@
+"""The rule about the update of the parameters: dense where few rows are used, of many tensors, or written in Python."""
+
+from __future__ import annotations
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.places.own_update import own_update_share
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
+from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.needs import STEPS
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.model_python import PYTHON_SHARE, SMALL_PART
+from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at_end, at_hot, percent
+from tuimon.session.rows import PhaseRow, PhaseTable
+
+OPTIMIZER_SHARE = Threshold(
+    0.30,
+    "share of the step in the optimizer, from which it is a warning",
+    "measured in tests/scenarios: at most 0.16 in healthy runs (healthy_lbfgs) and 0.22 in others (gradient_norms),"
+    " 0.74 in huge_embedding",
+)
+
+
+def optimizer_bound(evidence: Evidence) -> Finding | None:
+    """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
+
+    Of one that is written by hand less is unusual, where it goes through tensors in Python.
+
+    An update every few batches leaves ever less of it, 1 / (1 - share), every second batch half; with a GPU that is
+    not the bottleneck it may hide the update, so no gain is estimated.
+    """
+    table, optimizer = evidence.phases, evidence.phase("optimizer")
+    if table is None or optimizer is None or evidence.awaits_gpu_times:
+        return None
+    if (by_hand := _written_by_hand(evidence, table, optimizer)) is not None:
+        return by_hand
+    gpu = evidence.gpu_steps
+    share = gpu.share("optimizer") if gpu is not None and gpu.is_bottleneck else optimizer.share
+    if share < OPTIMIZER_SHARE:
+        return None
+    hot = evidence.hottest_in("optimizer")
+    gained = share if evidence.uses_gpu is False or (gpu is not None and gpu.is_bottleneck) else 0.0
+    return _finding(
+        evidence,
+        share,
+        gained,
+        hot,
+        f"{percent(share)} of every step is the optimizer's update{at_end(hot)}",
+        "a fused or foreach optimizer, sparse gradients for large embeddings (sparse=True, SparseAdam),"
+        " or an update every few batches",
+        "an update every second batch (accumulated gradients)",
+    )
+
+
+def _written_by_hand(evidence: Evidence, table: PhaseTable, optimizer: PhaseRow) -> Finding | None:
+    """An update on the CPU that goes through rows or tensors one by one, in a function of the user's.
+
+    Its operations are so small that what surrounds them takes most of their time: the GIL is held for a good part.
+    """
+    samples, hot = evidence.stacks.main.in_phase("optimizer"), evidence.hottest_in("optimizer")
+    if evidence.uses_gpu is not False or hot is None or hot.library is not None or not is_settled(table):
+        return None
+    share, held = optimizer.share * own_update_share(samples, hot.place), evidence.gil_held_in(hot.place)
+    if samples.total < MIN_SAMPLES or share < PYTHON_SHARE or held is None:
+        return None
+    if (held.ratio if share >= OPTIMIZER_SHARE else held.surely) < SMALL_PART * share:
+        return None
+    what = f"{at_hot(hot)} goes through tensors one by one, in Python"
+    return _finding(
+        evidence,
+        optimizer.share,
+        share,
+        hot,
+        f"{percent(optimizer.share)} of every step is the optimizer's update: {what}",
+        f"have {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations",
+        f"make {at_hot(hot)} twice as fast",
+    )
+
+
+def _finding(
+    evidence: Evidence,
+    share: float,
+    gained: float,
+    hot: HotFunction | None,
+    headline: str,
+    action: str,
+    half: str,
+) -> Finding:
+    """The finding; ``gained``: what of the step a cheaper update could save."""
+    table, optimizer, model = evidence.phases, evidence.phase("optimizer"), host_model(evidence)
+    best, *others = model.less(action, half, "optimizer", model.own_part(gained))
+    return Finding(
+        rule="optimizer_bound",
+        severity="warning",
+        headline=headline,
+        action=best.action,
+        share_of_step=share,
+        where=(hot.place,) if hot else (),
+        evidence={
+            "optimizer_ms_per_step": optimizer.ms_per_step if optimizer else None,
+            "step_ms": mean_step_ms(table) if table else None,
+        },
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low,
+        speedup_at_most=best.high,
+        change=best.change,
+        other_fixes=tuple(others),
+    )
+
+
+RULES = (
+    Rule(
+        name="optimizer_bound",
+        title="The optimizer takes long",
+        order=70,
+        judge=optimizer_bound,
+        explanation=(
+            "The update takes an unusual part of the step: many small parameters, or a dense update of an embedding of"
+            " which few rows are used. It rests on the optimizer's phase, on the GPU's clock where the GPU is the"
+            " bottleneck. Half as much is reported of an update on the CPU that a function of the user's makes, tensor"
+            " by tensor: samples find it at work, and the GIL held."
+        ),
+        needs=(STEPS,),
+        thresholds=(OPTIMIZER_SHARE, PYTHON_SHARE, SMALL_PART),
+        contradicts_order=True,
+    ),
+)
