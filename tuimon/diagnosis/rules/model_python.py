@@ -22,10 +22,10 @@ from tuimon.diagnosis.words import at_hot, percent
 from tuimon.session.rows import PhaseTable
 
 PYTHON_SHARE = Threshold(
-    0.15,
+    0.10,
     "share of the step in a Python function of the user's that the model calls, from which it is the cause",
-    "our choice: what the GIL is held for is known to within a tenth; 0.00 to 0.02 in programs of tests/wild whose"
-    " model is all torch, 0.21 in one with an environment inside the model",
+    "our choice: as for side work; 0.00 to 0.02 in programs of tests/wild whose model is all torch, 0.21 in one with an"
+    " environment inside the model",
 )
 HELD_PART = Threshold(
     0.5,
