@@ -47,7 +47,7 @@ def found(phases: dict[str, int], counted: Any, held: int) -> Finding | None:
     return next((finding for finding in findings if finding.rule == "optimizer_bound"), None)
 
 
-def test_an_update_row_by_row_is_named_with_its_gain_from_half_as_much_of_the_step_on() -> None:
+def test_an_update_row_by_row_is_named_with_its_gain() -> None:
     finding = found(FIFTH, BY_ROWS, held=8)
     assert finding is not None
     assert (finding.severity, finding.where[0].file, finding.where[0].line) == ("warning", "lamb.py", 20)

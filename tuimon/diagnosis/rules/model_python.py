@@ -23,7 +23,7 @@ from tuimon.session.rows import PhaseTable
 
 PYTHON_SHARE = Threshold(
     0.10,
-    "share of the step in a Python function of the user's that the model calls, from which it is the cause",
+    "share of the step in a Python function of the user's in the model, or in the update, from which it is the cause",
     "our choice: as for side work; 0.00 to 0.02 in programs of tests/wild whose model is all torch, 0.21 in one with an"
     " environment inside the model",
 )

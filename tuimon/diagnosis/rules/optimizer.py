@@ -120,8 +120,8 @@ RULES = (
         explanation=(
             "The update takes an unusual part of the step: many small parameters, or a dense update of an embedding of"
             " which few rows are used. It rests on the optimizer's phase, on the GPU's clock where the GPU is the"
-            " bottleneck. Half as much is reported of an update on the CPU that a function of the user's makes, tensor"
-            " by tensor: samples find it at work, and the GIL held."
+            " bottleneck. One on the CPU that a function of the user's makes, tensor by tensor, is reported from less"
+            " on: samples find it at work, and the GIL held."
         ),
         needs=(STEPS,),
         thresholds=(OPTIMIZER_SHARE, PYTHON_SHARE, SMALL_PART),
