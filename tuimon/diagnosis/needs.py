@@ -9,6 +9,7 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.course.history import COMPARABLE_WINDOWS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import has_enough_steps
+from tuimon.diagnosis.evidence.places.collections import sampled_collections
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.words import percent
 
@@ -133,6 +134,8 @@ def _no_allocator(evidence: Evidence) -> str | None:
 
 def _no_collections(evidence: Evidence) -> str | None:
     if evidence.steps is not None and evidence.steps.collections is not None:
+        return None
+    if sampled_collections(evidence.stacks.main) is not None:
         return None
     return "without markers the garbage collector's pauses are not recorded"
 

@@ -6,7 +6,19 @@ from typing import get_args
 
 from tuimon.diagnosis.finding import Severity
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules import cores, course, gil, hang, host, input, memory, neighbour, optimizer, start
+from tuimon.diagnosis.rules import (
+    collections,
+    cores,
+    course,
+    gil,
+    hang,
+    host,
+    input,
+    memory,
+    neighbour,
+    optimizer,
+    start,
+)
 from tuimon.diagnosis.rules.gpu import copy, launches, pace, state, sync
 from tuimon.diagnosis.rules.ranks import comm, stragglers
 
@@ -28,6 +40,7 @@ _FAMILIES = (
     cores.RULES,
     neighbour.RULES,
     memory.RULES,
+    collections.RULES,
 )
 
 RULES: tuple[Rule, ...] = tuple(sorted((rule for family in _FAMILIES for rule in family), key=lambda rule: rule.order))

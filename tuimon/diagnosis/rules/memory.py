@@ -1,22 +1,16 @@
-"""Rules about memory: the machine runs out of it, and Python's garbage collector stops the training."""
+"""The rule about memory: the machine runs out of it."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.machines import Machine
-from tuimon.diagnosis.evidence.places.collections import collecting_line
 from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.evidence.steps import SETTLED_S
-from tuimon.diagnosis.finding import Change, Finding, Fix, Severity
-from tuimon.diagnosis.needs import COLLECTIONS, MACHINE_MEMORY
+from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.needs import MACHINE_MEMORY
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_hot, percent
 from tuimon.node_ids import own_id
 from tuimon.records import MachineMemory
 from tuimon.session.processes.machine import Growth
@@ -46,21 +40,6 @@ LATER_S = Threshold(
 )
 FRESH_S = Threshold(
     30.0, "seconds after which the machine's figures are too old", "our choice: the window of all other figures"
-)
-GC_SHARE = Threshold(
-    0.01,
-    "share of time in collections from which it is mentioned",
-    "our choice: less is not worth a line; it is info only",
-)
-GC_LONG_NS = Threshold(
-    50_000_000,
-    "ns of a single collection from which it is mentioned",
-    "our choice: a pause that shows as a slow step, even where all of them take less than 1 %",
-)
-GC_CLEAR_SHARE = Threshold(
-    0.20,
-    "share of time in collections from which they show in the first seconds",
-    "our choice: one collection makes much of a moment",
 )
 
 
@@ -169,69 +148,12 @@ def _less_memory(evidence: Evidence, culprit: Growth | None) -> str:
     return "load less at once (memory-map the data), or close other programs"
 
 
-def gc_pauses(evidence: Evidence) -> Finding | None:
-    """Python's garbage collector stops the training, on whatever thread it runs."""
-    steps = evidence.steps
-    collections = steps.collections if steps is not None else None
-    if steps is None or collections is None or not collections.pauses or not steps.recent or steps.window_s <= 0:
-        return None
-    share = min(1.0, collections.total_ns / (steps.window_s * 1e9))
-    if share < GC_SHARE and collections.longest_ns < GC_LONG_NS:
-        return None
-    if share < GC_CLEAR_SHARE and steps.window_s < SETTLED_S:
-        return None  # one collection makes much of a moment
-    call = collecting_line(evidence.stacks.main)
-    every_s = steps.window_s / collections.pauses
-    longest_ms = collections.longest_ns / 1e6
-    best, *others = _fewer_collections(evidence, call, share if share >= GC_SHARE else 0.0)
-    return Finding(
-        rule="gc_pauses",
-        severity="warning",
-        headline=(
-            f"the garbage collector stops the training for {_share(share)} of the time:"
-            f" every {_seconds(every_s)}, for up to {longest_ms:.3g} ms{f', at {at_hot(call)}' if call else ''}"
-        ),
-        action=best.action,
-        share_of_step=share,
-        where=(call.place,) if call else (),
-        evidence={
-            "gc_share": share,
-            "pauses": collections.pauses,
-            "longest_ms": longest_ms,
-            "gc_ms_per_step": collections.total_ns / steps.recent / 1e6,
-        },
-        estimated_speedup=best.estimated_speedup,  # none of them is left
-        change=best.change,
-        other_fixes=tuple(others),
-    )
-
-
-def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: float) -> tuple[Fix, ...]:
-    model = host_model(evidence)
-    if call is not None:
-        often, half = f"call {at_hot(call)} less often, or not at all", f"call {at_hot(call)} half as often"
-        return model.less(often, half, "collections", Part(share))
-    none = (
-        "gc.freeze() once model and data are set up, so that they are not scanned again; or"
-        " gc.disable() and a gc.collect() between epochs; keep large data in arrays instead of many objects"
-    )
-    return (model.fix(none, Change("collections", 0.0), Part(share)),)
-
-
-def _share(share: float) -> str:
-    return percent(share) if share >= GC_SHARE else "less than 1 %"
-
-
 def _gigabytes(size: float) -> str:
     return f"{size / 1e9:.3g} GB"
 
 
 def _megabytes(size: float) -> str:
     return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.2g} MB"
-
-
-def _seconds(length_s: float) -> str:
-    return f"{length_s:.2g} s" if length_s >= 1 else f"{1e3 * length_s:.0f} ms"
 
 
 def _minutes(length_s: float) -> str:
@@ -254,18 +176,5 @@ RULES = (
         of_moment=True,
         is_harm=True,
         before_steps=True,
-    ),
-    Rule(
-        name="gc_pauses",
-        title="Garbage collections",
-        order=150,
-        judge=gc_pauses,
-        explanation=(
-            "Python's garbage collector stops the training, on whatever thread it runs. It rests on the time in"
-            " collections of half a millisecond and more, reported by gc.callbacks in the process; the line of an"
-            " explicit gc.collect() comes from samples."
-        ),
-        needs=(COLLECTIONS,),
-        thresholds=(GC_SHARE, GC_LONG_NS, GC_CLEAR_SHARE, SETTLED_S),
     ),
 )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.places.collections import without_collections
+from tuimon.diagnosis.evidence.places.collections import sampled_collections, without_collections
 from tuimon.diagnosis.evidence.places.side_work import model_share, side_function, update_share
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
@@ -148,10 +148,11 @@ def _less(evidence: Evidence, work: _SideWork) -> tuple[Fix, ...]:
 def _without_collections(evidence: Evidence) -> tuple[ThreadSamples, float]:
     """The samples that are not of calls to the garbage collector, and which part (0..1) of the side work that leaves.
 
-    Where the process reports its collections, they are what ``gc_pauses`` finds.
+    Where the process reports its collections, or samples show many, they are what ``gc_pauses`` finds.
     """
     samples = evidence.stacks.main
-    if evidence.steps is None or evidence.steps.collections is None:
+    are_reported = evidence.steps is not None and evidence.steps.collections is not None
+    if not are_reported and sampled_collections(samples) is None:
         return samples, 1.0
     left = without_collections(samples)
     side = samples.in_phase("other").total

@@ -1,0 +1,123 @@
+"""The garbage collector on literal sessions."""
+
+import pytest
+
+from tests.diagnosis.cpu import warm
+from tests.session.records import frames, header, process, stacks, steps
+from tests.session.records import session_of as records_of
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.unjudged import unjudged
+from tuimon.session.session import Session
+
+MS = 1_000_000
+PHASES = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}
+
+
+def session_of(*records, phases=PHASES, **in_steps):
+    """Eleven windows; collections in the first are of the set-up."""
+    windows = [steps(t, phases, first_index=10 * t, **in_steps) for t in range(1, 12)]
+    return records_of(header(), process(), *windows, *records)
+
+
+def found(**in_steps):
+    return {finding.rule: finding for finding in diagnose(session_of(**in_steps))}.get("gc_pauses")
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.005, None), (0.02, "info"), (0.06, "warning"), (0.3, "critical")])
+def test_time_in_collections(share, severity):
+    finding = found(gc_ns=int(share * 1100 * MS), gc_count=4, gc_longest_ns=20 * MS)
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.share_of_step == pytest.approx(share)
+        assert finding.estimated_speedup == pytest.approx(1 / (1 - share))
+        assert "gc.freeze()" in finding.action
+
+
+def test_one_long_pause_is_worth_a_word_but_no_gain():
+    finding = found(gc_ns=int(6.0 * MS), gc_count=1, gc_longest_ns=60 * MS)
+    assert (finding.severity, finding.estimated_speedup) == ("info", None)
+    assert "less than 1 %" in finding.headline
+
+
+def test_collections_that_the_target_does_not_report_are_not_judged():
+    assert found() is None
+    assert "gc_pauses" in dict(unjudged(session_of()))
+    assert "gc_pauses" not in dict(unjudged(session_of(gc_ns=0)))
+
+
+PACKAGE = "/v/lib/python3.11/site-packages"
+COLLECTING = frames(
+    ("train.py", 50, "main", "gc.collect()", True),
+    ("train.py", 48, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
+    ("train.py", 52, "main", "save(model)", True),
+    ("fit.py", 31, "main", "trainer.fit(model)", True),
+    (f"{PACKAGE}/fits/loop.py", 60, "fit_epoch"),
+    (f"{PACKAGE}/fits/loop.py", 70, "after_batch", "gc.collect()"),
+    (f"{PACKAGE}/fits/loop.py", 71, "after_batch"),
+    (f"{PACKAGE}/torch/nn/modules/module.py", 99, "_call_impl"),
+    (f"{PACKAGE}/torch/optim/adam.py", 9, "step"),
+)
+SIDE_PHASES = {"data": 1, "forward": 30, "backward": 35, "optimizer": 9, "other": 25}
+
+
+def with_collections(*samples, ms=264, side=25):
+    """By rule, of a loop whose collections take so much of a window of 1100 ms."""
+    collections = {"gc_ns": ms * MS, "gc_count": 10, "gc_longest_ns": 24 * MS}
+    phases = {**SIDE_PHASES, "other": side}
+    findings = diagnose(session_of(COLLECTING, stacks(11, *samples), phases=phases, **collections))
+    return {finding.rule: finding for finding in findings}
+
+
+def test_collections_that_the_loop_calls_for_are_one_finding():
+    by_rule = with_collections(([1, 2], 40), ([0], 30))
+    assert "side_work" not in by_rule
+    finding = by_rule["gc_pauses"]
+    assert (finding.severity, finding.where[0].line) == ("critical", 50)
+    assert finding.action == "call main() train.py:50 less often, or not at all"
+    assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.24))
+
+
+def test_collections_that_a_library_calls_for_are_one_finding_at_its_line():
+    by_rule = with_collections(([4, 8], 30), ([4, 5, 2], 40), ([4, 6], 30), ([4, 7], 2))
+    assert "side_work" not in by_rule
+    finding = by_rule["gc_pauses"]
+    assert [(place.file, place.line) for place in finding.where] == [("fit.py", 31)]
+    assert finding.action == "call after_batch() loop.py:70, called by main() fit.py:31 less often, or not at all"
+
+
+def test_other_side_work_is_reported_beside_collections_with_its_own_share():
+    by_rule = with_collections(([1, 2], 40), ([0], 15), ([3], 15), ms=132)
+    assert by_rule["gc_pauses"].where[0].line == 50
+    side = by_rule["side_work"]
+    assert side.where[0].line == 52
+    assert side.share_of_step == pytest.approx(0.125)
+    assert side.estimated_speedup == pytest.approx(warm(1 / (1 - 0.125)))
+
+
+@pytest.mark.parametrize("collecting", [30, 4])
+def test_without_markers_samples_tell_many_collections_that_the_loop_calls_for(collecting):
+    session = records_of(header(), process(markers=False), COLLECTING)
+    for t in range(1, 12):
+        session.add(stacks(t, ([4, 5, 2], 40), ([4, 8], 30), ([4, 5, 9], 4), ([4, 6], collecting)))
+    by_rule = {finding.rule: finding for finding in diagnose(session)}
+    if collecting < 10:
+        assert "gc_pauses" not in by_rule
+        assert "gc_pauses" in dict(unjudged(session))
+        return
+    assert {"side_work", "gc_pauses"} & by_rule.keys() == {"gc_pauses"}
+    assert "gc_pauses" not in dict(unjudged(session))
+    finding = by_rule["gc_pauses"]
+    assert (finding.severity, finding.where[0].line) == ("critical", 31)
+    assert finding.share_of_step == pytest.approx(30 / 104)
+    assert finding.estimated_speedup == pytest.approx(1 / (1 - 30 / 104))
+
+
+def test_collections_before_the_first_steps_are_of_no_step():
+    session = Session()
+    for record in (header(), process()):
+        session.add(record)
+    session.add(steps(1, PHASES, gc_ns=300 * MS, gc_count=29, gc_longest_ns=100 * MS))
+    for t in range(2, 12):
+        session.add(steps(t, PHASES, first_index=10 * t, gc_ns=0))
+    assert "gc_pauses" not in {finding.rule for finding in diagnose(session)}

@@ -1,0 +1,128 @@
+"""The rule about Python's garbage collector: it stops the training, by itself or because the loop calls for it."""
+
+from __future__ import annotations
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.places.collections import SAMPLED_SHARE, collecting_line, sampled_collections
+from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled
+from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.needs import COLLECTIONS
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.model import Part
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at_hot, percent
+
+GC_SHARE = Threshold(
+    0.01,
+    "share of time in collections from which it is mentioned",
+    "our choice: less is not worth a line; it is info only",
+)
+GC_LONG_NS = Threshold(
+    50_000_000,
+    "ns of a single collection from which it is mentioned",
+    "our choice: a pause that shows as a slow step, even where all of them take less than 1 %",
+)
+GC_CLEAR_SHARE = Threshold(
+    0.20,
+    "share of time in collections from which they show in the first seconds",
+    "our choice: one collection makes much of a moment",
+)
+
+
+def gc_pauses(evidence: Evidence) -> Finding | None:
+    """Python's garbage collector stops the training, on whatever thread it runs."""
+    steps = evidence.steps
+    collections = steps.collections if steps is not None else None
+    if steps is None or collections is None:
+        return _sampled(evidence)
+    if not collections.pauses or not steps.recent or steps.window_s <= 0:
+        return None
+    share = min(1.0, collections.total_ns / (steps.window_s * 1e9))
+    if share < GC_SHARE and collections.longest_ns < GC_LONG_NS:
+        return None
+    if share < GC_CLEAR_SHARE and steps.window_s < SETTLED_S:
+        return None  # one collection makes much of a moment
+    call = collecting_line(evidence.stacks.main)
+    every_s = steps.window_s / collections.pauses
+    longest_ms = collections.longest_ns / 1e6
+    best, *others = _fewer_collections(evidence, call, share if share >= GC_SHARE else 0.0)
+    return Finding(
+        rule="gc_pauses",
+        severity="warning",
+        headline=(
+            f"the garbage collector stops the training for {_share(share)} of the time:"
+            f" every {_seconds(every_s)}, for up to {longest_ms:.3g} ms{f', at {at_hot(call)}' if call else ''}"
+        ),
+        action=best.action,
+        share_of_step=share,
+        where=(call.place,) if call else (),
+        evidence={
+            "gc_share": share,
+            "pauses": collections.pauses,
+            "longest_ms": longest_ms,
+            "gc_ms_per_step": collections.total_ns / steps.recent / 1e6,
+        },
+        estimated_speedup=best.estimated_speedup,  # none of them is left
+        change=best.change,
+        other_fixes=tuple(others),
+    )
+
+
+def _sampled(evidence: Evidence) -> Finding | None:
+    """Collections that the loop calls for, where no marker tells how long they take."""
+    table, main = evidence.phases, evidence.stacks.main
+    call, share = collecting_line(main.in_steps), sampled_collections(main)
+    if table is None or call is None or share is None or not is_settled(table):
+        return None
+    best, *others = _fewer_collections(evidence, call, share)
+    return Finding(
+        rule="gc_pauses",
+        severity="warning",
+        headline=f"the garbage collector stops the training for {_share(share)} of the time, at {at_hot(call)}",
+        action=best.action,
+        share_of_step=share,
+        where=(call.place,),
+        evidence={"gc_share": share, "pauses": None, "longest_ms": None, "gc_ms_per_step": None},
+        estimated_speedup=best.estimated_speedup,
+        change=best.change,
+        other_fixes=tuple(others),
+    )
+
+
+def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: float) -> tuple[Fix, ...]:
+    model = host_model(evidence)
+    if call is not None:
+        often, half = f"call {at_hot(call)} less often, or not at all", f"call {at_hot(call)} half as often"
+        return model.less(often, half, "collections", Part(share))
+    none = (
+        "gc.freeze() once model and data are set up, so that they are not scanned again; or"
+        " gc.disable() and a gc.collect() between epochs; keep large data in arrays instead of many objects"
+    )
+    return (model.fix(none, Change("collections", 0.0), Part(share)),)
+
+
+def _share(share: float) -> str:
+    return percent(share) if share >= GC_SHARE else "less than 1 %"
+
+
+def _seconds(length_s: float) -> str:
+    return f"{length_s:.2g} s" if length_s >= 1 else f"{1e3 * length_s:.0f} ms"
+
+
+RULES = (
+    Rule(
+        name="gc_pauses",
+        title="Garbage collections",
+        order=150,
+        judge=gc_pauses,
+        explanation=(
+            "Python's garbage collector stops the training, on whatever thread it runs. It rests on the time in"
+            " collections of half a millisecond and more, reported by gc.callbacks in the process; the line of an"
+            " explicit gc.collect() comes from samples; without markers, its time as well."
+        ),
+        needs=(COLLECTIONS,),
+        thresholds=(GC_SHARE, GC_LONG_NS, GC_CLEAR_SHARE, SAMPLED_SHARE, SETTLED_S),
+    ),
+)
