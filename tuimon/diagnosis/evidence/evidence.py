@@ -25,7 +25,7 @@ from tuimon.diagnosis.evidence.longest_steps import LongestSteps, longest_steps
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.evidence.places.callees import with_callees
 from tuimon.diagnosis.evidence.places.libraries import with_library
-from tuimon.diagnosis.evidence.places.rollout import Rollout, rollout_shares
+from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_shares
 from tuimon.diagnosis.evidence.ranks.chosen_ranks import chosen_ranks
 from tuimon.diagnosis.evidence.ranks.standstill import Standstill, standstills
 from tuimon.diagnosis.evidence.ranks.turns import Turns, late_turns
@@ -131,6 +131,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def rollout(self) -> Rollout | None:
         """What makes the data, where the training does that itself by an environment or its model; else None."""
         return rollout_shares(self.stacks.main)
+
+    @cached_property
+    def beside_rollout(self) -> HotFunction | None:
+        """What else makes the data where an environment or the model does: takes it from a buffer, computes returns."""
+        return hottest_beside(self.stacks.main)
 
     def hottest_in(self, phase: str) -> HotFunction | None:
         """The user's function with most samples of the training thread in a phase, with what it calls."""

@@ -20,6 +20,7 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.input_advice import fixes_for
 from tuimon.diagnosis.rules.input_at_once import LOADERS_PART, NEARLY_ALL_DRAWN
 from tuimon.diagnosis.rules.input_cause import (
+    BESIDE_SHARE,
     COLLATE_SHARE,
     DISK_SHARE,
     MADE_SHARE,
@@ -168,6 +169,7 @@ RULES = (
             AHEAD,
             HELD_MS,
             OWN_SHARE,
+            BESIDE_SHARE,
             ROOM,
             LOADERS_PART,
             NEARLY_ALL_DRAWN,

@@ -113,6 +113,8 @@ def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidenc
     if evidence.workers.number:
         own = _cheaper(hot, "items", _own_part(hot))
         return _then(own, ", or do it in the data set, where the workers would")
+    if evidence.beside_rollout is not None:  # the next batch is not there before the update
+        return making
     return [*making, *_more_workers("prepare the next batch in a DataLoader's workers meanwhile", evidence, model)]
 
 

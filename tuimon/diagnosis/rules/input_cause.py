@@ -44,6 +44,11 @@ START_SHARE = Threshold(
     "share of the wait for data that the starts and ends of epochs take, from which they are the cause",
     "as for collate",
 )
+BESIDE_SHARE = Threshold(
+    0.10,
+    "share of the step that a function takes which makes data beside a rollout, from which it is the cause",
+    "our choice: as for side work",
+)
 ROOM = Threshold(
     0.5,
     "of what one worker uses of a core, from which so much free makes one more worthwhile",
@@ -64,7 +69,17 @@ def cause_of(evidence: Evidence, table: PhaseTable, data: PhaseRow) -> Cause:
     starts = long_starts(evidence)
     if starts is not None:
         return Cause("starting", None, f": {_starts_and_ends(starts)}")
-    return _cause(evidence, _is_made_by_hand(evidence, data, table))
+    return _beside_rollout(evidence, data) or _cause(evidence, _is_made_by_hand(evidence, data, table))
+
+
+def _beside_rollout(evidence: Evidence, data: PhaseRow) -> Cause | None:
+    """What takes longer than the environment, beside a rollout, whose policy is the training's own work."""
+    beside, rollout = evidence.beside_rollout, evidence.rollout
+    if beside is None or data.share * beside.share < BESIDE_SHARE:
+        return None
+    if rollout is not None and beside.share <= rollout.environment:
+        return None
+    return Cause("hand_rolled_loader", beside, f", {percent(beside.share)} of that in {at_hot(beside)}")
 
 
 def long_starts(evidence: Evidence) -> EpochStarts | None:

@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.places.callees import with_callees
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.library_code import is_environment, is_generation, steps_environment
@@ -15,6 +17,8 @@ ROLLOUT_SHARE = Threshold(
     "share of the wait for data in which an environment is stepped or the policy is run, from which that is the cause",
     "as for collate",
 )
+#: Phases that only the loop leads to: the model is run by a policy, too.
+_UPDATE = ("backward", "optimizer")
 #: Functions, or the user's source, that bring data from one kind of memory or array to another.
 _COPIES = re.compile(
     r"\b(?:from_numpy|as_tensor|obs_as_tensor|to_torch)\b|\.(?:to|cpu|cuda|numpy)\(|torch\.(?:tensor|stack)\("
@@ -42,28 +46,60 @@ class Rollout(NamedTuple):
         return "runs the model to generate the data" if self.is_by_policy else "steps the environment"
 
 
+class _Parts(NamedTuple):
+    """The functions that make the data of a training thread, by what they do."""
+
+    stepping: frozenset[_Function]  # lead to the environment, or to what generates
+    acting: frozenset[_Function]  # call the model
+    loop: frozenset[_Function]  # lead to backward and the update
+
+    def is_beside(self, sample: StackSample) -> bool:
+        """Whether a sample is in none of them: it takes a batch from a buffer, or computes returns."""
+        return not sample.makes_data and bool(sample.functions - self.stepping - self.acting - self.loop)
+
+
+def _parts(main: ThreadSamples) -> _Parts | None:
+    """None where no data is made by a rollout, or samples are few."""
+    data = main.in_phase("data")
+    making = [sample for sample in data.stacks if sample.makes_data]
+    if data.total < MIN_SAMPLES or not making:
+        return None
+    stepping = frozenset[_Function]().union(*(sample.functions for sample in making))
+    loop = frozenset[_Function]().union(*(sample.functions for sample in main.in_phases(_UPDATE).stacks))
+    acting = frozenset(filter(None, map(_caller_of_model, data.stacks))) - stepping - loop
+    return _Parts(stepping, acting, loop)
+
+
 def rollout_shares(main: ThreadSamples) -> Rollout | None:
     """What makes the data of the training thread, in its data phase; None where no rollout does, or samples are few.
 
     A function that leads to the environment, and not to the update, is part of the rollout with all that it does. So
     is one that calls the model: what it makes of the answer, to draw an action from it, is the policy's.
     """
-    data = main.in_phase("data")
-    making = [sample for sample in data.stacks if sample.makes_data]
-    if data.total < MIN_SAMPLES or not making:
+    data, parts = main.in_phase("data"), _parts(main)
+    if parts is None:
         return None
-    stepping = frozenset[_Function]().union(*(sample.functions for sample in making))
-    acting = frozenset(filter(None, map(_caller_of_model, data.stacks))) - stepping - main.training_path
     counts: Counter[str] = Counter()
     made = 0
     for sample in data.stacks:
-        kind = _kind(sample) or ("policy" if acting & sample.functions else "")
-        is_beside = bool(sample.functions - stepping - acting - main.training_path)  # takes a batch from a buffer, say
-        kind = "" if kind == "copy" and is_beside else kind
+        kind = _kind(sample) or ("policy" if parts.acting & sample.functions else "")
+        kind = "" if kind == "copy" and parts.is_beside(sample) else kind
         counts[kind] += sample.count
-        made += sample.count if kind or (stepping - main.training_path) & sample.functions else 0
+        made += sample.count if kind or (parts.stepping - main.training_path) & sample.functions else 0
     shares = Rollout(*(counts[kind] / data.total for kind in Rollout._fields))
     return shares if made >= ROLLOUT_SHARE * data.total else None
+
+
+def hottest_beside(main: ThreadSamples) -> HotFunction | None:
+    """The function with most samples in the data phase that are beside a rollout; None without a rollout."""
+    data, parts = main.in_phase("data"), _parts(main)
+    if parts is None:
+        return None
+    hot = hottest_place(
+        (sample.place if _kind(sample) in ("", "copy") and parts.is_beside(sample) else None, sample.count)
+        for sample in data.stacks
+    )
+    return with_callees(hot, data, main.training_path)
 
 
 def _caller_of_model(sample: StackSample) -> _Function | None:
