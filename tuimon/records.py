@@ -286,9 +286,10 @@ class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line of code on a stack: ``[file, line, function, source, user, inside, packages, no_grad, branch, counts]``.
+    """A line of code on a stack.
 
-    The texts, and what is known by them, are of user code, and of the few lines of libraries that need one.
+    ``[file, line, function, source, user, inside, packages, no_grad, branch, counts, loop]``. The texts, and what is
+    known by them, are of user code, and of the few lines of libraries that need one.
     """
 
     file: str
@@ -307,6 +308,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     counts: tuple[
         CountSettings, ...
     ] = ()  # where its file sets numbers of threads and workers; of the file's first frame
+    loop: bool = False  # whether it is in a ``for`` or ``while`` of its function, as far as known
 
 
 class Frames(Record, frozen=True, kw_only=True, tag="frames"):

@@ -92,6 +92,34 @@ def test_among_other_lines_they_do_not_say_which_line_it_is():
     assert finding.cause is None
 
 
+LOOPING = ("net.py", 29, "normaliser", "scores.append(torch.logsumexp(alpha + moves[tag], 1))", True)
+BY_TAG = (([50, 51, 54], 20), ([50, 51, 52], 20), ([55, 56], 45))
+
+
+@pytest.mark.parametrize(("no_grad", "backward"), [(None, 0.45 / 2), ((20, 33), 0.0)])
+def test_a_loop_over_small_operations_costs_its_backward_too(no_grad, backward):
+    leaf = (*LOOPING, "", "", no_grad, None, (), True)
+    finding = found(*BY_TAG, leaf=leaf, held=[("normaliser", 2)], looks=40)["compute_bound_cpu"]
+    assert (finding.cause, finding.where[0].line) == ("python", 29)
+    assert "20 % of every step goes into tiny operations, one by one: normaliser() net.py:29" in finding.headline
+    assert ("into their backward" in finding.headline) == (backward > 0)
+    assert finding.speedup_at_least == pytest.approx(1 / 0.8 if backward else 1 / 0.9)
+    assert finding.estimated_speedup == pytest.approx(warm(1 / (1 - 0.2 - backward)), rel=0.05)
+
+
+@pytest.mark.parametrize(("loop", "held"), [(True, 1), (False, 2)], ids=["large operations", "no loop"])
+def test_other_operations_of_torch_may_be_large(loop, held):
+    leaf = (*LOOPING, "", "", None, None, (), loop)
+    finding = found(*BY_TAG, leaf=leaf, held=[("normaliser", held)], looks=40)["compute_bound_cpu"]
+    assert (finding.cause, finding.severity) == (None, "info")
+
+
+def test_the_loop_of_the_training_itself_is_none_of_the_models():
+    leaf = ("train.py", 48, "main", "loss = torch.square(model(x) - y).mean()", True, "", "", None, None, (), True)
+    inline = (([54], 40), ([50, 51, 52], 10), ([55, 56], 45))
+    assert found(*inline, leaf=leaf, held=[("main", 8)], looks=40)["compute_bound_cpu"].cause is None
+
+
 def test_its_share_of_each_phase_counts_for_as_long_as_that_takes():
     """Of 40 ms of forward two thirds, though samples saw much more of backward than its 45 ms."""
     finding = found(([50, 51, 53], 30), ([50, 51, 52], 15), ([55, 56], 90), held=[("match", 12)])["compute_bound_cpu"]

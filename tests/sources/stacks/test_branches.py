@@ -1,8 +1,8 @@
-"""The branch of an ``if`` around a line."""
+"""The branch of an ``if`` around a line, and whether it is in a loop."""
 
 import pytest
 
-from tuimon.sources.stacks.frames.branches import branch_around
+from tuimon.sources.stacks.frames.branches import branch_around, is_in_loop
 
 SCRIPT = b"""\
 if __name__ == "__main__":
@@ -42,3 +42,41 @@ if __name__ == "__main__":
 )
 def test_the_branch_around_a_line(line, branch):
     assert branch_around(SCRIPT, line) == branch
+
+
+LOOPS = b"""\
+for epoch in range(3):
+    def forward(x):
+        y = x.exp()
+        for t in range(9):
+            # each
+            if t:
+                y = y + x[
+                    t
+                ]
+        z = [torch.tanh(row) for row in y]
+        while True:
+            z = z[1:]
+        return y
+    forward(x)
+""".splitlines()
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (1, False),
+        (3, False),
+        (4, False),
+        (7, True),
+        (8, True),
+        (10, True),
+        (12, True),
+        (13, False),
+        (14, True),
+        (0, False),
+        (99, False),
+    ],
+)
+def test_whether_a_line_is_in_a_loop_of_its_function(line, found):
+    assert is_in_loop(LOOPS, line) == found

@@ -86,6 +86,7 @@ def test_a_frame_is_listed_with_its_block(tmp_path):
         ids.id_of(frame, FILES)
     _, frames = ids.pop_new_frames()
     assert [frame.no_grad for frame in frames] == [(2, 5), None, None]
+    assert [frame.loop for frame in frames] == [True, False, False]
     assert isinstance(frames[0], Frame) and frames[0].source == "losses[k] = model(*get_batch())"
     blocks = [ids.block_of(frame, FILES) for frame in (RawFrame(file, 5, "estimate_loss"), RawFrame(file, 17, "step"))]
     assert blocks == [(file, 2, "estimate_loss"), None]

@@ -11,7 +11,7 @@ from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
 from tuimon.diagnosis.rules.evaluation import BESIDE_MODEL_SHARE, EVALUATION_SHARE, SMALL_BATCH_PART, evaluation_work
-from tuimon.diagnosis.rules.model_python import HELD_PART, PYTHON_SHARE, SMALL_PART, python_in_model
+from tuimon.diagnosis.rules.model_python import HELD_PART, LOOKS, PYTHON_SHARE, SMALL_PART, python_in_model
 from tuimon.diagnosis.rules.side_work import (
     MODEL_SHARE,
     NEARLY_ALL,
@@ -124,7 +124,7 @@ RULES = (
             " meanwhile, that is Python, which no GPU makes faster: it is named, with its cost."
         ),
         needs=(STEPS,),
-        thresholds=(COMPUTE_SHARE, PYTHON_SHARE, HELD_PART, SMALL_PART),
+        thresholds=(COMPUTE_SHARE, PYTHON_SHARE, HELD_PART, SMALL_PART, LOOKS),
         causes=("python",),
     ),
 )

@@ -10,6 +10,10 @@ from tuimon.diagnosis.evidence.places.model_python import (
     has_no_frames_below,
     is_one_line,
     is_surely_python,
+    keeps_no_gradients,
+    looping_function,
+    looping_share,
+    loops_over_operations,
     python_function,
     python_share,
 )
@@ -38,6 +42,11 @@ SMALL_PART = Threshold(
     "our choice, between what torch 2.13 showed: 0.2 to 0.4 for operations of 2 to 7 µs, 0.04 to 0.13 for those"
     " of 10 µs and more; the part is above it in nine of ten cases",
 )
+LOOKS = Threshold(
+    2,
+    "looks that find the GIL held in a function that loops, from which its operations may be small",
+    "our choice: operations of 0.1 ms hold it for a hundredth of their time, and hardly ever twice in fifty looks",
+)
 #: Where the model computes.
 _PHASES = ("forward", "backward")
 
@@ -49,6 +58,7 @@ class _PythonWork(NamedTuple):
     share: float  # of the step
     held_ratio: float | None  # share of all time in which it holds the GIL
     is_operations: bool  # of torch's, so small that what surrounds them takes most of their time
+    in_backward: float = 0.0  # share of the step in which backward goes through them again, as in the forward pass
 
 
 def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
@@ -56,23 +66,24 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
 
     A faster device does nothing for it.
     """
-    work = _python_work(evidence, table)
+    work = _most_of(_python_work(evidence, table), _looping_work(evidence, table))
     if work is None:
         return None
     hot, model = work.hot, host_model(evidence)
     what = "goes into tiny operations, one by one" if work.is_operations else "is Python code in the model"
+    again = f", and about {percent(work.in_backward)} into their backward" if work.in_backward >= PYTHON_SHARE else ""
     best, *others = model.less(
         f"vectorise {at_hot(hot)} (one operation on whole tensors instead of a loop), compile or cache it: no GPU and"
         " no lower precision would make it faster",
         f"make {at_hot(hot)} twice as fast",
         "model",
-        model.own_part(work.share),
+        model.own_part(work.share + work.in_backward, work.in_backward),
     )
     return Finding(
         rule="compute_bound_cpu",
         severity="warning",
         cause="python",
-        headline=f"{percent(work.share)} of every step {what}: {at_hot(hot)}",
+        headline=f"{percent(work.share)} of every step {what}: {at_hot(hot)}{again}",
         action=best.action,
         share_of_step=work.share,
         where=(hot.place,),
@@ -116,3 +127,31 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
         return None
     is_operations = not is_python and has_no_frames_below(samples, hot.place)
     return _PythonWork(hot, share, held.ratio if held is not None else None, is_operations)
+
+
+def _looping_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
+    """The function that takes most of the forward pass with a loop of its own, where its operations are small.
+
+    On its lines Python and operations of torch take turns. That it loops is what its text shows: so two samples that
+    find the GIL held are enough to tell small operations from large ones.
+    """
+    main, forward = evidence.stacks.main, evidence.phase("forward")
+    samples, training = main.in_phase("forward").whole, main.in_phases(("backward", "optimizer"))
+    hot = looping_function(samples, frozenset().union(*(sample.functions for sample in training.stacks)))
+    if hot is None or forward is None or samples.total < MIN_SAMPLES or not is_settled(table):
+        return None
+    part = looping_share(samples, hot.place)
+    share, held = forward.share * part, evidence.gil_held_in(hot.place)
+    of_all_time = share * (1.0 - (evaluation.share if (evaluation := evidence.phase("eval")) is not None else 0.0))
+    if share < PYTHON_SHARE or held is None or held.held < LOOKS or held.ratio < SMALL_PART * of_all_time:
+        return None
+    is_operations = loops_over_operations(samples, hot.place) or held.ratio < HELD_PART * of_all_time
+    backward = evidence.phase("backward")
+    has_backward = is_operations and backward is not None and not keeps_no_gradients(samples, hot.place)
+    again = backward.share * part if backward is not None and has_backward else 0.0
+    return _PythonWork(hot._replace(share=part), share, held.ratio, is_operations, again)
+
+
+def _most_of(python: _PythonWork | None, looping: _PythonWork | None) -> _PythonWork | None:
+    found = [work for work in (python, looping) if work is not None]
+    return max(found, key=lambda work: work.share, default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from tuimon.code_origin import is_agent_file, is_package_file
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
@@ -29,6 +29,41 @@ def python_share(samples: ThreadSamples, place: Place) -> float:
     """The share of samples in which the function of a place runs Python; 0 without any."""
     found = sum(sample.count for sample in samples.stacks if _is_in(sample, place) and _runs_python(sample))
     return found / samples.total if samples.total else 0.0
+
+
+def looping_function(samples: ThreadSamples, training: Container[tuple[str, str]]) -> HotFunction | None:
+    """The user's function in which most samples are in a loop of its own, outside modules; None without any.
+
+    ``training``: functions, by file and name, whose loop is the training's. The share is of all the samples, and holds
+    what the loop calls of libraries, such as a distribution's ``log_prob``.
+    """
+    return hottest_place(
+        (sample.place if _loops(sample) and _function_of(sample) not in training else None, sample.count)
+        for sample in samples.stacks
+    )
+
+
+def looping_share(samples: ThreadSamples, place: Place) -> float:
+    """The share of samples in which the function of a place loops by itself; 0 without any."""
+    return _looping(samples, place, lambda sample: True) / samples.total if samples.total else 0.0
+
+
+def loops_over_operations(samples: ThreadSamples, place: Place) -> bool:
+    """Whether most samples in the loop of the function of a place are in torch, or on lines that call it."""
+    in_torch = _looping(samples, place, lambda sample: sample.activity == "torch")
+    return 2 * in_torch > _looping(samples, place, lambda sample: True)
+
+
+def keeps_no_gradients(samples: ThreadSamples, place: Place) -> bool:
+    """Whether the loop of the function of a place runs without gradients, as far as the source shows."""
+    without = _looping(samples, place, lambda sample: any(frame.no_grad is not None for frame in sample.frames))
+    return without >= _NEARLY_ALL * _looping(samples, place, lambda sample: True)
+
+
+def _looping(samples: ThreadSamples, place: Place, is_one: Callable[[StackSample], bool]) -> int:
+    """How many of the samples in which the function of a place loops are of this kind."""
+    looping = (sample for sample in samples.stacks if _is_in(sample, place) and _loops(sample))
+    return sum(sample.count for sample in looping if is_one(sample))
 
 
 def is_surely_python(samples: ThreadSamples, place: Place) -> bool:
@@ -68,6 +103,10 @@ def _is_in(sample: StackSample, place: Place) -> bool:
     return own is not None and (own.file, own.function) == (place.file, place.function)
 
 
+def _function_of(sample: StackSample) -> tuple[str, str] | None:
+    return (sample.place.file, sample.place.function) if sample.place is not None else None
+
+
 def _is_at_work(sample: StackSample) -> bool:
     return sample.activity in _AT_WORK or _makes_tensor(sample)
 
@@ -82,6 +121,14 @@ def _runs_python(sample: StackSample) -> bool:
         if is_agent_file(frame.file) or (is_package_file(frame.file) and not _NUMERIC.search(frame.file)):
             return False
     return False
+
+
+def _loops(sample: StackSample) -> bool:
+    """Whether the innermost line of the user's is in a loop of its function, and runs no module."""
+    depth = next((i for i in reversed(range(len(sample.frames))) if sample.frames[i].user), None)
+    if depth is None or not sample.frames[depth].loop:
+        return False
+    return all(kind == "none" for kind in sample.kinds[depth:])
 
 
 def _makes_tensor(sample: StackSample) -> bool:

@@ -1,4 +1,4 @@
-"""Which branch of an ``if`` a line is in, by the indentation of its file."""
+"""Which branch of an ``if`` a line is in, and whether it is in a loop, by the indentation of its file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 
 _BRANCH = re.compile(rb"(?:if|elif|else)\b")
+_LOOP = re.compile(rb"(?:async\s+for|for|while)\b")
+_COMPREHENSION = re.compile(rb"\S\s+for\s.+\sin\s")
 _FUNCTION = re.compile(rb"(?:async\s+)?(?:def|class)\b")
 
 
@@ -20,6 +22,19 @@ def branch_around(lines: Sequence[bytes], number: int) -> tuple[int, int] | None
         4              losses.append(model(batch))
         5      model(x).backward()
     """
+    found = _around(lines, number, _BRANCH)
+    return (found[0], _last_of_block(lines, *found)) if found is not None else None
+
+
+def is_in_loop(lines: Sequence[bytes], number: int) -> bool:
+    """Whether a line is in a ``for`` or ``while`` of its function, or has one of its own: a comprehension."""
+    if not 0 < number <= len(lines):
+        return False
+    return _COMPREHENSION.search(lines[number - 1]) is not None or _around(lines, number, _LOOP) is not None
+
+
+def _around(lines: Sequence[bytes], number: int, head: re.Pattern[bytes]) -> tuple[int, int] | None:
+    """The innermost line of this kind that a line is indented below, in its function, and how far it is indented."""
     if not 0 < number <= len(lines):
         return None
     inner = _indentation(lines[number - 1])
@@ -31,8 +46,8 @@ def branch_around(lines: Sequence[bytes], number: int) -> tuple[int, int] | None
         inner = indentation
         if _FUNCTION.match(text.lstrip()):
             return None
-        if _BRANCH.match(text.lstrip()):
-            return at, _last_of_block(lines, at, indentation)
+        if head.match(text.lstrip()):
+            return at, indentation
     return None
 
 

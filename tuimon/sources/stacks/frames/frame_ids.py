@@ -16,7 +16,7 @@ from tuimon.proc.target_files import TargetFiles
 from tuimon.records import CountSettings, Frame
 from tuimon.sources.source_blocks import Block
 from tuimon.sources.source_text import SourceText
-from tuimon.sources.stacks.frames.branches import branch_around
+from tuimon.sources.stacks.frames.branches import branch_around, is_in_loop
 from tuimon.sources.stacks.frames.count_settings import count_settings
 from tuimon.sources.stacks.frames.gradient_blocks import GradientBlocks
 from tuimon.sources.stacks.frames.packages_at_work import PackagesAtWork
@@ -157,13 +157,16 @@ class FrameIds:
         file, function = named(frame if cell is None else frame._replace(file=cell.name))
         packages = self._packages.on_line(source, frame.file, files) if traits.user and source else ""
         no_grad = branch = None
+        loop = False
         counts: tuple[CountSettings, ...] = ()
         if traits.user and source:
             counts = self._counts_in(frame.file, files)
             no_grad = self._gradients.around(frame.file, frame.line, files)
             at = frame.line if no_grad is None else no_grad.first
-            branch = branch_around(self._source.lines(frame.file, files), at)
-        self._new.append(Frame(file, frame.line, function, source, traits.user, "", packages, no_grad, branch, counts))
+            lines = self._source.lines(frame.file, files)
+            branch, loop = branch_around(lines, at), is_in_loop(lines, frame.line)
+        code = (file, frame.line, function, source, traits.user)
+        self._new.append(Frame(*code, "", packages, no_grad, branch, counts, loop))
         return id_
 
     def _counts_in(self, file: str, files: TargetFiles) -> tuple[CountSettings, ...]:
