@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.diagnosis.cpu import warm
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 
@@ -33,6 +34,8 @@ LOOP = frames(
     ("train.py", 13, "act", "return Categorical(chances).sample()", True),
     ("train.py", 32, "main", "batch = buffer.sample(64)", True),
     ("buffer.py", 9, "sample", "return torch.tensor([item.state for item in items])", True),  # 25
+    ("train.py", 33, "main", "gains = returns(rewards, values)", True),
+    ("train.py", 71, "returns", "total = reward.item() + 0.99 * total", True),
 )
 TRAINING = (([5, 4], 20), ([6, 7], 20), ([8, 9], 5))
 ENVIRONMENT = ([0, 1, 2], 60)
@@ -81,6 +84,17 @@ def test_what_takes_batches_from_a_buffer_is_no_rollout():
     """Though tensors are made there: the environment is stepped in the loop itself."""
     bound = found(([13, 14], 5), ([15, 4], 5), ([24, 25], 90))["input_bound"]
     assert (bound.cause, bound.where[0].file, bound.where[0].line) == ("hand_rolled_loader", "buffer.py", 9)
+    assert not any("workers" in fix.action for fix in bound.fixes)  # the next one is not there before the update
+
+
+@pytest.mark.parametrize(("environment", "cause"), [(10, "hand_rolled_loader"), (60, "rollout")])
+def test_beside_a_policy_what_computes_returns_is_named_where_it_takes_more_than_the_environment(environment, cause):
+    bound = found(([0, 1, 2], environment), ([0, 21, 22, 4], 60), ([26, 27], 50))["input_bound"]
+    assert bound.cause == cause
+    if cause == "hand_rolled_loader":
+        assert (bound.severity, bound.where[0].line) == ("warning", 71)
+        assert bound.estimated_speedup == pytest.approx(warm(1 / (1 - bound.share_of_step * 50 / 120)), rel=0.02)
+        assert bound.headline.endswith("42 % of that in returns() train.py:71")
 
 
 def test_what_a_rollout_does_besides_is_part_of_it():
