@@ -36,6 +36,7 @@ LOOP = frames(
     ("buffer.py", 9, "sample", "return torch.tensor([item.state for item in items])", True),  # 25
     ("train.py", 33, "main", "gains = returns(rewards, values)", True),
     ("train.py", 71, "returns", "total = reward.item() + 0.99 * total", True),
+    ("train.py", 27, "rollout", "past = buffer.sample(8)", True),
 )
 TRAINING = (([5, 4], 20), ([6, 7], 20), ([8, 9], 5))
 ENVIRONMENT = ([0, 1, 2], 60)
@@ -97,8 +98,9 @@ def test_beside_a_policy_what_computes_returns_is_named_where_it_takes_more_than
         assert bound.headline.endswith("42 % of that in returns() train.py:71")
 
 
-def test_what_a_rollout_does_besides_is_part_of_it():
-    bound = found(([0, 1, 2], 15), ([0, 18], 85))["input_bound"]
+@pytest.mark.parametrize("besides", [[0, 18], [0, 28, 25]])
+def test_what_a_rollout_does_besides_is_part_of_it(besides):
+    bound = found(([0, 1, 2], 15), (besides, 85))["input_bound"]
     assert (bound.cause, bound.evidence["environment_share"]) == ("rollout", pytest.approx(0.15))
 
 

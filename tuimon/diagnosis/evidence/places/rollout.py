@@ -54,8 +54,11 @@ class _Parts(NamedTuple):
     loop: frozenset[_Function]  # lead to backward and the update
 
     def is_beside(self, sample: StackSample) -> bool:
-        """Whether a sample is in none of them: it takes a batch from a buffer, or computes returns."""
-        return not sample.makes_data and bool(sample.functions - self.stepping - self.acting - self.loop)
+        """Whether a sample is in a function that only the loop calls: it takes from a buffer, or computes returns."""
+        making = self.stepping | self.acting
+        if sample.makes_data or (making - self.loop) & sample.functions:
+            return False
+        return bool(sample.functions - making - self.loop)
 
 
 def _parts(main: ThreadSamples) -> _Parts | None:
