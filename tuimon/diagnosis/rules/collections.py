@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.collections import SAMPLED_SHARE, collecting_line, sampled_collections
@@ -47,26 +49,16 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
     call = collecting_line(evidence.stacks.main)
     every_s = steps.window_s / collections.pauses
     longest_ms = collections.longest_ns / 1e6
-    best, *others = _fewer_collections(evidence, call, share if share >= GC_SHARE else 0.0)
-    return Finding(
-        rule="gc_pauses",
-        severity="warning",
-        headline=(
-            f"the garbage collector stops the training for {_share(share)} of the time:"
-            f" every {_seconds(every_s)}, for up to {longest_ms:.3g} ms{f', at {at_hot(call)}' if call else ''}"
-        ),
-        action=best.action,
-        share_of_step=share,
-        where=(call.place,) if call else (),
-        evidence={
-            "gc_share": share,
+    return _finding(
+        evidence,
+        share,
+        call,
+        f": every {_seconds(every_s)}, for up to {longest_ms:.3g} ms{f', at {at_hot(call)}' if call else ''}",
+        {
             "pauses": collections.pauses,
             "longest_ms": longest_ms,
             "gc_ms_per_step": collections.total_ns / steps.recent / 1e6,
         },
-        estimated_speedup=best.estimated_speedup,  # none of them is left
-        change=best.change,
-        other_fixes=tuple(others),
     )
 
 
@@ -76,16 +68,24 @@ def _sampled(evidence: Evidence) -> Finding | None:
     call, share = collecting_line(main.in_steps), sampled_collections(main)
     if table is None or call is None or share is None or not is_settled(table):
         return None
-    best, *others = _fewer_collections(evidence, call, share)
+    unknown = dict.fromkeys(("pauses", "longest_ms", "gc_ms_per_step"))
+    return _finding(evidence, share, call, f", at {at_hot(call)}", unknown)
+
+
+def _finding(
+    evidence: Evidence, share: float, call: HotFunction | None, more: str, figures: Mapping[str, float | None]
+) -> Finding:
+    """The finding; ``more`` ends its headline."""
+    best, *others = _fewer_collections(evidence, call, share if share >= GC_SHARE else 0.0)
     return Finding(
         rule="gc_pauses",
         severity="warning",
-        headline=f"the garbage collector stops the training for {_share(share)} of the time, at {at_hot(call)}",
+        headline=f"the garbage collector stops the training for {_share(share)} of the time{more}",
         action=best.action,
         share_of_step=share,
-        where=(call.place,),
-        evidence={"gc_share": share, "pauses": None, "longest_ms": None, "gc_ms_per_step": None},
-        estimated_speedup=best.estimated_speedup,
+        where=(call.place,) if call else (),
+        evidence={"gc_share": share, **figures},
+        estimated_speedup=best.estimated_speedup,  # none of them is left
         change=best.change,
         other_fixes=tuple(others),
     )

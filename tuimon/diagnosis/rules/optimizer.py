@@ -27,7 +27,7 @@ OPTIMIZER_SHARE = Threshold(
 def optimizer_bound(evidence: Evidence) -> Finding | None:
     """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
 
-    Of one that is written by hand less is unusual, where it goes through tensors in Python.
+    An update written by hand that goes through tensors in Python is reported from a smaller part on.
 
     An update every few batches leaves ever less of it, 1 / (1 - share), every second batch half; with a GPU that is
     not the bottleneck it may hide the update, so no gain is estimated.
