@@ -14,8 +14,12 @@ from tuimon.sources.stacks.pyspy.output import SampledThread
 #: Rate and length of a window: 30 samples.
 RATE_HZ = 50
 WINDOW_S = 0.6
-#: The first window waits this long, so that stacks come first; later ones follow each other at most this often.
+#: The first window waits this long, so that stacks come first.
 _FIRST_WINDOW_S = 2.0
+#: So many windows of a training that begins follow each other at this distance, whatever they cost: a verdict of its
+#: first seconds rests on them. Later ones keep to their share of the budget, and follow each other at most this often.
+_FIRST_WINDOWS = 4
+_FIRST_PAUSE_S = 2.0
 _SHORTEST_PAUSE_S = 5.0
 #: How many threads and functions one record names, those that held the GIL most.
 _THREADS = 16
@@ -32,6 +36,7 @@ class GilSampler:
     def __init__(self) -> None:
         self._running: recorder.Recording | None = None
         self._due_s: float | None = None
+        self._begun = 0  # windows, since the latest training began
         self._cost_s = _PRIOR_CPU_S
         self._last_pid = -1
 
@@ -54,6 +59,7 @@ class GilSampler:
 
     def begin_training(self, now_s: float) -> None:
         """A process begins to train: what was sampled of it is imports and set-up."""
+        self._begun = 0
         if self._due_s is not None:
             self._due_s = min(self._due_s, now_s + _FIRST_WINDOW_S)
 
@@ -63,7 +69,9 @@ class GilSampler:
             self._due_s = now_s + _FIRST_WINDOW_S
         if self._running or not trainers or now_s < self._due_s:
             return
-        self._due_s = now_s + max(_SHORTEST_PAUSE_S, self._cost_s / max(share_ratio, 1e-6))
+        self._begun += 1
+        affordable_s = max(_SHORTEST_PAUSE_S, self._cost_s / max(share_ratio, 1e-6))
+        self._due_s = now_s + (_FIRST_PAUSE_S if self._begun < _FIRST_WINDOWS else affordable_s)
         self._last_pid = next((pid for pid in trainers if pid > self._last_pid), trainers[0])
         self._running = recorder.Recording.start((binary,), self._last_pid, RATE_HZ, WINDOW_S, gil=True)
 
