@@ -5,7 +5,7 @@ import pytest
 from tests.diagnosis.cpu import AUGMENT, STARVED, run, warm, workers
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.rules.input_advice import fixes_for
+from tuimon.diagnosis.rules.input.advice import fixes_for
 from tuimon.session.session import Session
 
 

@@ -1,25 +1,15 @@
-"""Rules about the training process itself: side work, evaluation, a model that computes on the CPU."""
+"""The rule about a model that computes on the CPU, with or without Python code in it."""
 
 from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
 from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.evidence.steps import SETTLED_S, mean_step_ms
+from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.needs import SAMPLES, STEPS
+from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.compute.model_python import HELD_PART, LOOKS, PYTHON_SHARE, SMALL_PART, python_in_model
 from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
-from tuimon.diagnosis.rules.evaluation import BESIDE_MODEL_SHARE, EVALUATION_SHARE, SMALL_BATCH_PART, evaluation_work
-from tuimon.diagnosis.rules.model_python import HELD_PART, LOOKS, PYTHON_SHARE, SMALL_PART, python_in_model
-from tuimon.diagnosis.rules.side_work import (
-    MODEL_SHARE,
-    NEARLY_ALL,
-    SIDE_WORK_CLEAR,
-    SIDE_WORK_SHARE,
-    UNMARKED_EVALUATION_SHARE,
-    work_outside_phases,
-)
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import percent
 
@@ -28,17 +18,6 @@ COMPUTE_SHARE = Threshold(
     "share of forward, backward and optimizer in the step, from which a training on the CPU is compute-bound",
     "our choice: what is left over could gain 1.4x at most, and rules of its own report it",
 )
-
-
-def side_work(evidence: Evidence) -> Finding | None:
-    """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it."""
-    table, other, evaluation = evidence.phases, evidence.phase("other"), evidence.phase("eval")
-    if table is None or other is None or evidence.awaits_gpu_times:
-        return None
-    in_steps = 1.0 - (evaluation.share if evaluation else 0.0)
-    if (found := evaluation_work(evidence, table, other.share * in_steps)) is not None:
-        return found
-    return work_outside_phases(evidence, table, other)
 
 
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
@@ -86,32 +65,6 @@ def _faster(run: RunEvidence) -> str:
 
 
 RULES = (
-    Rule(
-        name="side_work",
-        title="Side work in the loop",
-        order=60,
-        judge=side_work,
-        explanation=(
-            "Checkpoints, logging, metrics or evaluation take time beside the training. It rests on the phase outside"
-            " data, forward, backward and optimizer, or on the time in evaluation, whichever takes more, and names the"
-            " line from the training thread's samples there. With GPU times, side work counts as far as the GPU idles."
-        ),
-        needs=(STEPS, SAMPLES),
-        thresholds=(
-            SIDE_WORK_SHARE,
-            SIDE_WORK_CLEAR,
-            EVALUATION_SHARE,
-            BESIDE_MODEL_SHARE,
-            SMALL_BATCH_PART,
-            UNMARKED_EVALUATION_SHARE,
-            MODEL_SHARE,
-            NEARLY_ALL,
-            SETTLED_S,
-            GPU_CLOCK_WAIT_S,
-        ),
-        causes=("evaluation",),
-        contradicts_order=True,
-    ),
     Rule(
         name="compute_bound_cpu",
         title="Computes on the CPU",

@@ -17,9 +17,9 @@ from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.input_advice import fixes_for
-from tuimon.diagnosis.rules.input_at_once import LOADERS_PART, NEARLY_ALL_DRAWN
-from tuimon.diagnosis.rules.input_cause import (
+from tuimon.diagnosis.rules.input.advice import fixes_for
+from tuimon.diagnosis.rules.input.at_once import LOADERS_PART, NEARLY_ALL_DRAWN
+from tuimon.diagnosis.rules.input.cause import (
     BESIDE_SHARE,
     COLLATE_SHARE,
     DISK_SHARE,

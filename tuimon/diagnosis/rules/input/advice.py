@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.finding import Change, Fix
-from tuimon.diagnosis.rules.input_at_once import Way, drawn_at_once, whole_batches, with_loaders_own, working_part
+from tuimon.diagnosis.rules.input.at_once import Way, drawn_at_once, whole_batches, with_loaders_own, working_part
 from tuimon.diagnosis.rules.neighbour import is_held_up
 from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part, StepModel

@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.model_python import PYTHON_SHARE, SMALL_PART
+from tuimon.diagnosis.rules.compute.model_python import PYTHON_SHARE, SMALL_PART
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_end, at_hot, percent

@@ -1,13 +1,13 @@
-"""Side work, evaluation and models on the CPU on literal sessions."""
+"""Side work and evaluation on literal sessions."""
 
 import pytest
 
 from tests.diagnosis import gpu
-from tests.diagnosis.cpu import HEALTHY, NO_GPU, SIDE, run, warm
+from tests.diagnosis.cpu import NO_GPU, SIDE, run, warm
 from tests.diagnosis.gpu import PID, SAVE, USUAL, findings, gpu_time
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
-from tuimon.records import Gpu, Loader, LoaderFacts
+from tuimon.records import Loader, LoaderFacts
 
 LINES = frames(
     ("train.py", 10, "main", "for x, y in loader:", True),
@@ -524,23 +524,6 @@ def test_a_callback_that_a_trainer_calls_in_the_optimizers_step_is_named():
     backward, step, side = ([50, 51, 52, 56, 57], 40), ([50, 51, 52], 10), ([50, 51, 52, 53, 54, 55], 25)
     (found,) = [f for f in run(SIDE, more, stacks(12, backward, step, side)) if f.rule == "side_work"]
     assert (found.where[0].file, found.where[0].line, found.evidence["hot_share"]) == ("log.py", 12, 1.0)
-
-
-def test_a_healthy_cpu_training_has_nothing_else_reported():
-    (only,) = run(HEALTHY, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9))
-    assert (only.rule, only.severity) == ("compute_bound_cpu", "info")
-    assert "1.9 of 2 cores" in only.headline
-
-
-def test_nothing_is_reported_of_the_cpu_when_a_gpu_computes():
-    gpu = Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[100])
-    assert run(HEALTHY, gpu) == []
-
-
-def test_a_gpu_that_stands_idle_beside_a_cpu_training_is_named():
-    (only,) = run(HEALTHY, Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A GPU", pids=[]))
-    assert only.rule == "compute_bound_cpu"
-    assert "GPU 0 of this machine (A GPU) is not used" in only.action
 
 
 @pytest.mark.parametrize(("idle_ms", "gain"), [(0, 2.5), (40, None)])

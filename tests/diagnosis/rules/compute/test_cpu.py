@@ -1,0 +1,22 @@
+"""A model that computes on the CPU, on literal sessions."""
+
+from tests.diagnosis.cpu import HEALTHY, run
+from tests.session.records import threads
+from tuimon.records import Gpu
+
+
+def test_a_healthy_cpu_training_has_nothing_else_reported():
+    (only,) = run(HEALTHY, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9))
+    assert (only.rule, only.severity) == ("compute_bound_cpu", "info")
+    assert "1.9 of 2 cores" in only.headline
+
+
+def test_nothing_is_reported_of_the_cpu_when_a_gpu_computes():
+    gpu = Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[100])
+    assert run(HEALTHY, gpu) == []
+
+
+def test_a_gpu_that_stands_idle_beside_a_cpu_training_is_named():
+    (only,) = run(HEALTHY, Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A GPU", pids=[]))
+    assert only.rule == "compute_bound_cpu"
+    assert "GPU 0 of this machine (A GPU) is not used" in only.action

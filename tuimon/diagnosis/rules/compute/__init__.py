@@ -1,0 +1,1 @@
+"""Rules about what the training computes on the CPU: the model, Python code in it, the optimizer."""

@@ -1,0 +1,1 @@
+"""The rule about work beside the training: side work outside the phases, and evaluation."""
