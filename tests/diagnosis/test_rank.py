@@ -98,6 +98,13 @@ def test_too_few_cores_on_another_node_explain_nothing_of_the_node_in_focus():
     assert order(elsewhere, update) == ["cpu_oversubscribed", "optimizer_bound"]
 
 
+def test_while_another_thread_holds_the_gil_for_longer_an_update_may_only_wait_for_it():
+    update = finding("optimizer_bound", "warning", 0.31)
+    assert order(update, finding("gil_contention", "critical", 0.27)) == ["gil_contention"]
+    briefly = finding("gil_contention", "warning", 0.12)
+    assert order(update, briefly) == ["optimizer_bound", "gil_contention"]
+
+
 def test_while_others_hold_the_cores_for_longer_an_update_may_only_wait_for_one():
     update = finding("optimizer_bound", "warning", 0.31)
     assert order(update, finding("neighbour", "warning", 0.57, delay_ratio=0.57)) == ["neighbour"]

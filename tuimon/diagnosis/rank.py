@@ -14,7 +14,8 @@ from tuimon.diagnosis.severity import likely_gain
 #: Gravest first.
 SEVERITY = {severity: place for place, severity in enumerate(get_args(Severity))}
 _ByRule = dict[str, Finding]
-#: Share of the time in communication that ranks which are late in turn must explain to be the reason: our choice.
+#: Share of the time in communication that ranks which are late in turn must explain to be the reason, and of an
+#: update's time the wait for the GIL: our choice.
 _MOST = 0.5
 
 
@@ -71,6 +72,15 @@ def _merge_neighbours(by_rule: _ByRule) -> None:
         return
     of_cores = "delay_ratio" in others.evidence
     if of_cores and (others.share_of_step or 0.0) >= (update.share_of_step or 0.0):
+        del by_rule["optimizer_bound"]
+
+
+def _merge_gil(by_rule: _ByRule) -> None:
+    """The update's many small operations each wait for the GIL: where that takes long, it is no long update."""
+    held, update = by_rule.get("gil_contention"), by_rule.get("optimizer_bound")
+    if held is None or update is None or held.elsewhere:
+        return
+    if (held.share_of_step or 0.0) >= _MOST * (update.share_of_step or 0.0):
         del by_rule["optimizer_bound"]
 
 
@@ -145,6 +155,7 @@ def _loud(by_rule: _ByRule) -> bool:
 _MERGES: tuple[Callable[[_ByRule], None], ...] = (
     _merge_cores,
     _merge_neighbours,
+    _merge_gil,
     _merge_ranks,
     _merge_launches,
     _merge_waits,

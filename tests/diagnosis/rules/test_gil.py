@@ -29,7 +29,10 @@ def test_a_thread_that_computes_in_python_holds_up_the_training():
     finding = found(0.2, 0.8)["gil_contention"]
     assert (finding.severity, finding.where[0].line) == ("critical", 16)
     assert finding.share_of_step == pytest.approx(0.8)
-    assert [fix[1:4] for fix in finding.fixes] == [pytest.approx((5, 2.5, 5)), pytest.approx((1 / 0.6,) * 3)]
+    assert [fix[1:4] for fix in finding.fixes] == [
+        pytest.approx((5, 1 / 0.3, 2 / 0.3)),
+        pytest.approx((1 / 0.6, 1 / 0.65, 1 / 0.55)),
+    ]
     assert finding.headline == (
         "the training thread waits about 80 % of the time for the GIL, which run() stats.py:16 holds in a thread"
     )
@@ -37,6 +40,12 @@ def test_a_thread_that_computes_in_python_holds_up_the_training():
 
 def test_no_more_is_reported_than_the_training_thread_lost():
     assert found(0.85, 0.8)["gil_contention"].share_of_step == pytest.approx(0.15)
+
+
+def test_moving_the_work_gains_all_of_the_wait_but_for_what_looks_may_be_off():
+    move, halve = found(0.6, 0.8)["gil_contention"].fixes
+    assert move[1:4] == pytest.approx((1 / 0.6, 1 / 0.7, 1 / 0.5))
+    assert halve[1] == pytest.approx(1 / 0.8)
 
 
 def test_a_training_thread_that_runs_or_waits_for_a_core_is_not_held_up():

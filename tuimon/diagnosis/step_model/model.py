@@ -24,8 +24,8 @@ HALF = Threshold(
     "part of the time of a line, or of work beside the training, that a fix removes at least",
     "our choice: as if it took half; a line that is made cheaper or called less often seldom costs nothing",
 )
-#: Changes that are made or not: there is no half of them.
-_ALL_OR_NOTHING = ("workers", "sync")
+#: Changes that are made or not: there is no half of them. A thread's work that moves to a process is gone, too.
+_ALL_OR_NOTHING = ("workers", "sync", "gil")
 #: What the training thread does, or waits for, beside its model's own operations: these find cold caches then.
 _COOLING = ("items", "fetch", "side_work", "model")
 #: From the lower end of the widest range to its middle, by ratio.
