@@ -27,7 +27,7 @@ HELD_ERROR = Threshold(
     "share of time by which the share in which others hold the GIL may be off, at most half of it",
     "our choice: one window of 37 looks finds 0.19 to 0.46 where five find 0.28 (a thread that prepares batches)",
 )
-#: What a training thread waits for on its own account.
+#: What a thread waits for on its own account, and holds no GIL meanwhile.
 _WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 
 
@@ -99,7 +99,8 @@ def _contention(evidence: Evidence) -> _Contention | None:
     if not others or share < WARN_SHARE:
         return None
     culprit = max(others, key=lambda other: other[0])[1]
-    hot = hottest_place((sample.place, sample.count) for sample in _samples(evidence, culprit).stacks)
+    working = (sample for sample in _samples(evidence, culprit).stacks if sample.activity not in _WAITS)
+    hot = hottest_place((sample.place, sample.count) for sample in working)
     return _Contention(share, held, main.gil_ratio, unexplained, culprit, hot.place if hot else culprit.place)
 
 
