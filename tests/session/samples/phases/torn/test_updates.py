@@ -41,3 +41,25 @@ def test_the_only_sample_of_an_update_is_none_that_is_torn() -> None:
     table.add_frames(0, FRAMES)
     samples = classify_samples({(0, 1): 20, (2, 3): 20, LOG: 20, (4, 5): 1}, table, has_loader=True)
     assert [sample.phase for sample in samples] == ["forward", "backward", "other", "optimizer"]
+
+
+@pytest.mark.parametrize(("torn", "phase"), [(1, "data"), (2, "other")])
+def test_one_backward_below_a_line_that_steps_an_environment_in_all_other_samples_is_torn(
+    torn: int, phase: str
+) -> None:
+    library = "/v/lib/python3.11/site-packages/stable_baselines3"
+    table = FrameTable()
+    table.add_frames(
+        0,
+        [
+            *FRAMES[:4],
+            Frame("train.py", 50, "main", "agent.learn(1000)", True),
+            Frame(f"{library}/dqn/dqn.py", 5, "train"),
+            Frame(f"{library}/common/off_policy_algorithm.py", 6, "collect_rollouts"),
+            Frame(f"{library}/common/monitor.py", 7, "step"),
+            Frame("arena.py", 20, "scan", "gap = offset @ offset", True),
+        ],
+    )
+    stacks = {(4, 6, 7, 8): 20, (4, 5, 3): 20, (4, 5, 1): 20, (4, 6, 3): torn}
+    samples = classify_samples(stacks, table)
+    assert samples[0].phase == phase
