@@ -18,28 +18,45 @@ class Recording:
         return recorder.Ended(1, 0.6, now_s, 0.025, None)
 
 
+class Looks:
+    """A sampler of one process, and how many windows of it have begun."""
+
+    def __init__(self):
+        self.sampler = GilSampler()
+        self.begun = 0
+
+    def begun_s(self, begin_s, end_s, share=SHARE):
+        """The seconds at which a window begins, where each has ended a second later."""
+        seconds = []
+        for now_s in range(begin_s, end_s):
+            before = self.begun
+            self.sampler.poll(now_s)
+            self.sampler.begin_window("py-spy", [1], share, now_s)
+            seconds += [now_s] * (self.begun - before)
+        return seconds
+
+
 @pytest.fixture
-def sampler(monkeypatch):
-    monkeypatch.setattr(recorder.Recording, "start", lambda *args, **options: Recording())
-    return GilSampler()
+def looks(monkeypatch):
+    found = Looks()
+
+    def start(*args, **options):
+        found.begun += 1
+        return Recording()
+
+    monkeypatch.setattr(recorder.Recording, "start", start)
+    return found
 
 
-def begun_s(sampler, begin_s, end_s):
-    """The seconds at which a window has begun."""
-    begun = []
-    for now_s in range(begin_s, end_s):
-        sampler.poll(now_s)
-        sampler.begin_window("py-spy", [1], SHARE, now_s)
-        if sampler._running:
-            begun.append(now_s)
-    return begun
+def test_the_first_windows_are_close_to_each_other_and_later_ones_within_the_budget(looks):
+    assert looks.begun_s(0, 40) == [2, 4, 6, 8, 18, 28, 38]
 
 
-def test_the_first_windows_are_close_to_each_other_and_later_ones_within_the_budget(sampler):
-    assert begun_s(sampler, 0, 40) == [2, 4, 6, 8, 18, 28, 38]
+def test_a_training_that_begins_is_looked_at_closely_again(looks):
+    looks.begun_s(0, 20)
+    looks.sampler.begin_training(20)
+    assert looks.begun_s(20, 40) == [22, 24, 26, 28, 38]
 
 
-def test_a_training_that_begins_is_looked_at_closely_again(sampler):
-    begun_s(sampler, 0, 20)
-    sampler.begin_training(20)
-    assert begun_s(sampler, 20, 40) == [22, 24, 26, 28, 38]
+def test_a_small_budget_spaces_the_first_windows_too(looks):
+    assert looks.begun_s(0, 200, SHARE / 10) == [2, 12, 22, 32, 132]

@@ -16,10 +16,11 @@ RATE_HZ = 50
 WINDOW_S = 0.6
 #: The first window waits this long, so that stacks come first.
 _FIRST_WINDOW_S = 2.0
-#: So many windows of a training that begins follow each other at this distance, whatever they cost: a verdict of its
-#: first seconds rests on them. Later ones keep to their share of the budget, and follow each other at most this often.
+#: So many windows of a training that begins follow each other as often as this, and may spend so many times their share
+#: of the budget: a verdict of its first seconds rests on them. Later ones keep to their share, and are less frequent.
 _FIRST_WINDOWS = 4
 _FIRST_PAUSE_S = 2.0
+_FIRST_SHARES = 10.0
 _SHORTEST_PAUSE_S = 5.0
 #: How many threads and functions one record names, those that held the GIL most.
 _THREADS = 16
@@ -70,8 +71,10 @@ class GilSampler:
         if self._running or not trainers or now_s < self._due_s:
             return
         self._begun += 1
-        affordable_s = max(_SHORTEST_PAUSE_S, self._cost_s / max(share_ratio, 1e-6))
-        self._due_s = now_s + (_FIRST_PAUSE_S if self._begun < _FIRST_WINDOWS else affordable_s)
+        affordable_s, shortest_s = self._cost_s / max(share_ratio, 1e-6), _SHORTEST_PAUSE_S
+        if self._begun < _FIRST_WINDOWS:
+            affordable_s, shortest_s = affordable_s / _FIRST_SHARES, _FIRST_PAUSE_S
+        self._due_s = now_s + max(shortest_s, affordable_s)
         self._last_pid = next((pid for pid in trainers if pid > self._last_pid), trainers[0])
         self._running = recorder.Recording.start((binary,), self._last_pid, RATE_HZ, WINDOW_S, gil=True)
 
