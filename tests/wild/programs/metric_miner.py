@@ -1,4 +1,4 @@
-"""Trains an image embedding with mined triplets; planted: the miner and loss go anchor by anchor over tiny tensors."""
+"""Trains an image embedding with mined triplets; planted: the miner goes pair by pair over tiny tensors."""
 
 # expects: compute_bound_cpu/python
 # package: torch
@@ -32,25 +32,37 @@ class EmbeddingNet(nn.Module):
         return F.normalize(self.project(self.trunk(images)), dim=1)
 
 
-def hard_triplet_loss_loop(embeddings, labels):
-    losses = []
-    for i in range(len(embeddings)):
-        distances = (embeddings - embeddings[i]).pow(2).sum(dim=1).add(1e-12).sqrt()  # <- cause
-        same = labels == labels[i]
-        same[i] = False
-        positive = distances[same].max()  # <- cause
-        negative = distances[labels != labels[i]].min()  # <- cause
-        losses.append(F.relu(positive - negative + MARGIN))
-    return torch.stack(losses).mean()
+def mine_loop(distances, labels):
+    """For each anchor and positive, the closest negative that is farther than the positive."""
+    triplets = []
+    for a in range(len(labels)):
+        negatives = torch.nonzero(labels != labels[a]).squeeze(1)
+        for p in torch.nonzero(labels == labels[a]).squeeze(1):
+            if p == a:
+                continue
+            candidates = distances[a, negatives]  # <- cause
+            semi_hard = torch.where(candidates > distances[a, p], candidates, torch.tensor(1e4))  # <- cause
+            triplets.append(torch.stack([torch.tensor(a), p, negatives[semi_hard.argmin()]]))  # <- cause
+    return torch.stack(triplets).unbind(dim=1)
 
 
-def hard_triplet_loss(embeddings, labels):
-    distances = (2 - 2 * embeddings @ embeddings.T).clamp(min=1e-12).sqrt()
+def mine(distances, labels):
     same = labels.unsqueeze(0) == labels.unsqueeze(1)
-    eye = torch.eye(len(labels), dtype=torch.bool)
-    positive = distances.masked_fill(~same | eye, 0).amax(dim=1)
-    negative = distances.masked_fill(same, 1e4).amin(dim=1)
-    return F.relu(positive - negative + MARGIN).mean()
+    anchors, positives = torch.nonzero(same & ~torch.eye(len(labels), dtype=torch.bool)).unbind(dim=1)
+    rows = distances[anchors]
+    allowed = ~same[anchors] & (rows > distances[anchors, positives].unsqueeze(1))
+    return anchors, positives, rows.masked_fill(~allowed, 1e4).argmin(dim=1)
+
+
+class SemiHardTripletLoss(nn.Module):
+    def __init__(self, miner):
+        super().__init__()
+        self.miner = miner
+
+    def forward(self, embeddings, labels):
+        distances = (2 - 2 * embeddings @ embeddings.T).clamp(min=1e-6).sqrt()
+        anchors, positives, negatives = self.miner(distances.detach(), labels)
+        return F.relu(distances[anchors, positives] - distances[anchors, negatives] + MARGIN).mean()
 
 
 class BalancedPool:
@@ -74,7 +86,7 @@ def main():
     batches = [pool.draw() for _ in range(150)]
     net = EmbeddingNet()
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-    criterion = hard_triplet_loss_loop if PLANTED else hard_triplet_loss
+    criterion = SemiHardTripletLoss(mine_loop if PLANTED else mine)
 
     step = 0
     clock = Clock()

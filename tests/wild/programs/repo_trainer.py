@@ -22,7 +22,7 @@ class Config:
     layers: int = 3
     seq_len: int = 32
     classes: int = 10
-    batch_size: int = 16
+    batch_size: int = 8
     lr: float = 3e-4
     grad_clip: float = 1.0
     log_every: int = 50
