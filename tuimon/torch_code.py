@@ -27,6 +27,8 @@ _STEP_FUNCTIONS = frozenset({"step", "wrapper"})
 #: In ``torch/optim/``, with a ``step`` of their own that updates no parameter.
 _SCHEDULER_FILES = ("lr_scheduler.py", "swa_utils.py")
 _CLOSURE_CALLERS = frozenset({"step", "obj_func", "_directional_evaluate", "_strong_wolfe"})
+#: Where torch's Adam and AdamW go through their tensors with a dozen operations each.
+_UNFUSED_FUNCTIONS = frozenset(f"_{how}_tensor_{name}" for how in ("single", "multi") for name in ("adam", "adamw"))
 #: What ``optimizer.py`` calls are hooks.
 _NO_CLOSURE_FILES = (*_SCHEDULER_FILES, "torch/optim/optimizer.py")
 
@@ -65,6 +67,11 @@ def is_optimizer_step(file: str, function: str) -> bool:
 def is_torch_optimizer(file: str) -> bool:
     """Whether a file is of torch's optimizers: ``/…/torch/optim/adam.py``."""
     return "torch/optim/" in file
+
+
+def is_unfused_update(file: str, function: str) -> bool:
+    """Whether a frame updates by many operations what a fused one could: ``adam.py``, ``_single_tensor_adam``."""
+    return function in _UNFUSED_FUNCTIONS and is_torch_optimizer(file)
 
 
 def may_call_closure(file: str, function: str) -> bool:

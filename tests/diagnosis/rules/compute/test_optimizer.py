@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.diagnosis.cpu import run
+from tests.diagnosis.cpu import NO_GPU, run
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Gil, GilCount, GilFunction
 
 TORCH = "/lib/site-packages/torch"
@@ -25,11 +25,13 @@ LOOP = frames(
     (f"{TORCH}/_tensor.py", 800, "norm"),
     ("lamb.py", 21, "update_rows", "row -= trust * gradient", True),
     (f"{TORCH}/optim/adam.py", 9, "step"),  # 60
-    (f"{TORCH}/optim/adam.py", 300, "_multi_tensor_adam"),
+    (f"{TORCH}/optim/sgd.py", 300, "_single_tensor_sgd"),
+    (f"{TORCH}/optim/adam.py", 400, "_single_tensor_adam"),
     first=50,
 )
 BY_ROWS = (([50, 51], 35), ([52, 53], 40), ([54, 55, 56, 57, 58], 12), ([54, 55, 56, 59], 8))
 BY_TORCH = (([50, 51], 35), ([52, 53], 40), ([54, 55, 60, 61], 20))
+BY_ADAM = (([50, 51], 35), ([52, 53], 40), ([54, 55, 60, 62], 20))
 BY_TORCH_WITHIN = (([50, 51], 35), ([52, 53], 40), ([54, 55, 56, 57, 55, 60, 61], 20))
 FIFTH = {"data": 1, "forward": 36, "backward": 40, "optimizer": 20, "other": 3}
 
@@ -64,6 +66,31 @@ def test_an_update_row_by_row_is_named_with_its_gain() -> None:
 )
 def test_such_a_part_is_usual_of_one_whose_work_is_torchs(counted: Any, held: int) -> None:
     assert found(FIFTH, counted, held) is None
+
+
+def fixes_of(phases: dict[str, int], *counted: Any) -> tuple[Fix, ...]:
+    """The fixes of an update that takes long, with these samples."""
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    session = session_of(header(), process(), NO_GPU, LOOP, *windows, stacks(8, *counted))
+    return next(finding.fixes for finding in diagnose(session) if finding.rule == "optimizer_bound")
+
+
+def test_adam_on_the_cpu_is_fused_by_one_word() -> None:
+    first, sparse, *_ = fixes_of({"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}, *BY_ADAM)
+    assert first.action.startswith("fused=True")
+    assert first[1:4] == pytest.approx((1 / (1 - 0.4 * 0.75), 1 / (1 - 0.4 * 0.65), 1 / (1 - 0.4 * 0.85)))
+    assert "SparseAdam" in sparse.action
+
+
+def test_an_update_longer_than_what_it_follows_touches_too_many_parameters() -> None:
+    first, fused, *_ = fixes_of({"data": 5, "forward": 20, "backward": 25, "optimizer": 50}, *BY_ADAM)
+    assert "SparseAdam" in first.action
+    assert fused.action.startswith("fused=True")
+
+
+def test_a_fused_form_that_gains_little_is_no_fix() -> None:
+    fixes = fixes_of({"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}, *BY_TORCH)
+    assert not any(fix.action.startswith("fused=True") for fix in fixes)
 
 
 def test_an_update_of_half_the_step_is_reported_with_its_line() -> None:

@@ -1,4 +1,4 @@
-"""The rule about the update of the parameters: dense where few rows are used, of many tensors, or written in Python."""
+"""The rule about the update: dense where few rows are used, by many operations, of many tensors, or in Python."""
 
 from __future__ import annotations
 
@@ -7,20 +7,37 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.own_update import own_update_share
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.compute.model_python import PYTHON_SHARE, SMALL_PART
 from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_end, at_hot, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
+from tuimon.torch_code import is_unfused_update
 
 OPTIMIZER_SHARE = Threshold(
     0.30,
     "share of the step in the optimizer, from which it is a warning",
     "measured in tests/scenarios: at most 0.16 in healthy runs (healthy_lbfgs) and 0.22 in others (gradient_norms),"
     " 0.74 in huge_embedding",
+)
+FUSED_TAKES = Threshold(
+    0.25,
+    "part of the time of an update by torch's Adam or AdamW on the CPU that a fused one takes",
+    "measured in bench/fused_update.py: 0.10 to 0.29, by sizes and number of tensors; 0.23 to 0.36 within steps, whose"
+    " caches are colder; 0.32 to 0.42 with Adagrad, 0.40 to 1 with SGD, for which it is no fix",
+)
+FUSED_ERROR = Threshold(
+    0.10,
+    "how far off that may be",
+    "measured in bench/fused_update.py, as for the part",
+)
+_FUSED = (
+    "fused=True for the optimizer: one operation then updates a tensor where torch runs a dozen now, and reads its"
+    " memory once"
 )
 
 
@@ -43,15 +60,17 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         return None
     hot = evidence.hottest_in("optimizer")
     gained = share if evidence.uses_gpu is False or (gpu is not None and gpu.is_bottleneck) else 0.0
+    unfused = _unfused(evidence)
     return _finding(
         evidence,
         share,
         gained,
         hot,
         f"{percent(share)} of every step is the optimizer's update{at_end(hot)}",
-        "a fused or foreach optimizer, sparse gradients for large embeddings (sparse=True, SparseAdam),"
+        f"sparse gradients for large embeddings (sparse=True, SparseAdam){'' if unfused else ', a fused optimizer'}"
         " or an update every few batches",
         "an update every second batch (accumulated gradients)",
+        unfused,
     )
 
 
@@ -80,6 +99,14 @@ def _written_by_hand(evidence: Evidence, table: PhaseTable, optimizer: PhaseRow)
     )
 
 
+def _unfused(evidence: Evidence) -> float:
+    """The part of the update on a CPU that a fused one of torch's would do in its stead; 0 with too few samples."""
+    if evidence.uses_gpu is not False:
+        return 0.0
+    samples = evidence.stacks.main.in_phase("optimizer")
+    return samples.share_where(lambda s: any(is_unfused_update(f.file, f.function) for f in s.frames)) or 0.0
+
+
 def _finding(
     evidence: Evidence,
     share: float,
@@ -88,10 +115,13 @@ def _finding(
     headline: str,
     action: str,
     half: str,
+    unfused: float = 0.0,
 ) -> Finding:
-    """The finding; ``gained``: what of the step a cheaper update could save."""
+    """The finding; ``gained``: what of the step a cheaper update could save; ``unfused``: its part for a fused one."""
     table, optimizer, model = evidence.phases, evidence.phase("optimizer"), host_model(evidence)
-    best, *others = model.less(action, half, "optimizer", model.own_part(gained))
+    best, *others = _fixes(
+        evidence, model, model.less(action, half, "optimizer", model.own_part(gained)), gained * unfused
+    )
     return Finding(
         rule="optimizer_bound",
         severity="warning",
@@ -111,6 +141,20 @@ def _finding(
     )
 
 
+def _fixes(evidence: Evidence, model: StepModel, less: tuple[Fix, ...], unfused: float) -> tuple[Fix, ...]:
+    """The fixes, the surest first: a fused update of the share ``unfused`` of the step is one word.
+
+    An update that takes longer than forward and backward together updates far more than these use: that would be left.
+    """
+    error = unfused * FUSED_ERROR / (1.0 - FUSED_TAKES)
+    fused = model.fix(_FUSED, Change("optimizer", float(FUSED_TAKES)), model.own_part(unfused, error))
+    if not fused.estimated_speedup:
+        return less
+    optimizer, forward, backward = (evidence.phase(name) for name in ("optimizer", "forward", "backward"))
+    used = sum(phase.share for phase in (forward, backward) if phase is not None)
+    return (less[0], fused, *less[1:]) if optimizer and optimizer.share > used else (fused, *less)
+
+
 RULES = (
     Rule(
         name="optimizer_bound",
@@ -124,7 +168,7 @@ RULES = (
             " on: samples find it at work, and the GIL held."
         ),
         needs=(STEPS,),
-        thresholds=(OPTIMIZER_SHARE, PYTHON_SHARE, SMALL_PART),
+        thresholds=(OPTIMIZER_SHARE, FUSED_TAKES, FUSED_ERROR, PYTHON_SHARE, SMALL_PART),
         contradicts_order=True,
     ),
 )
