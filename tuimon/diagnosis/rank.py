@@ -76,12 +76,24 @@ def _merge_neighbours(by_rule: _ByRule) -> None:
 
 
 def _merge_gil(by_rule: _ByRule) -> None:
-    """The update's many small operations each wait for the GIL: where that takes long, it is no long update."""
-    held, update = by_rule.get("gil_contention"), by_rule.get("optimizer_bound")
-    if held is None or update is None or held.elsewhere:
+    """The update's many small operations each wait for the GIL: where that takes long, it is no long update.
+
+    Of a thread that is waited for at a queue as well as for the GIL, the longer wait is the finding, with both gains.
+    """
+    held, update, data = (by_rule.get(rule) for rule in ("gil_contention", "optimizer_bound", "input_bound"))
+    if held is None or held.elsewhere:
         return
-    if (held.share_of_step or 0.0) >= _MOST * (update.share_of_step or 0.0):
+    if update is not None and (held.share_of_step or 0.0) >= _MOST * (update.share_of_step or 0.0):
         del by_rule["optimizer_bound"]
+    queue_wait = held.evidence.get("queue_wait")
+    if data is None or not isinstance(queue_wait, float) or not _in_one_function(held, data):
+        return
+    del by_rule["gil_contention" if 2 * queue_wait >= (held.share_of_step or 0.0) else "input_bound"]
+
+
+def _in_one_function(one: Finding, other: Finding) -> bool:
+    functions = ({(place.file, place.function) for place in finding.where[:1]} for finding in (one, other))
+    return bool(set.intersection(*functions))
 
 
 def _merge_ranks(by_rule: _ByRule) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.diagnosis.cpu import NO_GPU, warm
 from tests.session.records import frames, header, process, session_of, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.records import StackCount, Stacks
@@ -11,7 +12,15 @@ LINES = frames(
     ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
     ("stats.py", 16, "run", "total += n % 7", True),
     ("stats.py", 20, "run", "time.sleep(1)", True),
+    ("feed.py", 4, "feed", "ready.put(batch())", True),
+    ("feed.py", 9, "batch", "rows.append(0.9 * x)", True),
+    ("train.py", 10, "main", "x, y = ready.get()", True),
+    ("/lib/python3.11/queue.py", 171, "get"),
+    ("/lib/python3.11/threading.py", 327, "wait"),
+    ("train.py", 11, "main", "loss = model(x)", True),
+    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
 )
+FEEDS, AT_QUEUE, MODEL = [4, 5], [6, 7, 8], [9, 10]
 
 
 def found(main_cpu, other_cpu, other_line=2, main_delay=0.0, asleep=0):
@@ -32,7 +41,7 @@ def test_a_thread_that_computes_in_python_holds_up_the_training():
     assert (finding.severity, finding.where[0].line) == ("critical", 16)
     assert finding.share_of_step == pytest.approx(0.8)
     assert [fix[1:4] for fix in finding.fixes] == [
-        pytest.approx((5, 1 / 0.3, 2 / 0.3)),
+        pytest.approx((warm(5), 1 / 0.3, 2 / 0.3)),
         pytest.approx((1 / 0.6, 1 / 0.65, 1 / 0.55)),
     ]
     assert finding.headline == (
@@ -46,7 +55,7 @@ def test_no_more_is_reported_than_the_training_thread_lost():
 
 def test_moving_the_work_gains_all_of_the_wait_but_for_what_looks_may_be_off():
     move, halve = found(0.6, 0.8)["gil_contention"].fixes
-    assert move[1:4] == pytest.approx((1 / 0.6, 1 / 0.7, 1 / 0.5))
+    assert move[1:4] == pytest.approx((warm(1 / 0.6), 1 / 0.7, warm(2)))
     assert halve[1] == pytest.approx(1 / 0.8)
 
 
@@ -61,3 +70,40 @@ def test_where_the_thread_waits_it_holds_nothing_and_another_line_is_named():
 
 def test_a_thread_that_sleeps_holds_nothing():
     assert "gil_contention" not in found(0.2, 0.8, other_line=3)
+
+
+def fed(main_cpu, thread_cpu, at_queue):
+    """What is found of a thread that fills a queue, where so many of 100 samples wait for it."""
+    session = session_of(header(), process(), NO_GPU, LINES)
+    for t in range(1, 9):
+        session.add(steps(t, {"between": 80, "backward": 20}, first_index=10 * t))
+    rows = ((100, "python", main_cpu, "running", 0.0), (101, "feeder", thread_cpu, "running", 0.0))
+    session.add(threads(8, *rows, cpu_ratio=main_cpu + thread_cpu))
+    main = ((AT_QUEUE, at_queue), (MODEL, 80 - at_queue), ([0, 1], 20))
+    stacks = [StackCount(100, "MainThread", stack, count) for stack, count in main if count]
+    stacks.append(StackCount(101, "feeder", FEEDS, 100))
+    session.add(Stacks(t=8, pid=100, window_s=5.0, rate_hz=20.0, samples=100, stacks=stacks))
+    return {finding.rule: finding for finding in diagnose(session)}
+
+
+def test_what_makes_the_batches_sets_the_pace_in_a_process_of_its_own():
+    finding = fed(0.4, 0.7, at_queue=0)["gil_contention"]
+    cheaper, _, moved = finding.fixes
+    assert cheaper[1] == pytest.approx(warm(1 / 0.4))
+    assert moved[1] == pytest.approx(1 / 0.7)
+    assert "sets the pace" in moved.action
+
+
+def test_where_the_rest_of_the_step_takes_as_long_moving_gains_as_much():
+    fixes = fed(0.6, 0.4, at_queue=0)["gil_contention"].fixes
+    assert [fix[1] for fix in fixes] == pytest.approx([warm(1 / 0.6), 1 / 0.8])
+
+
+@pytest.mark.parametrize(("at_queue", "rule"), [(20, "gil_contention"), (50, "input_bound")])
+def test_a_thread_that_is_waited_for_at_a_queue_and_for_the_gil_is_one_finding(at_queue, rule):
+    lost = 0.7
+    findings = fed(1.0 - lost, 0.9, at_queue)
+    assert [name for name in findings if name in ("gil_contention", "input_bound")] == [rule]
+    finding = findings[rule]
+    assert finding.where[0].function == "batch"
+    assert finding.estimated_speedup == pytest.approx(1 / (1.0 - lost), rel=0.2)

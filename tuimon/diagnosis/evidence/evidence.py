@@ -10,6 +10,7 @@ from tuimon.diagnosis.evidence.course.history import GrownPhase, grown_line, mos
 from tuimon.diagnosis.evidence.course.jump import Jump, jump_at, jump_of
 from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
+from tuimon.diagnosis.evidence.gil import Contention, contention
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
 from tuimon.diagnosis.evidence.gpu.copies import copying_upper_bound
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
@@ -168,6 +169,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def gil_held_in(self, place: Place) -> GilHeld | None:
         """How often the training thread holds the GIL in the function of a place; None if unknown."""
         return self._moment.session.gil_held_in(self.pid, self.training_tid, place)
+
+    @cached_property
+    def gil_contention(self) -> Contention | None:
+        """What its training thread loses to another thread that holds the GIL; None where none does, or if unknown."""
+        return contention(self.training_tid, self.thread_rows, self.stacks.main, self.stacks.other_threads)
 
     @cached_property
     def loader(self) -> LoaderRow | None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gil import OWN_WAITS
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading.batches import working_share
 from tuimon.diagnosis.evidence.loading.drawing import draws_indices
@@ -39,8 +40,6 @@ HAND_OVER_AT_MOST_MS = Threshold(
     "ms that it costs at most",
     "our choice: half as much again, for larger batches and busier machines",
 )
-#: What a thread does while it needs no core.
-_WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 #: Threads of a pool, after the first, of which a late one holds up all the others: our choice; 1 was measured.
 _MOST_COUPLED = 3.0
 #: A training thread beside which fewer of its pool's threads compute does so alone: our choice.
@@ -99,6 +98,20 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
         most_ms = float(HAND_OVER_AT_MOST_MS) if certain.hand_over_ms else certain.batch_ms
         certain = replace(certain, hand_over_ms=most_ms)
     return _with_evaluation(evidence, likely, certain, mean_ms)
+
+
+def undisturbed_share(evidence: Evidence) -> float:
+    """The part of a step that is left of the training thread's own work where no other thread holds it up.
+
+    That it is on a core outside its data phase, or waits there on its own account: not for a core, and not for the GIL.
+    All of it where that is unknown.
+    """
+    main, cpu_ratio = evidence.stacks.main, evidence.training_thread.cpu_ratio
+    in_data = main.share_where(lambda sample: sample.phase == "data" and sample.activity not in OWN_WAITS)
+    waits = main.share_where(lambda sample: sample.phase != "data" and sample.activity in OWN_WAITS)
+    if cpu_ratio is None or in_data is None or waits is None:
+        return 1.0
+    return min(1.0, max(0.0, cpu_ratio - in_data) + waits)
 
 
 def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: float) -> StepModel:
@@ -277,4 +290,4 @@ def _on_core(evidence: Evidence) -> float:
 
 def _waiting(samples: ThreadSamples) -> float:
     """Share of samples that need no core; 0 with too few."""
-    return samples.share_where(lambda sample: sample.activity in _WAITS) or 0.0
+    return samples.share_where(lambda sample: sample.activity in OWN_WAITS) or 0.0

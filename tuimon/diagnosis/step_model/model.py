@@ -27,7 +27,7 @@ HALF = Threshold(
 #: Changes that are made or not: there is no half of them. A thread's work that moves to a process is gone, too.
 _ALL_OR_NOTHING = ("workers", "sync", "gil")
 #: What the training thread does, or waits for, beside its model's own operations: these find cold caches then.
-_COOLING = ("items", "fetch", "side_work", "model")
+_COOLING = ("items", "fetch", "side_work", "model", "gil")
 #: From the lower end of the widest range to its middle, by ratio.
 _TO_MIDDLE = math.sqrt(WIDEST_RANGE)
 #: Below this factor a fix gains nothing.

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import HotLine
 
@@ -18,6 +18,7 @@ QUEUE_SHARE = Threshold(
 )
 #: Where Python's threads wait for each other, and for what they put into queues.
 _QUEUE_FILE = re.compile(r"(?:^|/)(?:threading|queue)\.py$")
+_GETS, _PUTS = re.compile(r"\.get(?:_nowait)?\("), re.compile(r"\.put(?:_nowait)?\(")
 
 
 def producer(main: ThreadSamples, others: Sequence[ThreadSamples]) -> HotFunction | None:
@@ -26,11 +27,7 @@ def producer(main: ThreadSamples, others: Sequence[ThreadSamples]) -> HotFunctio
     ``main``: the training thread's samples; ``others``: those of each other thread. Where that thread runs Python code,
     the training thread waits for the GIL as well, which the interpreter hands over where a loop begins anew.
     """
-    data = main.in_phase("data")
-    waits = data.activities["lock"]
-    if any(_passes_queue(sample) for sample in data.stacks):
-        waits += sum(sample.count for sample in data.stacks if _begins_anew(sample, main.training_path))
-    if data.total < MIN_SAMPLES or waits < QUEUE_SHARE * data.total:
+    if not queue_wait(main):
         return None
     places: Counter[HotFunction] = Counter()
     for samples in others:
@@ -40,15 +37,38 @@ def producer(main: ThreadSamples, others: Sequence[ThreadSamples]) -> HotFunctio
     return places.most_common(1)[0][0] if places else None
 
 
+def queue_wait(main: ThreadSamples) -> float:
+    """Share of the training thread's samples in which it waits at a queue for its data.
+
+    0 where that is not most of its data phase. What is called there takes no time of its own: without a lock to wait
+    for, it is the GIL that the thread waits for.
+    """
+    data = main.in_phase("data")
+    has_queue, path = any(map(_passes_queue, data.stacks)), main.training_path
+
+    def waits(sample: StackSample) -> bool:
+        return sample.activity == "lock" or _passes_queue(sample) or (has_queue and _calls_queue(sample, path))
+
+    share = data.share_where(waits) or 0.0
+    return share * data.total / main.total if share >= QUEUE_SHARE else 0.0
+
+
+def puts_into_queue(sample: StackSample) -> bool:
+    """Whether a thread makes in it, or puts, what goes into a queue."""
+    return any(frame.user and _PUTS.search(frame.source) for frame in sample.frames)
+
+
 def _passes_queue(sample: StackSample) -> bool:
     """Whether it takes from a queue or notifies the thread that fills it."""
     return any(_QUEUE_FILE.search(frame.file) for frame in sample.frames)
 
 
-def _begins_anew(sample: StackSample, path: Collection[tuple[str, str]]) -> bool:
-    """Whether it is at the head of the loop that trains, in no call: that takes no time of its own."""
+def _calls_queue(sample: StackSample, path: Collection[tuple[str, str]]) -> bool:
+    """Whether it is at the head of the loop that trains, or takes from a queue there, in no call."""
     leaf = sample.frames[-1] if sample.frames else None
-    return leaf is not None and (leaf.file, leaf.function) in path and leaf.source.startswith("for ")
+    if leaf is None or (leaf.file, leaf.function) not in path:
+        return False
+    return leaf.source.startswith("for ") or _GETS.search(leaf.source) is not None
 
 
 def _working_lines(samples: ThreadSamples) -> list[HotLine]:

@@ -13,7 +13,8 @@ from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.finding import Change, Fix
 from tuimon.diagnosis.rules.input.at_once import Way, drawn_at_once, whole_batches, with_loaders_own, working_part
 from tuimon.diagnosis.rules.neighbour import is_held_up
-from tuimon.diagnosis.step_model.measured import measured_model
+from tuimon.diagnosis.step_model.fitting import OWN_PART
+from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
 from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part, StepModel
 from tuimon.diagnosis.words import at_hot
 
@@ -42,7 +43,7 @@ def fixes_for(
     """
     model = measured_model(evidence, share, error)
     if cause == "slow_thread" or (cause == "messages" and (evidence.workers.ran_ratio or 0.0) >= ALWAYS_BUSY):
-        model = _made_beside(model)
+        model = _made_beside(model, _undisturbed(cause, evidence))
     elif cause == "messages" or (cause in _MADE_HERE and evidence.workers.number):
         model = _made_after_the_fetch(model, share, error)
     ways = _from_processes(hot, evidence) if cause == "messages" else _ways(cause, hot, evidence, model)
@@ -51,12 +52,21 @@ def fixes_for(
     return [model.fix(*way) for way in sorted(ways, key=lambda way: -model.surely(way.change, way.part))]
 
 
-def _made_beside(model: StepModel) -> StepModel:
-    """The model with the thread, or the other processes, as the one worker that sets the pace."""
+def _undisturbed(cause: str | None, evidence: Evidence) -> float:
+    """A thread that makes data takes cores and the GIL from the training thread, but others' processes may as well."""
+    return undisturbed_share(evidence) if cause == "slow_thread" and not is_held_up(evidence) else 1.0
+
+
+def _made_beside(model: StepModel, undisturbed: float) -> StepModel:
+    """The model with the thread, or the other processes, as the one worker that sets the pace.
+
+    ``undisturbed``: the part of a step that is left of the training thread's own work without them.
+    """
     likely, certain = (
         replace(step, workers=1, batch_ms=model.step_ms, hand_over_ms=0.0, drawing_ms=0.0) for step in model[:2]
     )
-    return model._replace(likely=likely, certain=certain)
+    own_ms = min(likely.own_ms, max(OWN_PART * likely.own_ms, undisturbed * model.step_ms))
+    return model._replace(likely=replace(likely, own_ms=own_ms), certain=certain)
 
 
 def _made_after_the_fetch(model: StepModel, share: float, error: float) -> StepModel:

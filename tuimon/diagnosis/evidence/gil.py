@@ -1,0 +1,75 @@
+"""Who holds the GIL while the training thread could run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tuimon.diagnosis.evidence.lines import hottest_place
+from tuimon.diagnosis.evidence.loading.producer import puts_into_queue, queue_wait
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
+from tuimon.records import Place
+from tuimon.session.rows import ThreadRow
+
+#: What a thread waits for on its own account, and holds no GIL meanwhile.
+OWN_WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
+
+
+class Contention(NamedTuple):
+    """What the training thread loses to the thread that holds the GIL for longest; shares are of the time.
+
+    ``share`` is the smaller of two: time in which others hold the GIL, and time of the training thread that neither
+    CPU nor the run queue nor a wait of its own explains.
+    """
+
+    share: float
+    others_hold: float
+    training_holds: float | None
+    unexplained: float
+    culprit: ThreadRow
+    place: Place | None  # what it does
+    feeds: bool  # whether it puts what it makes into a queue
+    queue_wait: float  # what the training thread waits at a queue for its data
+
+
+def contention(
+    training_tid: int, rows: Sequence[ThreadRow], main: ThreadSamples, others: Mapping[int, ThreadSamples]
+) -> Contention | None:
+    """What other threads of the process take of the GIL; None where none does, or that is unknown."""
+    training = next((row for row in rows if row.tid == training_tid), None)
+    if training is None or training.cpu_ratio is None or training.delay_ratio is None:
+        return None
+    waits = main.share_where(lambda sample: sample.activity in OWN_WAITS)
+    if waits is None:
+        return None
+    holders = [(held, row) for row in rows if row is not training and (held := _held(row, _samples(row, others)))]
+    if not holders:
+        return None
+    culprit = max(holders, key=lambda holder: holder[0])[1]
+    samples, held = _samples(culprit, others), sum(ratio for ratio, _ in holders)
+    unexplained = 1.0 - training.cpu_ratio - training.delay_ratio - waits
+    hot = hottest_place((sample.place, sample.count) for sample in samples.stacks if sample.activity not in OWN_WAITS)
+    waited = queue_wait(main)
+    return Contention(
+        share=min(held, unexplained),
+        others_hold=held,
+        training_holds=training.gil_ratio,
+        unexplained=unexplained,
+        culprit=culprit,
+        place=hot.place if hot else culprit.place,
+        feeds=waited > 0 or any(map(puts_into_queue, samples.stacks)),
+        queue_wait=waited,
+    )
+
+
+def _held(row: ThreadRow, samples: ThreadSamples) -> float | None:
+    """Share of time in which a thread holds the GIL: as dumps show, or while it runs Python; None where unknown."""
+    if row.gil_ratio is not None:
+        return row.gil_ratio
+    if row.cpu_ratio is None or samples.total < MIN_SAMPLES:
+        return None
+    return row.cpu_ratio * samples.activities["python"] / samples.total
+
+
+def _samples(row: ThreadRow, others: Mapping[int, ThreadSamples]) -> ThreadSamples:
+    return others.get(row.tid, ThreadSamples()) if row.count == 1 else ThreadSamples()
