@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from tuimon.records import BETWEEN
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.sample import Sample
-from tuimon.session.steps.split_shares import Moved, SplitShares
+from tuimon.session.steps.split_shares import Counted, Moved, SplitShares
 
 
 def without_imports(samples: Sequence[Sample], frames: FrameTable) -> list[Sample]:
@@ -44,10 +44,14 @@ def split_shares(samples: Sequence[Sample], frames: FrameTable) -> SplitShares |
     moved = _moved(samples)
     outside: Counter[str] = Counter({"data": 0, "forward": 0, "other": 0})
     unsure: Counter[str] = Counter()
+    measured: Counter[str] = Counter()
     for sample in without_imports(samples, frames):
         if sample.phase in outside and not sample.excluded and not _fetches(sample, frames):
             outside[sample.phase] += sample.count
             unsure[sample.phase] += sample.count if sample.unsure else 0
+        elif sample.moved_from != BETWEEN:
+            measured[sample.moved_from or sample.phase] += sample.count
+    counted = Counted(_of_steps(samples), dict(outside), dict(measured))
     if evaluated := sum(sample.count for sample in samples if sample.moved_from == BETWEEN):
         outside["eval"] = evaluated
     total = outside.total()
@@ -65,6 +69,7 @@ def split_shares(samples: Sequence[Sample], frames: FrameTable) -> SplitShares |
         unsure["forward"] / total,
         unsure["other"] / total,
         moved,
+        counted,
     )
 
 

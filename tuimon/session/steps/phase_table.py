@@ -31,7 +31,7 @@ def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuSha
     moves = split.moved if split is not None else ()
     if split is None or not split.samples:
         split = SplitShares({"forward": 1.0}, 0)
-    split = split.with_optimizer(totals)
+    split = split.fitted(totals)
     whole_ns = sum(measured.values()) + between_ns
     if not whole_ns:
         return None

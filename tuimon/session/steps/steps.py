@@ -242,7 +242,7 @@ class StepStats:
 
     def between_parts(self, split: SplitShares | None) -> list[float]:
         """How ``between`` is divided into STACKED."""
-        shares = {"forward": 1.0} if split is None else split.with_optimizer(self.recent()).shares
+        shares = {"forward": 1.0} if split is None else split.fitted(self.recent()).shares
         if "eval" in shares:  # a step's bar is all of it
             shares = {**shares, "other": shares.get("other", 0.0) + shares["eval"]}
         return [shares.get(name, 0.0) for name in STACKED]
