@@ -24,6 +24,11 @@ OPTIMIZER_SHARE = Threshold(
     "measured in tests/scenarios: at most 0.16 in healthy runs (healthy_lbfgs) and 0.22 in others (gradient_norms),"
     " 0.74 in huge_embedding",
 )
+OPTIMIZER_CLEAR = Threshold(
+    0.45,
+    "share of the step in the optimizer, from which it shows before the table has settled",
+    "our choice: half as much again, so that a first window cannot make it up, in which a thread took the GIL",
+)
 FUSED_TAKES = Threshold(
     0.25,
     "part of the time of an update by torch's Adam or AdamW on the CPU that a fused one takes",
@@ -56,7 +61,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         return by_hand
     gpu = evidence.gpu_steps
     share = gpu.share("optimizer") if gpu is not None and gpu.is_bottleneck else optimizer.share
-    if share < OPTIMIZER_SHARE:
+    if share < OPTIMIZER_SHARE or (share < OPTIMIZER_CLEAR and not is_settled(table)):
         return None
     hot = evidence.hottest_in("optimizer")
     gained = share if evidence.uses_gpu is False or (gpu is not None and gpu.is_bottleneck) else 0.0
@@ -168,7 +173,7 @@ RULES = (
             " on: samples find it at work, and the GIL held."
         ),
         needs=(STEPS,),
-        thresholds=(OPTIMIZER_SHARE, FUSED_TAKES, FUSED_ERROR, PYTHON_SHARE, SMALL_PART),
+        thresholds=(OPTIMIZER_SHARE, OPTIMIZER_CLEAR, FUSED_TAKES, FUSED_ERROR, PYTHON_SHARE, SMALL_PART),
         contradicts_order=True,
     ),
 )
