@@ -85,7 +85,7 @@ def _merge_gil(by_rule: _ByRule) -> None:
         return
     if update is not None and (held.share_of_step or 0.0) >= _MOST * (update.share_of_step or 0.0):
         del by_rule["optimizer_bound"]
-    queue_wait = held.evidence.get("queue_wait")
+    queue_wait = held.evidence.get("queue_wait_share")
     if data is None or not isinstance(queue_wait, float) or not _in_one_function(held, data):
         return
     del by_rule["gil_contention" if 2 * queue_wait >= (held.share_of_step or 0.0) else "input_bound"]

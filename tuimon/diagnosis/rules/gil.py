@@ -52,7 +52,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
             "others_hold_gil": found.others_hold,
             "training_holds_gil": found.training_holds,
             "unexplained": found.unexplained,
-            "queue_wait": found.queue_wait or None,
+            "queue_wait_share": found.queue_wait or None,
         },
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low,
