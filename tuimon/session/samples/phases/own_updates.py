@@ -16,7 +16,12 @@ _UPDATE = re.compile(r"(?:\w_\(|[-+]=|\.data\s*=(?!=)).*\.grad\b")
 _STATISTIC = re.compile(r"\.grad(?:\.data|\.detach\(\))?\.(?:norm|abs|max|min|mean|std|var|sum|item)\b")
 #: What goes down in a block without gradients, where these have names of their own: ``p -= lr * g``.
 _DESCENT = re.compile(
-    r"\b(?:lr|learning_rate|step_size)\b|[\w\])]\s*-=|\.sub_\(|\.add_\(.*alpha=-|\.addc\w+_\(.*value=-"
+    r"\b(?:lr|learning_rate|step_size)\b|[\w\])]\s*-=|\.sub_\(|\.add_\(.*alpha=-|\.addc\w+_\(.*value=-", re.IGNORECASE
+)
+#: What goes down where gradients are only ever returned (``torch.func.grad``): parameters need no such block there, so
+#: that ``x -= x.mean()`` may be anything.
+_RETURNED_DESCENT = re.compile(
+    r"\b(?:lr|learning_rate|step_size)\b(?!\s*=)|\.add_\(.*alpha=-|\.addc\w+_\(.*value=-", re.IGNORECASE
 )
 
 
@@ -25,10 +30,12 @@ def updates_by_gradient(source: str) -> bool:
     return _UPDATE.search(source) is not None and _STATISTIC.search(source) is None
 
 
-def _updates(frame: Frame) -> bool:
-    return updates_by_gradient(frame.source) or (
-        frame.no_grad is not None and _DESCENT.search(frame.source) is not None
-    )
+def _updates(frame: Frame, returned: bool) -> bool:
+    """``returned``: whether every backward pass returns its gradients, so that no parameter has any."""
+    if updates_by_gradient(frame.source):
+        return True
+    descent = _DESCENT if frame.no_grad is not None else _RETURNED_DESCENT if returned and frame.user else None
+    return descent is not None and descent.search(frame.source) is not None
 
 
 class OwnUpdates:
@@ -44,7 +51,9 @@ class OwnUpdates:
         self._functions: set[Function] = set()
         if has_optimizer or any(frames.kind(number) == "optimizer" for number in _numbers(samples)):
             return
-        self._lines = {number for number in _numbers(samples) if _updates(frames[number])}
+        passes = [sample.stack for sample in samples if sample.boundary == "backward"]
+        returned = bool(passes) and all(map(frames.returns_gradients, passes))
+        self._lines = {number for number in _numbers(samples) if _updates(frames[number], returned)}
         loop = _numbers(sample for sample in samples if sample.boundary in UPDATES)
         self._functions = {frames.function(n) for n in self._lines} - {frames.function(n) for n in loop}
 
