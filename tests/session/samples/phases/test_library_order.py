@@ -26,6 +26,7 @@ FRAMES = {
     "batch:score": Frame(LIBRARY, 499, "batch"),
     "batch:backward": Frame(LIBRARY, 501, "batch"),
     "batch:after": Frame(LIBRARY, 505, "batch"),
+    "collect": Frame(f"{SITE}/torchrl/collectors/base.py", 12, "rollout"),
     "sample": Frame(f"{SITE}/nice/buffer.py", 70, "sample"),
     "batch:receive": Frame(LIBRARY, 494, "batch", "signals = self.signal_queue.get_many(timeout=1.0)"),
     "receive": Frame(f"{SITE}/nice/remote.py", 71, "wait", "ready = core.wait(objects, timeout)"),
@@ -92,6 +93,19 @@ def test_what_the_library_calls_before_the_model_makes_the_batch(stack: str, pha
     last = classified(stack, TRAINING)
     assert last.phase == phase
     assert last.moved_from == ("forward" if phase == "data" else None)  # where markers count it
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        ["main fit epoch:prepare collect environment", "main fit epoch:prepare collect module"],
+        ["main fit module"],
+    ],
+    ids=["a rollout's policy", "frames lost"],
+)
+def test_a_model_that_runs_before_for_a_rollout_or_nobody_knows_where_begins_no_forward_pass(others: list[str]) -> None:
+    last = classified("main fit batch:prepare augment", [*TRAINING[1:], *others], has_loader=False)
+    assert last.phase == "data"
 
 
 @pytest.mark.parametrize(

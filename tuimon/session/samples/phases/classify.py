@@ -64,7 +64,7 @@ def classify_samples(
     completed = counted if seen is None else seen.completed(counted)
     completed = [sample for sample in completed if not evaluation.holds(sample.stack)]  # they show nothing of a step
     loops = Loops(_without_policies(_outlines(completed, frames), rollouts), frames, has_loader)
-    library = LibraryOrder(completed, frames, seen)
+    library = LibraryOrder(_without_policies(completed, rollouts), frames, seen)
     loop = loops.main
     makes_data = loop.is_known and not loop.shows_forward and _exceeds_forward(counted, loop, frames)
     own_updates = OwnUpdates(completed, frames, has_optimizer)

@@ -261,5 +261,6 @@ class LibraryOrder:
         return called if caller.line < first else None
 
     def _first(self, places: Iterable[Lines]) -> Lines | None:
-        """Where the model runs first; runs below backward evaluate."""
-        return min((place for place in places if place and not is_before(self._path.lines, place)), default=None)
+        """Where the model runs first; runs below backward evaluate, and stacks that lack frames do not show where."""
+        known = [place for place in places if place and not is_before(self._path.lines, place)]
+        return min((place for place in known if not self._path.is_cut_short(place)), default=min(known, default=None))

@@ -36,6 +36,10 @@ class LibraryPath:
             return ()
         return (*self.lines[: self.depth[self._frames.function(stack[left])]], self._frames[stack[left]].line)
 
+    def is_cut_short(self, place: Lines) -> bool:
+        """Whether a stack that leaves the path there lacks frames: at this line the path goes on in the library."""
+        return len(place) <= max(self.depth.values(), default=0) and place == self.lines[: len(place)]
+
     def inside(self, stack: Sequence[int]) -> Sequence[int]:
         """What the innermost function on the path calls."""
         left = self._left_by(stack)
