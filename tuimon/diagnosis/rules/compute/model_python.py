@@ -148,8 +148,17 @@ def _looping_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     is_operations = loops_over_operations(samples, hot.place) or held.ratio < HELD_PART * of_all_time
     backward = evidence.phase("backward")
     has_backward = is_operations and backward is not None and not keeps_no_gradients(samples, hot.place)
-    again = backward.share * part if backward is not None and has_backward else 0.0
+    again = _again(forward.share, part, backward.share) if backward is not None and has_backward else 0.0
     return _PythonWork(hot._replace(share=part), share, held.ratio, is_operations, again)
+
+
+def _again(forward: float, part: float, backward: float) -> float:
+    """The share of the step in which backward goes through this part of the forward pass again.
+
+    It takes the same part of backward, but leaves the rest of the model at least as long there as its forward pass
+    took, as layers do: operations on the batch, such as features of it, need no gradients.
+    """
+    return max(0.0, min(backward * part, backward - forward * (1.0 - part)))
 
 
 def _most_of(python: _PythonWork | None, looping: _PythonWork | None) -> _PythonWork | None:
