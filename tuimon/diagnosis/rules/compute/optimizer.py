@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.own_update import own_update_share
@@ -12,7 +14,6 @@ from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.compute.model_python import PYTHON_SHARE, SMALL_PART
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_end, at_hot, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
@@ -69,28 +70,11 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         return None
     gained = share if evidence.uses_gpu is False or (gpu is not None and gpu.is_bottleneck) else 0.0
     if hot is not None and own >= _MOST:
-        return _finding(
-            evidence,
-            share,
-            gained * own,
-            hot,
-            f"{percent(share)} of every step is the optimizer's update{at_end(hot)}",
-            f"have {at_hot(hot)} touch only the rows that a batch uses, update many tensors by one torch._foreach"
-            " operation, or run every few batches",
-            f"make {at_hot(hot)} twice as fast",
-        )
-    unfused = _unfused(evidence)
-    return _finding(
-        evidence,
-        share,
-        gained,
-        hot,
-        f"{percent(share)} of every step is the optimizer's update{at_end(hot)}",
-        f"sparse gradients for large embeddings (sparse=True, SparseAdam){'' if unfused else ', a fused optimizer'}"
-        " or an update every few batches",
-        "an update every second batch (accumulated gradients)",
-        unfused,
-    )
+        rows = f"have {at_hot(hot)} touch only the rows that a batch uses, update many tensors by one torch._foreach"
+        fixes = _less(evidence, f"{rows} operation, or run every few batches", _faster(hot), gained * own)
+    else:
+        fixes = _of_torchs(evidence, gained)
+    return _finding(evidence, share, hot, at_end(hot), fixes)
 
 
 def _own_share(evidence: Evidence, hot: HotFunction | None) -> float:
@@ -115,45 +99,60 @@ def _one_by_one(
         return None
     if (held.ratio if share >= OPTIMIZER_SHARE else held.surely) < SMALL_PART * share:
         return None
-    what = f"{at_hot(hot)} goes through tensors one by one, in Python"
-    return _finding(
-        evidence,
-        optimizer.share,
-        share,
-        hot,
-        f"{percent(optimizer.share)} of every step is the optimizer's update: {what}",
-        f"have {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations",
-        f"make {at_hot(hot)} twice as fast",
-    )
+    action = f"have {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations"
+    what = f": {at_hot(hot)} goes through tensors one by one, in Python"
+    return _finding(evidence, optimizer.share, hot, what, _less(evidence, action, _faster(hot), share))
 
 
 def _unfused(evidence: Evidence) -> float:
-    """The part of the update on a CPU that a fused one of torch's would do in its stead; 0 with too few samples."""
+    """The part of the update on a CPU that a fused one of torch's could do; 0 with too few samples."""
     if evidence.uses_gpu is not False:
         return 0.0
     samples = evidence.stacks.main.in_phase("optimizer")
     return samples.share_where(lambda s: any(is_unfused_update(f.file, f.function) for f in s.frames)) or 0.0
 
 
-def _finding(
-    evidence: Evidence,
-    share: float,
-    gained: float,
-    hot: HotFunction | None,
-    headline: str,
-    action: str,
-    half: str,
-    unfused: float = 0.0,
-) -> Finding:
-    """The finding; ``gained``: what of the step a cheaper update could save; ``unfused``: its part for a fused one."""
-    table, optimizer, model = evidence.phases, evidence.phase("optimizer"), host_model(evidence)
-    best, *others = _fixes(
-        evidence, model, model.less(action, half, "optimizer", model.own_part(gained)), gained * unfused
+def _of_torchs(evidence: Evidence, gained: float) -> tuple[Fix, ...]:
+    """Fixes of an update by a library, of which this share of the step could be saved, the surest first.
+
+    A fused one is one word. An update that takes longer than forward and backward together updates far more than these
+    use: that would be left.
+    """
+    part = _unfused(evidence)
+    less = _less(
+        evidence,
+        f"sparse gradients for large embeddings (sparse=True, SparseAdam){'' if part else ', a fused optimizer'}"
+        " or an update every few batches",
+        "an update every second batch (accumulated gradients)",
+        gained,
     )
+    model, unfused = host_model(evidence), gained * part
+    error = unfused * FUSED_ERROR / (1.0 - FUSED_TAKES)
+    fused = model.fix(_FUSED, Change("optimizer", float(FUSED_TAKES)), model.own_part(unfused, error))
+    if not fused.estimated_speedup:
+        return less
+    optimizer, forward, backward = (evidence.phase(name) for name in ("optimizer", "forward", "backward"))
+    used = sum(phase.share for phase in (forward, backward) if phase is not None)
+    return (less[0], fused, *less[1:]) if optimizer and optimizer.share > used else (fused, *less)
+
+
+def _less(evidence: Evidence, action: str, half: str, gained: float) -> tuple[Fix, ...]:
+    """Fixes that save this share of the step, and half of it."""
+    model = host_model(evidence)
+    return model.less(action, half, "optimizer", model.own_part(gained))
+
+
+def _faster(hot: HotFunction) -> str:
+    return f"make {at_hot(hot)} twice as fast"
+
+
+def _finding(evidence: Evidence, share: float, hot: HotFunction | None, what: str, fixes: Sequence[Fix]) -> Finding:
+    """The finding; ``what``: the rest of its headline."""
+    table, optimizer, (best, *others) = evidence.phases, evidence.phase("optimizer"), fixes
     return Finding(
         rule="optimizer_bound",
         severity="warning",
-        headline=headline,
+        headline=f"{percent(share)} of every step is the optimizer's update{what}",
         action=best.action,
         share_of_step=share,
         where=(hot.place,) if hot else (),
@@ -167,20 +166,6 @@ def _finding(
         change=best.change,
         other_fixes=tuple(others),
     )
-
-
-def _fixes(evidence: Evidence, model: StepModel, less: tuple[Fix, ...], unfused: float) -> tuple[Fix, ...]:
-    """The fixes, the surest first: a fused update of the share ``unfused`` of the step is one word.
-
-    An update that takes longer than forward and backward together updates far more than these use: that would be left.
-    """
-    error = unfused * FUSED_ERROR / (1.0 - FUSED_TAKES)
-    fused = model.fix(_FUSED, Change("optimizer", float(FUSED_TAKES)), model.own_part(unfused, error))
-    if not fused.estimated_speedup:
-        return less
-    optimizer, forward, backward = (evidence.phase(name) for name in ("optimizer", "forward", "backward"))
-    used = sum(phase.share for phase in (forward, backward) if phase is not None)
-    return (less[0], fused, *less[1:]) if optimizer and optimizer.share > used else (fused, *less)
 
 
 RULES = (
