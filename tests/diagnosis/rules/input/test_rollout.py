@@ -37,6 +37,8 @@ LOOP = frames(
     ("train.py", 33, "main", "gains = returns(rewards, values)", True),
     ("train.py", 71, "returns", "total = reward.item() + 0.99 * total", True),
     ("train.py", 27, "rollout", "past = buffer.sample(8)", True),
+    (f"{PACKAGES}/stable_baselines3/common/off_policy_algorithm.py", 577, "collect_rollouts"),
+    ("callback.py", 5, "_on_step", "self.rows.append(stats(self.locals))", True),  # 30
 )
 TRAINING = (([5, 4], 20), ([6, 7], 20), ([8, 9], 5))
 ENVIRONMENT = ([0, 1, 2], 60)
@@ -79,6 +81,12 @@ def test_what_a_function_makes_of_the_models_answer_is_the_policys():
     assert (bound.cause, bound.severity) == ("rollout", "info")  # the model's own work
     assert "act() train.py:13 runs the model to generate the data" in bound.headline
     assert bound.evidence["policy_share"] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(("inside", "policy"), [([29], 0.95), ([29, 30], 0.05)], ids=["collector", "callback"])
+def test_a_librarys_own_work_around_the_policy_is_the_policys_but_no_callback_of_the_users(inside, policy):
+    bound = found(([0, 29, 14], 5), ([0, 29, 4], 5), ([0, *inside], 90))["input_bound"]
+    assert (bound.cause, bound.evidence["policy_share"]) == ("rollout", pytest.approx(policy))
 
 
 def test_what_takes_batches_from_a_buffer_is_no_rollout():

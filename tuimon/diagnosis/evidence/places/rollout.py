@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import dropwhile
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.places.callees import with_callees
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.library_code import is_environment, is_generation, steps_environment
+from tuimon.library_code import is_collector, is_environment, is_generation, steps_environment
 
 ROLLOUT_SHARE = Threshold(
     0.50,
@@ -32,7 +33,7 @@ class Rollout(NamedTuple):
     """Shares (0..1) of the training thread's samples in the data phase, by what makes the data."""
 
     environment: float
-    policy: float  # the model, outside the environment
+    policy: float  # the model, and what a library does around it, outside the environment
     copy: float  # to and from tensors, where the environment or the policy is called
 
     @property
@@ -127,4 +128,13 @@ def _kind(sample: StackSample) -> str:
     if "module" in sample.kinds or any(is_generation(frame.file, frame.function) for frame in sample.frames):
         return "policy"
     leaf = sample.frames[-1] if sample.frames else None
-    return "copy" if leaf is not None and _COPIES.search(leaf.source or leaf.function) else ""
+    if leaf is not None and _COPIES.search(leaf.source or leaf.function):
+        return "copy"
+    return "policy" if _is_collectors_own(sample) else ""
+
+
+def _is_collectors_own(sample: StackSample) -> bool:
+    """Whether a library's collector is at work around its policy, and calls no function of the user's."""
+    frames = dropwhile(lambda frame: not is_collector(frame.file, frame.function), sample.frames)
+    called = [frame.user for frame in frames]
+    return bool(called) and not any(called)
