@@ -36,7 +36,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     if found is None or found.share < WARN_SHARE:
         return None
     place, lost = found.place, found.share + found.queue_wait
-    waits = f", and {percent(found.queue_wait)} for what that makes" if found.queue_wait else ""
+    waits = f", and {percent(found.queue_wait)} for its batches" if found.queue_wait else ""
     best, *more = _fixes(evidence, found)
     return Finding(
         rule="gil_contention",

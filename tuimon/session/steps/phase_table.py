@@ -9,11 +9,9 @@ from msgspec import Struct
 from tuimon.records import BETWEEN, PHASES
 from tuimon.session.gpu.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
-from tuimon.session.steps.split_shares import Moved, SplitShares
+from tuimon.session.steps.split_shares import MOST_FOUND, Moved, SplitShares
 from tuimon.session.steps.totals import Totals
 
-#: Samples find some phases more often than others, by no more than this factor: our choice.
-_MOST_MOVED = 1.5
 #: Among which samples divide what markers leave open.
 _DIVIDED = ("data", "forward", "other")
 
@@ -74,7 +72,7 @@ def _moved(moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: fl
         if move.at_most is not None:
             share = min(share, move.at_most - measured.get(move.to, 0) / whole_ns)
         of = next(
-            (n for n in _counted_in(move) if share - move.error <= _MOST_MOVED * measured.get(n, 0) / whole_ns), None
+            (n for n in _counted_in(move) if share - move.error <= MOST_FOUND * measured.get(n, 0) / whole_ns), None
         )
         if share < 2 * move.error or of is None:
             continue

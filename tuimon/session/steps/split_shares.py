@@ -11,7 +11,7 @@ from tuimon.records import BETWEEN
 from tuimon.session.steps.totals import Totals
 
 #: Samples find some phases more often than others, by no more than this factor: our choice.
-_MOST_FOUND = 1.5
+MOST_FOUND = 1.5
 
 
 class Moved(Struct, frozen=True, gc=False):
@@ -66,7 +66,7 @@ class SplitShares(Struct):
             return self
         room = between_ns / whole_ns
         found = sum(counted.between.values()) / counted.all
-        if found <= _MOST_FOUND * room or found <= room + _half_width(room, counted.all):
+        if found <= MOST_FOUND * room or found <= room + _half_width(room, counted.all):
             return self
         left = {
             name: max(
