@@ -119,3 +119,11 @@ def test_workers_make_nothing_for_a_step_while_the_training_evaluates():
     assert model(starved).fix("free", Change("items", 0.0)).estimated_speedup == pytest.approx(20 / 11, rel=0.01)
     assert model(starved).fix("half", Change("evaluation", 0.5)).estimated_speedup == pytest.approx(20 / 15, rel=0.01)
     assert model(starved).fix("gil", Change("gil", 0.5)).estimated_speedup == pytest.approx(20 / 15, rel=0.01)
+
+
+def test_half_of_a_change_is_never_surer_than_all_of_it():
+    """A shorter step leaves its pool's threads less time beside the worker that makes the batch."""
+    certain = step(workers=1, own_ms=4.3, batch_ms=16.5, own_threads=2.0, own_running=0.3, batch_running=0.08)
+    beside = model(replace(certain, own_ms=1.2), certain)
+    all_of_it, half = (beside.surely(Change("items", to)) for to in (0.0, 0.5))
+    assert all_of_it >= half

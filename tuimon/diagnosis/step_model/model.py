@@ -97,6 +97,7 @@ class StepModel(NamedTuple):
         if change is None:
             return 1.0
         certain = gain(self.certain, change, max(0.0, part.share - part.error))
+        certain = min(certain, gain(self.likely, change, part.share))  # half of it is never surer than all of it
         if change.to != 0.0 or change.what in _ALL_OR_NOTHING:
             return certain
         return min(certain, gain(self.likely, change._replace(to=HALF), part.share))
