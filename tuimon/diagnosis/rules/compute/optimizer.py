@@ -38,8 +38,8 @@ FUSED_TAKES = Threshold(
 )
 FUSED_ERROR = Threshold(
     0.15,
-    "how far off that may be",
-    "measured in bench/fused_update.py, as for the part: half of what is between, but for the shortest updates",
+    "how far off that part may be",
+    "measured in bench/fused_update.py: 0.10 to 0.47 with one thread",
 )
 #: Part of the update that a function of the user's makes, from which that is what to change: our choice.
 _MOST = 0.5
