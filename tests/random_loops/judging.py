@@ -74,9 +74,9 @@ class Judged:
 
 
 def judge(
-    plan: Plan, script: Path, outcome: Outcome, without_ms: dict[str, float], attached: Verdict | None = None
+    plan: Plan, script: Path, outcome: Outcome, gained: dict[str, float], attached: Verdict | None = None
 ) -> Judged:
-    """``without_ms``: the step's time without a piece, by the piece's name."""
+    """``gained``: times as fast without a piece, by the piece's name."""
     truth, folded = outcome.truth, fold(outcome.log)
     findings = folded.of_training(outcome)
     first = findings[0] if findings else None
@@ -84,12 +84,12 @@ def judge(
     accepted = accepted_parts(gains)
     silent = max(gains[part] for part in PLANTED) < TOLD_GAIN
     pieces = _pieces_of(plan, _part(first), truth.pieces | truth.in_model | truth.in_evaluation)
-    saves_ms = {name: truth.wall_ms - without for name, without in without_ms.items()}
+    saves_ms = {name: truth.wall_ms * (1 - 1 / times) for name, times in gained.items()}
     part_ms = truth.wall_ms * (1 - 1 / gains.get(_part(first) or "", 1.0))
     pieces = [name for name in pieces if is_most(part_ms, saves_ms.get(name))]
     lines = _lines_of(script, pieces)
     named = _own_place(first)
-    measured = measured_gains(plan, truth, without_ms)
+    measured = measured_gains(plan, gained)
     possible = gains | {"side": max(gains["side"], _around(plan, truth))}
     possible = {part: max(gain, measured.get(part, 1.0)) for part, gain in possible.items()}
     is_right = lambda finding: _is_right(finding, possible, silent, outcome)  # noqa: E731
@@ -111,7 +111,7 @@ def judge(
         false_alarms=tuple(name_of(f) for f in findings if _is_false(f, possible, outcome)),
         alarms=tuple(name_of(f) for f in findings if f.severity in LOUD),
         predicted=of_cheaper_line(first) if first is not None and accepted else None,
-        measured=max((truth.wall_ms / without_ms[p] for p in pieces if p in without_ms), default=None),
+        measured=max((gained[piece] for piece in pieces if piece in gained), default=None),
         others_cores=outcome.others_cores,
         verdict=verdict_of(findings),
         attached=attached,
@@ -131,12 +131,12 @@ def gains_of(truth: Truth) -> dict[str, float]:
     return {name: whole / max(whole - share, 1e-3) for name, share in parts.items()}
 
 
-def measured_gains(plan: Plan, truth: Truth, without_ms: dict[str, float]) -> dict[str, float]:
+def measured_gains(plan: Plan, gained: dict[str, float]) -> dict[str, float]:
     """What the script gained without one piece of a part, by part: where threads share cores, more than its share."""
     return {
-        part: max(truth.wall_ms / without_ms[piece.name] for piece in pieces)
+        part: max(gained[piece.name] for piece in pieces)
         for part, places in PLACES_OF.items()
-        if (pieces := [piece for piece in plan.pieces if piece.place in places and piece.name in without_ms])
+        if (pieces := [piece for piece in plan.pieces if piece.place in places and piece.name in gained])
     }
 
 

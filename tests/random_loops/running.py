@@ -46,23 +46,20 @@ def run(
     script = write(plan, folder)
     scenario = _scenario(plan, folder)
     outcome = running.run(scenario, seconds, folder, options)
-    running.remember(scenario, folder, outcome, None)
-    attached = attached_verdict(scenario, seconds, folder, (*options, *attach)) if attach is not None else None
-    without_ms: dict[str, float] = {}
+    gained: dict[str, float] = {}
     if gain and accepted_parts(gains_of(outcome.truth)):
-        for piece in plan.pieces:
-            if piece.name != "tiny":
-                truth = running.measure(
-                    [sys.executable, str(script), f"--seconds={seconds / 3:g}", f"--without={piece.name}"]
-                )
-                without_ms[piece.name] = truth.wall_ms
-    return judge(plan, script, outcome, without_ms, attached)
+        as_it_is = [sys.executable, str(script), f"--seconds={seconds / 3:g}"]
+        pieces = [piece.name for piece in plan.pieces if piece.name != "tiny"]
+        gained = running.gained_by(as_it_is, {piece: [*as_it_is, f"--without={piece}"] for piece in pieces})
+    running.remember(scenario, folder, outcome, gained)
+    attached = attached_verdict(scenario, seconds, folder, (*options, *attach)) if attach is not None else None
+    return judge(plan, script, outcome, gained, attached)
 
 
 def again(plan: Plan, folder: Path) -> Judged | None:
-    """Judge once more what was kept of a run; its gains are not. None where nothing was kept."""
+    """Judge once more what was kept of a run. None where nothing was."""
     kept = running.recall(_scenario(plan, folder), folder)
-    return judge(plan, _scenario(plan, folder).path, kept[0], {}) if kept is not None else None
+    return judge(plan, _scenario(plan, folder).path, *kept) if kept is not None else None
 
 
 def _scenario(plan: Plan, folder: Path) -> Scenario:

@@ -98,7 +98,7 @@ def test_workers_that_take_cores_from_the_model_cost_more_than_the_wait_for_thei
     plan = replace(draw(0), pieces=pieces)
     truth = Truth(100, 15.0, {"data": 0.26, "forward": 0.74}, in_model={"in_model": 0.53})
     gains = gains_of(truth)
-    measured = measured_gains(plan, truth, {"piece_0": 7.5, "in_model": 7.2})
+    measured = measured_gains(plan, {"piece_0": 15.0 / 7.5, "in_model": 15.0 / 7.2})
     assert measured == pytest.approx({"data": 2.0, "model": 2.08}, rel=0.01)
     assert not may_be_first("data", gains)
     assert may_be_first("data", gains | measured) and may_be_first("model", gains | measured)

@@ -16,7 +16,7 @@ from tests.scenarios.judging import Judgement, judge
 from tests.scenarios.running import ScenarioFailed, recall
 from tests.scenarios.streams import STREAMS, judged
 from tests.scenarios.table import HEAD, line, totals
-from tests.scenarios.trial import judged_run
+from tests.scenarios.trial import FIXED, judged_run
 
 #: Stands for all simulated GPU trainings.
 GPU = "gpu"
@@ -50,7 +50,8 @@ def main() -> int:
         if not args.again:
             rows = [row for name in names if (row := _one(known[name], seconds, folder, not args.no_gain)) is not None]
         else:
-            rows = [judge(known[name], *kept) for name in names if (kept := recall(known[name], folder)) is not None]
+            kept = ((known[name], recall(known[name], folder)) for name in names)
+            rows = [judge(one, found[0], found[1].get(FIXED)) for one, found in kept if found is not None]
             print("\n".join(map(line, rows)))
         simulated = [judged(stream, folder) for stream in streams]
         print("\n".join(map(line, simulated)))

@@ -227,5 +227,5 @@ def _counts(stream: Stream) -> list[StackCount]:
 def judged(stream: Stream, folder: Path, seconds: float = SECONDS) -> Judgement:
     """What tuimon reports of a stream, and what the fix gains in the simulator."""
     outcome = write(stream, folder / f"{stream.name.replace(' ', '_')}.jsonl", seconds)
-    fixed = Truth(0, simulate(stream.fixed, seconds / 4)[1], {}) if stream.fixed is not None else None
-    return judge(stream.scenario, outcome, fixed)
+    fixed_ms = simulate(stream.fixed, seconds / 4)[1] if stream.fixed is not None else None
+    return judge(stream.scenario, outcome, outcome.truth.wall_ms / fixed_ms if fixed_ms else None)

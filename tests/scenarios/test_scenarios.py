@@ -64,8 +64,8 @@ def test_a_fault_without_which_a_script_is_hardly_faster_is_told(gain, doubtful)
 def test_the_verdict_is_right(name, tmp_path):
     scenario = SCENARIOS[name]
     outcome = run(scenario, 6.0, tmp_path)
-    remember(scenario, tmp_path, outcome, None)
-    assert recall(scenario, tmp_path) == (outcome, None)
+    remember(scenario, tmp_path, outcome, {})
+    assert recall(scenario, tmp_path) == (outcome, {})
     row = judge(scenario, outcome, None)
     report = "\n".join((HEAD, line(row), totals([row], expected_rows=1)))
     assert row.right, report

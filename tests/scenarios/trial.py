@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.scenarios.catalogue import Scenario
 from tests.scenarios.judging import Judgement, judge
-from tests.scenarios.running import remember, run, run_fixed
+from tests.scenarios.running import gained_by, remember, run
+
+#: What a scenario gains in its fixed form.
+FIXED = "fixed"
 
 
 def judged_run(
     scenario: Scenario, seconds: float, folder: Path, *, gain: bool = True, options: Sequence[str] = ()
 ) -> Judgement:
-    """Run it under tuimon, and its fixed form for a third of the time, and judge. Raises ScenarioFailed."""
+    """Run it under tuimon, then in turns with its fixed form, each for a third of the time. Raises ScenarioFailed."""
     outcome = run(scenario, seconds, folder, options)
-    fixed = run_fixed(scenario, seconds / 3) if gain and scenario.rule and scenario.fixable else None
-    remember(scenario, folder, outcome, fixed)
-    return judge(scenario, outcome, fixed)
+    gained: dict[str, float] = {}
+    if gain and scenario.rule and scenario.fixable:
+        commands = (scenario.command(sys.executable, seconds / 3, fixed=fixed) for fixed in (False, True))
+        gained = gained_by(next(commands), {FIXED: next(commands)})
+    remember(scenario, folder, outcome, gained)
+    return judge(scenario, outcome, gained.get(FIXED))

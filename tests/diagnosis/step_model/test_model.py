@@ -34,6 +34,13 @@ def test_work_that_goes_is_all_of_it_at_best_and_half_of_it_or_what_is_certain_a
     assert 1.0 <= half.low <= half.high <= 2.0 * half.low
 
 
+def test_work_that_waited_for_cores_is_as_large_a_part_without_those_waits():
+    """Of 100 ms the thread works for 80, in a crowd that leaves it 50 of them; half of its work is of no use."""
+    crowded = model(step(workers=2, own_ms=50.0, batch_ms=0.1))._replace(own_ms=80.0)
+    assert crowded.own_part(0.4, 0.08) == pytest.approx((0.5, 0.1))
+    assert crowded._replace(own_ms=0.0).own_part(0.25) == pytest.approx((0.5, 0.0))  # nothing else is known
+
+
 def test_nothing_that_goes_gains_nothing_known():
     assert model(ALONE).less("leave it out", "half", "side_work", Part(0.0)) == (
         Fix("leave it out", change=Change("side_work", 0.0)),

@@ -62,7 +62,7 @@ def host_model(evidence: Evidence) -> StepModel:
     model = measured_model(evidence, data.share if data is not None else 0.0)
     steps = (replace(step, evaluation_ms=0.0) for step in (model.likely, model.certain))
     likely, certain = (as_long_as_measured(step, model.step_ms) for step in steps)
-    return _with_evaluation(evidence, likely, certain, model.step_ms)
+    return _with_evaluation(evidence, likely, certain, model.step_ms, model.own_ms)
 
 
 def queue_model(evidence: Evidence) -> StepModel | None:
@@ -76,7 +76,7 @@ def queue_model(evidence: Evidence) -> StepModel | None:
     found = [with_gpu(step, evidence, mean_ms, idle) for idle in (likely, gpu.idle)]
     if found[0] is None or found[1] is None:
         return None
-    return _with_evaluation(evidence, found[0], found[1], mean_ms)
+    return _with_evaluation(evidence, found[0], found[1], mean_ms, found[0].own_ms)
 
 
 def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> StepModel:
@@ -97,7 +97,7 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
     if not certain.workers:  # of a step whose length is not known handing over may take as long as making
         most_ms = float(HAND_OVER_AT_MOST_MS) if certain.hand_over_ms else certain.batch_ms
         certain = replace(certain, hand_over_ms=most_ms)
-    return _with_evaluation(evidence, likely, certain, mean_ms)
+    return _with_evaluation(evidence, likely, certain, mean_ms, mean_ms * (1.0 - waiting))
 
 
 def undisturbed_share(evidence: Evidence) -> float:
@@ -114,12 +114,12 @@ def undisturbed_share(evidence: Evidence) -> float:
     return min(1.0, max(0.0, cpu_ratio - in_data) + waits)
 
 
-def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: float) -> StepModel:
+def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: float, own_ms: float) -> StepModel:
     """A model with the evaluation in its measured share of the time, however long the simulated steps take."""
     ratio = _evaluation_ratio(evidence)
     likely, certain = (replace(step, evaluation_ms=ratio * step_ms(step)) for step in (likely, certain))
     in_ms = evidence.gpu_steps is None and evidence.phases is not None and bool(mean_step_ms(evidence.phases))
-    return StepModel(likely, certain, mean_ms, in_ms)
+    return StepModel(likely, certain, mean_ms, in_ms, own_ms)
 
 
 def _evaluation_ratio(evidence: Evidence) -> float:

@@ -53,6 +53,7 @@ class StepModel(NamedTuple):
     certain: Step
     step_ms: float  # as measured, without evaluation
     in_ms: bool = False  # whether that is known, and the training thread's time is the step's, as without a GPU
+    own_ms: float = 0.0  # of ``step_ms``, the training thread's own work with its waits for a core
 
     def fix(self, action: str, change: Change | None, part: Part = WHOLE) -> Fix:
         """A fix with its gain; without one where nothing is gained.
@@ -108,8 +109,12 @@ class StepModel(NamedTuple):
         return (self.fix(action, Change(what, 0.0), part), *([halved] if halved.estimated_speedup else []))
 
     def own_part(self, share: float, error: float = 0.0) -> Part:
-        """What is this share of the step, as a part of the training thread's own work."""
-        scale = self.step_ms / self.likely.own_ms if self.likely.own_ms > 0 else 0.0
+        """What is this share of the measured step, as a part of the training thread's own work.
+
+        That waited for cores as long as all of the work: the steps of the model have it without those waits.
+        """
+        own_ms = max(self.own_ms, self.likely.own_ms)
+        scale = self.step_ms / own_ms if own_ms > 0 else 0.0
         return Part(min(1.0, share * scale), error * scale)
 
     def best_number(self, numbers: Iterable[int]) -> int | None:
