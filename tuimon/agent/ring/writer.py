@@ -38,11 +38,11 @@ from .paths import start_ticks
 Waiting = Tuple[int, int, int, int, int, int]
 
 _NAME_LIMIT_BYTES = 1024
-#: A loop is fast when so many markers come this close together on average: steps of up to 12 ms, or 18 with a
+#: A loop is fast when so many markers come this close together on average: steps of up to 24 ms, or 36 with a
 #: DataLoader. Its markers then wait up to HOLD_NS to be written: while the loop halts, that much is not known.
 FAST_MARKERS = 16
 FAST_GAP_NS = 6_000_000
-HOLD_NS = 100_000_000
+HOLD_NS = 50_000_000
 #: Most markers that wait, 7 MB: where a signal handler that raises cuts every writing short, the oldest go. They have
 #: their sequences, so the reader counts them as dropped.
 WAITING_LIMIT = 32768
