@@ -58,8 +58,8 @@ def _asleep(record: Steps) -> float:
     return (backward - 12 * BACKWARD_US * 1000) / record.total_ns
 
 
-def judged(training: Training, turn: list[int | None], shift: int = 0) -> dict[str, Finding]:
-    """``turn``: who is late in one step after the other, again and again."""
+def judged(training: Training, turn: list[int | None], shift: int = 0, delay: float = 0.0) -> dict[str, Finding]:
+    """``turn``: who is late in one step after the other, again and again; ``delay``: share of waits for a core."""
     session = session_of(header(cpu_count=16), LINES)
     for rank in range(training.ranks):
         session.add(process(100 + rank, rank=rank, world_size=training.ranks, ppid=50))
@@ -67,7 +67,8 @@ def judged(training: Training, turn: list[int | None], shift: int = 0) -> dict[s
         late = [training.random.choice(turn) for _ in range(12)]
         for record in training.window(t, late, 12 * (t - 1), shift):
             busy = 1.0 - _asleep(record)
-            session.add(threads(t, (record.pid, "python", busy, "running", 0.0), pid=record.pid, cpu_ratio=busy))
+            row = (record.pid, "python", busy - delay, "running", delay)
+            session.add(threads(t, row, pid=record.pid, cpu_ratio=busy - delay))
             session.add(record)
     for rank in range(training.ranks):
         session.add(stacks(14, ([0, 4, 3], 20), ([1, 2], 60), pid=100 + rank))
@@ -100,3 +101,10 @@ def test_a_little_is_not_worth_telling() -> None:
 def test_steps_whose_numbers_are_not_the_same_steps_are_not_compared() -> None:
     """Hooks that came into each rank at another step."""
     assert "straggler_rank" not in judged(Training(4), [0, 1, 2, 3], shift=8)
+
+
+def test_who_is_last_by_chance_as_all_wait_for_cores_is_not_told() -> None:
+    few = Training(4, late_us=6000)
+    assert judged(few, [0, 1, 2, 3])["straggler_rank"].cause == "in_turn"
+    assert "straggler_rank" not in judged(few, [0, 1, 2, 3], delay=0.2)
+    assert judged(Training(4), [0, 1, 2, 3], delay=0.2)["straggler_rank"].cause == "in_turn"

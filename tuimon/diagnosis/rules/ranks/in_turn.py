@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.ranks.turns import Turns
@@ -13,7 +15,10 @@ from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
 
 IN_TURN_SHARE = Threshold(
-    0.10, "share of the step that ranks wait for whoever is late in it, from which it is a warning", TRACEML
+    0.10,
+    "share of the step that ranks wait for whoever is late in it, beyond their waits for cores, from which it is a"
+    " warning",
+    TRACEML,
 )
 #: The cause of these findings.
 IN_TURN = "in_turn"
@@ -28,9 +33,12 @@ _DIVIDED = ("data", "forward", "other")
 
 
 def ranks_in_turn(evidence: Evidence) -> Finding | None:
-    """No rank is late every time, but in each step one is, and all others wait for it."""
+    """No rank is late every time, but in each step one is, and all others wait for it.
+
+    Where their threads wait for cores, it is chance who is last, and there is a rule for that wait.
+    """
     turns = evidence.turns
-    if turns is None or turns.share < IN_TURN_SHARE:
+    if turns is None or turns.share < IN_TURN_SHARE + _waits_for_cores(evidence):
         return None
     first = turns.last[0][0]
     phase, hot = _where(evidence, turns.phase)
@@ -54,6 +62,11 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
         },
         estimated_speedup=speedup_without(evidence, turns.share_if_even),
     )
+
+
+def _waits_for_cores(evidence: Evidence) -> float:
+    """Share of the time that the training threads of the ranks wait for a core; 0 where that is unknown."""
+    return median([row.delay_ratio for row in evidence.rank_rows if row.delay_ratio is not None] or [0.0])
 
 
 def _where(evidence: Evidence, phase: str) -> tuple[str, HotFunction | None]:
