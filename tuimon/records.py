@@ -361,7 +361,7 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     cost_cpu_s: Amount = 0.0  # CPU time of the py-spy process, or of the agent's thread
     lost: bool = False  # whether py-spy failed, was killed or hung: then the window holds no samples
     parked: list[tuple[Count, str]] = msgspec.field(default_factory=list)  # idle Python threads: (tid, name), each once
-    cycles: Count | None = None  # how often the training entered backward, where samples are dense enough to count
+    cycles: Count | None = None  # how often it entered backward, or else an update, where samples are dense enough
     in_process: bool = False  # taken by the agent, where py-spy may not read the process
     loop: list[LoopStack] = msgspec.field(default_factory=list)  # once known, and when it changes
     blocks: list[BlockVisits] = msgspec.field(default_factory=list)

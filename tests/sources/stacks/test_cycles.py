@@ -14,6 +14,8 @@ from tuimon.session.session import Session
 from tuimon.sources.stacks.pyspy import output
 
 GRAPH = "/v/lib/python3.11/site-packages/torch/autograd/graph.py"
+ADAM = "/v/lib/python3.11/site-packages/torch/optim/adam.py"
+STACKS = {".": [0], "B": [0, 1], "U": [0, 2]}
 LOOP = """
 import sys, time
 import torch
@@ -34,14 +36,18 @@ while True:
 
 
 def cycles(pattern: str, other: str = "") -> int | None:
-    """``B``: a sample inside backward, ``.``: one outside; ``other``: of another thread than the main one."""
+    """``B``: a sample in backward, ``U``: in an update, ``.``: elsewhere; ``other``: of another thread than the main."""
     return window(pattern, other).cycles
 
 
 def window(pattern: str, other: str) -> output.WindowSamples:
-    names = [{"name": "main", "file": "/t.py", "line": 1}, {"name": "_engine_run_backward", "file": GRAPH, "line": 9}]
+    names = [
+        {"name": "main", "file": "/t.py", "line": 1},
+        {"name": "_engine_run_backward", "file": GRAPH, "line": 9},
+        {"name": "step", "file": ADAM, "line": 9},
+    ]
     profiles = [
-        {"name": name, "samples": [[0, 1] if mark == "B" else [0] for mark in marks]}
+        {"name": name, "samples": [STACKS[mark] for mark in marks]}
         for name, marks in (('Thread 42 "MainThread"', pattern), ('Thread 43 "trainer"', other))
         if marks or name.startswith("Thread 42")
     ]
@@ -59,9 +65,12 @@ def window(pattern: str, other: str) -> output.WindowSamples:
         ("..B..B..B", None),  # too far apart: more may lie between
         ("BBBBBB.BBBBBB.BBBBB", None),
         ("", None),
+        ("....UUUU....UUUU....", 2),  # backward was too short to be seen
+        ("....U...", None),
+        ("....BBBUUUU....BBBUUUU....", 2),
     ],
 )
-def test_entries_into_backward(pattern: str, entries: int | None) -> None:
+def test_entries_into_backward_or_else_updates(pattern: str, entries: int | None) -> None:
     assert cycles(pattern) == entries
 
 

@@ -63,7 +63,7 @@ class WindowSamples(Struct, frozen=True):
 
     threads: list[SampledThread]  # the main one first
     instants: int  # how often the process was sampled
-    cycles: int | None = None  # times that the training was seen to enter backward; None: samples too far apart
+    cycles: int | None = None  # times that the training entered backward, or its update; None: samples too far apart
 
 
 def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
@@ -75,7 +75,7 @@ def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
     frames = [_frame(each) for each in file.shared.frames]
     threads = [_thread(profile, frames, pid, len(file.profiles) == 1) for profile in file.profiles]
     instants = max((len(profile.samples) for profile in file.profiles), default=0)
-    inside = [_inside_backward(profile.samples, frames) for profile in file.profiles]
+    inside = _inside_training(file.profiles, frames)
     threads = [
         replace(thread, matters=thread.tid == pid or any(own)) for thread, own in zip(threads, inside, strict=True)
     ]
@@ -106,14 +106,21 @@ def _bounded(number: int) -> int:
     return number if 0 <= number < 1 << 63 else 0
 
 
-def _inside_backward(samples: Sequence[Sequence[int]], frames: Sequence[RawFrame | None]) -> list[bool]:
-    """Whether each sample of a thread had entered backward."""
-    entry = {i for i, frame in enumerate(frames) if frame is not None and _enters_backward(frame)}
-    return [not entry.isdisjoint(stack) for stack in samples]
+def _inside_training(profiles: Sequence[_Profile], frames: Sequence[RawFrame | None]) -> list[list[bool]]:
+    """Whether each sample of a thread had entered backward; where none of any thread has, whether an update.
+
+    Where all cores compute in backward, the sampler waits for one until that is over: short ones are in no sample.
+    """
+    for enters in (_enters_backward, _updates):
+        entry = {i for i, frame in enumerate(frames) if frame is not None and enters(frame)}
+        inside = [[not entry.isdisjoint(stack) for stack in profile.samples] for profile in profiles]
+        if any(map(any, inside)):
+            break
+    return inside
 
 
 def _cycles(inside: Sequence[bool]) -> int | None:
-    """How often a thread was seen to enter backward.
+    """How often a thread was seen to enter backward, or to begin an update.
 
     Samples come at random instants: a stay that has three of them on average has none in 5 of 100 cases, e**-3. With
     shorter stays in backward, or shorter absences between two, the count would be too low: None. A stay or absence at
