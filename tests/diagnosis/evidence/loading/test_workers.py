@@ -121,6 +121,17 @@ def test_without_markers_samples_that_draw_indices_leave_open_whether_batches_li
     assert lie_ready(None, workers, data)
 
 
+def test_without_markers_a_thread_at_work_in_a_fetch_may_wait_for_a_core_where_workers_do():
+    table = FrameTable()
+    table.add_frames(0, TAKING.frames)
+    data = resolved([Sample(stack, count, "data") for stack, count in ((TAKES, 60), (WAITS, 10))], table)
+    busy = structs.replace(worker_evidence(Session(), 100, None), number=4, busy_ratio=0.65, cpu_ratio=0.6)
+    assert lie_ready(None, structs.replace(busy, ran_ratio=0.65), data)
+    crowded = structs.replace(busy, cpu_ratio=0.27, ran_ratio=0.65)
+    assert not lie_ready(None, crowded, data)
+    assert lie_ready(None, structs.replace(crowded, number=1), data)
+
+
 def test_a_loader_of_the_set_up_is_not_the_one_that_trains():
     session = epochs()
     done, *others = session.loaders(100)

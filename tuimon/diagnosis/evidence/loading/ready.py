@@ -50,12 +50,14 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
     """Whether batches are ready at most fetches: these take the time to hand a batch over, not to make it.
 
     Those of several workers only where these are idle. Without markers the samples of fetches show it (``data``): where
-    it draws no indices, the training thread is at work there for most of the time.
+    it draws no indices, the training thread is at work there for most of the time, if it has not to wait for a core.
     """
     if workers.busy_ratio is None:
         return False
     is_busy = workers.busy_ratio >= IDLE_WORKERS
     if loader is None:
+        if is_busy and workers.number > 1 and _lack_cores(workers):
+            return False
         draws = draws_indices(data)
         fetching = ThreadSamples(tuple(sample for sample in data.stacks if not draws(sample)))
         taking = fetching.share_where(lambda sample: _takes(sample, is_busy))
@@ -65,6 +67,13 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
     if is_busy:
         return loader.ready_none_ratio < FEW_NONE and _is_ahead(loader) and not _is_held(loader, data)
     return loader.ready_none_ratio < NONE_READY
+
+
+def _lack_cores(workers: Workers) -> bool:
+    """Whether they wait for a core for longer than they have one: whoever is at work in a fetch may wait for one, too."""
+    if workers.ran_ratio is None or workers.cpu_ratio is None:
+        return False
+    return workers.ran_ratio - workers.cpu_ratio > workers.cpu_ratio
 
 
 def _takes(sample: StackSample, is_busy: bool) -> bool:
