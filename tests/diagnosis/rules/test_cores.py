@@ -90,6 +90,16 @@ def test_others_on_the_machine_are_not_blamed_on_the_run():
     assert "cpu_oversubscribed" not in found
 
 
+def test_workers_that_have_just_been_found_are_no_other_programs():
+    """Attached, two of the cores that somebody uses are theirs, as their first figures will show."""
+    held_up, workers = busy(100, 1, 0.6, 0.4), [process(pid, "worker", ppid=100) for pid in (201, 202)]
+    assert "neighbour" not in run(held_up, *workers)
+    figures = [threads(12, (pid, "python", 0.1, "waiting", 0.1), pid=pid, cpu_ratio=0.1) for pid in (201, 202)]
+    assert run(held_up, *workers, *figures)["neighbour"].severity == "warning"
+    gone = [process(pid, "worker", ppid=100, t=11.0, ended=True) for pid in (203, 204)]
+    assert run(held_up, *gone, *workers)["neighbour"].severity == "warning"  # started anew for every epoch
+
+
 def test_beside_others_threads_that_wait_for_each_other_are_better_one():
     found = run(busy(100, 2, 0.35, 0.65))
     assert "cpu_oversubscribed" not in found

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.core_waits import OutsideWaits, waits_from_outside
 from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, core_demand, training_thread
+from tuimon.diagnosis.evidence.loading.workers import are_renewed
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.records import CountSetting, MachineMemory, Place, Threads
 from tuimon.session.processes.core_use import CoresTaken
@@ -95,6 +96,20 @@ class Machine(Struct, frozen=True, dict=True):
     def waits_from_outside(self) -> OutsideWaits:
         """How much of the run's waits for a core on it others cause."""
         return waits_from_outside(self.demand, self.cores_taken)
+
+    @cached_property
+    def are_workers_known(self) -> bool:
+        """Whether what its training processes' workers use is: new ones look like other programs for some seconds.
+
+        Of those that are started anew for every epoch it is known by their parents.
+        """
+        session = self._moment.session
+        return all(
+            session.process_threads(worker.pid) is not None
+            for pid in self.trainers
+            if not are_renewed(session.workers(pid), session.recent_workers(pid))
+            for worker in session.workers(pid)
+        )
 
     @cached_property
     def training_threads(self) -> tuple[TrainingThread, ...]:

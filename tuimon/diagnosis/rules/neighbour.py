@@ -56,7 +56,8 @@ def neighbour(evidence: Evidence) -> Finding | None:
 
 def _is_taken(machine: Machine, evidence: Evidence) -> bool:
     """Whether others hold cores of a node that the training waits for, and not its own threads first of all."""
-    return lost_share(machine) is None and (_taken_share(machine, evidence) or 0.0) >= NEIGHBOUR_DELAY
+    is_outside = lost_share(machine) is None and (_taken_share(machine, evidence) or 0.0) >= NEIGHBOUR_DELAY
+    return is_outside and machine.are_workers_known
 
 
 def _taken_share(machine: Machine, evidence: Evidence) -> float | None:

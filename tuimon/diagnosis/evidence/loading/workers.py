@@ -66,7 +66,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
     own = [thread_samples(s, s.tid, session.frames) for s in spots]
     number = loader.facts.workers if loader is not None and loader.facts.workers else len(live)
-    renewed = 0 < _GENERATIONS * len(live) <= len(recent)
+    renewed = are_renewed(live, recent)
     brief = _brief_share(session, pid, number) if renewed else None
     shares = (_busiest_share(threads), _busy_share(own), brief)
     known = [share for share in shares if share is not None]
@@ -84,6 +84,11 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
         gone=not live and session.had_workers(pid),
         renewed=renewed,
     )
+
+
+def are_renewed(live: Sequence[object], recent: Sequence[object]) -> bool:
+    """Whether workers are started anew for every epoch: so many have lived lately beside those that do now."""
+    return 0 < _GENERATIONS * len(live) <= len(recent)
 
 
 def _between_epochs(recent: Sequence[Process], now_s: float) -> list[Process]:
