@@ -36,7 +36,7 @@ while True:
 
 
 def cycles(pattern: str, other: str = "") -> int | None:
-    """``B``: a sample in backward, ``U``: in an update, ``.``: elsewhere; ``other``: of another thread than the main."""
+    """``B``: a sample in backward, ``U``: in an update, ``.``: elsewhere; ``other``: of another thread."""
     return window(pattern, other).cycles
 
 

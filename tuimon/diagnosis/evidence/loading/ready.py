@@ -70,7 +70,7 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
 
 
 def _lack_cores(workers: Workers) -> bool:
-    """Whether they wait for a core for longer than they have one: whoever is at work in a fetch may wait for one, too."""
+    """Whether they wait for a core longer than they have one: then who is at work in a fetch may wait for one, too."""
     if workers.ran_ratio is None or workers.cpu_ratio is None:
         return False
     return workers.ran_ratio - workers.cpu_ratio > workers.cpu_ratio
