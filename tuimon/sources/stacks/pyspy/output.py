@@ -109,7 +109,7 @@ def _bounded(number: int) -> int:
 def _inside_training(profiles: Sequence[_Profile], frames: Sequence[RawFrame | None]) -> list[list[bool]]:
     """Whether each sample of a thread had entered backward; where none of any thread has, whether an update.
 
-    Where all cores compute in backward, the sampler waits for one until that is over: short ones are in no sample.
+    A backward that takes a hundredth of the step may be in none of a window's samples, while the update is in some.
     """
     for enters in (_enters_backward, _updates):
         entry = {i for i, frame in enumerate(frames) if frame is not None and enters(frame)}
