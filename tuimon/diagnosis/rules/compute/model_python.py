@@ -71,13 +71,14 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         return None
     hot, model = work.hot, host_model(evidence)
     what = "goes into tiny operations, one by one" if work.is_operations else "is Python code in the model"
-    again = f", and about {percent(work.in_backward)} into their backward" if work.in_backward >= PYTHON_SHARE else ""
+    told = work.in_backward if work.in_backward >= PYTHON_SHARE else 0.0  # less may be none: of what needs no gradients
+    again = f", and about {percent(told)} into their backward" if told else ""
     best, *others = model.less(
         f"vectorise {at_hot(hot)} (one operation on whole tensors instead of a loop), compile or cache it: no GPU and"
         " no lower precision would make it faster",
         f"make {at_hot(hot)} twice as fast",
         "model",
-        model.own_part(work.share + work.in_backward, work.in_backward),
+        model.own_part(work.share + told, work.in_backward),
     )
     return Finding(
         rule="compute_bound_cpu",
