@@ -132,7 +132,7 @@ def gains_of(truth: Truth) -> dict[str, float]:
 
 
 def measured_gains(plan: Plan, gained: dict[str, float]) -> dict[str, float]:
-    """What the script gained without one piece of a part, by part: where threads share cores, more than its share."""
+    """The most that one piece of a part gained, by part: where threads share cores, more than its share."""
     return {
         part: max(gained[piece.name] for piece in pieces)
         for part, places in PLACES_OF.items()

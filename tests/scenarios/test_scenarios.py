@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from tests.scenarios import attaching
+from tests.scenarios import attaching, running
 from tests.scenarios.attaching import has_begun
 from tests.scenarios.catalogue import catalogue
 from tests.scenarios.judging import Judgement, judge
-from tests.scenarios.running import recall, remember, run, truth_of
+from tests.scenarios.running import Truth, gained_by, recall, remember, run, truth_of
 from tests.scenarios.streams import STREAMS, judged
 from tests.scenarios.table import HEAD, line, totals
 from tuimon.diagnosis.rulebook import CAUSES, RULE_NAMES
@@ -57,6 +57,12 @@ def test_a_fault_without_which_a_script_is_hardly_faster_is_told(gain, doubtful)
         others_cores=0.0,
     )
     assert ("hardly faster without their fault" in totals([row], 1)) is doubtful
+
+
+def test_what_changes_gain_is_measured_between_two_runs_of_the_command_as_it_is(monkeypatch):
+    steps_ms = {"train": iter((10.0, 14.0)), "half": iter((6.0,)), "none": iter((4.0,))}
+    monkeypatch.setattr(running, "measure", lambda command: Truth(100, next(steps_ms[command[0]]), {}))
+    assert gained_by(["train"], {"a": ["half"], "b": ["none"]}) == {"a": 2.0, "b": 3.0}
 
 
 @pytest.mark.torch

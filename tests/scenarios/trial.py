@@ -21,7 +21,7 @@ def judged_run(
     outcome = run(scenario, seconds, folder, options)
     gained: dict[str, float] = {}
     if gain and scenario.rule and scenario.fixable:
-        commands = (scenario.command(sys.executable, seconds / 3, fixed=fixed) for fixed in (False, True))
-        gained = gained_by(next(commands), {FIXED: next(commands)})
+        as_it_is = scenario.command(sys.executable, seconds / 3)
+        gained = gained_by(as_it_is, {FIXED: scenario.command(sys.executable, seconds / 3, fixed=True)})
     remember(scenario, folder, outcome, gained)
     return judge(scenario, outcome, gained.get(FIXED))
