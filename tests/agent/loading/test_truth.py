@@ -144,7 +144,10 @@ class Nested(Dataset):
         return 8
 
     def __getitem__(self, index):
-        return next(iter(DataLoader(ImageSet(4), 2)))
+        begin, before_ms = time.perf_counter(), done["items_ms"]
+        batch = next(iter(DataLoader(ImageSet(4), 2)))
+        done["items_ms"] = before_ms + 1000 * (time.perf_counter() - begin)  # a loader begins in it, too
+        return batch
 
 
 train(DataLoader(Nested(), 2, collate_fn=lambda items: slow_collate([x[0] for x in items]), num_workers=1))
