@@ -49,3 +49,24 @@ def test_a_window_that_ended_by_itself_while_tuimon_was_stopped_is_as_long_as_it
     assert ended is not None
     assert ended.window_s == pytest.approx(9.0)  # the longest that py-spy was told to sample
     assert ended.until_s == pytest.approx(recording.started_s + 9.0)
+
+
+def test_one_that_begins_late_samples_for_as_long_as_any_other(tmp_path: Path) -> None:
+    go, fake, profile = (tmp_path / name for name in ("go", "py-spy", "profile"))
+    profile.write_text('{"profiles": [{"name": "Thread 1", "samples": [[], []]}], "shared": {"frames": []}}')
+    fake.write_text(
+        f"#!/bin/sh\ntrap 'cat {profile} >/proc/self/fd/3; exit' INT\n"
+        f"until [ -e {go} ]; do sleep 0.05; done\necho 'py-spy> Sampling process'\nwhile :; do sleep 0.05; done\n"
+    )
+    fake.chmod(0o755)
+    recording = recorder.Recording.start((str(fake),), os.getpid(), 20, 0.5)
+    begin_s = recording.started_s
+    for late_s in (0.5, 2.0):
+        assert recording.poll(begin_s + late_s) is None and not recording.stopping
+    go.touch()
+    until(lambda: os.fstat(recording._messages).st_size, "it to begin")
+    assert recording.poll(begin_s + 2.25) is None and not recording.stopping
+    assert recording.poll(begin_s + 2.5) is None and recording.stopping
+    ended = until(lambda: recording.poll(begin_s + 2.75), "its file")
+    assert ended.samples is not None and not ended.interrupted
+    assert ended.window_s == pytest.approx(0.5)

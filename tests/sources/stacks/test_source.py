@@ -169,7 +169,7 @@ def test_a_pyspy_that_is_killed_is_started_again(tmp_path: Path, start: Callable
 
 def test_a_pyspy_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = tmp_path / "py-spy"
-    stuck.write_text("#!/bin/sh\ntrap '' INT\nwhile :; do sleep 0.1; done\n")
+    stuck.write_text("#!/bin/sh\ntrap '' INT\necho sampling\nwhile :; do sleep 0.1; done\n")
     stuck.chmod(0o755)
     monkeypatch.setattr(recorder.Recording, "STOP_TIMEOUT_S", 0.2)
     recording = recorder.Recording.start((str(stuck),), os.getpid(), 20, 0.3)

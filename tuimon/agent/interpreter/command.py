@@ -57,6 +57,8 @@ def _fail(message: str) -> int:
 def _record(reader: MemoryReader, rate_hz: float, duration_s: float, output: str) -> None:
     _signal.pthread_sigmask(_signal.SIG_BLOCK, {_signal.SIGINT})
     window, errors = MemoryWindow(reader), 0
+    sys.stdout.write("Sampling process %d\n" % reader.pid)
+    sys.stdout.flush()
     until_s, random = time.monotonic() + duration_s, time.monotonic_ns() | 1
     while time.monotonic() < until_s:
         try:

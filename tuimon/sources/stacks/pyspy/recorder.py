@@ -65,6 +65,7 @@ class Recording(Struct):
     child: int
     _output: int
     _messages: int
+    _silent_s: float | None = None  # when it was due, and had not begun to sample
     _stopped_s: float | None = None
 
     #: A child that has not written its file this long after SIGINT is killed.
@@ -105,12 +106,28 @@ class Recording(Struct):
             return self._ended(now_s, 0.0, 0)
         if reaped:
             return self._ended(now_s, usage.ru_utime + usage.ru_stime, os.waitstatus_to_exitcode(status))
-        if self._stopped_s is None and now_s >= self.due_s:
+        if self._stopped_s is None and self._is_due(now_s):
             self._signal(signal.SIGINT)  # SIGTERM would lose the file
             self._stopped_s = now_s
         elif self._stopped_s is not None and now_s >= self._stopped_s + self.STOP_TIMEOUT_S:
             self._signal(signal.SIGKILL)
         return None
+
+    def _is_due(self, now_s: float) -> bool:
+        """Whether to stop it; one that has not begun to sample by its end gets its whole time from when it does.
+
+        On a busy machine, or a cold disk, that may be seconds. It prints a line when it begins.
+        """
+        if now_s < self.due_s:
+            return False
+        if not os.fstat(self._messages).st_size and now_s < self.latest_s:
+            self._silent_s = now_s
+            return False
+        if self._silent_s is None or now_s >= self.latest_s:
+            return True
+        self.due_s += self._silent_s - self.started_s
+        self.started_s, self._silent_s = self._silent_s, None
+        return now_s >= self.due_s
 
     def keep_beside(self) -> None:
         """Let it run on the core that the process's main thread is on now, and nowhere else."""

@@ -23,7 +23,7 @@ FIRST_WINDOWS_S = (0.6, 2.0)
 #: How many DataLoader workers are sampled at a time, at most.
 _WORKERS_AT_ONCE = 4
 #: Longest window of workers that are sampled in rotation: each is seen now and then.
-_ROTATION_S = 4.0
+_ROTATION_S = 8.0
 #: Longest window of a process before any is measured: it may cost far more than expected.
 _UNMEASURED_S = 8.0
 #: A first window may use this many seconds' worth of its group's budget.
