@@ -61,7 +61,9 @@ def test_usage_counts_a_child_once_it_was_waited_for() -> None:
     busy = "sum(range(20_000_000)); input()"
     child = subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE)
     assert child.pid in processes.descendants(os.getpid())
-    assert processes.command_line(child.pid)[:1] == [sys.executable]
+    # a moment after the exec there is none yet
+    command = waiting.until(lambda: processes.command_line(child.pid), "its command line")
+    assert command[0] == sys.executable
     child.communicate(b"\n")
     after = processes.usage(os.getpid())
     assert after.reaped_s > before.reaped_s
