@@ -2,6 +2,8 @@
 
 The same model, memory and core serve both, and both see the same moments: this knows 0.1 %, which between processes is
 lost in how they differ. What it leaves out is the monitor beside the training.
+
+With ``--empty`` functions that do nothing stand in the places of the hooks: what no hook there can go below.
 """
 
 from __future__ import annotations
@@ -91,6 +93,29 @@ class Hooks:
             hooks.clear()
 
 
+class EmptyHooks(Hooks):
+    """The same with functions that do nothing but call what they stand for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hooked = [
+            value if value is _ABSENT or value is plain else _calling(plain)
+            for value, plain in zip(self._hooked, self._plain, strict=True)
+        ]
+        self._step_hooks = [dict.fromkeys(ours, _nothing) for ours in self._step_hooks]
+
+
+def _calling(plain: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return plain(*args, **kwargs)
+
+    return call
+
+
+def _nothing(optimizer: Any, args: Any, kwargs: Any) -> None:
+    pass
+
+
 def _now(name: str, then: Callable[[ModuleType], None]) -> None:
     module = sys.modules.get(name)
     if module is not None:
@@ -128,9 +153,9 @@ class Blocks:
         return statistics.fmean(time_ns for time_ns in times if time_ns < limit)
 
 
-def ratios(loop: Loop, seconds: float) -> dict[str, list[float]]:
+def ratios(loop: Loop, seconds: float, kind: type[Hooks] = Hooks) -> dict[str, list[float]]:
     """Blocks with hooks against their neighbours without, and every second one without against the next such ones."""
-    hooks = Hooks()
+    hooks = kind()
     hooks.on()
     blocks = Blocks(loop)
     hooks.off()
@@ -174,13 +199,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each loop (default %(default)s)")
     parser.add_argument("--text", action="store_true", help="mean and standard error, in words, in place of JSON")
+    parser.add_argument("--empty", action="store_true", help="functions that do nothing in the hooks' places")
     parser.add_argument("loops", nargs="+", choices=list(LOOPS), metavar="LOOP")
     args = parser.parse_args()
     torch.set_num_threads(1)
     install.uninstall()  # importing tuimon hooks a torch that is there
     found = {}
     for name in args.loops:
-        found[name] = ratios(loop_that_lasts(name), args.seconds)
+        found[name] = ratios(loop_that_lasts(name), args.seconds, EmptyHooks if args.empty else Hooks)
         if args.text:
             print(_text(name, found[name]), flush=True)
     if not args.text:
