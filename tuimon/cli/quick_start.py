@@ -1,13 +1,18 @@
-"""What makes the start quick: no collections meanwhile."""
+"""What makes the start quick, and a word where it is slow all the same."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 from collections.abc import Iterator
+
+from tuimon.cli.messages import write_message
 
 #: Collections of the middle generation between two of everything; Python's own value is 10.
 _FULL_COLLECTIONS = 1000
+#: Seconds after which a start is slow: our choice, three times what an idle machine takes to the first frame.
+SLOW_S = 1.0
 
 
 @contextlib.contextmanager
@@ -24,6 +29,19 @@ def without_collections() -> Iterator[None]:
         gc.freeze()
         if was_enabled:
             gc.enable()
+
+
+@contextlib.contextmanager
+def word_when_slow(text: str, after_s: float = SLOW_S) -> Iterator[None]:
+    """Write this on stderr if what is done meanwhile takes long: a first start reads everything from a cold disk."""
+    timer = threading.Timer(after_s, write_message, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # the screen comes next: nothing is to be written into it
 
 
 def collect_seldom() -> None:

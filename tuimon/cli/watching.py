@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tuimon.cli.hand_over import let_go_of_terminal, takes_output
-from tuimon.cli.quick_start import without_collections
+from tuimon.cli.quick_start import without_collections, word_when_slow
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening.options import Options
@@ -84,7 +84,7 @@ def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals, baseli
     """Run the app; the rules and the sources are loaded, and begin, once its first frame is drawn."""
     with contextlib.ExitStack() as loading:
         loading.enter_context(without_collections())
-        with without_ssl():
+        with without_ssl(), word_when_slow("tuimon: loading the screen; the disk or the machine is slow ..."):
             from tuimon.views.tui.running import run_app
 
         def begin() -> None:
