@@ -31,7 +31,7 @@ def test_what_is_held_of_a_log_is_gone_through_much_less_often():
 def test_a_start_that_takes_long_says_so_before_the_screen_comes(capsys):
     said = []
     with word_when_slow("loading", after_s=0.0):
-        until(lambda: said.append(capsys.readouterr().err) or "loading\n" in said, "the word")
+        until(lambda: said.append(capsys.readouterr().err) or "loading\n" in "".join(said), "the word")
     with word_when_slow("loading", after_s=3600.0):
         pass
     assert capsys.readouterr().err == ""
