@@ -7,9 +7,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.records import Gpu, GpuAccumulation, GpuExchange, GpuProcess, Loader, LoaderFacts, Place
-
-#: Values of a history that are recent, one a second.
-RECENT = 30
+from tuimon.session.counter_means import GpuMeans
 
 
 class PhaseRow(NamedTuple):
@@ -149,7 +147,7 @@ class GpuRow(Struct, frozen=True):
     throttled: tuple[tuple[str, float], ...] = ()  # (cause, share of the last 30 s), most first
     joules_per_step: float | None = None  # of all GPUs that the process in focus uses, on the first of them
     xids: tuple[int, ...] = ()  # since the run began
-    figures: int = RECENT  # how many of the histories' latest values its figures cover
+    means: GpuMeans | None = None  # over the steps that the phases cover; without steps, over the last 30 s
 
     @property
     def others(self) -> list[GpuProcess]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tuimon.records import Place, Threads
+from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.gpu.gpu_time import GpuShares
 from tuimon.session.processes.core_use import CoresTaken, CoreUse
 from tuimon.session.processes.recent_waits import Waits
@@ -22,6 +23,7 @@ from tuimon.session.rows import (
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilHeld, Sampling
 from tuimon.session.step_queries import StepQueries
+from tuimon.session.windows import WINDOW_S
 from tuimon.torch_code import LOAD_HOOK
 
 
@@ -177,7 +179,13 @@ class Session(StepQueries):
         node = self.focus_node if node is None else node
         focus = self.trainer()
         process = self.process(focus) if focus is not None else None
-        stats = self._steps.get(focus) if focus is not None else None
-        steps_per_s = stats.recent().per_second() if stats else None
+        per_second = self.step_totals(focus).per_second() if focus is not None else None
         processes = [self._processes.known[pid] for pid in self._pids_on(node)]
-        return self.nodes.tables_of(node).devices.rows(self.now_s, processes, process, steps_per_s)
+        spans = self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
+        return self.nodes.tables_of(node).devices.rows(self.now_s, processes, process, per_second, spans)
+
+    def stepping_spans(self) -> list[SteppingSpan]:
+        """When the process in focus made the steps that its phases are of; none before the first, or unmarked."""
+        focus = self.trainer()
+        stats = self._steps.get(focus) if focus is not None else None
+        return stats.recent_spans() if stats is not None else []

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from msgspec import structs
-from msgspec.structs import replace
 
 from tuimon.records import Process, Record, Threads
+from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.course import GpuStretch
 from tuimon.session.gpu.gpu_time import GpuShares
 from tuimon.session.processes.core_use import CoresTaken
@@ -18,7 +17,7 @@ from tuimon.session.ranks.shared_steps import SharedStep
 from tuimon.session.ranks.stats import MainThread
 from tuimon.session.ranks.table import sorted_samples
 from tuimon.session.ranks.waits import NO_SAMPLES, RankTimes
-from tuimon.session.rows import RECENT, GpuRow, GpuTimeRow, LoaderRow, PhaseTable, StepSummary, ThreadRow
+from tuimon.session.rows import GpuTimeRow, LoaderRow, PhaseTable, StepSummary, ThreadRow
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
 from tuimon.session.steps.totals import Totals
@@ -162,10 +161,8 @@ class WholeRun(Session):
         stats = self._gpu_time.of(pid)
         return stats.course() if stats is not None else []
 
-    def gpus(self, node: int | None = None) -> list[GpuRow]:
-        """With figures of as many records as there were in the steady span."""
-        interval_s, span = self.header.interval_s if self.header else 1.0, self._span
-        if math.isinf(span.end_s - span.begin_s):
-            return super().gpus(node)
-        number = max(RECENT, math.ceil((span.end_s - span.begin_s) / interval_s))
-        return [replace(row, figures=number) for row in super().gpus(node)]
+    def stepping_spans(self) -> list[SteppingSpan]:
+        """Over the steady span."""
+        focus = self.trainer()
+        stats = self._steps.get(focus) if focus is not None else None
+        return stats.run_spans() if stats is not None else []

@@ -22,15 +22,9 @@ def process_gpus(gpus: Sequence[GpuRow], process: Process | None) -> tuple[GpuRo
     return tuple(row for row in gpus if bare_uuid(row.latest.uuid) in own) or tuple(gpus)
 
 
-def utilisation(row: GpuRow, window_s: float = 0.0) -> float | None:
-    """Mean of the figures in question, usually of the last half minute; None where it is not measured.
-
-    ``window_s``: of at least so long a time, for long steps; None where most of it is not measured.
-    """
-    figures = max(row.figures, round(window_s))
-    known = [ratio for ratio in row.util_history[-figures:] if ratio is not None]
-    enough = len(known) >= 3 and (figures == row.figures or 2 * len(known) >= figures)
-    return sum(known) / len(known) if enough else None
+def utilisation(row: GpuRow) -> float | None:
+    """Share of the steps' time in which a kernel ran; None where it is not measured."""
+    return row.means.util_ratio if row.means is not None else None
 
 
 def least_utilisation(gpus: Sequence[GpuRow]) -> float | None:

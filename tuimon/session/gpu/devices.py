@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field, structs
 
 from tuimon.records import Gpu, Process, Throttle, bare_uuid
+from tuimon.session.counter_means import CounterHistory, GpuMeans, SteppingSpan
 from tuimon.session.rows import GpuRow
 from tuimon.session.windows import Window, new_history
 
-#: Least span of an energy difference: the counters advance every 0.1 s at the slowest, which is then an error of 2 %.
-_LEAST_ENERGY_S = 5.0
 #: Most Xid errors that are kept, the newest.
 _XIDS = 32
 #: Most GPUs and MIG instances of a node that are remembered.
@@ -24,12 +23,11 @@ _SELDOM = ("memory_total_bytes", "power_limit_w", "sm_clock_max_mhz", "compute_c
 History = deque[float | None]
 
 
-class _Reading(Struct, frozen=True, gc=False):
+class _Throttled(Struct, frozen=True, gc=False):
     """What is kept of a record for 30 s: of hundreds of GPUs whole records would be most of what is held."""
 
     t: float
-    energy_j: float | None
-    throttled: tuple[Throttle, ...]
+    causes: tuple[Throttle, ...]
 
 
 class _Device(Struct):
@@ -43,7 +41,8 @@ class _Device(Struct):
     memory: History = field(default_factory=new_history)
     power: History = field(default_factory=new_history)
     xids: deque[int] = field(default_factory=lambda: deque(maxlen=_XIDS))
-    window: Window[_Reading] = field(default_factory=Window)
+    counters: CounterHistory = field(default_factory=CounterHistory)
+    window: Window[_Throttled] = field(default_factory=Window)
 
     def add_window(self, record: Gpu) -> None:
         latest, seldom = self.latest, {}
@@ -60,27 +59,18 @@ class _Device(Struct):
         self.memory.append(record.memory_used_bytes)
         self.power.append(record.power_w)
         self.xids.extend(record.xids)
-        self.window.append(_Reading(record.t, record.energy_j, tuple(record.throttled)))
+        self.counters.add_record(record)
+        self.window.append(_Throttled(record.t, tuple(record.throttled)))
 
     def throttled(self) -> tuple[tuple[str, float], ...]:
         """Share of the window by cause, most first; share of the records where the driver does not count the time."""
         sums: dict[str, float] = {}
-        for throttled in [record.throttled for record in self.window.records if record.throttled]:
-            for throttle in throttled:
+        for causes in [record.causes for record in self.window.records if record.causes]:
+            for throttle in causes:
                 ratio = throttle.ratio
                 sums[throttle.cause] = sums.get(throttle.cause, 0.0) + (1.0 if ratio is None else ratio)
         shares = ((cause, total / len(self.window)) for cause, total in sums.items())
         return tuple(sorted(shares, key=lambda share: -share[1]))
-
-    def watts(self) -> float | None:
-        """Mean power over the window, by the energy counter."""
-        readings = [(record.t, record.energy_j) for record in self.window.records if record.energy_j is not None]
-        if len(readings) < 2:
-            return None
-        (first_s, first_j), (last_s, last_j) = readings[0], readings[-1]
-        if last_s - first_s < _LEAST_ENERGY_S or last_j < first_j:  # lower than before: the driver was reloaded
-            return None
-        return (last_j - first_j) / (last_s - first_s)
 
 
 class DeviceTable:
@@ -104,7 +94,7 @@ class DeviceTable:
     @property
     def is_held_down(self) -> bool:
         """Whether something has held the clocks of any down in the last 30 s."""
-        return any(reading.throttled for device in self._devices.values() for reading in device.window.records)
+        return any(reading.causes for device in self._devices.values() for reading in device.window.records)
 
     def rows(
         self,
@@ -112,15 +102,21 @@ class DeviceTable:
         processes: Iterable[Process],
         focus: Process | None = None,
         steps_per_s: float | None = None,
+        spans: Sequence[SteppingSpan] = (),
     ) -> list[GpuRow]:
-        """All GPUs, those that the run uses first. ``steps_per_s``: of the process in focus, over the window."""
+        """All GPUs, those that the run uses first.
+
+        ``steps_per_s`` and ``spans``: of the process in focus, and when it made these steps.
+        """
         run = list(processes)
         pids = {process.pid for process in run}
         live = [process for process in run if not process.ended] or run
         used = self._used(live)
-        joules = self._joules_per_step(focus, steps_per_s)
+        means = {uuid: device.counters.means(spans) for uuid, device in self._devices.items()}
+        joules = self._joules_per_step(focus, steps_per_s, means)
         rows = [
-            self._row(device, now_s, used, pids, joules.get(device.latest.uuid)) for device in self._devices.values()
+            self._row(device, now_s, used, pids, joules.get(uuid), means[uuid])
+            for uuid, device in self._devices.items()
         ]
         return sorted(rows, key=_order)
 
@@ -135,20 +131,27 @@ class DeviceTable:
                 used |= {gpu.uuid, gpu.parent_uuid or gpu.uuid}
         return used
 
-    def _joules_per_step(self, focus: Process | None, steps_per_s: float | None) -> Mapping[str, float]:
+    def _joules_per_step(
+        self, focus: Process | None, steps_per_s: float | None, means: Mapping[str, GpuMeans | None]
+    ) -> Mapping[str, float]:
         """Energy of a step by the UUID of the first GPU of the process in focus; empty unless known to be its own."""
         if focus is None or not steps_per_s:
             return {}
         uuids = {bare_uuid(uuid) for uuid in focus.gpu_uuids}
-        devices = [device for device in self._devices.values() if bare_uuid(device.latest.uuid) in uuids]
-        watts = [device.watts() for device in devices]
-        if len(devices) < len(uuids) or not devices or None in watts:
+        gpus = [device.latest for device in self._devices.values() if bare_uuid(device.latest.uuid) in uuids]
+        watts = [found.watts for gpu in gpus if (found := means[gpu.uuid]) is not None and found.watts is not None]
+        if not gpus or len(watts) < len(uuids):
             return {}
-        first = min(devices, key=lambda device: device.latest.index)
-        return {first.latest.uuid: sum(watt for watt in watts if watt is not None) / steps_per_s}
+        return {min(gpus, key=lambda gpu: gpu.index).uuid: sum(watts) / steps_per_s}
 
     def _row(
-        self, device: _Device, now_s: float, used: set[str], pids: set[int], joules_per_step: float | None
+        self,
+        device: _Device,
+        now_s: float,
+        used: set[str],
+        pids: set[int],
+        joules_per_step: float | None,
+        means: GpuMeans | None,
     ) -> GpuRow:
         gpu = device.latest
         return GpuRow(
@@ -165,6 +168,7 @@ class DeviceTable:
             throttled=device.throttled(),
             joules_per_step=joules_per_step,
             xids=tuple(device.xids),
+            means=means,
         )
 
 

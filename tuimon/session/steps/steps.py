@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from tuimon.records import Steps
+from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.course import StepCourse, StepStretch, stretch_of, without_end
 from tuimon.session.held_steps import HeldSteps, packed, unpacked
 from tuimon.session.rows import StepSummary
 from tuimon.session.steps.history import STACKED, StepHistory
 from tuimon.session.steps.parts_of_window import until_last_step, without_set_up, without_steps
 from tuimon.session.steps.recent import RecentSteps
+from tuimon.session.steps.spans import stepping_spans
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.steps.totals import Totals
 from tuimon.session.windows import Span
@@ -197,6 +201,17 @@ class StepStats:
         """The windows of the last 30 s that began since a moment."""
         windows = self._latest_windows.windows()
         return without_end([stretch_of(*row) for row in windows if row.record.t - row.record.window_s >= since_s])
+
+    def recent_spans(self) -> list[SteppingSpan]:
+        """The stretches that ``recent`` covers."""
+        return self._spans(without_end([stretch_of(record) for record in self._latest_windows.records()]))
+
+    def run_spans(self) -> list[SteppingSpan]:
+        """The stretches that ``whole_run`` covers."""
+        return self._spans(self.course.stretches())
+
+    def _spans(self, stretches: Sequence[StepStretch]) -> list[SteppingSpan]:
+        return stepping_spans(stretches, self.steady_span().begin_s)
 
     def whole_run(self) -> Totals:
         """Sums over the run; the first window with steps is left out where it was warm-up."""

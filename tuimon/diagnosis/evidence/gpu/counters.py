@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.session.rows import GpuRow, PhaseTable
+from tuimon.session.rows import GpuRow
 
 UTILISATION_ERROR = Threshold(
     0.01,
@@ -78,28 +77,20 @@ class IdleBounds(NamedTuple):
         return IdleBounds(min(self.at_least, other.at_least), max(self.at_most, other.at_most))
 
 
-def idle_by_counters(gpus: Sequence[GpuRow], table: PhaseTable, copies: Copies, *, alone: bool) -> IdleBounds | None:
+def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies, *, alone: bool) -> IdleBounds | None:
     """Bounds of the time without work, from the share of time in which a kernel ran; None where it is not measured.
 
-    Utilisation is of all time, also of that outside steps, in which the GPU may have been idle or busy. ``alone``: no
-    other program and no other rank has kernels on the GPU that could hide idle time.
+    ``alone``: no other program and no other rank has kernels on the GPU that could hide idle time.
     """
-    known = [(ratio, row) for row in gpus if (ratio := utilisation(row, table.window_s)) is not None]
-    covered = _covered(table)
-    if not known or not covered:
+    known = [(row, row.means) for row in gpus if row.means is not None and row.means.util_at_most is not None]
+    if not known:
         return None
-    most = max(ratio for ratio, _ in known) + UTILISATION_ERROR
-    least = min(ratio for ratio, _ in known) - UTILISATION_ERROR
-    copying = max(_copying(row, copies, covered) for _, row in known) + DEVICE_COPIES
-    at_least = 1.0 - min(1.0, most / covered) - copying - GAPS
-    at_most = 1.0 - max(0.0, (least - (1.0 - covered)) / covered) if alone else 1.0
-    return IdleBounds(max(0.0, at_least), min(1.0, at_most))
-
-
-def _covered(table: PhaseTable) -> float:
-    """Share of the time that steps cover; 0 where it is not known."""
-    lengths = [row.ms_per_step for row in table.rows if row.name != "eval" and row.ms_per_step is not None]
-    return min(1.0, table.steps * sum(lengths) / 1e3 / table.window_s) if table.window_s > 0 else 0.0
+    error = max(UTILISATION_ERROR / (means.steps_ratio or 1.0) for _, means in known)
+    most = max(means.util_at_most or 0.0 for _, means in known) + error
+    least = min(means.util_at_least or 0.0 for _, means in known) - error
+    copying = max(_copying(row, copies, means.steps_ratio or 1.0) for row, means in known) + DEVICE_COPIES
+    at_most = 1.0 - max(0.0, least) if alone else 1.0
+    return IdleBounds(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), at_most)
 
 
 def _copying(row: GpuRow, copies: Copies, covered: float) -> float:

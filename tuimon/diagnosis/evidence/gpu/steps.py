@@ -172,7 +172,7 @@ def gpu_steps(
     alone = (ranks or 1) < 2 and not any(row.others for row in gpus)
     in_forward = phases["forward"].ms / step_ms if "forward" in phases else 1.0
     copies = Copies(in_forward, copying)
-    by_counters = idle_by_counters(gpus, table, copies, alone=alone)
+    by_counters = idle_by_counters(gpus, copies, alone=alone)
     if by_counters is not None and not by_events.meets(by_counters):
         return GpuSteps(time, *by_events.joined(by_counters), step_ms, phases, Contradiction(by_events, by_counters))
     idle = by_events.joined(by_counters) if by_counters is not None else by_events
