@@ -580,6 +580,7 @@ class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
 
     device: Index  # torch's number of the GPU
     allocated_bytes: Count | None = None  # in tensors
+    peak_bytes: Count | None = None  # most in tensors at a time, since the program last reset that, or began
     reserved_bytes: Count | None = None  # kept by the allocator, with what is free for new tensors
     alloc_retries: Count | None = None  # allocations that had to free cached memory first, since the process began
     ooms: Count | None = None  # out-of-memory errors since the process began

@@ -11,7 +11,14 @@ from itertools import pairwise
 import pytest
 
 from tests.agent.programs import environment, printed_json, python
-from tuimon.agent.ring.layout import BACKWARD_BEGIN, GPU_TIME, MEMORY_ALLOCATED, TORCH_MEMORY, unpack_gpu_time
+from tuimon.agent.ring.layout import (
+    BACKWARD_BEGIN,
+    GPU_TIME,
+    MEMORY_ALLOCATED,
+    MEMORY_PEAK,
+    TORCH_MEMORY,
+    unpack_gpu_time,
+)
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::UserWarning")]
 
@@ -141,8 +148,7 @@ def test_times_are_true(gpu, clocked, every_step):
 def test_memory_is_torchs(gpu, clocked):
     Training(gpu).steps(3)
     memory = {m.flag & 0xF: m.value for m in clocked.markers(TORCH_MEMORY)}
-    assert 0 < memory[MEMORY_ALLOCATED] <= gpu.cuda.max_memory_allocated()
-    assert len(memory) == 4
+    assert 0 < memory[MEMORY_ALLOCATED] <= memory[MEMORY_PEAK] <= gpu.cuda.max_memory_allocated()
 
 
 def test_a_whole_step_is_captured(gpu, clocked, every_step):

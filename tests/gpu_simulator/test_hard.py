@@ -144,10 +144,11 @@ def test_steps_are_what_they_are_without_the_gpu_clock():
 
 def test_what_the_allocator_holds_is_told():
     training = Training()
-    training.device.allocator = (5, 7, 2, 1)
+    training.device.allocator = (5, 7, 2, 1, None, None, 6)
     told = [record for record in training.run(loops.data_starved, 25) if isinstance(record, TorchMemory)]
     assert 2 <= len(told) <= 3  # when it has changed, and every ten seconds
     assert {(r.device, r.allocated_bytes, r.reserved_bytes, r.alloc_retries, r.ooms) for r in told} == {(0, 5, 7, 2, 1)}
+    assert {(r.peak_bytes, r.pinned_bytes) for r in told} == {(6, None)}
     training.device.allocator = (6, 7, 2, 1)
     changed = [record for record in training.run(loops.data_starved, 3) if isinstance(record, TorchMemory)]
     assert [record.allocated_bytes for record in changed] == [6]

@@ -100,6 +100,7 @@ class TorchMemoryRow(Struct, frozen=True, gc=False):
     retries: int | None  # since 10 s after the first step
     frees_per_s: float | None = None  # calls of cudaFree and its like, in the same time
     pinned_bytes: int | None = None  # of the host's memory, the most in the whole run
+    peak_bytes: int | None = None  # most in tensors at a time, in the whole run
 
 
 class LeadRow(Struct, frozen=True, gc=False):

@@ -12,6 +12,7 @@ from tuimon.agent.ring.layout import (
     BACKWARD_END,
     FETCH_END,
     GPU_POINT,
+    MEMORY_PEAK,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
     TORCH_MEMORY,
@@ -174,6 +175,13 @@ def test_memory_is_reported_once_a_second(loop):
     memory = [(m.flag, m.value) for m in loop.marked if m.kind == TORCH_MEMORY]
     assert memory[:4] == [(0, 10), (1, 20), (2, 1), (3, 0)]
     assert 4 * 4 <= len(memory) <= 4 * 6
+
+
+def test_what_the_allocator_counts_besides_is_reported_too(loop):
+    loop.gpu.figures = (10, 20, 1, 0, 7, None, 90)
+    loop.steps(3)
+    memory = {m.flag: m.value for m in loop.marked if m.kind == TORCH_MEMORY}
+    assert memory == {0: 10, 1: 20, 2: 1, 3: 0, 4: 7, MEMORY_PEAK: 90}
 
 
 def test_memory_names_its_device(loop):

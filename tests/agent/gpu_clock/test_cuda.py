@@ -118,7 +118,16 @@ def test_events():
 
 def test_memory():
     _, of = device({0: 1000})
-    assert of.memory() == (500, 1000, 3, 1, None, None)
+    assert of.memory() == (500, 1000, 3, 1, None, None, 1000)
+
+
+def test_an_allocator_without_peaks():
+    cuda, of = device({0: 1000})
+    cuda.torch._C._cuda_memoryStats = lambda index: {
+        **{name: {"all": {"current": 8}} for name in ("allocated_bytes", "reserved_bytes")},
+        **dict.fromkeys(("num_alloc_retries", "num_ooms"), 0),
+    }
+    assert of.memory() == (8, 8, 0, 0, None, None, None)
 
 
 def test_pinned_memory_by_the_largest_of_its_figures():

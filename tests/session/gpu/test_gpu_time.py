@@ -148,6 +148,12 @@ def test_pinned_memory_is_the_most_there_was():
     assert session(memory(1.0)).torch_memory(100)[0].pinned_bytes is None
 
 
+def test_the_peak_is_that_of_the_run_even_if_the_program_resets_it():
+    found = session(memory(1.0, peak_bytes=9), memory(2.0, peak_bytes=6))
+    assert found.torch_memory(100)[0].peak_bytes == 9
+    assert session(memory(1.0)).torch_memory(100)[0].peak_bytes is None
+
+
 def test_what_is_recent_is_worked_out_anew_when_a_window_comes_or_leaves():
     slow = tuple((name, *(3 * ms for ms in times)) for name, *times in SPANS)
     found = session(steps(1.0, PHASES), gpu_time(1.0, slow), gpu_time(20.0))

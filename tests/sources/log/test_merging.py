@@ -25,6 +25,7 @@ from tuimon.records import (
     ThreadCpu,
     Threads,
     Throttle,
+    TorchMemory,
 )
 from tuimon.session.steps.totals import Totals
 from tuimon.sources.log.coarse.merging import RULES, follows, merged, subject
@@ -140,6 +141,12 @@ def test_a_gpu_keeps_means_peaks_and_errors() -> None:
     assert (one.util_ratio, one.memory_used_bytes, one.energy_j, one.xids) == (0.4, 5, 40.0, [79, 79])
     assert (one.power_w, one.temperature_c, one.util_samples) == (100.0, 80, [])
     assert one.throttled == [Throttle("heat", 0.3333), Throttle("power", 0.1)]
+
+
+def test_the_allocator_keeps_its_peak() -> None:
+    peaks = ((1.0, 9), (2.0, None), (3.0, 6))
+    found = merged([TorchMemory(t=t, pid=PID, device=0, allocated_bytes=5, peak_bytes=peak) for t, peak in peaks])
+    assert (found.t, found.peak_bytes, found.allocated_bytes) == (3.0, 9, 5)
 
 
 def test_gpu_time_and_leads_add_up() -> None:

@@ -15,8 +15,8 @@ The device that it drives (``cuda.CudaDevice``; a simulated one in the tests) ha
     is_done(event)         whether the device has reached it
     elapsed_ms(a, b)       float32; both are done
     memory()               of the current device, by torch's allocator: bytes allocated, reserved; retries, failures,
-                           frees by the driver, pinned bytes of the host (None where torch does not count them). Or
-                           None
+                           frees by the driver, pinned bytes of the host, most bytes allocated at a time (None where
+                           torch does not count them). Or None
 """
 
 import time
@@ -28,6 +28,7 @@ from ..ring.layout import (
     MEMORY_ALLOCATED,
     MEMORY_FREES,
     MEMORY_OOMS,
+    MEMORY_PEAK,
     MEMORY_PINNED,
     MEMORY_RESERVED,
     MEMORY_RETRIES,
@@ -61,7 +62,15 @@ MAX_POLL_COST_NS = 300_000
 RELEASE_TIMEOUT_NS = 100_000_000
 _RELEASE_POLL_S = 0.0002
 
-_MEMORY_CODES = (MEMORY_ALLOCATED, MEMORY_RESERVED, MEMORY_RETRIES, MEMORY_OOMS, MEMORY_FREES, MEMORY_PINNED)
+_MEMORY_CODES = (
+    MEMORY_ALLOCATED,
+    MEMORY_RESERVED,
+    MEMORY_RETRIES,
+    MEMORY_OOMS,
+    MEMORY_FREES,
+    MEMORY_PINNED,
+    MEMORY_PEAK,
+)
 
 #: Events that must never be freed: of a device that failed, or of the process that this one was forked from.
 _abandoned: List[Any] = []

@@ -33,6 +33,7 @@ class Memory(NamedTuple):
     ooms: int
     frees: Optional[int] = None  # by cudaFree and its like, which wait for the GPU; newer torch counts them
     pinned_bytes: Optional[int] = None  # of the host, in use or kept for reuse, in newer torch
+    peak_bytes: Optional[int] = None  # most that was allocated since the program last reset that, or began
 
 
 class CudaDevice:
@@ -80,7 +81,7 @@ class CudaDevice:
         self._record(event, stream.handle)
 
     def memory(self) -> Optional[Memory]:
-        """The allocator's figures for the device in use; None where it keeps none. No peaks: the user resets those."""
+        """The allocator's figures for the device in use; None where it keeps none. Resets no peak."""
         index = self._device()
         return None if index is None else self._memory(index)
 
@@ -115,9 +116,16 @@ class CudaDevice:
     def _memory(self, index: int) -> Optional[Memory]:
         try:
             stats = self._native._cuda_memoryStats(index)
-            allocated, reserved = (stats[name]["all"]["current"] for name in ("allocated_bytes", "reserved_bytes"))
-            retries, ooms = stats["num_alloc_retries"], stats["num_ooms"]
-            return Memory(allocated, reserved, retries, ooms, stats.get("num_device_free"), self._pinned_bytes())
+            allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+            return Memory(
+                allocated["current"],
+                reserved["current"],
+                stats["num_alloc_retries"],
+                stats["num_ooms"],
+                stats.get("num_device_free"),
+                self._pinned_bytes(),
+                allocated.get("peak"),
+            )
         except Exception:  # a pluggable allocator counts nothing and raises
             return None
 

@@ -93,7 +93,7 @@ FETCH_FAILED = 2  # FETCH_END only: another exception
 FIRST_EVENT = 3
 LAST_EVENT = 0xFFFF
 
-MEMORY_ALLOCATED, MEMORY_RESERVED, MEMORY_RETRIES, MEMORY_OOMS, MEMORY_FREES, MEMORY_PINNED = 0, 1, 2, 3, 4, 5
+MEMORY_ALLOCATED, MEMORY_RESERVED, MEMORY_RETRIES, MEMORY_OOMS, MEMORY_FREES, MEMORY_PINNED, MEMORY_PEAK = range(7)
 
 #: An iterator's id: its number in this many low bits, above them the name id of its loader's facts (0: unknown).
 LOADER_SHIFT = 16

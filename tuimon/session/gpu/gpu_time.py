@@ -99,6 +99,7 @@ class GpuTimeStats:
         self._retries_before: dict[int, int] = {}
         self._frees_before: dict[int, tuple[float, int]] = {}  # when, and how many
         self._pinned_bytes: dict[int, int] = {}  # the most
+        self._peak_bytes: dict[int, int] = {}  # the most: the program may reset it
 
     def add_window(self, record: GpuTime) -> None:
         """Fold a window."""
@@ -133,8 +134,9 @@ class GpuTimeStats:
         if record.device not in self._memory and len(self._memory) >= _DEVICES:
             return
         self._memory[record.device] = record
-        if record.pinned_bytes is not None:
-            self._pinned_bytes[record.device] = max(self._pinned_bytes.get(record.device, 0), record.pinned_bytes)
+        for most, value in ((self._pinned_bytes, record.pinned_bytes), (self._peak_bytes, record.peak_bytes)):
+            if value is not None:
+                most[record.device] = max(most.get(record.device, 0), value)
         settled = first_step_s is not None and record.t >= first_step_s + _SETTLED_S
         if settled and record.alloc_retries is not None:
             self._retries_before.setdefault(record.device, record.alloc_retries)
@@ -202,8 +204,8 @@ class GpuTimeStats:
             last, before = self._memory[device], self._retries_before.get(device)
             retries = last.alloc_retries - before if before is not None and last.alloc_retries is not None else None
             held = (last.allocated_bytes, last.reserved_bytes)
-            frees_per_s, pinned = self._frees_per_s(last), self._pinned_bytes.get(device)
-            rows.append(TorchMemoryRow(device, uuids.get(device), *held, retries, frees_per_s, pinned))
+            most = (self._pinned_bytes.get(device), self._peak_bytes.get(device))
+            rows.append(TorchMemoryRow(device, uuids.get(device), *held, retries, self._frees_per_s(last), *most))
         return rows
 
     def _frees_per_s(self, last: TorchMemory) -> float | None:

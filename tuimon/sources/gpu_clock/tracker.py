@@ -166,6 +166,7 @@ class GpuTracker:
             pid=self._pid,
             device=device,
             allocated_bytes=figures.get(layout.MEMORY_ALLOCATED),
+            peak_bytes=figures.get(layout.MEMORY_PEAK),
             reserved_bytes=figures.get(layout.MEMORY_RESERVED),
             alloc_retries=figures.get(layout.MEMORY_RETRIES),
             ooms=figures.get(layout.MEMORY_OOMS),

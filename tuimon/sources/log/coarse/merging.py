@@ -100,10 +100,11 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         "exchanges": rows.exchanges,
         "accumulation": rows.accumulation,
     },
-    TorchMemory: dict.fromkeys(
-        ("device", "allocated_bytes", "reserved_bytes", "alloc_retries", "ooms", "device_frees", "pinned_bytes"),
-        rules.last,
-    ),
+    TorchMemory: {
+        **dict.fromkeys(("device", "allocated_bytes", "reserved_bytes"), rules.last),
+        **dict.fromkeys(("alloc_retries", "ooms", "device_frees", "pinned_bytes"), rules.last),
+        "peak_bytes": rules.most,
+    },
     MachineMemory: {
         **dict.fromkeys(("total_bytes", "available_bytes", "limit_bytes", "limit_used_bytes"), rules.last),
         "cpu_limit_cores": rules.last,
