@@ -67,6 +67,19 @@ class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=Fals
 NO_TORCH_YET = "no torch imported yet"
 
 
+class OptimizerFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """An optimizer that a training steps, read once; it has no setting that is None, or leaves it to torch."""
+
+    name: str  # of its class
+    package: str  # that its class is defined in: "torch", "bitsandbytes", "__main__"
+    fused: bool | None = None  # these three: of its first group of parameters
+    foreach: bool | None = None
+    capturable: bool | None = None
+    tensors: Count | None = None  # that require gradients
+    elements: Count | None = None  # of these tensors, together
+    sparse: bool | None = None  # whether one of them had a sparse gradient at the first update that was seen
+
+
 class Process(Record, frozen=True, kw_only=True, tag="process"):
     """A process of the run appeared, changed or ended: all facts about it, not only what changed."""
 
@@ -83,6 +96,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     gpu_uuids: list[str] = msgspec.field(default_factory=list)  # of the GPUs that the process reports to use
     parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # of what its optimizers update: "float32", ...
     tf32: bool | None = None  # whether float32 matrix products may round to TF32
+    optimizers: list[OptimizerFacts] = msgspec.field(default_factory=list)  # that have stepped, at most four
     intra_op_threads: Count | None = None  # that share out an operation on the CPU, by ``torch.get_num_threads()``
     omp_num_threads: Count | None = None  # OMP_NUM_THREADS in the environment that it was started with
     debug_settings: list[str] = msgspec.field(default_factory=list)  # that slow every step: "anomaly_detection", ...

@@ -54,7 +54,8 @@ def read_ring(path: str, rng: random.Random) -> list[Record]:
         records.append(
             Process(t=now_ns / 1e9, pid=4242, ppid=1, start_unix_s=1.7e9, command=["python"], role="trainer",
                     markers=True, rank=facts.rank, world_size=facts.world_size, python=facts.python, torch=facts.torch,
-                    gpu_uuids=list(facts.gpu_uuids), parameter_dtypes=list(facts.parameter_dtypes))
+                    gpu_uuids=list(facts.gpu_uuids), parameter_dtypes=list(facts.parameter_dtypes),
+                    optimizers=list(facts.optimizers))
         )  # fmt: skip
         follower = RingFollower(reader, 1.0, now_ns)
         for second in range(1, 4):
@@ -160,6 +161,8 @@ def _write_meta(data: bytearray, rng: random.Random) -> None:
     meta = {"run": "r", "rank": rng.choice((0, -1, 10**30, "x")), "world_size": rng.choice((2, 0, None)), "gc": True,
             "python": hostile_text(rng, "3.11"), "torch": hostile_text(rng, "2.1"),
             "gpu_uuids": ["GPU-0", hostile_text(rng)], "parameter_dtypes": [hostile_text(rng)],
+            "optimizers": [{"name": hostile_text(rng, "SGD"), "package": "torch", "fused": rng.choice((True, 1, "x")),
+                            "tensors": rng.choice((2, -1, 10**30, "x"))}],
             "deep": None}  # fmt: skip
     raw = json.dumps(meta).encode()
     if rng.random() < 0.1:

@@ -6,6 +6,7 @@ import json
 
 from tuimon.agent.ring.reader import _facts as read_facts
 from tuimon.proc.ring_facts import RingFacts, ring_facts
+from tuimon.records import OptimizerFacts
 
 
 def test_facts_of_a_rank() -> None:
@@ -34,6 +35,19 @@ def test_the_stacks_of_the_loop_are_whole_or_not_there() -> None:
     assert found == (("backward", (("train.py", 9, "<module>"), ("train.py", 4, "main"))),)
     for strange in (7, [], {"files": 3}, {**loop, "files": [4]}, {**loop, "backward": [[0, -1, "main"]]}):
         assert ring_facts({"loop": strange}).loop == ()
+
+
+def test_optimizers_are_described_as_far_as_their_facts_are_of_the_right_type() -> None:
+    adam = {"name": "AdamW", "package": "torch", "fused": True, "tensors": 148, "elements": 124 << 20, "sparse": False}
+    odd = {"name": "Odd", "package": "mine", "foreach": 1, "capturable": None, "tensors": -1, "elements": 1 << 70}
+    found = ring_facts({"optimizers": [adam, odd, {"name": 7, "package": "torch"}, {"name": "SGD"}, "SGD"]}).optimizers
+    assert found == (
+        OptimizerFacts("AdamW", "torch", fused=True, tensors=148, elements=124 << 20, sparse=False),
+        OptimizerFacts("Odd", "mine"),
+    )
+    assert len(ring_facts({"optimizers": [adam] * 9}).optimizers) == 4
+    for strange in (7, {}, adam, None):
+        assert ring_facts({"optimizers": strange}).optimizers == ()
 
 
 def test_ranks_that_run_the_same_code_hold_its_stacks_once() -> None:

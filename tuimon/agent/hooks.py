@@ -41,6 +41,7 @@ def hide_from_dynamo() -> None:
         worker.timer_of_worker,
         BatchTimer.enter,
         runtime.publish_facts,
+        runtime.consider_optimizer,
         runtime.emit_timed,
         runtime.resume_clock,
         rests.consider,
@@ -209,4 +210,5 @@ def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     rest.fetches_due = rests.RETRY_FETCHES
     rest.due -= 1
     if rest.due <= 0:
+        runtime.consider_optimizer(optimizer)
         rests.consider()

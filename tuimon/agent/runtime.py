@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 
 from .gpu_clock import cuda, points
 from .gpu_clock.clock import GpuClock
-from .process import facts, loop_stacks, role, starter, yama
+from .process import facts, loop_stacks, optimizer_facts, role, starter, yama
 from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
 from .ring.names import RangeNames
@@ -68,7 +68,7 @@ _optimizer_marked = False  # OPTIMIZER_MADE is in the ring
 _made_ns = 0
 _fork_hooked = False
 
-#: After this many backward passes, facts that are still unknown are taken to be absent.
+#: After this many boundaries, facts that are still unknown are taken to be absent.
 _FACTS_BOUNDARIES = 64
 
 
@@ -181,6 +181,7 @@ def _use_ring(writer: RingWriter) -> None:
         _optimizer_marked = False
         _made_ns = time.monotonic_ns()
         loop_stacks.forget()
+        optimizer_facts.forget()
         facts_due = True
     listen(writer)
     emit = writer.emit
@@ -204,7 +205,8 @@ def publish_facts(boundary: str = "", optimizer: Any = None) -> None:
     _boundaries += 1
     if boundary and loop_stacks.is_due(_boundaries, boundary):
         loop_stacks.note(boundary, sys._getframe(1))
-    if _boundaries & (_boundaries - 1):  # 1, 2, 4, ... 64
+    is_new = optimizer is not None and optimizer_facts.note(optimizer)
+    if _boundaries & (_boundaries - 1) and not is_new:  # 1, 2, 4, ... 64
         return
     if optimizer is not None:
         _optimizer_marked = True  # its step is in the ring
@@ -213,13 +215,18 @@ def publish_facts(boundary: str = "", optimizer: Any = None) -> None:
         _optimizer_marked = True
         emit(OPTIMIZER_MADE)
     late = facts.late_facts(optimizer)
-    if ("gpu_uuids" in late and "parameter_dtypes" in late) or _boundaries >= _FACTS_BOUNDARIES:
-        facts_due = False
+    facts_due = _boundaries < _FACTS_BOUNDARIES
     if late:
         try:
             _writer.set_meta({**facts.facts(), **late})
         except Exception:
             facts_due = False
+
+
+def consider_optimizer(optimizer: Any) -> None:
+    """Publish facts again where another optimizer has begun to step."""
+    if not facts_due and optimizer_facts.is_new(optimizer):
+        publish_facts_anew()
 
 
 def publish_facts_anew() -> None:

@@ -11,7 +11,11 @@ from tuimon.agent.ring import paths
 from tuimon.agent.ring.no_ring import reason_left_by
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.proc.loop_stacks import LoopStack, loop_stacks
+from tuimon.records import OptimizerFacts
 from tuimon.text import plain
+
+#: Optimizers of one process, as many as an agent describes.
+_OPTIMIZERS = 4
 
 
 class RingFacts(Struct, frozen=True, gc=False):
@@ -26,6 +30,7 @@ class RingFacts(Struct, frozen=True, gc=False):
     gpu_uuids: tuple[str, ...] = ()
     parameter_dtypes: tuple[str, ...] = ()
     tf32: bool | None = None
+    optimizers: tuple[OptimizerFacts, ...] = ()
     intra_op_threads: int | None = None  # that share out an operation on the CPU
     debug_settings: tuple[str, ...] = ()  # that slow every step down
     cuda_visible_devices: str | None = None
@@ -35,7 +40,6 @@ class RingFacts(Struct, frozen=True, gc=False):
 
 def ring_facts(meta: Mapping[str, object]) -> RingFacts:
     """The facts in ``RingReader.meta()``."""
-    tf32 = meta.get("tf32")
     return RingFacts(
         run=_text(meta.get("run")),
         output=_text(meta.get("output")),
@@ -45,7 +49,8 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
         torch=_text(meta.get("torch")),
         gpu_uuids=_texts(meta.get("gpu_uuids")),
         parameter_dtypes=_texts(meta.get("parameter_dtypes")),
-        tf32=tf32 if isinstance(tf32, bool) else None,
+        tf32=_flag(meta.get("tf32")),
+        optimizers=_optimizers(meta.get("optimizers")),
         intra_op_threads=_number(meta.get("intra_op_threads")),
         debug_settings=_texts(meta.get("debug_settings")),
         cuda_visible_devices=_text(meta.get("cuda_visible_devices"), empty=True),
@@ -85,6 +90,36 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(item for item in value if isinstance(item, str) and item) if isinstance(value, list) else ()
 
 
-def _number(value: object) -> int | None:
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _number(value: object, limit: int = 1 << 31) -> int | None:
     number = value if isinstance(value, int) and not isinstance(value, bool) else None
-    return number if number is not None and abs(number) < 1 << 31 else None
+    return number if number is not None and abs(number) < limit else None
+
+
+def _count(value: object) -> int | None:
+    number = _number(value, 1 << 62)
+    return number if number is not None and number >= 0 else None
+
+
+def _optimizers(value: object) -> tuple[OptimizerFacts, ...]:
+    described = [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return tuple(found for each in described[:_OPTIMIZERS] if (found := _optimizer(each)) is not None)
+
+
+def _optimizer(described: Mapping[str, object]) -> OptimizerFacts | None:
+    name, package = _text(described.get("name")), _text(described.get("package"))
+    if name is None or package is None:
+        return None
+    return OptimizerFacts(
+        name=name,
+        package=package,
+        fused=_flag(described.get("fused")),
+        foreach=_flag(described.get("foreach")),
+        capturable=_flag(described.get("capturable")),
+        tensors=_count(described.get("tensors")),
+        elements=_count(described.get("elements")),
+        sparse=_flag(described.get("sparse")),
+    )

@@ -17,7 +17,7 @@ from tests.sources.programs import running
 from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RingFacts
-from tuimon.records import Process, Record, ThreadCpu, Threads
+from tuimon.records import OptimizerFacts, Process, Record, ThreadCpu, Threads
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.own_cost import CostMeter
 from tuimon.sources.processes.source import ProcessSource
@@ -207,7 +207,12 @@ def test_what_the_markers_found_is_added(tmp_path: Path) -> None:
         table.name_process(stranger.pid)
         table.mark_trainer(stranger.pid)
         table.facts[stranger.pid] = RingFacts(
-            rank=3, world_size=8, python="3.11.7", torch="2.13.0", gpu_uuids=("GPU-1",)
+            rank=3,
+            world_size=8,
+            python="3.11.7",
+            torch="2.13.0",
+            gpu_uuids=("GPU-1",),
+            optimizers=(OptimizerFacts("AdamW", "torch", fused=True),),
         )
         reader = SourceReader(ProcessSource(table, 0.05))
         found = reader.when(stranger.pid, lambda p: p.role == "trainer")
@@ -215,6 +220,7 @@ def test_what_the_markers_found_is_added(tmp_path: Path) -> None:
         assert found.markers_reason is None
         assert (found.rank, found.world_size, found.python, found.torch) == (3, 8, "3.11.7", "2.13.0")
         assert found.gpu_uuids == ["GPU-1"]
+        assert found.optimizers == [OptimizerFacts("AdamW", "torch", fused=True)]
 
 
 THREADS = r"""

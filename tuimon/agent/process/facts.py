@@ -5,7 +5,7 @@ import sys
 from typing import Any, Dict, List, Optional
 
 from .. import debug_settings
-from . import gc_pauses, loop_stacks, precision
+from . import gc_pauses, loop_stacks, optimizer_facts, precision
 
 _ARGV_LIMIT = 64
 _TEXT_LIMIT = 256
@@ -37,13 +37,14 @@ def facts() -> Dict[str, Any]:
 
 
 def late_facts(optimizer: Any = None) -> Dict[str, Any]:
-    """The facts known once the training runs: rank, GPUs, precision, loop. Never initialises CUDA, never waits."""
+    """What is known once the training runs: rank, GPUs, optimizers, loop. Never initialises CUDA, never waits."""
     torch = sys.modules.get("torch")
     late: Dict[str, Any] = {}
     try:
         if optimizer is not None:
             precision.read_dtypes(optimizer)
         late.update(precision.facts())
+        late.update(optimizer_facts.facts())
         late.update(loop_stacks.facts())
         late.update(_intra_op_threads(torch))
         late.update(debug_settings.facts())

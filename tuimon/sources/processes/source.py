@@ -215,6 +215,7 @@ class ProcessSource:
             gpu_uuids=list(own.gpu_uuids),
             parameter_dtypes=list(own.parameter_dtypes),
             tf32=own.tf32,
+            optimizers=list(own.optimizers),
             intra_op_threads=own.intra_op_threads,
             omp_num_threads=variables.omp_num_threads,
             debug_settings=sorted({*own.debug_settings, *variables.debug_settings}),

@@ -1,0 +1,78 @@
+"""What the optimizers of a training are, each read once, after the first of its updates that is seen.
+
+One that begins to step later, or that steps in turn with others, is found some hundred updates late, or not at all.
+"""
+
+import weakref
+from typing import Any, Callable, Dict, List, Tuple
+
+from ..torch_compat.unobserved import unobserved
+
+#: Optimizers that are described: some programs have one for each parameter.
+_OPTIMIZERS_LIMIT = 4
+#: Most tensors that are counted, 0.4 us each.
+_TENSORS_LIMIT = 8192
+_NAME_CHARACTERS = 64
+_SETTINGS = ("fused", "foreach", "capturable")
+
+#: Weak references, and what is known of each; the latest last.
+_known: List[Tuple[Callable[[], Any], Dict[str, Any]]] = []
+
+
+def is_new(optimizer: Any) -> bool:
+    """Whether this optimizer is not described yet, and there is room for it."""
+    live = [known for known in (reference() for reference, _ in _known) if known is not None]
+    return len(live) < _OPTIMIZERS_LIMIT and not any(known is optimizer for known in live)
+
+
+def note(optimizer: Any) -> bool:
+    """Describe an optimizer that has just made an update, if it is new; whether it was. Never raises."""
+    try:
+        if not is_new(optimizer):
+            return False
+        reference = weakref.ref(optimizer)
+        gone = next((at for at, (known, _) in enumerate(_known) if known() is None), None)
+        if len(_known) >= _OPTIMIZERS_LIMIT and gone is not None:
+            del _known[gone]
+        described: Dict[str, Any] = {}
+        _known.append((reference, described))
+        with unobserved():
+            _describe(optimizer, described)
+    except Exception:  # no weak references, or an optimizer of a kind of its own: what has been found is kept
+        return False
+    return True
+
+
+def facts() -> Dict[str, Any]:
+    """``{"optimizers": [{"name": "AdamW", "package": "torch", "fused": False, ..., "tensors": 148}, ...]}``."""
+    described = [dict(each) for _, each in _known if each]
+    return {"optimizers": described} if described else {}
+
+
+def forget() -> None:
+    """Begin anew: in a forked child the optimizers are those of its parent."""
+    _known.clear()
+
+
+def _describe(optimizer: Any, described: Dict[str, Any]) -> None:
+    """Fill in one fact after the other, so that an error leaves those before it. No device is asked."""
+    kind = type(optimizer)
+    described["name"] = str(kind.__name__)[:_NAME_CHARACTERS]
+    described["package"] = str(kind.__module__).partition(".")[0][:_NAME_CHARACTERS]
+    groups = optimizer.param_groups
+    for setting in _SETTINGS:
+        value = groups[0].get(setting)
+        if isinstance(value, bool):
+            described[setting] = value
+    if sum(len(group["params"]) for group in groups) > _TENSORS_LIMIT:
+        return
+    trained = [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
+    described["tensors"] = len(trained)
+    described["elements"] = sum(parameter.numel() for parameter in trained)
+    described["sparse"] = any(_has_sparse_gradient(parameter) for parameter in trained)
+
+
+def _has_sparse_gradient(parameter: Any) -> bool:
+    """Of a leaf: torch warns where another's gradient is read."""
+    gradient = parameter.grad if parameter.is_leaf else None
+    return gradient is not None and bool(gradient.is_sparse)
