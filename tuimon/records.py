@@ -96,6 +96,10 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     gpu_uuids: list[str] = msgspec.field(default_factory=list)  # of the GPUs that the process reports to use
     parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # of what its optimizers update: "float32", ...
     tf32: bool | None = None  # whether float32 matrix products may round to TF32
+    # of what matrix products and convolutions gave in the first forward passes, as far as their graphs show: "bfloat16"
+    # or "float16" of float32 parameters is autocast, or casts by hand
+    matmul_dtypes: list[str] = msgspec.field(default_factory=list)
+    grad_scaler: bool | None = None  # whether the GradScaler that optimizers step through is enabled; None: none seen
     optimizers: list[OptimizerFacts] = msgspec.field(default_factory=list)  # that have stepped, at most four
     intra_op_threads: Count | None = None  # that share out an operation on the CPU, by ``torch.get_num_threads()``
     omp_num_threads: Count | None = None  # OMP_NUM_THREADS in the environment that it was started with

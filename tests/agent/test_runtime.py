@@ -203,7 +203,7 @@ def test_a_forked_child_that_ends_at_once_has_written_all_before(program):
 
 def test_facts_that_stay_unknown_are_given_up(monkeypatch, shared_memory):
     calls = []
-    monkeypatch.setattr(facts, "late_facts", lambda optimizer: calls.append(1) or {})
+    monkeypatch.setattr(facts, "late_facts", lambda: calls.append(1) or {})
     monkeypatch.setattr(runtime, "on", True)
     assert runtime.open_ring()
     while runtime.facts_due:

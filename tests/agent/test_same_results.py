@@ -72,6 +72,13 @@ for factor in (1.0, float("inf"), 1.0):
     scaler.scale(model(torch.ones(4, 8)).sum() * factor).backward()
     scaler.step(adam)
     scaler.update()
+for image in torch.randn(3, 2, 1, 8, 8):
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = nn.functional.conv2d(image, model.first.weight.view(16, 1, 2, 4)).float().square().mean()
+    adam.zero_grad(set_to_none=False)
+    loss.backward()
+    adam.step()
+    add(loss)
 per_sample = torch.func.vmap(torch.func.grad(lambda w, x: (w * x).sum().sin()), in_dims=(None, 0))
 add(per_sample(torch.randn(8), torch.randn(5, 8)))
 add(*torch.autograd.functional.hessian(lambda v: v.pow(3).sum(), torch.randn(4)))

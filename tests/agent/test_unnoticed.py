@@ -134,7 +134,7 @@ def test_an_error_inside_a_hook_never_reaches_the_user(hooked, weight):
 def test_an_error_in_publishing_facts_never_reaches_the_user(hooked, monkeypatch, weight):
     from tuimon.agent.process import facts
 
-    monkeypatch.setattr(facts, "late_facts", lambda optimizer: {"rank": object})
+    monkeypatch.setattr(facts, "late_facts", lambda: {"rank": object})
     monkeypatch.setattr(hooked._writer, "set_meta", lambda meta: 1 / 0)
     hooked.facts_due = True
     (weight * 2).sum().backward()

@@ -12,6 +12,7 @@ from tuimon.records import OptimizerFacts
 def test_facts_of_a_rank() -> None:
     meta = {"run": "r1", "rank": 3, "world_size": 8, "torch": "2.13.0", "gpu_uuids": ["GPU-1"], "tf32": False}
     meta |= {"intra_op_threads": 4, "debug_settings": ["anomaly_detection", 7]}
+    meta |= {"matmul_dtypes": ["bfloat16"], "grad_scaler": True}
     assert ring_facts(meta) == RingFacts(
         run="r1",
         rank=3,
@@ -19,6 +20,8 @@ def test_facts_of_a_rank() -> None:
         torch="2.13.0",
         gpu_uuids=("GPU-1",),
         tf32=False,
+        matmul_dtypes=("bfloat16",),
+        grad_scaler=True,
         intra_op_threads=4,
         debug_settings=("anomaly_detection",),
     )
@@ -67,6 +70,8 @@ def test_facts_of_the_wrong_type_are_unknown() -> None:
         "python": 3,
         "gpu_uuids": "GPU-1",
         "tf32": 1,
+        "matmul_dtypes": "float32",
+        "grad_scaler": "yes",
         "intra_op_threads": "2",
         "run": "",
         "torch": None,

@@ -15,7 +15,7 @@ from .gpu_clock.cuda import WaitingClock
 from .gpu_clock.points import GradientPoints
 from .loading import epochs, loader_facts, worker
 from .loading.batch_timer import BatchTimer
-from .process import loop_stacks
+from .process import loop_stacks, precision
 from .rests import Left, rest
 from .ring.layout import (
     BACKWARD_BEGIN,
@@ -51,6 +51,7 @@ def hide_from_dynamo() -> None:
         rests.cut_short,
         rests.mark_backward,
         rests.mark_end,
+        precision.note_scaler,
         attend,
         _end_failed_fetch,
         WaitingClock.event_number,
@@ -127,7 +128,7 @@ def hook_backward(autograd: Any) -> None:
             raise
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_END, use)
         if runtime.facts_due:
-            runtime.publish_facts(loop_stacks.RETURNING if use else loop_stacks.BACKWARD)
+            runtime.publish_facts(loop_stacks.RETURNING if use else loop_stacks.BACKWARD, outputs=t_outputs)
         if orders.bell[0] != orders.heard:
             attend()
         return result
@@ -159,6 +160,8 @@ def hook_scaler(grad_scaler: Any) -> None:
     def tuimon_scaler_step(self: Any, *args: Any, **kwargs: Any) -> Any:
         if runtime.is_compiling():
             return original(self, *args, **kwargs)
+        if runtime.facts_due:
+            precision.note_scaler(self)
         runtime.emit_timed(OPTIMIZER_BEGIN, id(self))
         try:
             result = original(self, *args, **kwargs)

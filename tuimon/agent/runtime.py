@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 
 from .gpu_clock import cuda, points
 from .gpu_clock.clock import GpuClock
-from .process import facts, loop_stacks, optimizer_facts, role, starter, yama
+from .process import facts, loop_stacks, optimizer_facts, precision, role, starter, yama
 from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
 from .ring.names import RangeNames
@@ -182,6 +182,7 @@ def _use_ring(writer: RingWriter) -> None:
         _made_ns = time.monotonic_ns()
         loop_stacks.forget()
         optimizer_facts.forget()
+        precision.forget()
         facts_due = True
     listen(writer)
     emit = writer.emit
@@ -194,10 +195,11 @@ def open_names() -> Optional[RangeNames]:
     return names
 
 
-def publish_facts(boundary: str = "", optimizer: Any = None) -> None:
+def publish_facts(boundary: str = "", optimizer: Any = None, outputs: Any = ()) -> None:
     """Publish what is known by now; the hooks call it at boundaries while ``facts_due``.
 
-    ``boundary``: the one of ``loop_stacks`` that ends here; empty: none of them does.
+    ``boundary``: the one of ``loop_stacks`` that ends here; empty: none of them does. ``outputs``: those that a
+    backward pass has begun with.
     """
     global facts_due, _boundaries, _optimizer_marked
     if _writer is None:
@@ -211,10 +213,12 @@ def publish_facts(boundary: str = "", optimizer: Any = None) -> None:
     if optimizer is not None:
         _optimizer_marked = True  # its step is in the ring
         points.see_optimizer(optimizer)
+        precision.read_dtypes(optimizer)
     elif not _optimizer_marked and optimizers.any_made():
         _optimizer_marked = True
         emit(OPTIMIZER_MADE)
-    late = facts.late_facts(optimizer)
+    precision.read_products(outputs)
+    late = facts.late_facts()
     facts_due = _boundaries < _FACTS_BOUNDARIES
     if late:
         try:

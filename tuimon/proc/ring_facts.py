@@ -30,6 +30,8 @@ class RingFacts(Struct, frozen=True, gc=False):
     gpu_uuids: tuple[str, ...] = ()
     parameter_dtypes: tuple[str, ...] = ()
     tf32: bool | None = None
+    matmul_dtypes: tuple[str, ...] = ()
+    grad_scaler: bool | None = None
     optimizers: tuple[OptimizerFacts, ...] = ()
     intra_op_threads: int | None = None  # that share out an operation on the CPU
     debug_settings: tuple[str, ...] = ()  # that slow every step down
@@ -50,6 +52,8 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
         gpu_uuids=_texts(meta.get("gpu_uuids")),
         parameter_dtypes=_texts(meta.get("parameter_dtypes")),
         tf32=_flag(meta.get("tf32")),
+        matmul_dtypes=_texts(meta.get("matmul_dtypes")),
+        grad_scaler=_flag(meta.get("grad_scaler")),
         optimizers=_optimizers(meta.get("optimizers")),
         intra_op_threads=_number(meta.get("intra_op_threads")),
         debug_settings=_texts(meta.get("debug_settings")),

@@ -62,7 +62,7 @@ class FakeCuda:
 def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(False))
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
-    monkeypatch.setattr(precision, "_types", [])  # of the optimizers that other tests have stepped
+    precision.forget()  # the optimizers that other tests have stepped
     monkeypatch.setattr(loop_stacks, "_stacks", {})  # and of their loops
     assert "gpu_uuids" not in facts.late_facts()
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True))

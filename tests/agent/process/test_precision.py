@@ -1,12 +1,16 @@
 """The facts about the precision that a training computes in."""
 
+import gc
+import weakref
+
 import pytest
 
 from tests.agent.programs import environment, printed_json
 from tests.warm_torch import warm_python
 from tuimon.agent.process import precision
+from tuimon.agent.ring.reader import RingReader
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 
 def precision_facts(tmp_path, body):
@@ -43,7 +47,101 @@ def test_tf32_by_its_new_name(tmp_path):
     assert precision_facts(tmp_path, body) == [["float32"], True]
 
 
-def test_an_optimizer_of_another_kind_harms_nothing(monkeypatch):
-    monkeypatch.setattr(precision, "_types", [])
+def test_an_optimizer_of_another_kind_harms_nothing():
+    precision.forget()
     precision.read_dtypes(object())
     assert precision.facts() == {}
+
+
+def published(runtime):
+    """The types of matrix products, those of parameters, and what is known of a scaler."""
+    reader = RingReader(runtime.writer().path)
+    try:
+        return tuple(reader.meta().get(name) for name in ("matmul_dtypes", "parameter_dtypes", "grad_scaler"))
+    finally:
+        reader.close()
+
+
+def convolutions():
+    layers = torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.ReLU(), torch.nn.Flatten()
+    return torch.nn.Sequential(*layers, torch.nn.LazyLinear(3))
+
+
+def test_autocast_that_is_left_before_backward(hooked):
+    model, images = convolutions(), torch.ones(2, 1, 8, 8)
+    model(images)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(images), torch.tensor([0, 1]))
+        assert loss.dtype == torch.float32
+        loss.backward()
+        optimizer.step()
+    assert published(hooked) == (["bfloat16"], ["float32"], None)
+
+
+def test_a_part_in_full_precision_is_told_apart(hooked):
+    body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = body(torch.ones(2, 4))
+    head(hidden.float()).sum().backward()
+    assert published(hooked)[0] == ["bfloat16", "float32"]
+
+
+def test_without_autocast(hooked, weight):
+    weight.sum().backward()
+    assert published(hooked)[0] is None  # no product
+    torch.autograd.grad(torch.nn.Linear(3, 1)(weight), weight)
+    assert published(hooked)[0] == ["float32"]
+
+
+def test_accumulated_gradients(hooked):
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(20):
+        for _ in range(4):  # every fifth boundary is an update
+            model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    assert published(hooked)[:2] == (["float32"], ["float32"])
+
+
+def test_a_long_graph_is_walked_in_part():
+    precision.forget()
+    value = torch.nn.Linear(1, 1)(torch.ones(1, 1))
+    near = value.sin()
+    for _ in range(precision._NODES_LIMIT):
+        value = value.sin()
+    precision.read_products((value,))
+    assert precision.facts() == {}
+    precision.read_products((torch.autograd.graph.get_gradient_edge(near),))
+    assert precision.facts() == {"matmul_dtypes": ["float32"]}
+    precision.forget()
+
+
+def test_outputs_of_any_kind_harm_nothing(weight):
+    precision.forget()
+    for outputs in ((), (None, 3), (torch.ones(1), weight), 7, None):
+        precision.read_products(outputs)
+    precision.note_scaler(object())
+    assert precision.facts() == {}
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_scaler(hooked, weight, enabled):
+    optimizer, scaler = torch.optim.SGD([weight], lr=0.1), torch.amp.GradScaler("cpu", enabled=enabled)
+    for _ in range(2):
+        scaler.scale(weight.sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert published(hooked)[2] is enabled
+
+
+def test_no_graph_is_kept_alive(hooked):
+    model = torch.nn.Linear(4, 1)
+    loss = model(torch.ones(2, 4)).sum()
+    left = weakref.ref(loss)
+    loss.backward()
+    assert published(hooked)[0] == ["float32"]
+    del loss
+    gc.collect()
+    assert left() is None

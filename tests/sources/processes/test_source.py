@@ -213,6 +213,8 @@ def test_what_the_markers_found_is_added(tmp_path: Path) -> None:
             torch="2.13.0",
             gpu_uuids=("GPU-1",),
             optimizers=(OptimizerFacts("AdamW", "torch", fused=True),),
+            matmul_dtypes=("bfloat16",),
+            grad_scaler=False,
         )
         reader = SourceReader(ProcessSource(table, 0.05))
         found = reader.when(stranger.pid, lambda p: p.role == "trainer")
@@ -220,6 +222,7 @@ def test_what_the_markers_found_is_added(tmp_path: Path) -> None:
         assert found.markers_reason is None
         assert (found.rank, found.world_size, found.python, found.torch) == (3, 8, "3.11.7", "2.13.0")
         assert found.gpu_uuids == ["GPU-1"]
+        assert (found.matmul_dtypes, found.grad_scaler) == (["bfloat16"], False)
         assert found.optimizers == [OptimizerFacts("AdamW", "torch", fused=True)]
 
 

@@ -36,13 +36,11 @@ def facts() -> Dict[str, Any]:
     }
 
 
-def late_facts(optimizer: Any = None) -> Dict[str, Any]:
+def late_facts() -> Dict[str, Any]:
     """What is known once the training runs: rank, GPUs, optimizers, loop. Never initialises CUDA, never waits."""
     torch = sys.modules.get("torch")
     late: Dict[str, Any] = {}
     try:
-        if optimizer is not None:
-            precision.read_dtypes(optimizer)
         late.update(precision.facts())
         late.update(optimizer_facts.facts())
         late.update(loop_stacks.facts())

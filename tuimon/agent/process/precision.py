@@ -1,12 +1,20 @@
-"""The precision a training computes in: the types of its parameters, and whether TF32 may be used."""
+"""The precision a training computes in: the types of its parameters and matrix products, TF32, a gradient scaler."""
 
 import sys
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Set
+
+from ..torch_compat.unobserved import unobserved
 
 #: Most parameters whose type is read.
 _PARAMETERS_LIMIT = 4096
+#: Most nodes of one graph that are visited, 0.7 us each.
+_NODES_LIMIT = 256
+#: Nodes of matrix products and convolutions, which autocast computes in lower precision.
+_PRODUCTS = frozenset("%sBackward0" % name for name in ("Addmm", "Mm", "Bmm", "Baddbmm", "Linear", "Convolution"))
 
 _types: List[str] = []
+_products: List[str] = []
+_scalers: List[bool] = []  # whether the last one that was seen is enabled
 
 
 def read_dtypes(optimizer: Any) -> None:
@@ -15,17 +23,71 @@ def read_dtypes(optimizer: Any) -> None:
         parameters = [
             parameter for group in optimizer.param_groups for parameter in group["params"][:_PARAMETERS_LIMIT]
         ]
-        _types[:] = sorted({str(parameter.dtype).replace("torch.", "") for parameter in parameters[:_PARAMETERS_LIMIT]})
+        _types[:] = sorted({_name(parameter.dtype) for parameter in parameters[:_PARAMETERS_LIMIT]})
+    except Exception:
+        return
+
+
+def read_products(outputs: Any) -> None:
+    """Remember the types that matrix products and convolutions gave, by the graph behind the outputs of a forward pass.
+
+    ::
+
+        with torch.autocast("cuda", torch.bfloat16):   left before backward, where nothing else shows it
+            loss = criterion(model(batch), target)
+        loss.backward()                                float32 of the loss, ..., bfloat16 of an AddmmBackward0
+
+    Not seen are those inside a compiled model, a reentrant checkpoint or a function with a backward of its own, and
+    those behind the first _NODES_LIMIT nodes.
+    """
+    try:
+        with unobserved():
+            nodes = [getattr(output, "grad_fn", None) or getattr(output, "node", None) for output in outputs]
+        seen: Set[Any] = set()
+        for node in nodes:  # it grows
+            if node is None or node in seen:
+                continue
+            if len(seen) >= _NODES_LIMIT:
+                return
+            seen.add(node)
+            nodes.extend(following for following, _ in node.next_functions)
+            if type(node).__name__ in _PRODUCTS:
+                name = _name(node._input_metadata[0].dtype)
+                if name not in _products:
+                    _products.append(name)
+    except Exception:  # nodes of another kind
+        return
+
+
+def note_scaler(scaler: Any) -> None:
+    """Remember whether a GradScaler that an optimizer steps through is enabled."""
+    try:
+        if isinstance(scaler._enabled, bool):
+            _scalers[:] = [scaler._enabled]
     except Exception:
         return
 
 
 def facts() -> Dict[str, Any]:
-    """The precision's facts; none before an optimizer has been seen."""
+    """The precision's facts; TF32 once an optimizer has been seen."""
+    found: Dict[str, Any] = {"matmul_dtypes": sorted(_products)} if _products else {}
+    if _scalers:
+        found["grad_scaler"] = _scalers[0]
     if not _types:
-        return {}
+        return found
     tf32 = _tf32(sys.modules.get("torch"))
-    return {"parameter_dtypes": list(_types), **({} if tf32 is None else {"tf32": tf32})}
+    return {**found, "parameter_dtypes": list(_types), **({} if tf32 is None else {"tf32": tf32})}
+
+
+def forget() -> None:
+    """Begin anew: in a forked child all of it is its parent's."""
+    _types.clear()
+    _products.clear()
+    _scalers.clear()
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).replace("torch.", "")
 
 
 def _tf32(torch: Any) -> Any:

@@ -215,6 +215,8 @@ class ProcessSource:
             gpu_uuids=list(own.gpu_uuids),
             parameter_dtypes=list(own.parameter_dtypes),
             tf32=own.tf32,
+            matmul_dtypes=list(own.matmul_dtypes),
+            grad_scaler=own.grad_scaler,
             optimizers=list(own.optimizers),
             intra_op_threads=own.intra_op_threads,
             omp_num_threads=variables.omp_num_threads,
