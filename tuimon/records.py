@@ -461,8 +461,8 @@ class Throttle(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     """Counters of one GPU, or of one MIG instance (NVML); None where it does not support one.
 
-    A log has what does not change (memory in all, limits of power and clock, capability, parent) in the first record of
-    a file, and again where it has changed.
+    A log has what seldom changes (memory in all, limits of power and clock, PCIe link, capability, parent) in the first
+    record of a file, and again where it has changed.
     """
 
     index: Index  # in PCI order; a MIG instance has that of its GPU
@@ -488,6 +488,8 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     throttled: list[Throttle] = msgspec.field(default_factory=list)  # what held them down in the window
     pcie_rx_bytes_per_s: Amount | None = None  # to the GPU
     pcie_tx_bytes_per_s: Amount | None = None  # from the GPU
+    pcie_generation: Count | None = None  # of its link, the highest seen so far: an idle GPU lowers it
+    pcie_width: Count | None = None  # lanes of its link, the most seen so far
     nvlink_rx_bytes_per_s: Amount | None = None
     nvlink_tx_bytes_per_s: Amount | None = None
     ecc_errors: Count | None = None  # uncorrected, since the driver was loaded
@@ -498,6 +500,18 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     compute_capability: Amount | None = None  # such as 9.0; in the first record and in some later ones
     chosen: bool = False  # named by CUDA_VISIBLE_DEVICES, while no process of the run reports which GPUs it uses
     cost_ms: Amount | None = None  # duration of the NVML calls for this record
+
+
+#: What seldom changes of a GPU: where a record has None, the value of the record before holds.
+GPU_FACTS = (
+    "memory_total_bytes",
+    "power_limit_w",
+    "sm_clock_max_mhz",
+    "pcie_generation",
+    "pcie_width",
+    "compute_capability",
+    "parent_uuid",
+)
 
 
 def bare_uuid(uuid: str) -> str:

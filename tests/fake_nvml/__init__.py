@@ -155,6 +155,10 @@ def modern(index: int) -> dict[str, object]:
     lines: dict[str, object] = {
         "capability": "9.0",
         "ecc": 0,
+        "pcie_generation": 5,
+        "pcie_generation_max": 5,
+        "pcie_width": 16,
+        "pcie_width_max": 16,
         "xids": "",
         "gpm": 1,
         "gpm.2": 91.5,

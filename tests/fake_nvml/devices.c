@@ -113,6 +113,11 @@ nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, int type, unsigned *
     return type == CLOCK_SM ? small_number(device, __func__, "sm_clock_max", out) : NOT_SUPPORTED;
 }
 
+nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "pcie_generation", out); }
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "pcie_generation_max", out); }
+nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "pcie_width", out); }
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "pcie_width_max", out); }
+
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int kind, int counter, u64 *out) {
     return kind == UNCORRECTED && counter == VOLATILE ? number(device, __func__, "ecc", out) : INVALID_ARGUMENT;
 }

@@ -82,6 +82,14 @@ def test_errors_since_the_run_began_and_what_is_told_once():
     assert (row.xids, row.latest.compute_capability, row.latest.ecc_errors) == ((13, 31, 79), 9.0, 2)
 
 
+def test_the_link_of_a_gpu_is_kept_where_a_record_leaves_it_out():
+    session = session_of(gpu(1, pcie_generation=1, pcie_width=16), gpu(2))
+    assert (only(session).latest.pcie_generation, only(session).latest.pcie_width) == (1, 16)
+    session.add(gpu(3, pcie_generation=5, pcie_width=16))
+    session.add(gpu(4))
+    assert (only(session).latest.pcie_generation, only(session).latest.pcie_width) == (5, 16)
+
+
 def run_of(gpus, seconds=20, **process_facts):
     """Ten steps a second, on GPUs that draw so many watts each."""
     session = session_of(header(), process(100, **process_facts))

@@ -111,6 +111,63 @@ def test_links_are_told_by_gpm_where_they_have_no_counters(nvml: FakeNvml) -> No
     assert (gpu.pcie_tx_bytes_per_s, gpu.pcie_rx_bytes_per_s) == (100.0 * 2**20, 2000.0 * 2**20)
 
 
+def link(gpu: Gpu) -> tuple[int | None, int | None]:
+    return gpu.pcie_generation, gpu.pcie_width
+
+
+def link_calls(nvml: FakeNvml) -> list[str]:
+    return sorted(name for name in nvml.count_calls() if "PcieLink" in name)
+
+
+def test_the_pcie_link_is_the_highest_seen(nvml: FakeNvml) -> None:
+    nvml.set({"0.pcie_generation": 1, "0.pcie_width": 8})  # the GPU idles, in a slot that has fewer lanes than its card
+    assert link(read_one(nvml, 1.0)) == (1, 8)
+    nvml.set({"0.pcie_generation": 4})
+    assert link(read_one(nvml, 3.0)) == (4, 8)
+    nvml.set({"0.pcie_generation": 1, "0.pcie_width": 4})
+    assert link(read_one(nvml, 5.0)) == (4, 8)
+
+
+def test_the_pcie_link_is_queried_seldom_and_no_more_at_its_bound(nvml: FakeNvml) -> None:
+    nvml.set({"0.pcie_generation": 1})
+    nvml.count_calls()
+    read_one(nvml, 1.0)
+    assert link_calls(nvml) == [
+        "nvmlDeviceGetCurrPcieLinkGeneration",
+        "nvmlDeviceGetCurrPcieLinkWidth",
+        "nvmlDeviceGetMaxPcieLinkGeneration",
+        "nvmlDeviceGetMaxPcieLinkWidth",
+    ]
+    nvml.set({"0.pcie_generation": 5})
+    assert link(read_one(nvml, 2.0)) == (1, 16)
+    assert link_calls(nvml) == []
+    assert link(read_one(nvml, 3.0)) == (5, 16)
+    assert link_calls(nvml) == ["nvmlDeviceGetCurrPcieLinkGeneration"]
+    assert link(read_one(nvml, 5.0)) == (5, 16)
+    assert link_calls(nvml) == []
+
+
+def test_a_pcie_link_without_a_known_bound_is_queried_on(nvml: FakeNvml) -> None:
+    nvml.set({"0.pcie_generation": 1, "0.pcie_generation_max": None})
+    assert link(read_one(nvml, 1.0)) == (1, 16)
+    nvml.set({"0.pcie_generation": 5})
+    assert link(read_one(nvml, 3.0)) == (5, 16)
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        {"0.pcie_generation": None, "0.pcie_width": None},
+        {"0.pcie_generation": 0, "0.pcie_width": 0},
+        {f"error.nvmlDeviceGetCurrPcieLink{name}": 13 for name in ("Generation", "Width")},  # not in the library
+    ],
+)
+def test_a_pcie_link_that_is_not_known_is_none(nvml: FakeNvml, missing: dict[str, object]) -> None:
+    nvml.set(missing)
+    gpu = read_one(nvml, 1.0)
+    assert (link(gpu), gpu.power_w) == ((None, None), 398.0)
+
+
 def test_what_is_not_supported_is_not_asked_for_again(nvml: FakeNvml) -> None:
     nvml.set({"0.gpm": 0, "0.xids": None, "0.ecc": None, "0.sm_clock": None})
     nvml.set({key: None for key in modern(0) if key.startswith("0.field")})

@@ -44,6 +44,7 @@ def test_instances_follow_their_gpu(nvml: FakeNvml) -> None:
     assert (first.memory_used_bytes, second.memory_used_bytes) == (1000 << 20, 2000 << 20)
     assert second.processes == [GpuProcess(501, 900 << 20)]
     assert (first.util_ratio, first.power_w, first.temperature_c) == (None, None, None)  # the GPU's, not its own
+    assert [(gpu.pcie_generation, gpu.pcie_width) for gpu in (whole, first)] == [(5, 16), (None, None)]
 
 
 def test_gpm_tells_instances_apart(nvml: FakeNvml) -> None:

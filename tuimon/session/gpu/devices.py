@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field, structs
 
-from tuimon.records import Gpu, Process, Throttle, bare_uuid
+from tuimon.records import GPU_FACTS, Gpu, Process, Throttle, bare_uuid
 from tuimon.session.counter_means import CounterHistory, GpuMeans, SteppingSpan
 from tuimon.session.rows import GpuRow
 from tuimon.session.windows import Window, new_history
@@ -16,9 +16,6 @@ from tuimon.session.windows import Window, new_history
 _XIDS = 32
 #: Most GPUs and MIG instances of a node that are remembered.
 _DEVICES = 256
-
-#: What does not change, and is sent only now and then.
-_SELDOM = ("memory_total_bytes", "power_limit_w", "sm_clock_max_mhz", "compute_capability", "parent_uuid")
 
 History = deque[float | None]
 
@@ -46,7 +43,7 @@ class _Device(Struct):
 
     def add_window(self, record: Gpu) -> None:
         latest, seldom = self.latest, {}
-        for name in _SELDOM:
+        for name in GPU_FACTS:
             if getattr(record, name) is None and (value := getattr(latest, name)) is not None:
                 seldom[name] = value
         if seldom:

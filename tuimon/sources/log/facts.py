@@ -10,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 from tuimon.records import (
+    GPU_FACTS,
     Frame,
     Frames,
     Gpu,
@@ -33,10 +34,6 @@ _ENDED = 64
 #: Most frames, and most ranges and thread names of a process, that are kept.
 _FRAMES = 50_000
 _ROWS = 1000
-
-
-#: What does not change of a GPU, or seldom; where it is None, the Session goes by the record before.
-GPU_FACTS = ("memory_total_bytes", "power_limit_w", "sm_clock_max_mhz", "compute_capability", "parent_uuid")
 
 
 class _Written:

@@ -17,7 +17,7 @@ from tuimon.sources.nvml.utilisation import Utilisation
 from tuimon.sources.nvml.xids import Xids
 from tuimon.text import plain
 
-#: How often the slow queries are made (process lists, ECC, power limit) ...
+#: How often the slow queries are made (process lists, ECC, power limit, PCIe link) ...
 _SLOW_EVERY_S = 2.0
 #: ... unless that took more than this share of the time.
 _SLOW_RATIO = 0.02
@@ -42,6 +42,25 @@ class SlowSchedule:
         self._due_s = t - _EARLY_S + max(_SLOW_EVERY_S, cost_s / _SLOW_RATIO)
 
 
+class _Highest:
+    """The highest answer to a query whose answer falls while the GPU idles; None before the first."""
+
+    def __init__(self, handle: Handle, function: str, bound: str) -> None:
+        """``bound``: the query for what it can be at most."""
+        self.value: int | None = None
+        self._handle = handle
+        self._function = function
+        self._bound: int | None = handle.query(bound)
+
+    def poll(self) -> None:
+        """Query it, unless it has reached its bound. Raises NvmlError when the GPU is gone."""
+        if self.value is not None and self.value == self._bound:
+            return
+        answer = self._handle.query(self._function)
+        if answer:
+            self.value = max(int(answer), self.value or 0)
+
+
 class Device:
     """A whole GPU. Each figure is None where it is not supported."""
 
@@ -61,6 +80,10 @@ class Device:
         self._facts_s = float("-inf")
         self._power_limit_mw: int | None = None
         self._ecc_errors: int | None = None
+        self._pcie_generation = _Highest(
+            handle, "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkGeneration"
+        )
+        self._pcie_width = _Highest(handle, "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkWidth")
         self._compute_capability = _capability(handle)
         self.name = name_of(handle)
         self._clock_max_mhz: int | None = handle.query("nvmlDeviceGetMaxClockInfo", handle.api.NVML_CLOCK_SM)
@@ -133,6 +156,8 @@ class Device:
             throttled=throttled,
             pcie_rx_bytes_per_s=self._rate(fields.PCIE_RX, 1, gpm.PCIE_RX),
             pcie_tx_bytes_per_s=self._rate(fields.PCIE_TX, 1, gpm.PCIE_TX),
+            pcie_generation=self._pcie_generation.value,
+            pcie_width=self._pcie_width.value,
             nvlink_rx_bytes_per_s=self._rate(fields.NVLINK_RX, 1024, gpm.NVLINK_RX),
             nvlink_tx_bytes_per_s=self._rate(fields.NVLINK_TX, 1024, gpm.NVLINK_TX),
             ecc_errors=self._ecc_errors,
@@ -157,6 +182,8 @@ class Device:
         self._ecc_errors = self.handle.query(
             "nvmlDeviceGetTotalEccErrors", api.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, api.NVML_VOLATILE_ECC
         )
+        self._pcie_generation.poll()
+        self._pcie_width.poll()
         self._slow.made(t, self.handle.cost_s - before_s)
 
     def _temperature(self) -> float | None:

@@ -84,6 +84,7 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         **dict.fromkeys(("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"), rules.mean),
         **dict.fromkeys(("memory_used_bytes", "power_instant_w", "temperature_c", "memory_temperature_c"), rules.most),
         **dict.fromkeys(("memory_total_bytes", "power_limit_w", "sm_clock_max_mhz"), rules.last_known),
+        **dict.fromkeys(("pcie_generation", "pcie_width"), rules.last_known),
         **dict.fromkeys(("compute_capability", "energy_j", "ecc_errors", "parent_uuid"), rules.last_known),
         **dict.fromkeys(("index", "uuid", "name", "throttle", "pids", "processes", "chosen"), rules.last),
         "util_samples": rules.nothing,  # they are in the mean
