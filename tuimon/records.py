@@ -267,6 +267,40 @@ class LoaderWorker(msgspec.Struct, frozen=True, gc=False, array_like=True):
     hand_over_ms: Amount | None = None
 
 
+class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Batches whose tensors were measured as the training got them: ``[count, bytes, samples, on_cpu, pinned]``, sums.
+
+    ``samples``: rows of each one's first tensor. ``on_cpu``: how many of the batches had all their tensors there;
+    ``pinned``: how many had all those that were there in pinned memory. None: of some of them it is unknown.
+    """
+
+    count: Positive
+    total_bytes: Count
+    samples: Count | None = None
+    on_cpu: Count = 0
+    pinned: Count | None = None
+
+    def plus(self, other: MeasuredBatches) -> MeasuredBatches:
+        """Both together."""
+        return MeasuredBatches(
+            self.count + other.count,
+            self.total_bytes + other.total_bytes,
+            None if self.samples is None or other.samples is None else self.samples + other.samples,
+            self.on_cpu + other.on_cpu,
+            None if self.pinned is None or other.pinned is None else self.pinned + other.pinned,
+        )
+
+    @property
+    def mean_bytes(self) -> float:
+        """Of a batch."""
+        return self.total_bytes / self.count
+
+    @property
+    def mean_samples(self) -> float | None:
+        """Of a batch."""
+        return None if self.samples is None else self.samples / self.count
+
+
 class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     """One DataLoader of a process over a window in which it was used."""
 
@@ -288,6 +322,7 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     end_ns: Count = 0  # time the trainer spent in these ends, waiting for workers to end; ``wait_ns`` does not hold it
     facts: LoaderFacts | None = None  # in the first record and in some later ones
     workers: list[LoaderWorker] = msgspec.field(default_factory=list)  # of many workers, a few in each record
+    batches: MeasuredBatches | None = None  # those that were measured, a few of the fetches
 
 
 #: How many threads share an operation of torch's on the CPU, or how many workers load.

@@ -8,6 +8,20 @@ from torch.utils.data import DataLoader
 
 from tests.agent.batches import Batches
 from tuimon import phase
+from tuimon.agent import rests
+
+
+def rest_always(monkeypatch, periods):
+    """Whatever a step takes, and so on a busy machine as on an idle one."""
+    monkeypatch.setattr(rests, "_BEGIN_SHARE", 0.0)
+    monkeypatch.setattr(rests, "_END_SHARE", 0.0)
+    monkeypatch.setattr(rests, "_LONGEST_NS", 10**15)
+    monkeypatch.setattr(rests, "_RETRY_UPDATES", 5)
+    monkeypatch.setattr(rests, "RETRY_FETCHES", 10)
+    monkeypatch.setattr(rests.rest, "fetches_again", 10)
+    monkeypatch.setattr(rests, "_periods", lambda period, drawn: periods)
+    monkeypatch.setattr(rests, "_latest", None)
+    monkeypatch.setattr(rests, "_owed", 0)
 
 
 class Loop:

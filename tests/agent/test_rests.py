@@ -18,7 +18,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader
 
 from tests.agent.batches import Batches
-from tests.agent.rest_loops import SHAPES, Loop, failing_now_and_then, skipped_by_a_scaler
+from tests.agent.rest_loops import SHAPES, Loop, failing_now_and_then, rest_always, skipped_by_a_scaler
 from tuimon.agent import api
 from tuimon.agent.ranges import range_markers
 
@@ -51,18 +51,6 @@ def counted(hooked, monkeypatch):
         }, sum(record.count if record.timed is None else record.timed for record in records)
 
     return run
-
-
-def rest_always(monkeypatch, periods):
-    """Whatever a step takes, and so on a busy machine as on an idle one."""
-    monkeypatch.setattr(rests, "_BEGIN_SHARE", 0.0)
-    monkeypatch.setattr(rests, "_END_SHARE", 0.0)
-    monkeypatch.setattr(rests, "_LONGEST_NS", 10**15)
-    monkeypatch.setattr(rests, "_RETRY_UPDATES", 5)
-    monkeypatch.setattr(rests, "RETRY_FETCHES", 10)
-    monkeypatch.setattr(rests, "_periods", lambda period, drawn: periods)
-    monkeypatch.setattr(rests, "_latest", None)
-    monkeypatch.setattr(rests, "_owed", 0)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -25,7 +25,8 @@ from tuimon.sources.markers.follower import RingFollower
 _SLOT = layout.struct.Struct("<QQHHIQ")
 _EXTREMES = (0, 1, 2, 7, 2**16, 2**31, 2**32 - 1, 2**40, 2**48 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 _KINDS = (*sorted(layout.BOUNDARIES), *sorted(layout.RANGES), layout.MARK, layout.WORKER, layout.GPU_TIME,
-          layout.GPU_ANCHOR, layout.GPU_POINT, layout.TORCH_MEMORY, layout.GC_PAUSE)  # fmt: skip
+          layout.GPU_ANCHOR, layout.GPU_POINT, layout.TORCH_MEMORY, layout.GC_PAUSE,
+          layout.BATCH)  # fmt: skip
 _MS = 1_000_000
 _CONTROL_END = control_words.CONTROL_OFFSET + control_words.CONTROL_BYTES
 
@@ -148,7 +149,8 @@ def _markers(rng: random.Random) -> Iterator[tuple[int, int, int]]:
         loop += [(layout.GPU_TIME, at, layout.pack_gpu_time(at * _MS, rng.choice((None, 5)), rng.random() < 0.5))
                  for at in events]  # fmt: skip
         loop += [(layout.TORCH_MEMORY, layout.MEMORY_ALLOCATED, 1 << 30), (layout.GC_PAUSE, 2, _MS),
-                 (layout.MARK, 0, 4), (layout.WORKER, 1, os.getpid())]  # fmt: skip
+                 (layout.MARK, 0, 4), (layout.WORKER, 1, os.getpid()),
+                 (layout.BATCH, 1, layout.pack_batch(1 << 20, 8, True, None))]  # fmt: skip
         for kind, flag, value in loop:
             if rng.random() < 0.02:
                 yield rng.choice(_KINDS), rng.choice((flag, 0, 0xFFFF)), rng.choice((value, *_EXTREMES))

@@ -13,7 +13,7 @@ from .control.orders import attend, orders
 from .gpu_clock.clock import GpuClock
 from .gpu_clock.cuda import WaitingClock
 from .gpu_clock.points import GradientPoints
-from .loading import epochs, loader_facts, worker
+from .loading import batches, epochs, loader_facts, worker
 from .loading.batch_timer import BatchTimer
 from .process import loop_stacks, precision
 from .rests import Left, rest
@@ -45,7 +45,7 @@ def hide_from_dynamo() -> None:
         runtime.emit_timed,
         runtime.resume_clock,
         rests.consider,
-        rests.consider_fetches,
+        batches.arm,
         rests.end,
         rests.wake,
         rests.cut_short,
@@ -54,6 +54,7 @@ def hide_from_dynamo() -> None:
         precision.note_scaler,
         attend,
         _end_failed_fetch,
+        _fetches_are_due,
         WaitingClock.event_number,
         GpuClock.event_number,
         GpuClock.record_event,
@@ -94,7 +95,7 @@ def hook_fetch(dataloader: Any) -> None:
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(FETCH_END, number)
         rest.fetches_due -= 1
         if rest.fetches_due <= 0:
-            rests.consider_fetches()
+            _fetches_are_due(number, batch)
         return batch
 
     dynamo.skip(tuimon_fetch)
@@ -184,6 +185,15 @@ def _end_failed_fetch(number: int, error: BaseException, left: Left) -> None:
     runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
 
 
+def _fetches_are_due(number: int, batch: Any) -> None:
+    """Measure the batch of this fetch, or begin a rest in an evaluation."""
+    if batches.is_due():
+        batches.inspect(number, batch)
+    else:
+        rests.consider_fetches()
+        batches.arm()
+
+
 def hook_captures(graphs: Any) -> None:
     """Stop the GPU clock during captures. ``graphs``: ``torch.cuda.graphs`` or ``torch.accelerator.graphs``."""
     if runtime.clock is not None:
@@ -210,8 +220,9 @@ def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, id(optimizer))
     if runtime.facts_due:
         runtime.publish_facts(loop_stacks.OPTIMIZER, optimizer)
-    rest.fetches_due = rests.RETRY_FETCHES
+    rest.fetches_due = rest.fetches_again
     rest.due -= 1
     if rest.due <= 0:
         runtime.consider_optimizer(optimizer)
         rests.consider()
+        batches.arm()

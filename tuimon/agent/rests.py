@@ -24,6 +24,7 @@ from .period import LONGEST, REPEATS, REPEATS_AGAIN, Period, find_fetches, find_
 from .ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
+    BATCH,
     GC_PAUSE,
     LONGEST_REST,
     MARK,
@@ -61,7 +62,7 @@ _RETRY_SLOW_UPDATES = 256
 #: Fetches without an update until the next try: gradients are rarely accumulated over so many batches.
 RETRY_FETCHES = 64
 #: Kinds of markers that do not belong to a loop, and so do not end its rest.
-_OF_NO_LOOP = frozenset((GC_PAUSE, MARK, OPTIMIZER_MADE))
+_OF_NO_LOOP = frozenset((BATCH, GC_PAUSE, MARK, OPTIMIZER_MADE))
 
 
 class Left:
@@ -81,14 +82,15 @@ class Left:
 class Rest:
     """The rest that goes on, if any; ``left`` is ``_NOTHING_LEFT`` otherwise, and when another thread wants its end."""
 
-    __slots__ = ("due", "fetches_due", "left", "open", "unmarked", "writer")
+    __slots__ = ("due", "fetches_again", "fetches_due", "left", "open", "unmarked", "writer")
 
     def __init__(self) -> None:
         self.left = _NOTHING_LEFT
         self.open: Optional[Left] = None  # until a REST marker has recorded what passed
         self.unmarked = 0  # the thread whose next update may follow a backward that nobody has marked
         self.due = _RETRY_UPDATES  # updates until the next try
-        self.fetches_due = RETRY_FETCHES  # fetches without an update until one
+        self.fetches_due = RETRY_FETCHES  # fetches without an update until one, or until a batch is measured
+        self.fetches_again = RETRY_FETCHES  # from an update on
         self.leave_ring()
 
     def leave_ring(self) -> None:

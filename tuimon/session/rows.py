@@ -6,7 +6,16 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.records import Gpu, GpuAccumulation, GpuExchange, GpuProcess, Loader, LoaderFacts, Place
+from tuimon.records import (
+    Gpu,
+    GpuAccumulation,
+    GpuExchange,
+    GpuProcess,
+    Loader,
+    LoaderFacts,
+    MeasuredBatches,
+    Place,
+)
 from tuimon.session.counter_means import GpuMeans
 
 
@@ -198,6 +207,7 @@ class LoaderRow(NamedTuple):
     ready_none_ratio: float | None  # share of fetches that found none ready
     ready_history: tuple[float | None, ...]  # mean of a window, oldest first
     worker_rows: tuple[LoaderWorkerRow, ...]
+    batches: MeasuredBatches | None = None  # those of the whole run that were measured
 
     @property
     def ready_most(self) -> int | None:

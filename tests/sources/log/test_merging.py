@@ -18,6 +18,7 @@ from tuimon.records import (
     GpuTime,
     Lead,
     Loader,
+    MeasuredBatches,
     RankStep,
     Record,
     Stacks,
@@ -141,6 +142,15 @@ def test_a_gpu_keeps_means_peaks_and_errors() -> None:
     assert (one.util_ratio, one.memory_used_bytes, one.energy_j, one.xids) == (0.4, 5, 40.0, [79, 79])
     assert (one.power_w, one.temperature_c, one.util_samples) == (100.0, 80, [])
     assert one.throttled == [Throttle("heat", 0.3333), Throttle("power", 0.1)]
+
+
+def test_measured_batches_add_up() -> None:
+    some = (MeasuredBatches(1, 10, 2, 1, 1), None, MeasuredBatches(2, 30, 4, 2, 0))
+    windows = [
+        Loader(t=float(t), pid=PID, number=0, window_s=1.0, batches=measured) for t, measured in enumerate(some, 1)
+    ]
+    assert merged(windows).batches == MeasuredBatches(3, 40, 6, 3, 1)
+    assert merged(windows[1:2] * 2).batches is None
 
 
 def test_the_allocator_keeps_its_peak() -> None:

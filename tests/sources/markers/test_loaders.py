@@ -11,7 +11,7 @@ from tests.sources.loop.loop_script import feed, markers
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
 from tuimon.agent.ring.paths import start_ticks
-from tuimon.records import Loader, LoaderFacts, LoaderWorker
+from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
 from tuimon.sources.loop.machine import LoopMachine
@@ -63,6 +63,8 @@ class LoaderScript:
     def put(self, kind, value=0, flag=0):
         if kind == layout.WORKER:
             self.tracker.add_worker(int(flag), value)
+        elif kind == layout.BATCH:
+            self.tracker.add_batch(int(flag), value)
         else:
             self.tracker.add_stretch(feed(self.machine, self.now_ns, kind, int(flag), value))
         self.now_ns += MS
@@ -254,6 +256,19 @@ def test_many_workers_take_turns(monkeypatch):
     assert sorted(seen) == list(range(64))
 
 
+def test_batches_that_were_measured_add_up():
+    script = LoaderScript(FACTS).feed("f1 b f1 b")
+    script.put(layout.BATCH, layout.pack_batch(1000, 32, True, True), 1)
+    script.put(layout.BATCH, layout.pack_batch(500, 16, True, False), 1)
+    script.put(layout.BATCH, layout.pack_batch(7, 1, True, True), 9)  # of no loader
+    script.put(layout.BATCH, (1 << 64) - 1, 1)  # damaged
+    (record,) = script.records()
+    assert record.batches == MeasuredBatches(2, 1500, samples=48, on_cpu=2, pinned=1)
+    assert script.feed("f1 b").records()[0].batches is None
+    script.put(layout.BATCH, layout.pack_batch(1000, None, False, None), 1)
+    assert script.feed("f1 b").records()[0].batches == MeasuredBatches(1, 1000, samples=None, on_cpu=0, pinned=None)
+
+
 def test_four_workers_take_less_than_400_bytes_a_second():
     record = Loader(
         t=123456.0, pid=1234567, number=0, window_s=1.0, role="train", fetches=1234, wait_ns=987654321, p95_ns=98765432,
@@ -261,6 +276,8 @@ def test_four_workers_take_less_than_400_bytes_a_second():
         workers=[LoaderWorker(1234560 + i, i, 1234, 812.3, 123.4, 54.3, 10.0) for i in range(4)],
     )  # fmt: skip
     assert len(msgspec.json.encode(record)) < 400
+    measured = msgspec.structs.replace(record, batches=MeasuredBatches(1, 123456789, 1234, 1, 1))
+    assert len(msgspec.json.encode(measured)) < 440  # once a second at most
 
 
 # -- the fold
@@ -289,6 +306,21 @@ def test_a_row_sums_the_last_30_seconds():
     (worker,) = row.worker_rows
     assert worker.busy_ratio == pytest.approx(0.8)
     assert (worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms) == pytest.approx((70, 10, 15, 5))
+
+
+def test_measured_batches_are_those_of_the_whole_run():
+    session = Session()
+    session.add(window(1.0, fetches=1))
+    assert session.loaders(100)[0].batches is None
+    session.add(window(2.0, fetches=9, batches=MeasuredBatches(1, 1000, 32, 1, 1)))
+    session.add(window(900.0, fetches=9, batches=MeasuredBatches(2, 500, 16, 2, 0)))
+    session.add(window(901.0, fetches=9))
+    (row,) = session.loaders(100)
+    assert row.batches == MeasuredBatches(3, 1500, 48, 3, 1)
+    assert (row.batches.mean_bytes, row.batches.mean_samples) == (500.0, 16.0)
+    session.add(window(902.0, fetches=9, batches=MeasuredBatches(1, 500)))
+    assert session.loaders(100)[0].batches == MeasuredBatches(4, 2000, None, 3, None)
+    assert session.loaders(100)[0].batches.mean_samples is None
 
 
 def test_a_log_from_before_handing_over_was_told_apart():

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .. import runtime
 from ..ring.layout import LOADER_SHIFT, WORKER
-from . import worker
+from . import batches, worker
 from .dataset import dataset_name
 
 _LOADERS_LIMIT = 64
@@ -39,6 +39,7 @@ def iterator_id(iterator: Any) -> int:
         number |= loader << LOADER_SHIFT
         _numbered_iterators[number] = iterator
         iterator._tuimon_iterator = number
+        batches.arm(loader)
     except Exception:
         return 0
     return number
@@ -52,6 +53,7 @@ def forget() -> None:
     _numbered_iterators.clear()
     _interned.clear()
     _alike.clear()
+    batches.forget()
     _loader_count = 0
 
 

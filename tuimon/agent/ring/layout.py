@@ -52,6 +52,7 @@ GPU_TIME = 18  # a boundary's event was found done; flag: its number; value: ``p
 GPU_ANCHOR = 20  # GPU_TIME counts from the event with this number (flag) from now on; value: ``pack_gpu_anchor``
 GPU_POINT = 24  # a backward pass has come to a place inside it, in whatever thread; flag: the number of its event
 TORCH_MEMORY = 22  # torch's CUDA allocator; flag: device << 4 | one of MEMORY_*; value: bytes or a count
+BATCH = 26  # a batch was measured; flag: name id of its loader's facts, value: ``pack_batch``
 ITER_BEGIN = (
     32  # iter(loader): its workers are started, or restarted; value: id of the iterator if they are ended instead
 )
@@ -156,6 +157,39 @@ def unpack_gpu_anchor(value: int) -> Tuple[int, Optional[int]]:
     """Device, and time since the previous anchor; None where a new count begins."""
     elapsed_ns = value & _ANCHOR_MASK
     return value >> _ANCHOR_BITS, None if elapsed_ns == _ANCHOR_MASK else elapsed_ns
+
+
+class Batch(NamedTuple):
+    """The value of a BATCH marker: the tensors of one batch. None: unknown."""
+
+    size_bytes: int
+    samples: Optional[int]  # rows of the first tensor
+    is_on_cpu: bool  # all of them
+    is_pinned: Optional[bool]  # all of those on the CPU
+
+
+_BYTES_BITS = 40
+_BYTES_MASK = (1 << _BYTES_BITS) - 1
+_SAMPLES_BITS = 20
+_SAMPLES_MASK = (1 << _SAMPLES_BITS) - 1
+_PINNED = (None, False, True)
+
+
+def pack_batch(size_bytes: int, samples: Optional[int], is_on_cpu: bool, is_pinned: Optional[bool]) -> Optional[int]:
+    """A Batch as one 64-bit value; None from 1 TiB on. From a million samples on their number is unknown."""
+    if not 0 <= size_bytes <= _BYTES_MASK:
+        return None
+    rows = _SAMPLES_MASK if samples is None else min(samples, _SAMPLES_MASK)
+    rest = int(is_on_cpu) | _PINNED.index(is_pinned) << 1
+    return size_bytes | rows << _BYTES_BITS | rest << _BYTES_BITS + _SAMPLES_BITS
+
+
+def unpack_batch(value: int) -> Optional[Batch]:
+    """The Batch of a BATCH marker's value; None where it is damaged."""
+    rows, rest = value >> _BYTES_BITS & _SAMPLES_MASK, value >> _BYTES_BITS + _SAMPLES_BITS
+    if rest >> 1 >= len(_PINNED):
+        return None
+    return Batch(value & _BYTES_MASK, None if rows == _SAMPLES_MASK else rows, bool(rest & 1), _PINNED[rest >> 1])
 
 
 class Passed(NamedTuple):

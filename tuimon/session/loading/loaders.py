@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from tuimon.records import Loader, LoaderFacts, LoaderWorker
+from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
 from tuimon.session.loading.totals import LoaderRun, LoaderTotals, totals_of, typical_p95_ns
 from tuimon.session.rows import HotLine, LoaderRow, LoaderWorkerRow
 from tuimon.session.windows import WINDOW_S, Span, Window, new_history
@@ -88,6 +88,7 @@ class LoaderStats:
         self.number = number
         self.facts: LoaderFacts | None = None
         self.latest: Loader | None = None  # the newest window
+        self._batches: MeasuredBatches | None = None  # of the whole run
         self._window: Window[LoaderTotals] = Window()
         self._run = LoaderRun()
         # of the whole run: an epoch may take hours
@@ -106,6 +107,8 @@ class LoaderStats:
         self._window.append(totals)
         self._run.add_totals(totals)
         self.facts = record.facts or self.facts
+        if record.batches is not None:
+            self._batches = record.batches if self._batches is None else self._batches.plus(record.batches)
         self._starts += record.starts
         self._start_ns += record.start_ns
         self._first_ns += record.start_ns - record.iter_ns
@@ -154,6 +157,7 @@ class LoaderStats:
             ready_none_ratio=sum(record.ready_none for record in records) / known if known else None,
             ready_history=tuple(self._history),
             worker_rows=self._worker_rows(ended, hot, span is not None),
+            batches=self._batches,
         )
 
     def _worker_rows(

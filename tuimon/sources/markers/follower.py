@@ -187,6 +187,8 @@ class RingFollower:
             loop.machine.steps.expect_optimizer()
         elif kind == layout.WORKER:
             self._loaders.add_worker(flag, value)
+        elif kind == layout.BATCH:
+            self._loaders.add_batch(flag, value)
         else:
             self._gpu.feed_marker(time_ns, kind, flag, value)
 

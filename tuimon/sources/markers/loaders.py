@@ -14,7 +14,7 @@ from tuimon.agent.ring.loading_slots import IN_PROCESS, Loading
 from tuimon.agent.ring.paths import PID_LIMIT
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
-from tuimon.records import Loader, LoaderFacts, LoaderWorker
+from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
 from tuimon.sources.loop.regular import StepPattern
 from tuimon.sources.loop.stretch import Stretch
 from tuimon.sources.markers.loader_facts import parsed_facts
@@ -42,6 +42,7 @@ class _Loader(Struct):
     starts_ns: list[tuple[int, int]] = field(default_factory=list)  # of epochs that began: iter(), first fetch
     ends: int = 0  # of epochs
     end_ns: int = 0
+    batches: MeasuredBatches | None = None
     workers: dict[int, Worker] = field(default_factory=dict)  # by pid
     facts_window: int = -_FACTS_EVERY  # in which the facts were reported last
 
@@ -51,6 +52,7 @@ class _Loader(Struct):
         self.ready.clear()
         self.starts_ns.clear()
         self.ends = self.end_ns = 0
+        self.batches = None
 
 
 class LoaderTracker:
@@ -114,6 +116,15 @@ class LoaderTracker:
             return
         self._roles.add_fetches(key, count)
         loader.waits_ns += [wait_ns] * count
+
+    def add_batch(self, key: int, value: int) -> None:
+        """A batch of a loader was measured; ``key``: id of its facts."""
+        loader, batch = self._loader(key), layout.unpack_batch(value)
+        if loader is None or batch is None:
+            return
+        pinned = None if batch.is_pinned is None else int(batch.is_pinned)
+        measured = MeasuredBatches(1, batch.size_bytes, batch.samples, int(batch.is_on_cpu), pinned)
+        loader.batches = measured if loader.batches is None else loader.batches.plus(measured)
 
     def add_worker(self, key: int, pid: int) -> None:
         """An iterator reports its workers one after the other, from number 0; ``key``: id of its loader's facts."""
@@ -186,6 +197,7 @@ class LoaderTracker:
             end_ns=loader.end_ns,
             facts=facts,
             workers=workers,
+            batches=loader.batches,
         )
 
     def _known(self) -> Iterator[_Loader]:

@@ -55,6 +55,7 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         "p95_ns": rows.fetch_p95,
         "waits_for_s": rules.last,
         "workers": rows.workers,
+        "batches": rows.batches,
     },
     Stacks: {
         **dict.fromkeys(("samples", "folded", "failed", "cycles"), rules.total),

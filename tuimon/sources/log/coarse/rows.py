@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import reduce
 
 from msgspec import structs
 
@@ -21,6 +22,7 @@ from tuimon.records import (
     Loader,
     LoaderWorker,
     LoopStack,
+    MeasuredBatches,
     PhaseTime,
     RangeTime,
     RankStep,
@@ -140,6 +142,12 @@ def workers(_name: str, records: Sequence[Loader]) -> list[LoaderWorker]:
         )
         for (pid, number, whole, _), of in rows.items()
     ]
+
+
+def batches(_name: str, records: Sequence[Loader]) -> MeasuredBatches | None:
+    """All of them."""
+    measured = [record.batches for record in records if record.batches is not None]
+    return reduce(MeasuredBatches.plus, measured) if measured else None
 
 
 def _tenths(name: str, rows: Sequence[LoaderWorker]) -> float | None:

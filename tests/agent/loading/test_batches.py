@@ -1,0 +1,294 @@
+"""Batches that are measured: which, how large, and where they lie."""
+
+import collections
+import dataclasses
+import gc
+import types
+import weakref
+from itertools import count
+
+import pytest
+
+from tuimon.agent import rests
+from tuimon.agent.loading import batches
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.layout import Batch, pack_batch, unpack_batch
+from tuimon.agent.ring.reader import RingReader
+
+torch = pytest.importorskip("torch")
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from tests.agent.rest_loops import rest_always  # noqa: E402
+
+IMAGES = torch.zeros(96, 3, 4)
+LABELS = torch.zeros(96, dtype=torch.int64)
+OF_32 = Batch(32 * (12 * 4 + 8), 32, True, None)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only a test moves, in seconds."""
+    clock = types.SimpleNamespace(now_s=1000.0)
+    monkeypatch.setattr(batches, "monotonic_ns", lambda: int(clock.now_s * 1e9))
+    batches.forget()
+    yield clock
+    batches.forget()
+
+
+@pytest.fixture
+def measured(hooked, clock):
+    """What was measured since the last call: id of the loader's facts, and the batch."""
+    reader = RingReader(hooked.writer().path)
+
+    def read():
+        hooked.end_rest()
+        hooked.writer().flush()
+        return [(m.flag, unpack_batch(m.value)) for m in reader.read() if m.kind == layout.BATCH]
+
+    yield read
+    reader.close()
+
+
+def loader(**more):
+    return DataLoader(TensorDataset(IMAGES, LABELS), 32, **more)
+
+
+def train(batches, weight, optimizer):
+    for images, _ in batches:
+        (weight * images.sum()).sum().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_first_batch_of_a_loader_is_measured(measured, workers):
+    own = loader(num_workers=workers)
+    for _ in range(3):
+        assert len(list(own)) == 3
+    ((key, batch),) = measured()
+    assert key > 0
+    assert batch == OF_32
+
+
+def test_another_one_a_second_later(measured, clock, weight):
+    own, optimizer = loader(), torch.optim.SGD([weight], lr=0.1)
+    for _ in range(100):
+        train(own, weight, optimizer)
+    assert len(measured()) == 1
+    clock.now_s += 1.0
+    for _ in range(200):
+        train(own, weight, optimizer)
+    assert [batch for _, batch in measured()] == [OF_32]
+
+
+def test_an_iterator_that_does_not_end_is_measured_again(measured, clock, monkeypatch):
+    monkeypatch.setattr(rests, "_BEGIN_SHARE", 1e9)  # every fetch is seen
+    endless = iter(DataLoader(TensorDataset(torch.zeros(10_000)), 8))
+    for _ in range(10):
+        next(endless)
+    assert len(measured()) == 1
+    clock.now_s += 1.0
+    for _ in range(2 * rests.RETRY_FETCHES):
+        next(endless)
+    assert [batch for _, batch in measured()] == [Batch(32, 8, True, None)]
+
+
+def test_loaders_that_take_turns_are_all_measured(measured, clock, weight):
+    pairs = [loader(), DataLoader(LABELS, 16)]
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for second in (0.0, 1.0):
+        clock.now_s += second
+        for (images, _), _ in zip(*pairs):  # noqa: B905 (Python 3.9)
+            (weight * images.sum()).sum().backward()
+            optimizer.step()
+        assert sorted(batch.size_bytes for _, batch in measured()) == [128, OF_32.size_bytes]
+
+
+def test_a_loop_whose_markers_rest_is_measured_and_rests(hooked, measured, monkeypatch, weight):
+    rest_always(monkeypatch, 20)
+    monkeypatch.setattr(hooked, "facts_due", False)
+    ticks = count()
+    monkeypatch.setattr(batches, "monotonic_ns", lambda: next(ticks) * batches.DUE_NS)
+    begun, plain = [], rests._begin
+    monkeypatch.setattr(rests, "_begin", lambda *args: (begun.append(1), plain(*args)))
+    train(DataLoader(TensorDataset(torch.zeros(4000, 2), torch.zeros(4000)), 2), weight, torch.optim.SGD([weight], 0.1))
+    assert len(begun) > 10
+    assert len(measured()) > 10
+
+
+def found(batch, **more):
+    """The Batch of one, without a loader."""
+    value = batches._measure(batch, torch)
+    return None if value is None else unpack_batch(value)
+
+
+ONE = torch.zeros(2, 3)
+
+
+class Plain:
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        (ONE, (24, 2)),
+        ([ONE, torch.zeros(2, dtype=torch.uint8)], (26, 2)),
+        ({"pixels": ONE, "name": ["a", "b"], "n": 7, "nothing": None}, (24, 2)),
+        (({"x": [ONE, (ONE.double(),)]}, "a"), (72, 2)),
+        ([ONE, ONE, {"again": ONE}], (24, 2)),
+        (collections.namedtuple("Pair", "x y")(ONE, 1), (24, 2)),
+        (collections.UserDict(ids=ONE), (24, 2)),
+        (dataclasses.make_dataclass("Data", ["x"])(ONE), (24, 2)),
+        (Plain(store=Plain(mapping={"x": ONE})), (24, 2)),
+        (torch.zeros(()), (4, None)),
+        (torch.zeros(0, 5), (0, 0)),
+        (torch.nn.utils.rnn.pack_sequence([torch.zeros(3, 1), torch.zeros(2, 1)]), (20 + 24, 5)),
+    ],
+    ids=str,
+)
+def test_tensors_are_found_in_what_holds_them(batch, expected):
+    assert found(batch)[:2] == expected
+
+
+DEEP = [[[[[[[ONE]]]]]]]
+CIRCLE = [ONE]
+CIRCLE.append(CIRCLE)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        None,
+        "text",
+        [1, 2.5, b"", True],
+        len,
+        torch,  # modules, classes and functions hold what is no batch
+        [torch.zeros(1) for _ in range(65)],
+        list(range(5000)),
+        DEEP,
+        CIRCLE,
+        [ONE, torch.eye(3).to_sparse()],
+        object(),
+    ],
+    ids=lambda batch: type(batch).__name__,
+)
+def test_what_cannot_be_measured_is_not(batch):
+    assert found(batch) is None
+
+
+def test_where_tensors_lie():
+    assert found([ONE, torch.zeros(4, device="meta")]) == Batch(40, 2, False, None)
+    assert found(torch.zeros(4, device="meta")) == Batch(16, 4, False, None)
+
+
+def test_none_of_the_programs_code_runs(hooked, clock):
+    called = []
+
+    class Watched(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            called.append(function)
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    class Odd(dict):
+        def values(self):
+            called.append("values")
+
+        __iter__ = __len__ = __getattribute__ = values
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            called.append(function)
+            return function(*args, **(kwargs or {}))
+
+    odd, tensor = Odd(), torch.zeros(2, 3).as_subclass(Watched)
+    dict.update(odd, x=tensor)
+    iterator = iter(DataLoader([0], collate_fn=lambda samples: odd))
+    emitted = []
+    with pytest.MonkeyPatch.context() as patched, Mode():
+        patched.setattr(hooked, "emit", lambda *marker: emitted.append(marker))
+        called.clear()
+        batches.arm(1)
+        batches.inspect(1 << layout.LOADER_SHIFT, odd)
+    assert called == []
+    assert unpack_batch(emitted[0][1]) == Batch(24, 2, True, None)
+    assert next(iterator) is odd
+
+
+def test_an_error_of_a_batch_is_nobodys(measured):
+    class Broken:
+        @property
+        def __dict__(self):
+            raise RuntimeError("not read")
+
+    own = DataLoader([Broken()] * 3, collate_fn=lambda samples: [samples, ONE])
+    assert len(list(own)) == 3
+    assert measured() == []
+
+
+def test_no_batch_is_kept_alive(measured):
+    for batch in DataLoader(TensorDataset(IMAGES), 32):
+        left = weakref.ref(batch[0])
+        del batch
+        break
+    gc.collect()
+    assert len(measured()) == 1
+    assert left() is None
+
+
+class Cuda:
+    """torch with a GPU, as far as pinned memory goes; asked before CUDA is ready, or in a capture, it fails."""
+
+    def __init__(self, *, initialized=True, context=True, capturing=False):
+        self.is_initialized = lambda: initialized
+        self.device_count = lambda: 2
+        self._C = types.SimpleNamespace(
+            _cuda_hasPrimaryContext=lambda index: context and index == 1,
+            _cuda_isCurrentStreamCapturing=lambda: capturing,
+        )
+        self.ready = initialized and context and not capturing
+
+    def tensor(self, pinned, elements=3):
+        def is_pinned():
+            assert self.ready, "the call would touch CUDA"
+            return pinned
+
+        return types.SimpleNamespace(is_pinned=is_pinned, numel=lambda: elements)
+
+
+@pytest.mark.parametrize(
+    ("pinned", "expected"), [((True, True), True), ((True, False), False), ((False,), False), ((), None)]
+)
+def test_pinned_memory(monkeypatch, pinned, expected):
+    cuda = Cuda()
+    monkeypatch.setitem(batches.sys.modules, "torch.cuda", cuda)
+    assert batches._are_pinned([cuda.tensor(each) for each in pinned], cuda) is expected
+
+
+def test_an_empty_tensor_is_in_no_memory(monkeypatch):
+    cuda = Cuda()
+    monkeypatch.setitem(batches.sys.modules, "torch.cuda", cuda)
+    assert batches._are_pinned([cuda.tensor(True), cuda.tensor(False, elements=0)], cuda) is True
+
+
+@pytest.mark.parametrize("state", [{"initialized": False}, {"context": False}, {"capturing": True}], ids=str)
+def test_cuda_is_never_touched_before_the_program_does_nor_in_a_capture(monkeypatch, state):
+    cuda = Cuda(**state)
+    monkeypatch.setitem(batches.sys.modules, "torch.cuda", cuda)
+    assert batches._are_pinned([cuda.tensor(True)], cuda) is None
+
+
+@pytest.mark.parametrize("pinned", [None, False, True])
+@pytest.mark.parametrize("on_cpu", [False, True])
+@pytest.mark.parametrize(("size", "samples"), [(0, 0), (1, None), ((1 << 40) - 1, (1 << 20) - 2), (5 << 30, 512)])
+def test_a_batch_in_a_marker(size, samples, on_cpu, pinned):
+    value = pack_batch(size, samples, on_cpu, pinned)
+    assert 0 <= value < 1 << 63
+    assert unpack_batch(value) == (size, samples, on_cpu, pinned)
+
+
+def test_what_does_not_fit_a_marker():
+    assert pack_batch(1 << 40, 1, True, None) is None
+    assert unpack_batch(pack_batch(1, 1 << 20, True, None)).samples is None
+    assert unpack_batch((1 << 64) - 1) is None
