@@ -74,6 +74,16 @@ def is_unfused_update(file: str, function: str) -> bool:
     return function in _UNFUSED_FUNCTIONS and is_torch_optimizer(file)
 
 
+def is_single_tensor_update(file: str, function: str) -> bool:
+    """Whether a frame updates one tensor after the other: ``torch/optim/sgd.py``, ``_single_tensor_sgd``."""
+    return function.startswith("_single_tensor_") and is_torch_optimizer(file)
+
+
+def is_foreach_update(file: str, function: str) -> bool:
+    """Whether a frame updates all tensors by each operation: ``torch/optim/sgd.py``, ``_multi_tensor_sgd``."""
+    return function.startswith("_multi_tensor_") and is_torch_optimizer(file)
+
+
 def may_call_closure(file: str, function: str) -> bool:
     """Whether a frame is where one of torch's optimizers calls its closure: ``torch/optim/lbfgs.py``, ``obj_func``."""
     return function in _CLOSURE_CALLERS and is_torch_optimizer(file) and not file.endswith(_NO_CLOSURE_FILES)
@@ -197,6 +207,7 @@ def calls_collate(source: str) -> bool:
 # ---- what torch does there
 
 _SYNC_FILES = ("torch/cuda/__init__.py", "torch/cuda/streams.py", "torch/cuda/graphs.py")
+_COMPILED_CALLS = frozenset({"__call__", "compile_wrapper"})
 _SYNC_FUNCTIONS = frozenset({"synchronize", "wait", "query"})
 #: Methods of a tensor that need its values on the CPU.
 _VALUE_METHODS = frozenset({"__repr__", "__format__", "__str__", "tolist", "unique", "__contains__", "__array__"})
@@ -244,6 +255,26 @@ def is_collective(file: str, function: str) -> bool:
 def is_compiler(file: str) -> bool:
     """Whether a file belongs to torch.compile or to triton: ``torch/_inductor/codecache.py``."""
     return _COMPILER_FILE.search(file) is not None
+
+
+def is_compiled_call(file: str, function: str) -> bool:
+    """Whether a frame calls a compiled model or function: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper``.
+
+    Not ``_fn``, through which functions go that are kept from being compiled.
+    """
+    return function in _COMPILED_CALLS and file.endswith("torch/_dynamo/eval_frame.py")
+
+
+def is_graph_replay(file: str, function: str) -> bool:
+    """Whether a frame replays CUDA graphs: ``torch/_inductor/cudagraph_trees.py``, or ``replay`` of a captured one."""
+    return file.endswith("torch/_inductor/cudagraph_trees.py") or (
+        function == "replay" and file.endswith(("torch/cuda/graphs.py", "torch/accelerator/graphs.py"))
+    )
+
+
+def is_recurrent_layer(file: str) -> bool:
+    """Whether a file holds the recurrent layers and cells: ``torch/nn/modules/rnn.py``."""
+    return file.endswith("torch/nn/modules/rnn.py")
 
 
 def waits_for_compiler(file: str) -> bool:

@@ -63,7 +63,7 @@ def test_of_launches_and_a_synchronisation_the_one_that_explains_more_is_reporte
     assert only.rule == reported
     if reported == "launch_bound":
         assert only.where == (COPY, ITEM)
-        assert only.action == "do launch_bound; and do sync_point"
+        assert [fix.action for fix in only.fixes] == ["do launch_bound", "do sync_point"]
         assert only.evidence == {"waiting_share": 0.1}
 
 

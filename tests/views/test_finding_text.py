@@ -4,27 +4,26 @@ import pytest
 from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Finding
-from tuimon.views.finding_text import finding_gain, fix_text, gain, rule_title, rules_by_reason, sentence, speedup
+from tuimon.views.finding_text import finding_gain, fix_text, rule_title, rules_by_reason, sentence, speedup
 
 
 @pytest.mark.parametrize(
-    ("estimated", "at_most", "text"),
+    ("estimated", "low", "high", "text"),
     [
-        (1.2, 2.5, "Gain: training 1.2 to 2.5 times as fast"),
-        (1.2, 1.21, "Gain: training up to 1.2 times as fast"),
-        (1.2, None, "Gain: training up to 1.2 times as fast"),
-        (None, 2.5, "Gain: not certain; training at most 2.5 times as fast"),
-        (None, None, ""),
+        (1.9, 1.2, 2.5, "Gain: training 1.2 to 2.5 times as fast"),
+        (1.2, 1.2, 1.21, "Gain: training up to 1.2 times as fast"),
+        (4.0, 2.8, None, "Gain: training at least 2.8 times as fast"),
+        (None, None, 2.5, "Gain: not certain; training at most 2.5 times as fast"),
+        (None, None, None, ""),
     ],
 )
-def test_a_gain_is_a_range_where_the_evidence_leaves_one(estimated, at_most, text):
-    assert gain(estimated, at_most) == text
+def test_the_gain_of_a_finding_is_the_range_of_its_best_fix(estimated, low, high, text):
+    best = {"action": "do", "estimated_speedup": estimated, "low": low, "high": high}
+    assert finding_gain([best, {**best, "high": 9.0}]) == text
 
 
-def test_the_gain_of_a_finding_goes_from_its_lower_end_to_its_estimate_or_bound():
-    assert finding_gain(1.5, 2.8, None) == "Gain: training 1.5 to 2.8 times as fast"
-    assert finding_gain(None, 2.8, None) == "Gain: training up to 2.8 times as fast"
-    assert finding_gain(None, None, 2.8) == "Gain: not certain; training at most 2.8 times as fast"
+def test_no_fix_has_no_gain():
+    assert finding_gain([]) == ""
 
 
 @pytest.mark.parametrize(
@@ -32,7 +31,7 @@ def test_the_gain_of_a_finding_goes_from_its_lower_end_to_its_estimate_or_bound(
     [
         ((4.5, 2.25, 4.5), "cache it: 2.2 to 4.5 times as fast"),
         ((1.3, 1.3, 1.3), "cache it: 1.3 times as fast"),
-        ((1.3, 1.3, None), "cache it: 1.3 times as fast"),
+        ((1.3, 1.3, None), "cache it: at least 1.3 times as fast"),
         ((None, None, None), "cache it"),
     ],
 )

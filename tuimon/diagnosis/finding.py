@@ -34,7 +34,7 @@ class Change(NamedTuple):
 class Fix(NamedTuple):
     """What to do, and what that gains: step time now / then, as estimated, at least and at most.
 
-    All three are None where no estimate is possible, ``high`` alone where no bound within ``WIDEST_RANGE`` is known.
+    Each is None where it is not known; ``high`` is infinite where a fix may gain more than any evidence shows.
     """
 
     action: str
@@ -76,12 +76,10 @@ class Finding(Struct, frozen=True):
             return self.other_fixes
         estimated, low = self.estimated_speedup, self.speedup_at_least
         low = estimated if low is None or estimated is None else low
-        return (Fix(self.action, estimated, low, self._at_most(low), self.change), *self.other_fixes)
+        return (Fix(self.action, estimated, low, self._at_most(), self.change), *self.other_fixes)
 
-    def _at_most(self, low: float | None) -> float | None:
-        """The upper end of the best fix's gain: the evidence's bound, where that is close enough, or the estimate."""
-        if low is None or self.estimated_speedup is None:
-            return None
+    def _at_most(self) -> float | None:
+        """The upper end of the best fix's gain: the evidence's bound, or the end of the estimate's own range."""
         bound = self.evidence.get("speedup_at_most", self.speedup_at_most)
-        high = bound if isinstance(bound, (int, float)) else self.estimated_speedup
-        return max(high, self.estimated_speedup) if high <= WIDEST_RANGE * low else None
+        high = bound if isinstance(bound, (int, float)) else self.speedup_at_most or self.estimated_speedup
+        return max(high, self.estimated_speedup or 0.0) if high is not None else None

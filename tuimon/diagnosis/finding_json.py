@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tuimon.diagnosis.finding import Finding, Fix
@@ -17,7 +18,7 @@ def finding_json(finding: Finding) -> dict[str, Any]:  # Any: str, int, float, N
         "share_of_step": finding.share_of_step,
         "cause": finding.cause,
         "where": [{"file": place.file, "line": place.line, "function": place.function} for place in finding.where],
-        "evidence": dict(finding.evidence),
+        "evidence": {name: _rounded(value) for name, value in finding.evidence.items()},
         "fixes": [_fix(fix) for fix in finding.fixes],
         "action": finding.action,
         "estimated_speedup": finding.estimated_speedup,
@@ -25,6 +26,12 @@ def finding_json(finding: Finding) -> dict[str, Any]:  # Any: str, int, float, N
     }
 
 
+def _rounded(value: float | str | None) -> float | str | None:
+    """Four digits of what is measured to two or three."""
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
 def _fix(fix: Fix) -> dict[str, Any]:
-    gains = {"estimated_speedup": fix.estimated_speedup, "low": fix.low, "high": fix.high}
+    high = fix.high if fix.high is not None and math.isfinite(fix.high) else None
+    gains = {"estimated_speedup": fix.estimated_speedup, "low": fix.low, "high": high}
     return {"action": fix.action, **gains}

@@ -17,6 +17,9 @@ _ByRule = dict[str, Finding]
 #: Share of the time in communication that ranks which are late in turn must explain to be the reason, and of an
 #: update's time the wait for the GIL: our choice.
 _MOST = 0.5
+#: Share of the step by which two findings may overlap, as samples tell: our choice.
+_SAME_TIME = 0.05
+LOUD = ("critical", "warning")
 
 
 def ranked(findings: list[Finding]) -> list[Finding]:
@@ -114,10 +117,18 @@ def _merge_ranks(by_rule: _ByRule) -> None:
 def _merge_launches(by_rule: _ByRule) -> None:
     """Where all launches come too late, a synchronisation costs little more: its line is named along with them.
 
-    It is the finding itself where most of the GPU's idle time follows from it.
+    It is the finding itself where most of the GPU's idle time follows from it. So is an update whose launches are what
+    comes too late.
     """
-    launches, sync = by_rule.get("launch_bound"), by_rule.get("sync_point")
-    if launches is None or sync is None or not sync.where:
+    launches, sync, update = (by_rule.get(rule) for rule in ("launch_bound", "sync_point", "optimizer_bound"))
+    if launches is None:
+        return
+    if update is not None and launches.change is not None and launches.change == update.change:
+        others = [fix for fix in launches.fixes if fix.action != update.action]
+        by_rule["optimizer_bound"] = replace(update, other_fixes=(*update.other_fixes, *others))
+        del by_rule["launch_bound"]
+        return
+    if sync is None or not sync.where:
         return
     if 2 * (sync.share_of_step or 0.0) >= (launches.share_of_step or 0.0):
         del by_rule["launch_bound"]
@@ -126,10 +137,26 @@ def _merge_launches(by_rule: _ByRule) -> None:
     by_rule["launch_bound"] = replace(
         launches,
         where=tuple(dict.fromkeys((*launches.where, place))),
-        action=f"{launches.action}; and {sync.action}",
+        other_fixes=(*launches.other_fixes, *sync.fixes),
         evidence={**launches.evidence, "waiting_share": sync.evidence["waiting_share"]},
     )
     del by_rule["sync_point"]
+
+
+def _merge_idle(by_rule: _ByRule) -> None:
+    """What the GPU idles is one finding's: where a wait for it and one for data claim the same time, the longer one's.
+
+    Launches that run ahead would cover the making of a batch; a batch that is made sooner leaves less to cover.
+    """
+    sync, data = by_rule.get("sync_point"), by_rule.get("input_bound")
+    most = sync.evidence.get("gpu_idle_at_most") if sync is not None else None
+    if sync is None or data is None or not isinstance(most, float) or sync.severity not in LOUD:
+        return
+    if (sync.share_of_step or 0.0) + (data.share_of_step or 0.0) <= most + _SAME_TIME:
+        return
+    kept, other = sorted((sync, data), key=lambda finding: -(finding.share_of_step or 0.0))
+    by_rule[kept.rule] = replace(kept, other_fixes=(*kept.other_fixes, *other.fixes))
+    del by_rule[other.rule]
 
 
 def _merge_waits(by_rule: _ByRule) -> None:
@@ -139,7 +166,7 @@ def _merge_waits(by_rule: _ByRule) -> None:
         del by_rule["sync_point"]
     elif sync is not None and sync.severity != "benign" and side is not None and set(side.where) <= set(sync.where):
         del by_rule["side_work"]
-    loud = {place for f in by_rule.values() if f.severity in ("critical", "warning") for place in f.where}
+    loud = {place for f in by_rule.values() if f.severity in LOUD for place in f.where}
     spin = by_rule.get("spin_wait")
     if spin is not None and spin.where and set(spin.where) <= loud:
         del by_rule["spin_wait"]
@@ -160,7 +187,7 @@ def _merge_order(by_rule: _ByRule) -> None:
 
 
 def _loud(by_rule: _ByRule) -> bool:
-    severe = (rule for rule, finding in by_rule.items() if finding.severity in ("critical", "warning"))
+    severe = (rule for rule, finding in by_rule.items() if finding.severity in LOUD)
     return any(BY_NAME[rule].contradicts_order for rule in severe)
 
 
@@ -170,6 +197,7 @@ _MERGES: tuple[Callable[[_ByRule], None], ...] = (
     _merge_gil,
     _merge_ranks,
     _merge_launches,
+    _merge_idle,
     _merge_waits,
     _merge_room,
     _merge_order,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, UNKNOWN, IdleBounds
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.records import Place
 from tuimon.text import code_place, plain
@@ -34,3 +35,13 @@ def after(seconds: float) -> str:
 def percent(ratio: float) -> str:
     """``62 %``, in whole percent: findings state shares of some weight."""
     return f"{100 * ratio:.0f} %"
+
+
+def idle_part(idle: IdleBounds) -> str:
+    """``72 to 86 %``, ``up to 30 %`` where nothing is certain, ``an unknown part`` where the ends say nothing."""
+    low, high = percent(idle.at_least), percent(idle.at_most)
+    if idle.at_most - idle.at_least > UNKNOWN:
+        return "an unknown part"
+    if low == high:
+        return high
+    return f"up to {high}" if idle.at_least < LEAST_IDLE else f"{low.removesuffix(' %')} to {high}"

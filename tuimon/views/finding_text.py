@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tuimon.views.format import plain
@@ -23,9 +24,10 @@ def speedup(finding: Finding) -> str:
     """``1.6–1.8×`` or ``~2.1×``: what the best fix gains, small gains with one more digit; empty where unknown."""
     if finding.estimated_speedup is None:
         return ""
-    bound = finding.evidence.get("speedup_at_most")
-    most = bound if isinstance(bound, float) else finding.fixes[0].high
-    ends = _range(finding.speedup_at_least or finding.estimated_speedup, most or finding.estimated_speedup)
+    least, most = finding.speedup_at_least or finding.estimated_speedup, finding.fixes[0].high
+    if is_open(most):
+        return f"≥{_range(least, least)[0]}×"
+    ends = _range(least, most or finding.estimated_speedup)
     return f"~{ends[0]}×" if ends[0] == ends[1] else f"{'–'.join(ends)}×"
 
 
@@ -44,25 +46,15 @@ def none_found(report: Mapping[str, Any]) -> str:  # Any: the report's JSON
     return NO_FINDING if report["phases"] else TOO_FEW_STEPS
 
 
-def finding_gain(least: float | None, estimated: float | None, at_most: float | None) -> str:
-    """Like ``gain``, from the lower end of an estimate, the estimate, and a bound where there is one."""
-    return gain(least or estimated, at_most or estimated) if estimated or at_most else ""
-
-
-def most_gain(finding: Mapping[str, Any]) -> float | None:  # Any: the report's JSON
-    """The upper end of the best fix's gain: what the evidence bears, or the end of the estimate's range."""
-    bound: float | None = finding["evidence"].get("speedup_at_most")
-    return bound or next((fix["high"] for fix in finding["fixes"]), None)
-
-
-def gain(estimated: float | None, at_most: float | None) -> str:
-    """What a fix gains, a range where the evidence leaves one; empty where nothing is known of it."""
-    least, most = _range(estimated or 0.0, at_most or estimated or 0.0)
-    if estimated and least != most:
-        return f"Gain: training {least} to {most} times as fast"
-    if estimated:
-        return f"Gain: training up to {least} times as fast"
-    return f"Gain: not certain; training at most {most} times as fast" if at_most else ""
+def finding_gain(fixes: Sequence[Mapping[str, Any]]) -> str:  # Any: the report's JSON
+    """What the best of these fixes gains, a range where the evidence leaves one; empty where nothing is known of it."""
+    if not fixes:
+        return ""
+    estimated, low, high = (fixes[0][name] for name in ("estimated_speedup", "low", "high"))
+    if not estimated:
+        return f"Gain: not certain; training at most {_range(high, high)[0]} times as fast" if high else ""
+    times = times_text(estimated, low, high)
+    return f"Gain: training {times if ' to ' in times or 'least' in times else f'up to {times}'}"
 
 
 def fix_text(action: str, estimated: float | None, low: float | None, high: float | None) -> str:
@@ -71,9 +63,16 @@ def fix_text(action: str, estimated: float | None, low: float | None, high: floa
 
 
 def times_text(estimated: float, low: float | None, high: float | None) -> str:
-    """``2.2 to 4.5 times as fast``."""
-    least, most = _range(low or estimated, high or estimated)
+    """``2.2 to 4.5 times as fast``; ``at least 2.2 times as fast`` where no upper end is known."""
+    least, most = _range(low or estimated, estimated if is_open(high) else high or estimated)
+    if is_open(high):
+        return f"at least {least} times as fast"
     return f"{least if least == most else f'{least} to {most}'} times as fast"
+
+
+def is_open(high: float | None) -> bool:
+    """Whether a gain has no upper end: infinite in findings, null in JSON."""
+    return high is None or math.isinf(high)
 
 
 def rules_by_reason(unjudged: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

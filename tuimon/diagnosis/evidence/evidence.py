@@ -12,9 +12,10 @@ from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
 from tuimon.diagnosis.evidence.gil import Contention, contention
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
-from tuimon.diagnosis.evidence.gpu.copies import copying_upper_bound
+from tuimon.diagnosis.evidence.gpu.copies import copying_by_bytes, copying_upper_bound
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges
+from tuimon.diagnosis.evidence.gpu.launching import Launching, launching
 from tuimon.diagnosis.evidence.gpu.ranks import on_gpu_clock
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
@@ -228,8 +229,13 @@ class Evidence(Struct, frozen=True, dict=True):
         if self.gpu_time is None:  # then nothing of the rest is worked out: comm_bound queries 64 ranks on CPUs
             return None
         ranks = self.process.world_size if self.process is not None else None
-        copying = copying_upper_bound(self.stacks.main, self.torch_memory)
+        copying = copying_upper_bound(self.stacks.main, self.torch_memory), copying_by_bytes(self.loader)
         return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, ranks, copying)
+
+    @cached_property
+    def launching(self) -> Launching:
+        """How it queues its work for the GPU, as samples show."""
+        return launching(self.stacks.main)
 
     @cached_property
     def allocator_waits(self) -> AllocatorWaits | None:

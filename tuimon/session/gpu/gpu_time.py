@@ -154,9 +154,9 @@ class GpuTimeStats:
 
     def run_row(self) -> GpuTimeRow | None:
         """Like ``row``, over the whole run as in ``run_shares``; the leads are of windows evenly spread over it."""
-        shares = self.run_shares()
-        windows = [w for device, w in self._run_windows.items() if self._run[device] is shares]
-        records = windows[0].records if windows else [self._first] if self._first is not None else []
+        device, shares = self._run_on()
+        windows = self._run_windows.get(-1 if device is None else device)
+        records = windows.records if windows is not None else [self._first] if self._first is not None else []
         if not records or shares is None:
             return None
         spread = self._run_exchanges.get(records[0].device)
@@ -189,11 +189,17 @@ class GpuTimeStats:
         return recent.shares if recent.records else None
 
     def run_shares(self) -> GpuShares | None:
-        """Shares of the phases over the whole run; without its first window, perhaps warm-up, if there are more."""
-        most = max(self._run.values(), key=lambda shares: shares.steps, default=None)
-        if most is None and self._first is not None:
-            return _summed([self._first])
-        return most
+        """Shares of the phases over the whole run; without its first window, perhaps warm-up, if enough is left."""
+        return self._run_on()[1]
+
+    def _run_on(self) -> tuple[int | None, GpuShares | None]:
+        """The device on which most steps of the run were timed, and its shares."""
+        device = max(self._run, key=lambda device: self._run[device].steps, default=None)
+        shares, first = self._run[device] if device is not None else None, self._first
+        if first is None or (shares is not None and (shares.steps >= _STEPS or device != first.device)):
+            return device, shares
+        windows = self._run_windows[first.device].records if device is not None else []
+        return first.device, _summed([first, *windows])
 
     def memory(self, gpu_uuids: Sequence[str]) -> list[TorchMemoryRow]:
         """What torch's allocator holds on each device."""

@@ -74,6 +74,7 @@ def _lone_rank(report: dict[str, Json]) -> Iterator[dict[str, Json]]:
 #: What matters least first.
 _CUTS: tuple[_Cut, ...] = (
     (_each("traces"), "phases", (0,)),
+    (_each("traces"), "text", (6,)),
     (_each("traces"), "operators", (3, 0)),
     (_each("traces"), "kernels", (3, 0)),
     (_each("traces"), "waits", (3, 0)),
@@ -93,4 +94,6 @@ _CUTS: tuple[_Cut, ...] = (
     (_run, "survivors", (4,)),
     (_top, "unjudged", (4,)),
     (_top, "ranks", (1,)),
+    (_top, "unjudged", (0,)),
+    (_top, "changes", (0,)),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-TracedRow = dict[str, str | int | float | None]
+TracedRow = dict[str, str | int | float | bool | None]
 
 
 class MemoryLine(Struct):

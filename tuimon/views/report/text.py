@@ -13,7 +13,6 @@ from tuimon.views.finding_text import (
     ONLY_MINOR,
     finding_gain,
     fix_text,
-    most_gain,
     none_found,
     rule_title,
     rules_by_reason,
@@ -215,7 +214,7 @@ def _finding(finding: dict[str, Any]) -> list[str]:
         lines += _wrap(f"at {plain(place['file'])}:{place['line']} {plain(place['function'])}", "  ")
     if finding["action"]:
         lines += _wrap("Do: " + plain(finding["action"]), "  ")
-    gained = finding_gain(finding["speedup_at_least"], finding["estimated_speedup"], most_gain(finding))
+    gained = finding_gain(finding["fixes"])
     lines += [f"  {gained}"] if gained else []
     for fix in finding["fixes"][1:]:
         lines += _wrap(f"Or: {fix_text(*fix.values())}", "  ")

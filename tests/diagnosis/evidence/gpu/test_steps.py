@@ -76,7 +76,7 @@ def test_utilisation_bounds_the_whole_step_and_by_it_each_phase():
 
 def test_copies_are_no_kernels():
     slow = {"pcie_rx_bytes_per_s": 1e8, "pcie_tx_bytes_per_s": 1e8}
-    assert judged(util=0.5, **slow).idle == pytest.approx(judged(util=0.5, **NO_COPIES).idle - 0.1)
+    assert judged(util=0.5, **slow).idle == pytest.approx(judged(util=0.5, **NO_COPIES).idle - 0.2 / 1.3)
     assert judged(util=0.5).idle == 0  # bytes are not counted: all of forward may be copies
     assert judged(util=0.2).idle == pytest.approx(1 - 0.21 - 0.02 - 0.03 - 0.6)
 

@@ -30,7 +30,7 @@ def test_small_kernels_are_launch_bound_at_the_models_line():
     assert (first.rule, first.severity) == ("launch_bound", "critical")
     assert first.where[0].line == 42
     assert first.evidence["lead_us"] < 100
-    assert first.share_of_step == pytest.approx(0.55, abs=0.03)  # what NVML leaves, not whole phases: 89 %
+    assert first.share_of_step == pytest.approx(0.50, abs=0.03)  # what NVML leaves, not whole phases: 89 %
     assert first.evidence["gpu_idle_at_least"] > 0.4
     assert not {"compute_bound", "small_batch", "spin_wait", "input_bound"} & found.keys()
 
@@ -48,16 +48,17 @@ def test_a_setting_for_debugging_that_slows_launches_is_to_be_unset_first(settin
 def test_only_what_is_certain_is_promised():
     known, unknown = findings("launch_bound", *USUAL, util=0.4, **NO_COPIES), findings("launch_bound", *USUAL)
     assert unknown["launch_bound"].estimated_speedup is None
-    assert unknown["launch_bound"].evidence["speedup_at_most"] > known["launch_bound"].estimated_speedup > 1.5
+    assert unknown["launch_bound"].fixes[0].high > known["launch_bound"].estimated_speedup > 1.5
     assert unknown["launch_bound"].severity == "warning"
-    assert "up to 89 %" in unknown["launch_bound"].headline
+    assert "idles an unknown part of every step" in unknown["launch_bound"].headline
+    assert unknown["launch_bound"].evidence["gpu_idle_at_most"] is None
 
 
 def test_an_item_in_a_launch_bound_loop_is_named_beside_it():
     found = findings("launch_bound", *USUAL, ([ITEM], 8), util=0.4, cpu=0.99)
     first = next(iter(found.values()))
     assert (first.rule, [place.line for place in first.where]) == ("launch_bound", [42, 45])
-    assert "loss.detach()" in first.action
+    assert any("loss.detach()" in fix.action for fix in first.fixes[1:])
     assert "sync_point" not in found
 
 

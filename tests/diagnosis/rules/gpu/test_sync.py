@@ -19,9 +19,13 @@ from tests.diagnosis.gpu import (
     USUAL,
     findings,
 )
+from tests.gpu_simulator.sessions import records
+from tests.session.records import frames, stacks
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.rules.gpu.sync import _advice
+from tuimon.diagnosis.rules.gpu.sync import _advice, _calls, _Wait
 from tuimon.records import Place
+
+END_S = max(record.t for record in records("sync_item", 20.0))
 
 
 def test_an_item_that_lets_the_gpu_run_dry():
@@ -30,7 +34,7 @@ def test_an_item_that_lets_the_gpu_run_dry():
     assert (sync.severity, sync.where[0].line) == ("info", 45)  # less than 5 % for certain
     low, high = sync.speedup_at_least, sync.evidence["speedup_at_most"]
     # what the GPU idles, though the CPU waits there for 43 % of the time
-    assert 1.0 < low <= sync.estimated_speedup <= high < 1.1
+    assert 1.0 <= low <= sync.estimated_speedup <= high < 1.1
     unseen = findings("sync_item", *USUAL, ([ITEM], 60), cpu=0.99)["sync_point"]  # without NVML
     assert low == unseen.speedup_at_least
     assert high < unseen.evidence["speedup_at_most"] < 1 / 0.43
@@ -94,11 +98,37 @@ def test_launching_is_no_waiting(stack):
 @pytest.mark.parametrize(
     ("source", "advice"),
     [
-        ("torch.cuda.synchronize()", "leave out torch.cuda.synchronize()"),
-        ("scaler.step(optimizer)", "bfloat16 needs no scaler"),
-        ("boxes = scores.nonzero()", "torch.where"),
+        ("torch.cuda.synchronize()", "torch.cuda.synchronize() at main() train.py:9: leave it out"),
+        ("scaler.step(optimizer)", "bfloat16"),
+        ("boxes = scores.nonzero()", "instead of scores.nonzero() at main() train.py:9: a mask of the same size"),
         ("total += loss.item()", "loss.detach()"),
+        ("loss = errors[mask].mean()", "torch.where(mask, errors, 0).sum() / mask.sum()"),
+        ("loss = step(model)", "keep the value on the GPU at main() train.py:9"),
     ],
 )
-def test_the_advice_fits_the_line(source, advice):
-    assert advice in _advice(HotFunction(Place("train.py", 9, "main", source), 1.0, 10), by_transfer=False)
+def test_the_advice_replaces_the_very_call(source, advice):
+    hot = HotFunction(Place("train.py", 9, "main", source), 1.0, 10)
+    assert advice in _advice(_Wait(hot, 0.5, by_transfer=False), _calls(hot))
+
+
+def test_a_boolean_index_is_a_synchronisation():
+    masked = frames(("/home/me/train.py", 8, "masked", "return errors[mask].mean()", True), first=30)
+    more = [masked, stacks(END_S, ([FORWARD, 30], 60))]
+    sync = findings("sync_item", *USUAL, more=more)["sync_point"]
+    assert (sync.where[0].function, sync.where[0].line) == ("masked", 8)
+    assert sync.headline.startswith("masked() train.py:8 (errors[mask]) waits for")
+
+
+def test_an_index_by_positions_is_none():
+    chosen = frames(("/home/me/train.py", 8, "chosen", "return errors[idx].mean()", True), first=30)
+    assert "sync_point" not in findings("sync_item", *USUAL, more=[chosen, stacks(END_S, ([FORWARD, 30], 60))])
+
+
+def test_a_wait_for_a_gpu_that_is_nearly_always_busy_is_no_warning():
+    """As where each layer asks for a maximum: 72 % of the time is waiting, and 93 % of it the GPU works."""
+    found = findings("sync_item", *USUAL, ([ITEM], 200), util=0.90, cpu=0.99)
+    sync = found["sync_point"]
+    assert sync.severity in ("info", "benign")
+    assert "waits for a busy GPU" in sync.headline
+    assert "100 % CPU there is that wait" in sync.headline
+    assert 1.0 <= sync.speedup_at_least <= sync.estimated_speedup <= sync.fixes[0].high < 1.15

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable
 
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.session.rows import TorchMemoryRow
+from tuimon.session.rows import LoaderRow, PhaseTable, TorchMemoryRow
 from tuimon.session.samples.activity import Activity
 from tuimon.torch_code import copies_nothing
 
@@ -16,6 +17,12 @@ SMALL_PINNED_BYTES = Threshold(
     "bytes of pinned memory, up to which no copy of it takes long",
     "our choice: 0.1 ms over PCIe 3; torch itself pins a few bytes, through which item() reads its value"
     " (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/CUDAScalar.cu)",
+)
+SLOW_COPY = Threshold(
+    2e9,
+    "bytes a second, below which no copy over PCIe goes",
+    "our choice, half of what pageable memory reaches on PCIe 3 (4 GB/s:"
+    " https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/)",
 )
 #: In these a thread calls nothing of CUDA.
 _CALLS_NOTHING: frozenset[Activity] = frozenset(("data", "idle", "lock", "sleep", "import", "compile"))
@@ -49,3 +56,24 @@ def _may_copy(sample: StackSample) -> bool:
 
 def _is_in_model(sample: StackSample) -> bool:
     return sample.phase == "forward" and any("torch/nn/modules/" in frame.file for frame in sample.frames)
+
+
+def bytes_per_step(loader: LoaderRow | None, table: PhaseTable | None) -> float | None:
+    """Bytes that a step copies to the GPU of what its DataLoader gives; None where its batches are not measured.
+
+    Those that come in the GPU's memory are copied elsewhere, by a library or a worker.
+    """
+    per_second, step_ms = _bytes_per_second(loader), mean_step_ms(table) if table is not None else None
+    return per_second * step_ms / 1e3 if per_second is not None and step_ms else None
+
+
+def copying_by_bytes(loader: LoaderRow | None) -> float | None:
+    """Share of all time in copies of its batches to the GPU, at most; None where they are not measured."""
+    per_second = _bytes_per_second(loader)
+    return min(1.0, per_second / SLOW_COPY) if per_second is not None else None
+
+
+def _bytes_per_second(loader: LoaderRow | None) -> float | None:
+    if loader is None or loader.batches is None or not loader.batches.on_cpu or not loader.fetches_per_s:
+        return None
+    return loader.batches.mean_bytes * loader.fetches_per_s

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.diagnosis.threshold import Threshold
+from tuimon.session.counter_means import GpuMeans
 from tuimon.session.rows import GpuRow
 
 UTILISATION_ERROR = Threshold(
@@ -26,14 +27,18 @@ DEVICE_COPIES = Threshold(
     "share of the time in copies within the GPU's own memory, which no counter shows",
     "measured in tests/gpu_simulator: 0 to 2.9 % of recorded trainings on V100, A100 and MI300X",
 )
-SLOW_COPY = Threshold(
-    2e9,
-    "bytes a second, below which no copy over PCIe goes",
-    "our choice, half of what pageable memory reaches on PCIe 3 (4 GB/s:"
-    " https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/)",
+SLOW_PCIE = Threshold(
+    1.3e9,
+    "bytes a second by NVML's PCIe counters, below which no copy goes",
+    "a third of what pageable memory reaches on PCIe 3 (4 GB/s:"
+    " https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/), as the counters showed 2.0 of 5.5 GB/s"
+    " on an H100",
 )
-
-
+UNKNOWN = Threshold(
+    0.5,
+    "share of the step between the bounds of the idle time, from which it is called unknown",
+    "our choice: such bounds allow for a GPU that is the bottleneck, and for one that mostly waits",
+)
 LEAST_IDLE = Threshold(
     0.01,
     "share of the step that idles, below which no gain is estimated from it",
@@ -45,7 +50,17 @@ class Copies(Struct, frozen=True, gc=False):
     """What copies between host and GPU take at most: they are no kernels, so utilisation does not count them."""
 
     in_phase: float  # share of the steps in the phase that copies lie in
-    sampled: float | None = None  # share of all time, from samples; None where they do not show it
+    # Shares of all time; None where that is not known: by samples, and by the bytes of the batches.
+    sampled: float | None = None
+    by_bytes: float | None = None
+
+    def in_steps(self, means: GpuMeans) -> float:
+        """Share of the steps, by the counters of PCIe as well."""
+        rates = [rate for rate in (means.pcie_rx_bytes_per_s, means.pcie_tx_bytes_per_s) if rate is not None]
+        by_pcie, steps_ratio = (sum(rates) / SLOW_PCIE if rates else None), means.steps_ratio or 1.0
+        known: list[float | None] = [share for share in (self.sampled, by_pcie) if share is not None]
+        known = known or [self.by_bytes]
+        return min((share / steps_ratio for share in known if share is not None), default=self.in_phase)
 
 
 class IdleBounds(NamedTuple):
@@ -54,9 +69,13 @@ class IdleBounds(NamedTuple):
     at_least: float
     at_most: float
 
-    def as_evidence(self) -> dict[str, float]:
-        """The bounds as findings report them."""
-        return {"gpu_idle_at_least": self.at_least, "gpu_idle_at_most": self.at_most}
+    def as_evidence(self) -> dict[str, float | None]:
+        """The bounds as findings report them; None where they say next to nothing."""
+        known = self.at_most - self.at_least <= UNKNOWN
+        return {
+            "gpu_idle_at_least": self.at_least if known else None,
+            "gpu_idle_at_most": self.at_most if known else None,
+        }
 
     @property
     def middle(self) -> tuple[float, float]:
@@ -64,6 +83,11 @@ class IdleBounds(NamedTuple):
         if self.at_least < LEAST_IDLE:
             return 0.0, 0.0
         return (self.at_least + self.at_most) / 2, (self.at_most - self.at_least) / 2
+
+    @property
+    def likely(self) -> float:
+        """The share to order findings by: the middle; the upper end where next to nothing is certain."""
+        return (self.at_least + self.at_most) / 2 if self.at_least >= LEAST_IDLE else self.at_most
 
     def meets(self, other: IdleBounds) -> bool:
         """Whether both can be true."""
@@ -82,22 +106,12 @@ def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies, *, alone: bool) -> 
 
     ``alone``: no other program and no other rank has kernels on the GPU that could hide idle time.
     """
-    known = [(row, row.means) for row in gpus if row.means is not None and row.means.util_at_most is not None]
+    known = [row.means for row in gpus if row.means is not None and row.means.util_at_most is not None]
     if not known:
         return None
-    error = max(UTILISATION_ERROR / (means.steps_ratio or 1.0) for _, means in known)
-    most = max(means.util_at_most or 0.0 for _, means in known) + error
-    least = min(means.util_at_least or 0.0 for _, means in known) - error
-    copying = max(_copying(row, copies, means.steps_ratio or 1.0) for row, means in known) + DEVICE_COPIES
+    error = max(UTILISATION_ERROR / (means.steps_ratio or 1.0) for means in known)
+    most = max(means.util_at_most or 0.0 for means in known) + error
+    least = min(means.util_at_least or 0.0 for means in known) - error
+    copying = min(1.0, max(map(copies.in_steps, known))) + DEVICE_COPIES
     at_most = 1.0 - max(0.0, least) if alone else 1.0
     return IdleBounds(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), at_most)
-
-
-def _copying(row: GpuRow, copies: Copies, covered: float) -> float:
-    """Share of the steps in copies between host and GPU at most: by bytes over PCIe, by samples, else by the phase."""
-    rates = (row.latest.pcie_rx_bytes_per_s, row.latest.pcie_tx_bytes_per_s)
-    bytes_per_s = [rate for rate in rates if rate is not None]
-    bounds = [sum(bytes_per_s) / SLOW_COPY / covered] if bytes_per_s else []
-    if copies.sampled is not None:
-        bounds.append(copies.sampled / covered)
-    return min(1.0, *(bounds or [copies.in_phase]))

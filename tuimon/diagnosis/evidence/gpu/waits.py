@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
@@ -13,12 +12,8 @@ from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
 from tuimon.torch_code import is_grad_scaler
 
-#: Lines that read a tensor's value, beside the calls that ``activity_of`` knows. The same words on plain numbers
-#: take no time: whatever the training thread is often sampled at waits.
-_READS_VALUE = re.compile(
-    r"\b(?:if|elif|while|assert)\b.*(?:[<>]|[=!]=|\bnot\b)"
-    r"|\b(?:float|int|bool|print)\(|\bis(?:nan|inf|finite)\(|\.(?:any|all)\(\)|\b(?:np|numpy)\.asarray\("
-)
+#: Files of torch's own whose functions wait for values by themselves: torch.unique(x), F.one_hot(x).
+_ARGUMENT_FILES = ("torch/functional.py", "torch/_tensor.py", "torch/nn/functional.py", "torch/_jit_internal.py")
 
 
 class GpuWaits(Struct, frozen=True, gc=False):
@@ -71,9 +66,22 @@ def _wait_of(sample: StackSample) -> Literal["sync", "transfer"] | None:
     leaf = sample.frames[-1] if sample.frames else None
     if leaf is None:
         return None
-    if leaf.user and doing in ("python", "torch") and _READS_VALUE.search(leaf.source):
+    if is_grad_scaler(leaf.file):
         return "sync"
-    return "sync" if is_grad_scaler(leaf.file) else None
+    if doing not in ("python", "torch") or not (leaf.user or leaf.file.endswith(_ARGUMENT_FILES)):
+        return None
+    return "sync" if sample.place is not None and _may_wait(sample.place.source, leaf.user) else None
+
+
+def _may_wait(source: str, is_leaf: bool) -> bool:
+    """Whether a call on a line may wait for the GPU; inside another function, only one that always does.
+
+    The same words on plain values take no time: whatever the training thread is often sampled at waits.
+    """
+    from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
+
+    calls = [call for call in sync_calls(source) if call.kind != "copy"]
+    return bool(calls) if is_leaf else any(call.is_certain and call.kind in ("shape", "mask") for call in calls)
 
 
 def _hottest(samples: Sequence[StackSample]) -> HotFunction | None:

@@ -34,7 +34,7 @@ def _reasons(counters: IdleBounds | None, gpus: Sequence[GpuRow], copies: Copies
         found.append("NVML counts NCCL's kernels as busy, also where they wait")
     if any(row.others for row in gpus):
         found.append("NVML counts other programs as busy")
-    if copies.sampled is None and not any(_has_pcie_rates(row) for row in gpus):
+    if copies.sampled is None and copies.by_bytes is None and not any(map(_has_pcie_rates, gpus)):
         found.append("NVML gives no PCIe rates, so copies may take all that no kernel does")
     return found
 

@@ -12,6 +12,7 @@ from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.compute.fused import fused_fix
 from tuimon.diagnosis.rules.compute.model_python import PYTHON_SHARE, SMALL_PART
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import Threshold
@@ -69,7 +70,10 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     if share < OPTIMIZER_SHARE or (share < OPTIMIZER_CLEAR and not is_settled(table)):
         return None
     gained = share if evidence.uses_gpu is False or (gpu is not None and gpu.is_bottleneck) else 0.0
-    if hot is not None and own >= _MOST:
+    at_once = fused_fix(evidence, gpu.idle_at_most if gpu is not None and not gpu.is_bottleneck else 1.0)
+    if at_once is not None:
+        fixes: tuple[Fix, ...] = (at_once,)
+    elif hot is not None and own >= _MOST:
         rows = f"have {at_hot(hot)} touch only the rows that a batch uses, update many tensors by one torch._foreach"
         fixes = _less(evidence, f"{rows} operation, or run every few batches", _faster(hot), gained * own)
     else:

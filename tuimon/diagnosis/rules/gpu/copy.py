@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import re
+from typing import NamedTuple
+
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu.copies import bytes_per_step
+from tuimon.diagnosis.evidence.gpu.link import PINNED_RATIO as LINK_RATIO
+from tuimon.diagnosis.evidence.gpu.link import pcie_bytes_per_s
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
-from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import likely, speedup_without
+from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 
@@ -17,11 +23,11 @@ TRANSFER_SHARE = Threshold(
     "share of the step in copies, from which it is a warning",
     "our choice: pinned memory halves the copy, so this gains the 5 % of a warning",
 )
-PINNED_RATIO = Threshold(
+PINNED_TAKES = Threshold(
     0.5,
-    "what remains of a copy's time with pinned memory",
+    "what remains of a copy's time with pinned memory, at most, where bytes or link are not known",
     "our choice: pinned memory is faster by an amount that depends on the machine"
-    " (https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/);"
+    " (https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/), 7 times on an H100;"
     " tests/scenarios/streams.py simulates half",
 )
 IDLE_STREAM_RATIO = Threshold(
@@ -29,51 +35,79 @@ IDLE_STREAM_RATIO = Threshold(
     "share of boundaries at which a query found the stream idle, from which the GPU has nothing left to do",
     "our choice: nearly all, as the lead is then taken for 0",
 )
+#: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
+_TWO_SIGMA = 2.0
+
+
+#: Chips whose copies go over NVLink, not over PCIe.
+_SUPERCHIP = re.compile(r"\bG[HB]\d{3}\b")
+
+
+class _Copy(NamedTuple):
+    """What a step copies to the GPU while all wait."""
+
+    share: float  # of the step
+    at_most: float  # that it may be, by the number of samples
+    ms: float
+    total_bytes: float | None  # None where batches come from no DataLoader
+    is_pinned: bool | None
+    pinned_part: float  # what would remain of its time in pinned memory
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """How fast it goes."""
+        return self.total_bytes / (self.ms / 1e3) if self.total_bytes and self.ms else None
 
 
 def transfer_bound(evidence: Evidence) -> Finding | None:
-    """Batches are copied to the GPU while training thread and GPU wait for it: memory that is not pinned.
-
-    The samples at the copy include waiting until the GPU comes to it: the launch lead at the fetch's end is taken off.
-    Where the lead is unknown, only what forward takes longer on the GPU than backward counts, which without a copy is
-    the longer one.
-    """
+    """Batches are copied to the GPU while training thread and GPU wait for it: memory that is not pinned."""
     gpu, waits = evidence.gpu_steps, evidence.gpu_waits
     if gpu is None or waits is None or waits.hot_transfer is None or waits.transfer < TRANSFER_SHARE:
         return None
-    ahead_ms = _ahead_ms(gpu)
-    if ahead_ms is not None:
-        share = min(waits.transfer - ahead_ms / gpu.step_ms, gpu.share("forward"))
-    else:
-        share = min(waits.transfer, gpu.share("forward") - gpu.share("backward"))
+    share = _share(evidence, gpu, waits.transfer)
     if share < TRANSFER_SHARE:
         return None
-    loader = evidence.loader
-    rates = [rate for row in evidence.gpus if (rate := row.latest.pcie_rx_bytes_per_s) is not None]
-    pinned = loader.facts.pin_memory if loader is not None else None
-    gained = speedup_without(evidence, share if pinned else share * PINNED_RATIO)
-    most = speedup_without(evidence, share)
+    error = _TWO_SIGMA * math.sqrt(waits.transfer * (1.0 - waits.transfer) / waits.samples)
+    copied = _copied(evidence, share, max(share, min(share + error, gpu.share("forward"))), gpu.step_ms)
+    place = waits.hot_transfer.place
+    best, *others = _fixes(evidence, copied, at(place))
+    rate = f" at {copied.bytes_per_s / 1e9:.2g} GB/s" if copied.bytes_per_s else ""
     return Finding(
         rule="transfer_bound",
         severity="warning",
-        headline=(
-            f"{percent(share)} of every step goes to copying the batch to the GPU while all wait:"
-            f" {at(waits.hot_transfer.place)}"
-        ),
-        action=_advice(waits.hot_transfer, pinned),
+        headline=f"{percent(share)} of every step copies the batch to the GPU{rate} while all wait: {at(place)}",
+        action=best.action,
         share_of_step=share,
-        where=(waits.hot_transfer.place,),
+        where=(place,),
         evidence={
             "waiting_share": waits.transfer,
-            "lead_ms": ahead_ms,
-            "copy_ms_per_step": share * gpu.step_ms,
-            "pcie_rx_bytes_per_s": max(rates, default=None),
-            "pinned": None if pinned is None else int(pinned),
-            "speedup_at_most": most,
+            "lead_ms": _ahead_ms(gpu),
+            "copy_ms_per_step": copied.ms,
+            "copy_bytes_per_step": copied.total_bytes,
+            "pinned": None if copied.is_pinned is None else int(copied.is_pinned),
         },
-        estimated_speedup=likely(gained, most),
-        speedup_at_least=gained,
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low,
+        speedup_at_most=best.high,
+        other_fixes=tuple(others),
     )
+
+
+def _share(evidence: Evidence, gpu: GpuSteps, waiting: float) -> float:
+    """The share of the step that copies while all wait.
+
+    The samples at the copy include waiting until the GPU comes to it: the launch lead at the fetch's end is taken off.
+    Where the lead is unknown, only what forward takes longer on the GPU than backward counts, which without a copy is
+    the longer one. A copy behind an exchange of gradients on another stream waits for that.
+    """
+    ahead_ms = _ahead_ms(gpu)
+    if ahead_ms is not None:
+        share = min(waiting - ahead_ms / gpu.step_ms, gpu.share("forward"))
+    else:
+        share = min(waiting, gpu.share("forward") - gpu.share("backward"))
+    ranks = evidence.process.world_size if evidence.process is not None else None
+    exchange = evidence.exchanges.get(evidence.pid) if (ranks or 1) > 1 else None
+    return share - (exchange.at_most if exchange is not None else 0.0)
 
 
 def _ahead_ms(gpu: GpuSteps) -> float | None:
@@ -87,14 +121,47 @@ def _ahead_ms(gpu: GpuSteps) -> float | None:
     return 0.0 if lead.stream_idle_ratio >= IDLE_STREAM_RATIO else None
 
 
-def _advice(hot: HotFunction, pinned: bool | None) -> str:
-    place = at(hot.place)
-    if pinned:
-        return f"non_blocking=True at {place}, and copy the next batch on a stream of its own meanwhile"
-    return (
-        f"pin_memory=True in the DataLoader and non_blocking=True at {place};"
-        " send small types (uint8) and convert them on the GPU"
-    )
+def _copied(evidence: Evidence, share: float, at_most: float, step_ms: float) -> _Copy:
+    """By the bytes of the loader's batches, and the link that the GPU uses now, where both are known."""
+    loader, ms = evidence.loader, share * step_ms
+    batches = loader.batches if loader is not None else None
+    pinned = loader.facts.pin_memory if loader is not None else None
+    if batches is not None and batches.on_cpu and batches.pinned is not None:
+        pinned = 2 * batches.pinned >= batches.on_cpu
+    total_bytes = bytes_per_step(loader, evidence.phases)
+    latest = [row.latest for row in evidence.gpus if not _SUPERCHIP.search(row.latest.name)]
+    rates = [rate for gpu in latest if (rate := pcie_bytes_per_s(gpu.pcie_generation, gpu.pcie_width)) is not None]
+    if not total_bytes or not rates or not ms:
+        return _Copy(share, at_most, ms, total_bytes, pinned, float(PINNED_TAKES))
+    return _Copy(share, at_most, ms, total_bytes, pinned, min(1.0, 1e3 * total_bytes / min(rates) / ms))
+
+
+def _fixes(evidence: Evidence, copied: _Copy, place: str) -> list[Fix]:
+    """What pinning alone gains, and what copying a batch ahead does: the link is busy while the GPU computes."""
+    ahead = f"non_blocking=True at {place}, and copy the next batch on a stream of its own meanwhile"
+    none_left, most_left = (speedup_without(evidence, share) for share in (copied.share, copied.at_most))
+    if copied.is_pinned:
+        left = max(0.0, 2 * copied.share - 1.0)  # what it takes longer than all the rest
+        hidden = speedup_without(evidence, copied.share - left)
+        return [Fix(ahead, hidden, hidden, hidden)]
+    pinned = copied.share * copied.pinned_part
+    longer = max(0.0, pinned - (1.0 - copied.share))
+    hidden = speedup_without(evidence, copied.share - longer)
+    alone = speedup_without(evidence, copied.share - pinned)
+    is_known = copied.total_bytes is not None and copied.pinned_part != PINNED_TAKES
+    best, most = (hidden, hidden) if is_known else (none_left, most_left)
+    how = _pinning(evidence)
+    return [
+        Fix(f"{how} and {ahead}", best, hidden, most),
+        Fix(f"{how} and non_blocking=True alone", alone, alone, alone if is_known else most_left),
+        Fix("send small types (uint8) and convert them on the GPU: a quarter of the bytes of float32"),
+    ]
+
+
+def _pinning(evidence: Evidence) -> str:
+    if evidence.launching.owner == "transformers":
+        return "dataloader_pin_memory=True in TrainingArguments"
+    return "pin_memory=True in the DataLoader" if evidence.loader is not None else "tensor.pin_memory() for each batch"
 
 
 RULES = (
@@ -106,10 +173,11 @@ RULES = (
         explanation=(
             "Batches are copied to the GPU while the training thread and the GPU wait: mostly memory that is not"
             " pinned. It rests on samples at .to(...), .cuda() and their like, less what they waited for the GPU to"
-            " come to the copy at all."
+            " come to the copy at all. What pinned memory would gain follows from the bytes of a batch and the PCIe"
+            " link in use, where both are known."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(TRANSFER_SHARE, PINNED_RATIO, IDLE_STREAM_RATIO),
+        thresholds=(TRANSFER_SHARE, PINNED_TAKES, IDLE_STREAM_RATIO, LINK_RATIO),
         contradicts_order=True,
     ),
 )

@@ -6,22 +6,28 @@ from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.allocator import FREES_A_STEP, AllocatorWaits, advice
 from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, IdleBounds
+from tuimon.diagnosis.evidence.gpu.launching import COMPILED_SHARE, LOOP_SHARE
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.gpu.widths import WIDE
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
-from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
-from tuimon.diagnosis.speedup import likely, speedup_without
-from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_end, at_hot, percent
-
-_LARGER_LAUNCHES = (
-    "put more into each launch: a larger batch; torch.compile(model, mode='reduce-overhead') or CUDA graphs;"
-    " a fused optimizer (fused=True); fewer small operations in Python"
+from tuimon.diagnosis.rules.compute.fused import FOREACH_OF_SINGLE, FUSED_OF_FOREACH, FUSED_OF_SINGLE
+from tuimon.diagnosis.rules.gpu.launch_fixes import (
+    AUTOCAST_ERROR,
+    AUTOCAST_TAKES,
+    BATCH_MEMORY,
+    DATA_SHARE,
+    LaunchFixes,
+    idle_gain,
+    launch_fixes,
 )
+from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
+from tuimon.diagnosis.speedup import likely
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at_end, at_hot, idle_part
+
 LAUNCH_SHARE = Threshold(
     0.20,
     "share of the GPU's time in forward, backward and optimizer that may idle for want of launches, as a warning",
@@ -40,39 +46,41 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     if gpu is None or gpu.is_bottleneck:
         return None
     followed = [name for name in COMPUTE if _is_followed(evidence, gpu, name)]
-    at_most = gpu.idle_in(*followed).at_most
-    if at_most < LAUNCH_SHARE:
+    if gpu.idle_in(*followed).at_most < LAUNCH_SHARE:
         return None
-    idle = IdleBounds(min(at_most, gpu.idle_in(*COMPUTE).at_least), at_most)
+    idle = gpu.idle_in(*COMPUTE, "other")
     allocator = evidence.allocator_waits
     hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
-    headline, action = _launch_words(evidence, idle, allocator, hot)
+    why, (best, *others) = _fixes(evidence, idle, allocator, hot)
     return Finding(
         rule="launch_bound",
         severity="warning",
         cause=None if allocator is None else "allocator",
-        headline=headline,
-        action=action,
-        share_of_step=idle.at_most,
+        headline=_headline(idle, allocator, why, hot),
+        action=best.action,
+        share_of_step=idle.likely,
         where=(hot.place,) if hot else (),
         evidence=_launch_figures(evidence, gpu, idle, allocator),
-        estimated_speedup=likely(_idle_gain(evidence, idle.at_least), _idle_gain(evidence, idle.at_most)),
-        speedup_at_least=_idle_gain(evidence, idle.at_least),
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low,
+        speedup_at_most=best.high,
+        change=best.change,
+        other_fixes=tuple(others),
     )
 
 
-def _launch_words(
-    evidence: Evidence, bounds: IdleBounds, allocator: AllocatorWaits | None, hot: HotFunction | None
-) -> tuple[str, str]:
-    """Headline and action."""
-    idle = f"{_idle_range(*bounds)} of every step the GPU{_used(evidence)} has nothing to do"
+def _headline(idle: IdleBounds, allocator: AllocatorWaits | None, why: str, hot: HotFunction | None) -> str:
+    what = "launches set the pace" if allocator is None else "torch's allocator waits for the GPU to give memory back"
+    return f"{what}: the GPU idles {idle_part(idle)} of every step{f', {why}' if why else ''}{at_end(hot)}"
+
+
+def _fixes(
+    evidence: Evidence, idle: IdleBounds, allocator: AllocatorWaits | None, hot: HotFunction | None
+) -> LaunchFixes:
     if allocator is None:
-        action = advice_on_debugging("launch_bound", evidence) or _LARGER_LAUNCHES
-        return f"launches set the pace: {idle} until the CPU comes with more{at_end(hot)}", action
-    return (
-        f"torch's allocator waits for the GPU to give memory back: {idle} meanwhile{at_end(hot)}",
-        advice(allocator, [at_hot(hot)] if hot else []),
-    )
+        return launch_fixes(evidence, idle)
+    low, high = idle_gain(evidence, idle.at_least), idle_gain(evidence, idle.at_most)
+    return LaunchFixes("", [Fix(advice(allocator, [at_hot(hot)] if hot else []), likely(low, high), low, high)])
 
 
 def _launch_figures(
@@ -80,12 +88,11 @@ def _launch_figures(
 ) -> dict[str, float | int | str | None]:
     lead = gpu.lead("backward end")
     return {
-        **idle.as_evidence(),
+        **IdleBounds(gpu.idle, gpu.idle_at_most).as_evidence(),
         "lead_us": lead.median_us if lead else None,
         "stream_idle_ratio": lead.stream_idle_ratio if lead else None,
         "gpu_ms_per_step": gpu.step_ms,
         "gpu_util": least_utilisation(evidence.gpus),
-        "speedup_at_most": _idle_gain(evidence, idle.at_most),
         **gpu.width_evidence,
         **({"device_frees_per_step": allocator.frees_per_step} if allocator is not None else {}),
     }
@@ -106,25 +113,6 @@ def _hottest_launches(evidence: Evidence, followed: list[str]) -> HotFunction | 
     return evidence.hottest_in("forward") if "forward" in followed else None
 
 
-def _idle_range(at_least: float, at_most: float) -> str:
-    """``9 to 30 %``, or ``up to 30 %`` where nothing is certain."""
-    if percent(at_least) == percent(at_most):
-        return percent(at_most)
-    if at_least < LEAST_IDLE:
-        return f"up to {percent(at_most)}"
-    return f"{percent(at_least).removesuffix(' %')} to {percent(at_most)}"
-
-
-def _used(evidence: Evidence) -> str:
-    used = least_utilisation(evidence.gpus)
-    return f" (used {percent(used)})" if used is not None else ""
-
-
-def _idle_gain(evidence: Evidence, share: float) -> float | None:
-    """The gain without this idle share; None for one within the error of its bound, or that leaves next to nothing."""
-    return speedup_without(evidence, share) if LEAST_IDLE <= share < 1.0 - LEAST_IDLE else None
-
-
 RULES = (
     Rule(
         name="launch_bound",
@@ -139,7 +127,23 @@ RULES = (
             " driver in every step, which waits for the GPU, that is the cause: allocator."
         ),
         needs=(GPU_TIMES,),
-        thresholds=(LAUNCH_SHARE, SAME_LENGTH, LEAST_IDLE, FREES_A_STEP, WIDE, *IDLE_BOUNDS),
+        thresholds=(
+            LAUNCH_SHARE,
+            SAME_LENGTH,
+            LEAST_IDLE,
+            FREES_A_STEP,
+            WIDE,
+            LOOP_SHARE,
+            COMPILED_SHARE,
+            AUTOCAST_TAKES,
+            AUTOCAST_ERROR,
+            FUSED_OF_SINGLE,
+            FUSED_OF_FOREACH,
+            FOREACH_OF_SINGLE,
+            BATCH_MEMORY,
+            DATA_SHARE,
+            *IDLE_BOUNDS,
+        ),
         contradicts_order=True,
     ),
 )

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.copies import SMALL_PINNED_BYTES
-from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, LEAST_IDLE, SLOW_COPY, UTILISATION_ERROR
+from tuimon.diagnosis.evidence.gpu.copies import SLOW_COPY, SMALL_PINNED_BYTES
+from tuimon.diagnosis.evidence.gpu.counters import (
+    DEVICE_COPIES,
+    GAPS,
+    LEAST_IDLE,
+    SLOW_PCIE,
+    UNKNOWN,
+    UTILISATION_ERROR,
+)
 from tuimon.diagnosis.evidence.gpu.steps import (
     BUSY_IDLE,
     IDLE_STREAM_RATIO,
@@ -63,7 +72,6 @@ def compute_bound(evidence: Evidence) -> Finding | None:
             "gpu_idle_at_most": gpu.idle_at_most,
             "gpu_ms_per_step": gpu.step_ms,
             "gpu_util": least_utilisation(evidence.gpus),
-            **{f"{name}_gpu_share": gpu.share(name) for name in COMPUTE},
         },
     )
 
@@ -85,9 +93,18 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
         )
     return (
         f"the GPU is the bottleneck, as it should be: busy {busy} the time{most}",
-        "the loop is in order; faster: lower precision, torch.compile, a smaller model, a faster GPU. What the CPU"
-        " does meanwhile costs nothing",
+        f"the loop is in order; faster: {', '.join(_faster(evidence))}",
     )
+
+
+def _faster(evidence: Evidence) -> Iterator[str]:
+    """What makes a busy GPU faster and is not done yet."""
+    process = evidence.process
+    if process is None or not {"float16", "bfloat16"}.intersection(process.matmul_dtypes + process.parameter_dtypes):
+        yield "lower precision"
+    if not evidence.launching.is_compiled:
+        yield "torch.compile"
+    yield from ("a smaller model", "a faster GPU")
 
 
 def _contradicted(found: Contradiction) -> Finding:
@@ -142,7 +159,7 @@ def _least_us(lead: LeadRow) -> float | None:
     return lead.min_us if lead.min_us is not None else lead.at_least_us
 
 
-_COUNTERS = (UTILISATION_ERROR, GAPS, DEVICE_COPIES, SLOW_COPY, SMALL_PINNED_BYTES)
+_COUNTERS = (UTILISATION_ERROR, GAPS, DEVICE_COPIES, UNKNOWN, SLOW_PCIE, SLOW_COPY, SMALL_PINNED_BYTES)
 #: What bounds of the GPU's idle time rest on.
 IDLE_BOUNDS = (BUSY_IDLE, MIN_STEPS, SMALL_LEAD_US, IDLE_STREAM_RATIO, SOME_WAITS, *_COUNTERS)
 RULES = (

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, TENSOR_ACTIVITY
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.gpu.launch_fixes import BATCH_MEMORY, DATA_SHARE, larger_batch
 from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import node_of
@@ -179,6 +181,10 @@ def small_batch(evidence: Evidence) -> Finding | None:
     if any(used is None or filled is None or max(used, filled) >= SMALL_SHARE for _, used, filled in figures):
         return None
     gpu, used, filled = figures[0]
+    busy = used or 0.0
+    larger = larger_batch(evidence, IdleBounds(1.0 - busy, 1.0 - busy))
+    if larger is None:
+        return None
     return Finding(
         rule="small_batch",
         severity="info",
@@ -186,7 +192,10 @@ def small_batch(evidence: Evidence) -> Finding | None:
             f"GPU {gpu.latest.index} is used {percent(used or 0.0)} of the time,"
             f" with {percent(filled or 0.0)} of its memory"
         ),
-        action="a larger batch (with a learning rate that fits) would use what is free",
+        action=f"{larger.action}; the learning rate has to fit",
+        estimated_speedup=larger.estimated_speedup,
+        speedup_at_least=larger.low,
+        speedup_at_most=larger.high,
         evidence={
             "gpu_util": used,
             "memory_ratio": filled,
@@ -240,7 +249,7 @@ RULES = (
             " and memory in use, and is kept only where no other finding explains an idle GPU."
         ),
         needs=(GPU_COUNTERS, GPU_LOAD),
-        thresholds=(SMALL_SHARE,),
+        thresholds=(SMALL_SHARE, BATCH_MEMORY, DATA_SHARE),
     ),
     Rule(
         name="low_precision_unused",

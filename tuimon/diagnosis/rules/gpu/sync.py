@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE
+from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, GpuSteps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
 from tuimon.diagnosis.evidence.gpu.widths import WIDE
 from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import speedup_without, within
 from tuimon.diagnosis.step_model.measured import queue_model
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at, percent
+from tuimon.diagnosis.words import at, idle_part, percent
 from tuimon.session.rows import ThreadRow
+from tuimon.text import plain
+
+if TYPE_CHECKING:
+    from tuimon.gpu_calls import SyncCall
 
 SYNC_SHARE = Threshold(
     0.05,
@@ -51,10 +56,6 @@ BACKWARD_SHARE = Threshold(
     "our choice: backward is usually the longest phase; in a shorter one its thread is not what draws the eye",
 )
 
-_SCALER_CALL = re.compile(r"\bscaler\w*\.(?:step|unscale_|update)\(")
-#: Operations that wait because the shape of what they give depends on values.
-_SHAPED_BY_VALUES = re.compile(r"\b(?:nonzero|masked_select|unique)\(")
-
 
 class _Wait(NamedTuple):
     """Where the training thread waits for the GPU, and for how much of the time."""
@@ -69,9 +70,9 @@ def sync_point(evidence: Evidence) -> Finding | None:
     gpu, wait = evidence.gpu_steps, _longest_wait(evidence.gpu_waits)
     if gpu is None or wait is None:
         return None
-    idle_at_most = gpu.idle_at_most if gpu.contradiction is None else gpu.contradiction.by_events.at_most
-    if min(wait.share, idle_at_most) >= SYNC_SHARE:
-        return _harmful(evidence, gpu, wait, idle_at_most)
+    idle = _idle_beside_data(evidence, gpu)
+    if min(wait.share, idle.at_most) >= SYNC_SHARE:
+        return _costly(evidence, gpu, wait, idle)
     return _harmless(wait, gpu) if gpu.is_bottleneck and wait.share >= BENIGN_WAIT else None
 
 
@@ -83,25 +84,38 @@ def _longest_wait(waits: GpuWaits | None) -> _Wait | None:
     return _Wait(hot, share, by_transfer) if hot is not None else None
 
 
-def _harmful(evidence: Evidence, gpu: GpuSteps, wait: _Wait, idle_at_most: float) -> Finding:
+def _idle_beside_data(evidence: Evidence, gpu: GpuSteps) -> IdleBounds:
+    """What of the GPU's idle time a wait may cause.
+
+    What it idles in a fetch is certain not to be: the batch may be what is waited for. With launches that run ahead a
+    fetch costs nothing, unless workers are too slow for the loop: then none of it is the wait's.
+    """
+    at_most = gpu.idle_at_most if gpu.contradiction is None else gpu.contradiction.by_events.at_most
+    if "data" not in gpu.phases or not gpu.phases["data"].ms:
+        return IdleBounds(gpu.idle, at_most)
+    rest = gpu.idle_in(*(name for name in gpu.phases if name != "data"))
+    workers = evidence.workers
+    starved = bool(workers.number) and not lie_ready(evidence.loader, workers, evidence.stacks.data_phase)
+    return IdleBounds(rest.at_least, rest.at_most if starved else at_most)
+
+
+def _costly(evidence: Evidence, gpu: GpuSteps, wait: _Wait, idle: IdleBounds) -> Finding:
     """No more than the smaller of both can be gained: the time that it waits, and that the GPU idles."""
-    at_least, at_most = min(wait.share, gpu.idle), min(wait.share, idle_at_most)
-    certain = at_least >= SYNC_CERTAIN or at_most >= SYNC_CLEAR
+    at_least, at_most = min(wait.share, idle.at_least), min(wait.share, idle.at_most)
+    is_busy = gpu.idle < BUSY_IDLE and gpu.contradiction is None
     best = _without(evidence, at_least, at_most)
+    calls = _calls(wait.hot)
+    certain = not is_busy and (at_least >= SYNC_CERTAIN or at_most >= SYNC_CLEAR)
     return Finding(
         rule="sync_point",
         severity="warning" if certain else "info",
-        headline=(
-            f"{at(wait.hot.place)} waits for the GPU {percent(wait.share)} of the time and lets it run dry:"
-            f" up to {percent(idle_at_most)} of every step it then idles"
-        ),
-        action=_advice(wait.hot, wait.by_transfer),
+        headline=_headline(wait, calls, gpu, is_busy=is_busy),
+        action=_advice(wait, calls),
         share_of_step=at_most,
         where=(wait.hot.place,),
         evidence={
             "waiting_share": wait.share,
-            "gpu_idle_at_least": gpu.idle,
-            "gpu_idle_at_most": gpu.idle_at_most,
+            **IdleBounds(gpu.idle, gpu.idle_at_most).as_evidence(),
             "speedup_at_most": speedup_without(evidence, at_most),
             **gpu.width_evidence,
         },
@@ -111,9 +125,18 @@ def _harmful(evidence: Evidence, gpu: GpuSteps, wait: _Wait, idle_at_most: float
     )
 
 
+def _headline(wait: _Wait, calls: Sequence[SyncCall], gpu: GpuSteps, *, is_busy: bool) -> str:
+    call = f" ({plain(calls[0].what)})" if calls and not wait.by_transfer else ""
+    where, share = f"{at(wait.hot.place)}{call}", percent(wait.share)
+    if is_busy:
+        return f"{where} waits for a busy GPU {share} of the time: 100 % CPU there is that wait"
+    idle = idle_part(IdleBounds(gpu.idle, gpu.idle_at_most))
+    return f"{where} waits for the GPU {share} of the time, which then idles: {idle} of every step"
+
+
 def _without(evidence: Evidence, at_least: float, at_most: float) -> Fix:
     """What the training gains without such a wait, which costs these shares of the step."""
-    gained = speedup_without(evidence, at_least) if at_least >= LEAST_IDLE else None
+    gained = (speedup_without(evidence, at_least) if at_least >= LEAST_IDLE else None) or 1.0
     model = queue_model(evidence)
     return within(model and model.fix("", Change("sync", 0.0)), gained, speedup_without(evidence, at_most))
 
@@ -129,22 +152,22 @@ def _harmless(wait: _Wait, gpu: GpuSteps) -> Finding:
     )
 
 
-def _advice(hot: HotFunction, by_transfer: bool) -> str:
-    if by_transfer:
-        return f"pin_memory=True in the DataLoader and non_blocking=True at {at(hot.place)}, so that it does not wait"
-    source = hot.place.source
-    if "synchronize(" in source:
-        return f"leave out torch.cuda.synchronize() at {at(hot.place)}, but where time is measured"
-    if _SCALER_CALL.search(source):
-        return f"GradScaler has to check for infinities at {at(hot.place)}; autocast to bfloat16 needs no scaler"
-    if _SHAPED_BY_VALUES.search(source):
-        return (
-            f"the size of what {at(hot.place)} gives depends on values: use torch.where, masks or a fixed size instead"
-        )
-    return (
-        f"keep the value on the GPU at {at(hot.place)} (loss.detach()), and read it every 50 or 100 steps,"
-        " or one step late"
-    )
+def _calls(hot: HotFunction) -> Sequence[SyncCall]:
+    """What waits on the line, the likeliest first."""
+    from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
+
+    return sync_calls(hot.place.source)
+
+
+def _advice(wait: _Wait, calls: Sequence[SyncCall]) -> str:
+    """The replacement of the very call."""
+    place = at(wait.hot.place)
+    if wait.by_transfer:
+        return f"pinned memory and non_blocking=True at {place}, so that it does not wait"
+    if not calls:
+        return f"keep the value on the GPU at {place}, and read it every 50 or 100 steps, or one step late"
+    call = calls[0]
+    return f"{'' if call.kind == 'synchronise' else 'instead of '}{plain(call.what)} at {place}: {plain(call.instead)}"
 
 
 def spin_wait(evidence: Evidence) -> Finding | None:

@@ -16,10 +16,13 @@ from tuimon.diagnosis.rules.neighbour import is_held_up
 from tuimon.diagnosis.step_model.fitting import OWN_PART
 from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
 from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part, StepModel
-from tuimon.diagnosis.words import at_hot
+from tuimon.diagnosis.words import at_hot, percent
 
-#: The workers are multiplied by at most this at once: the disk or network behind them may have limits of its own.
+#: The workers are multiplied by at most this at once, where they do not fit on the cores beside it: the disk or network
+#: behind them may have limits of its own.
 MOST_WORKERS_RATIO = 4
+#: Part of the cores that is left to the training's own threads: our choice; its own, autograd's, that which pins.
+_LEFT = 4
 #: Most workers to begin with.
 MOST_FIRST_WORKERS = 8
 #: Part of their time that other processes run, from which they do so beside the training too: our choice.
@@ -96,8 +99,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
             own = _then(drawing, ": indices are drawn in the training process, one by one; draw many at once")
             return [*own, *drawn_at_once(hot, evidence)]
         case "workers_saturated":
-            company = f"num_workers={evidence.workers.number} -> {{}} on this {evidence.run.cores}-core machine"
-            return [*_more_workers(company, evidence, model), *making]
+            return _beside_workers(hot, evidence, model)
         case "slow_item":
             return _then(making, f": all {evidence.run.cores} cores are busy, more workers will not help")
         case "hand_over":
@@ -116,6 +118,17 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
             ]
         case _:
             return making
+
+
+def _beside_workers(hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
+    """More workers, and cheaper items; workers that mostly wait have no computation to save."""
+    workers = evidence.workers
+    company = f"num_workers={workers.number} -> {{}} on this {evidence.run.cores}-core machine"
+    if not workers.waiting:
+        return [*_more_workers(company, evidence, model), *_cheaper(hot, "items", _part(hot, evidence))]
+    company += f": each computes for {percent(workers.ran_ratio or 0.0)} of its time, and waits"
+    making = _cheaper(hot, "items", _part(hot, evidence), how="cache, or read ahead")
+    return [*_more_workers(company, evidence, model), *making]
 
 
 def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
@@ -168,10 +181,15 @@ def _sampling_error(hot: HotFunction) -> float:
     return 1.96 * hot.share * math.sqrt(max(0.0, 1.0 - hot.share) / max(1, hot.samples))
 
 
-def _cheaper(hot: HotFunction | None, what: Literal["items", "fetch"], part: Part) -> list[Way]:
+def _cheaper(
+    hot: HotFunction | None,
+    what: Literal["items", "fetch"],
+    part: Part,
+    how: str = "vectorise, cache, or move it to the GPU",
+) -> list[Way]:
     """A line as if it cost nothing, and as if it took half."""
     place = at_hot(hot) if hot else "items"
-    free = f"make {place} cheaper{' (vectorise, cache, or move it to the GPU)' if hot else ''}"
+    free = f"make {place} cheaper{f' ({how})' if hot else ''}"
     return [Way(free, Change(what, 0.0), part), Way(f"make {place} twice as fast", Change(what, HALF), part)]
 
 
@@ -179,7 +197,8 @@ def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[Way
     """The fewest more workers that gain as much as any number; none where others hold the cores they would need."""
     has, cores = evidence.workers.number, evidence.run.cores
     step = model.likely
-    most = min(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, _keep_busy(cores, step.batch_running))
+    most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
+    most = min(most, _keep_busy(cores, step.batch_running))
     enough = math.ceil(step.fetches * step.batch_ms / step.own_ms) if step.own_ms > 0 else most
     more = model.best_number(
         n for n in ((has + 1, 2 * has) if has else (cores - 1, cores)) + (enough, most) if has < n <= most

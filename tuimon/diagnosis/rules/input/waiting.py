@@ -68,8 +68,18 @@ def input_bound(evidence: Evidence) -> Finding | None:
     table, data = evidence.phases, evidence.phase("data")
     if table is None or data is None or data.share < WARN_SHARE or evidence.awaits_gpu_times:
         return None
+    data = _without_copies(evidence, data)
     wait = _wait(evidence, table, data)
     return _finding(evidence, data, wait, cause_of(evidence, table, data)) if wait is not None else None
+
+
+def _without_copies(evidence: Evidence, data: PhaseRow) -> PhaseRow:
+    """The data phase without what it copies to the GPU: that is no wait for data, and has a rule of its own."""
+    if not evidence.uses_gpu:
+        return data
+    copied = evidence.stacks.data_phase.share_where(lambda sample: sample.activity == "transfer") or 0.0
+    left = 1.0 - copied
+    return data._replace(share=left * data.share, ms_per_step=data.ms_per_step and left * data.ms_per_step)
 
 
 def _wait(evidence: Evidence, table: PhaseTable, data: PhaseRow) -> _Wait | None:

@@ -20,7 +20,6 @@ from tuimon.views.finding_text import (
     ONLY_MINOR,
     finding_gain,
     fix_text,
-    most_gain,
     none_found,
     rule_title,
     rules_by_reason,
@@ -120,7 +119,7 @@ def _verdict(report: dict[str, Json]) -> str:
 def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
     return {
         **finding,
-        "gain": finding_gain(finding["speedup_at_least"], finding["estimated_speedup"], most_gain(finding)),
+        "gain": finding_gain(finding["fixes"]),
         "other_fixes": [fix_text(*fix.values()) for fix in finding["fixes"][1:]],
         "evidence": [evidence_text(name, value) for name, value in finding["evidence"].items() if value is not None],
         "page": page_html(str(finding["rule"]), finding["cause"]),

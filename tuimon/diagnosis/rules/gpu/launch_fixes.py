@@ -1,0 +1,163 @@
+"""What to do about a loop whose launches set the pace: why it launches so much, what is done already, what each gains.
+
+A gain is bounded by the time that the GPU idles in the step: the GPU's own work is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, IdleBounds
+from tuimon.diagnosis.evidence.gpu.launching import Launching
+from tuimon.diagnosis.finding import Fix
+from tuimon.diagnosis.rules.compute.fused import fused_fix
+from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
+from tuimon.diagnosis.severity import CRITICAL_GAIN
+from tuimon.diagnosis.speedup import likely, speedup_without
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at_hot
+
+AUTOCAST_TAKES = Threshold(
+    0.35,
+    "part of forward and backward that autocast's casts take where launches set the pace",
+    "measured in bench/launches.py: 0.14 to 0.25 on a CPU, where a cast is no launch; 0.39 on an H100, of 24 linear"
+    " layers with norms",
+)
+AUTOCAST_ERROR = Threshold(
+    0.15, "how far off that part may be", "as for the part itself: the more a model does beside its layers, the less"
+)
+BATCH_MEMORY = Threshold(
+    0.8,
+    "share of the GPU's memory that a larger batch may fill, if all that is allocated grows with it",
+    "our choice: room for fragments, and for a length that is longer than those seen",
+)
+DATA_SHARE = Threshold(
+    0.10,
+    "share of the step that waits for data, from which no larger batch is advised",
+    "our choice: as for input; a batch twice as large takes twice as long to make",
+)
+#: Most times as large that a batch is advised to be: our choice; learning rates that fit are not known beyond.
+_MOST_TIMES = 8
+
+#: How the owner of the loop names what it can change.
+_COMPILE = {
+    None: "torch.compile(model, mode='reduce-overhead'), or CUDA graphs, one launch instead of many",
+    "transformers": "torch_compile=True, torch_compile_mode='reduce-overhead' in TrainingArguments, one launch"
+    " instead of many",
+    "lightning": "torch.compile(model, mode='reduce-overhead') before trainer.fit(): one launch then stands for many",
+}
+_BATCH = {
+    None: "a batch",
+    "transformers": "per_device_train_batch_size: a batch",
+    "lightning": "batch_size of the DataLoader: a batch",
+}
+_PRECISION = {
+    None: "train without autocast and GradScaler",
+    "transformers": "fp16=False in TrainingArguments: train without autocast and GradScaler",
+    "lightning": "precision='32-true' in the Trainer: train without autocast and GradScaler",
+}
+
+
+class LaunchFixes(NamedTuple):
+    """Why a loop launches so much, for people, where it does what others do not; and the fixes, never none."""
+
+    why: str
+    fixes: list[Fix]
+
+
+def launch_fixes(evidence: Evidence, idle: IdleBounds) -> LaunchFixes:
+    """First what mends what this very loop does, where that surely gains, then all others by their gains."""
+    debugging = advice_on_debugging("launch_bound", evidence)
+    if debugging:
+        return LaunchFixes("", [_fix(evidence, debugging, idle)])
+    found = evidence.launching
+    own = {fix: why for why, fix in _of_this_loop(evidence, found, idle)}
+    by_gain = sorted((*own, *_of_any_loop(evidence, found, idle)), key=lambda fix: -(fix.estimated_speedup or 0.0))
+    first = [fix for fix in by_gain if fix in own and (fix.low or 0.0) >= CRITICAL_GAIN]
+    fixes = [*first, *(fix for fix in by_gain if fix not in first)] or [Fix("larger launches: more work in each")]
+    return LaunchFixes(own[first[0]] if first else "", fixes)
+
+
+def _of_this_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Iterator[tuple[str, Fix]]:
+    if found.cells is not None:
+        whole = (
+            f"the whole sequence in one call instead of a cell for each step of time at {at_hot(found.cells)}:"
+            " nn.LSTM or nn.GRU run it in a few launches"
+        )
+        yield "a cell for each step of time", _fix(evidence, whole, idle)._replace(high=math.inf)  # less work as well
+    update = fused_fix(evidence, idle.at_most)
+    if update is not None:
+        yield "an update that goes through many tensors", update
+    if found.scaler > 0.0:
+        yield "autocast adds a cast for each weight", _without_autocast(evidence, found, idle)
+
+
+def _without_autocast(evidence: Evidence, found: Launching, idle: IdleBounds) -> Fix:
+    """A GradScaler belongs to autocast: a cast for each weight and input, and its own checks."""
+    steps = evidence.stacks.main.in_steps
+    passes = steps.share_where(lambda sample: sample.phase in ("forward", "backward")) or 0.0
+    shares = [passes * part + found.scaler for part in (AUTOCAST_TAKES - AUTOCAST_ERROR, AUTOCAST_TAKES)]
+    most = passes * (AUTOCAST_TAKES + AUTOCAST_ERROR) + found.scaler
+    low, gained, high = (speedup_without(evidence, min(share, idle.at_most)) for share in (*shares, most))
+    action = (
+        f"{_PRECISION[found.owner]}: on a GPU that idles they only add launches, a cast for each weight and input;"
+        " bfloat16 at least needs no scaler"
+    )
+    return Fix(action, gained, low, high)
+
+
+def _of_any_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Iterator[Fix]:
+    larger = larger_batch(evidence, idle)
+    if larger is not None:
+        yield larger
+    if not found.is_compiled and not found.is_graphed:
+        yield _fix(evidence, _COMPILE[found.owner], idle)
+    if found.loop is not None and found.cells is None:
+        yield Fix(f"one operation instead of one in each turn of the loop at {at_hot(found.loop)}")
+
+
+def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
+    """A batch so many times as large that the GPU is full: steps take as long as now, each with more samples.
+
+    None where the GPU is more than half busy, its memory would not hold it, or making the batch takes long as well.
+    """
+    data = evidence.phase("data")
+    if idle.at_least < LEAST_IDLE or (data is not None and data.share >= DATA_SHARE):
+        return None
+    busy = max(1.0 - idle.likely, 1.0 / _MOST_TIMES)
+    times = 2 ** math.floor(math.log2(1.0 / busy)) if busy < 1.0 else 1
+    holds, room = _memory(evidence)
+    while holds is not None and room is not None and holds * times > BATCH_MEMORY * room:
+        times //= 2
+    if times < 2:
+        return None
+    size = evidence.loader.facts.batch_size if evidence.loader is not None else None
+    sizes = f" ({size} -> {times * size})" if size else ""
+    memory = f"torch holds {holds / 1e9:.2g} of {room / 1e9:.3g} GB" if holds and room else "its memory is not known"
+    action = (
+        f"{_BATCH[evidence.launching.owner]} {times} times as large{sizes}: steps take as long on this GPU, each with"
+        f" {times} times the samples; {memory}"
+    )
+    return Fix(action, float(times), float(times), float(times))
+
+
+def _memory(evidence: Evidence) -> tuple[int | None, int | None]:
+    """Bytes that torch has allocated on its GPU, and those of the GPU."""
+    held = [row.peak_bytes or row.allocated_bytes for row in evidence.torch_memory]
+    totals = [gpu.latest.memory_total_bytes for gpu in evidence.gpus]
+    most = max((held_bytes for held_bytes in held if held_bytes), default=None)
+    return most, min((total for total in totals if total), default=None)
+
+
+def _fix(evidence: Evidence, action: str, idle: IdleBounds) -> Fix:
+    """A fix by which the GPU idles no more."""
+    low, high = idle_gain(evidence, idle.at_least), idle_gain(evidence, idle.at_most)
+    return Fix(action, likely(low, high), low, high)
+
+
+def idle_gain(evidence: Evidence, share: float) -> float | None:
+    """The gain without this idle share; None for one within the error of its bound, or that leaves next to nothing."""
+    return speedup_without(evidence, share) if LEAST_IDLE <= share < 1.0 - LEAST_IDLE else None
