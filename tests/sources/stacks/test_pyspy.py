@@ -18,12 +18,43 @@ def test_pyspy_is_never_looked_up_by_a_relative_path(tmp_path: Path, monkeypatch
     planted.touch(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "executable", "")
+    monkeypatch.setattr(sys, "path", ["", "."])
+    _install(tmp_path, "py-spy")
     monkeypatch.setenv("PATH", os.pathsep.join(["", ".", "..", f"../{tmp_path.name}"]))
     assert recorder.find() is None
     monkeypatch.setenv("PATH", f".{os.pathsep}{tmp_path}")
     assert recorder.find() == str(planted)
     planted.chmod(0o644)
     assert recorder.find() is None
+
+
+def _install(folder: Path, script: str) -> None:
+    """The metadata that pip leaves in a folder of packages: ``script`` is where it says that it put py-spy."""
+    info = folder / "py_spy-0.4.1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.4\nName: py-spy\nVersion: 0.4.1\n")
+    (info / "RECORD").write_text(f"{script},,\npy_spy-0.4.1.dist-info/METADATA,,\n")
+
+
+@pytest.mark.parametrize(
+    ("packages", "recorded", "script"),
+    [
+        ("packages", "../../bin/py-spy", "packages/bin/py-spy"),  # pip install --target
+        ("lib/python3.12/site-packages", "../../../bin/py-spy", "bin/py-spy"),  # pip install --user, --prefix
+    ],
+)
+def test_pyspy_is_found_where_it_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packages: str, recorded: str, script: str
+) -> None:
+    _install(tmp_path / packages, recorded)
+    monkeypatch.setattr(sys, "executable", "")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / packages)])
+    monkeypatch.setenv("PATH", "")
+    assert recorder.find() is None
+    (tmp_path / script).parent.mkdir(exist_ok=True)
+    (tmp_path / script).touch(0o755)
+    found = recorder.find()
+    assert found is not None and os.path.samefile(found, tmp_path / script)
 
 
 def test_samples_that_pyspy_could_not_read_are_counted(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tuimon.text import plain
 _UPGRADE = "Upgrade py-spy where tuimon is installed: python -m pip install --upgrade py-spy"
 
 NO_BINARY = Problem(
-    "no stack samples: py-spy was not found beside tuimon nor on PATH",
+    "no stack samples: py-spy was not found beside tuimon, on PATH or among the installed packages",
     "Install it where tuimon is installed: python -m pip install py-spy",
     denied=True,
 )

@@ -13,6 +13,8 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,10 +31,20 @@ _ERRORS = re.compile(r"Samples: \d+ Errors: (\d+)")
 
 
 def find() -> str | None:
-    """The py-spy beside tuimon's own interpreter, else the one on PATH; never by a relative path."""
+    """The py-spy beside tuimon's own interpreter, on PATH, or where it was installed; never by a relative path."""
     folders = [os.path.dirname(sys.executable), *os.environ.get("PATH", os.defpath).split(os.pathsep)]
-    paths = (os.path.join(folder, "py-spy") for folder in folders if os.path.isabs(folder))
-    return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
+    paths = chain((os.path.join(folder, "py-spy") for folder in folders), _installed())
+    usable = (path for path in paths if os.path.isabs(path) and os.path.isfile(path) and os.access(path, os.X_OK))
+    return next(usable, None)
+
+
+def _installed() -> Iterator[str]:
+    """Where the packages that tuimon can import have put it."""
+    from importlib import metadata  # noqa: PLC0415  (17 ms and 2 MB, seldom needed)
+
+    for package in metadata.distributions(name="py-spy"):
+        yield str(package.locate_file("bin/py-spy"))  # pip install --target: its RECORD says ../../bin, where it is not
+        yield from (str(file.locate()) for file in package.files or () if file.name == "py-spy")
 
 
 def environment() -> dict[str, str]:
