@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -207,6 +208,96 @@ def test_ptrace_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(gdb, "_run", lambda *_: "Could not attach to process. ptrace: Operation not permitted.\n")
         assert "ptrace is denied" in refusal(process.pid)
         assert ended(process) == OVER
+
+
+# -- a processor with AMX, whose registers gdb before 14 cannot write
+
+#: What gdb 13 prints there.
+REFUSED = """\
+0x00007f7cb763e829 in syscall () from /lib/x86_64-linux-gnu/libc.so.6
+/tmp/tuimon-gdb-1/script:40: Error in sourced command file:
+Couldn't write extended state status: Bad address.
+[Inferior 1 (process 1) detached]
+"""
+
+
+def gdb_in_path(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "bin" / "gdb"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+
+
+@pytest.fixture
+def amx_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gdb is answered as the kernel would answer it on a processor with AMX."""
+    compiler, real = shutil.which("cc") or shutil.which("gcc"), shutil.which("gdb")
+    if compiler is None or real is None or platform.machine() != "x86_64":
+        pytest.skip("needs gdb and a C compiler, on x86-64")
+    if int(gdb._version(real).partition(".")[0]) >= 14:
+        pytest.skip("this gdb writes the whole state of such a processor")
+    library = tmp_path / "amx_kernel.so"
+    source = Path(__file__).with_name("amx_kernel.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True, timeout=60)
+    gdb_in_path(tmp_path, f'LD_PRELOAD={library} exec {real} "$@"', monkeypatch)
+
+
+#: A thread whose wait the C library would end the process for, if it came back from the kernel with an unknown error.
+WAITS = """
+    import threading
+    if threading.active_count() == 1:
+        threading.Thread(target=threading.Event().wait, args=(1000,), daemon=True).start()
+"""
+
+
+@needs_gdb
+@pytest.mark.usefixtures("amx_kernel")
+def test_fewer_registers_are_enough_where_a_thread_is_in_a_system_call(tmp_path: Path) -> None:
+    with training(tmp_path, sys.executable, also=WAITS) as process:
+        for _ in range(3):
+            hooks = Hooks(process.pid)
+            hooks.bring_in()
+            until(lambda: steps(process.pid))
+            assert hooks.withdraw() == "the hooks are withdrawn"
+        assert ended(process) == OVER
+
+
+@needs_gdb
+@pytest.mark.usefixtures("amx_kernel")
+def test_registers_that_cannot_be_written_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFUSES_ALL", "1")
+    with training(tmp_path, sys.executable, also=WAITS) as process:
+        message = refusal(process.pid)
+        assert ended(process) == OVER
+    assert message.startswith("gdb could not reach") and "Couldn't write floating point status" in message
+
+
+def test_an_old_gdb_is_named_with_the_one_that_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    says = "echo 'GNU gdb (Debian 13.1-3) 13.1'"
+    gdb_in_path(tmp_path, f'case "$1" in --version) {says};; *) cat <<"END"\n{REFUSED}END\nesac', monkeypatch)
+    with training(tmp_path, sys.executable) as process:
+        with pytest.raises(CannotInject) as caught:
+            inject(process.pid)
+        assert ended(process) == OVER
+    assert caught.value.message == "gdb 13.1 cannot write this processor's registers"
+    assert (caught.value.hint or "").startswith("gdb 14 or newer can. Or start it anew")
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        (REFUSED, "Couldn't write extended state status: Bad address."),
+        (
+            "warning: no debug info\nptrace: No such process.\n[Inferior 1 (process 1) detached]\n",
+            "ptrace: No such process.",
+        ),
+        ("[Inferior 1 (process 1) detached]\n\n", "[Inferior 1 (process 1) detached]"),
+        ("", "no output"),
+    ],
+)
+def test_the_error_of_gdb_is_told_and_not_what_it_says_besides(output: str, line: str) -> None:
+    assert gdb._error_line(output) == line
 
 
 # -- gdb ends early

@@ -7,20 +7,26 @@ only leaves a request: the interpreter takes it in the main thread, between two 
 allocated in the process but one page.
 
 There are no breakpoints: they would stay in its code, and end it, if gdb were killed meanwhile.
+
+Whether gdb can write the registers of this processor is tried before the call, on one that nothing depends on. If it
+cannot, it is run again with fewer of them (``registers``).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterable
+from itertools import pairwise
 
 from tuimon.errors import CannotInject
+from tuimon.launch.injection import registers
 from tuimon.launch.injection.harmless import HARMLESS
 from tuimon.launch.injection.symbols import Function, Mapping, find_functions
 from tuimon.launch.injection.target import ALLOW_PTRACE, RUN_INSTEAD, Target, machine
@@ -32,6 +38,13 @@ _IN_SYSTEM_CALL = {
     "x86_64": "*(unsigned short *)($place - 2) == 0x050f",
     "aarch64": "*(unsigned int *)($place - 4) == 0xd4000001",
 }
+#: Writes a register that nothing depends on, the opcode of the last x87 instruction, and writes it back.
+_TRY_TO_WRITE = {"x86_64": "set $fop = $fop ^ 1\n    set $fop = $fop ^ 1", "aarch64": ""}
+_CANNOT_WRITE = "Couldn't write extended state status"
+#: Older ones do not know how many registers a processor with AMX has.
+_KNOWS_AMX = 14
+#: Lines of gdb's that are no errors begin with these.
+_NO_ERROR = ("[", "0x", "warning: ")
 #: How often the process is stopped at most to find a safe point, and how long it runs between.
 _TRIES = 100
 _BETWEEN_S = 0.01
@@ -53,11 +66,12 @@ set unwindonsignal on
 set auto-solib-add off
 set sysroot /nonexistent
 set libthread-db-search-path /nonexistent
+{known_registers}
 exec-file /proc/{pid}/exe
 define tuimon_place
   if $chosen == 0
     set $place = (unsigned long)$pc
-    if {in_harmless} || !({in_python}) && (!({in_c_library}) || {in_system_call})
+    if {is_safe}
       set $chosen = $_thread
     end
   end
@@ -77,6 +91,7 @@ while $done == 0 && $tries < {tries}
   thread apply all tuimon_place
   if $chosen != 0
     thread $chosen
+    {try_to_write}
     set $page = ((unsigned long (*)(long, long, int, int, int, long)){mmap})(0, {page}, 3, 0x22, -1, 0)
     if $page < (unsigned long)-4096
       restore {statement} binary $page
@@ -108,18 +123,31 @@ def schedule(target: Target, statement: str) -> int:
     try:
         content = statement.encode() + b"\0"
         assert len(content) <= _PAGE
-        paths = [os.path.join(folder, name) for name in ("statement", "script")]
-        script = script_for(target, paths[0])
-        for path, text in zip(paths, (content, script.encode()), strict=True):
-            with open(path, "wb") as file:
-                file.write(text)
-        return _outcome(target, _run([gdb, "-nx", "-nh", "-q", "-batch", "--readnever", "-x", paths[1]], target.pid))
+        statement_file, script, known = (os.path.join(folder, name) for name in ("statement", "script", "known"))
+        _write(statement_file, content)
+        _write(known, registers.description().encode())
+        command = [gdb, "-nx", "-nh", "-q", "-batch", "--readnever", "-x", script]
+        _write(script, script_for(target, statement_file).encode())
+        output = _run(command, target.pid)
+        if _CANNOT_WRITE in output:
+            _write(script, script_for(target, statement_file, known).encode())
+            output = _run(command, target.pid)
+        return _outcome(target, output, gdb)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def script_for(target: Target, statement_file: str) -> str:
-    """The commands for gdb. Raises CannotInject where the addresses that they need are not to be had."""
+def _write(path: str, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def script_for(target: Target, statement_file: str, known_registers: str | None = None) -> str:
+    """The commands for gdb. Raises CannotInject where the addresses that they need are not to be had.
+
+    ``known_registers``: the description of those that gdb is to read and write. The called function may change others;
+    in a system call that the C library makes none of those is in use, as its caller could not rely on them.
+    """
     names = ("Py_AddPendingCall", "PyRun_SimpleString")
     python = _functions(target.python_file, target.python, (*names, *HARMLESS.split()))
     if not all(name in python for name in names):
@@ -134,12 +162,16 @@ def script_for(target: Target, statement_file: str) -> str:
         raise CannotInject(
             f"process {target.pid} has a C library or a processor that tuimon was never tried with", RUN_INSTEAD
         )
+    in_harmless = _within(python[name] for name in HARMLESS.split() if name in python)
+    in_python = _within(Function(part.start, part.end) for part in target.python if part.is_code)
+    in_c_library = _within(Function(part.start, part.end) for part in target.c_library if part.is_code)
+    in_system_call = _IN_SYSTEM_CALL[machine()]
+    is_safe = f"{in_harmless} || !({in_python}) && (!({in_c_library}) || {in_system_call})"
     return _SCRIPT.format(
         pid=target.pid,
-        in_harmless=_within(python[name] for name in HARMLESS.split() if name in python),
-        in_python=_within(Function(part.start, part.end) for part in target.python if part.is_code),
-        in_c_library=_within(Function(part.start, part.end) for part in target.c_library if part.is_code),
-        in_system_call=_IN_SYSTEM_CALL[machine()],
+        known_registers="" if known_registers is None else f"set tdesc filename {known_registers}",
+        is_safe=is_safe if known_registers is None else f"{in_c_library} && {in_system_call}",
+        try_to_write=_TRY_TO_WRITE[machine()],
         tries=_TRIES,
         between=_BETWEEN_S,
         page=_PAGE,
@@ -218,7 +250,7 @@ def _have_go_on(pid: int) -> None:
         time.sleep(_BETWEEN_S)
 
 
-def _outcome(target: Target, output: str) -> int:
+def _outcome(target: Target, output: str, gdb: str) -> int:
     found = [line.split() for line in output.splitlines() if line.startswith(_DONE)]
     if found:
         done, result, tries = int(found[-1][2]), found[-1][4], int(found[-1][6])
@@ -232,5 +264,29 @@ def _outcome(target: Target, output: str) -> int:
         )
     if "ermission denied" in output or "not permitted" in output or "Could not attach" in output:
         raise CannotInject(f"ptrace is denied for process {target.pid}", ALLOW_PTRACE)
-    last = next((line for line in reversed(output.splitlines()) if line.strip()), "no output")
-    raise CannotInject(f"gdb could not reach process {target.pid}: {plain(last)[:200]}", f"Try again. {RUN_INSTEAD}")
+    if _CANNOT_WRITE in output:
+        version = _version(gdb)
+        newer = f"gdb {_KNOWS_AMX} or newer can. " if int(version.partition(".")[0] or 0) < _KNOWS_AMX else ""
+        raise CannotInject(f"gdb {version or '?'} cannot write this processor's registers", f"{newer}{RUN_INSTEAD}")
+    error = plain(_error_line(output))[:200]
+    raise CannotInject(f"gdb could not reach process {target.pid}: {error}", f"Try again. {RUN_INSTEAD}")
+
+
+def _error_line(output: str) -> str:
+    """The error that ended the script; if gdb names none, the last line of its output that may be one."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    for before, line in pairwise(lines):
+        if before.endswith("Error in sourced command file:"):
+            return line
+    return ([line for line in lines if not line.startswith(_NO_ERROR)] or lines or ["no output"])[-1]
+
+
+def _version(gdb: str) -> str:
+    """Such as 13.1; empty if it does not say."""
+    try:
+        done = subprocess.run([gdb, "--version"], capture_output=True, timeout=_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    first = done.stdout.partition(b"\n")[0].decode("utf-8", "replace")  # GNU gdb (Debian 13.1-3) 13.1
+    found: list[str] = re.findall(r"\d+\.\d+", first)
+    return found[-1] if found else ""
