@@ -1,13 +1,18 @@
 """What of torch's memory lives, by line."""
 
+import inspect
 import json
+import re
 import sys
+import time
 import types
 
 import pytest
 
-from tuimon.agent.control import memory, oom, orders
+from tuimon.agent.control import memory, memory_cuda, oom, orders
 from tuimon.agent.control.memory_blocks import Blocks
+from tuimon.agent.control.memory_cuda import CudaRecording
+from tuimon.agent.gpu_clock import cuda
 from tuimon.agent.ring import side_files
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.sources.control.errors import Refused
@@ -145,6 +150,7 @@ class FakeCuda:
 
     def __init__(self, trace):
         self.calls = []
+        self.is_recorded = False
         self._trace = trace
         self.memory = types.SimpleNamespace(_record_memory_history=self._record, _snapshot=self._snapshot)
 
@@ -156,17 +162,18 @@ class FakeCuda:
 
     def _record(self, enabled, **options):
         self.calls.append((enabled, options.get("stacks")))
+        self.is_recorded = enabled is not None
 
     def _snapshot(self):
         return {"segments": [], "device_traces": [[], self._trace]}
 
 
 def fake_torch(trace):
-    observers = []
+    cuda, observers = FakeCuda(trace), []
     internals = types.SimpleNamespace(
-        _cuda_isHistoryEnabled=lambda: False, _cuda_attachOutOfMemoryObserver=observers.append
+        _cuda_isHistoryEnabled=lambda: cuda.is_recorded, _cuda_attach_out_of_memory_observer=observers.append
     )
-    return types.SimpleNamespace(cuda=FakeCuda(trace), _C=internals, observers=observers)
+    return types.SimpleNamespace(cuda=cuda, _C=internals, observers=observers)
 
 
 TRACE = [
@@ -194,7 +201,7 @@ def test_cuda_records_its_own_history(own_channel, monkeypatch):
 
 def test_the_programs_own_history_is_left_alone(own_channel, monkeypatch):
     torch = fake_torch(TRACE)
-    torch._C._cuda_isHistoryEnabled = lambda: True
+    torch.cuda.is_recorded = True
     monkeypatch.setitem(sys.modules, "torch", torch)
     request = own_channel.order(Command.MEMORY, 2)
     orders.attend()
@@ -204,13 +211,43 @@ def test_the_programs_own_history_is_left_alone(own_channel, monkeypatch):
     assert torch.cuda.calls == []
 
 
-def test_an_error_for_want_of_memory_leaves_what_lived(own_channel, monkeypatch):
-    torch = fake_torch(TRACE)
+@pytest.fixture
+def watched_torch(own_channel, monkeypatch):
+    torch = fake_torch(list(TRACE))
     monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(oom, "_watched", False)
+    monkeypatch.setattr(CudaRecording, "is_watched", False)
     orders.orders.watch_memory = True
     orders.attend()
     assert torch.cuda.calls == [("all", "python")]
+    return torch
+
+
+def test_what_is_used_of_torchs_internals_is_there():
+    """A CPU build has none of it, but its list of functions that are not traced has."""
+    rules = pytest.importorskip("torch._dynamo.trace_rules")
+    names = set(re.findall(r"torch\._C\.(_cuda\w+)", inspect.getsource(rules)))
+    for module in (oom, memory_cuda, cuda):
+        used = set(re.findall(r"\b_cuda_\w+", inspect.getsource(module)))
+        assert used and used <= names
+
+
+def test_some_steps_are_recorded_within_the_history_that_is_kept_for_errors(own_channel, watched_torch):
+    trace = watched_torch.cuda.memory._snapshot()["device_traces"][1]
+    request = own_channel.order(Command.MEMORY, 2)
+    orders.attend()
+    now_us = time.time_ns() // 1000 + 1
+    trace.append({"action": "alloc", "addr": 3, "size": 64, "time_us": now_us, "frames": []})
+    for _ in range(2):
+        orders.attend()
+    assert request.poll().state == State.DONE
+    assert read(own_channel.path)["live_bytes"] == 64
+    assert watched_torch.cuda.calls == [("all", "python")]  # it goes on
+    watched_torch.observers[0](1, 4096, 1 << 30, 0)
+    assert read(own_channel.path)["live_bytes"] == 512 + 64
+
+
+def test_an_error_for_want_of_memory_leaves_what_lived(own_channel, watched_torch):
+    torch = watched_torch
     (observer,) = torch.observers
     observer(1, 4096, 1 << 30, 0)
     content = read(own_channel.path)

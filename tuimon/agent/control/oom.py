@@ -6,15 +6,12 @@ from typing import Any
 from .memory import write
 from .memory_cuda import CudaRecording
 
-_watched = False
-
 
 def watch() -> None:
     """Have the allocator keep its history from now on, and leave a file at each error; without CUDA, do nothing."""
-    global _watched
     torch: Any = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
-    if _watched or cuda is None or not cuda.is_initialized():
+    if CudaRecording.is_watched or cuda is None or not cuda.is_initialized():
         return
     recording = CudaRecording(torch)
     if recording.refusal(1) is not None:
@@ -29,6 +26,6 @@ def watch() -> None:
         except Exception:  # the program's own error is to come through
             return
 
-    torch._C._cuda_attachOutOfMemoryObserver(tuimon_out_of_memory)
+    torch._C._cuda_attach_out_of_memory_observer(tuimon_out_of_memory)
     recording.begin()
-    _watched = True
+    CudaRecording.is_watched = True
