@@ -32,10 +32,11 @@ class Clocked:
 
     @property
     def clock(self):
-        """The GPU clock; None before the first boundary."""
+        """The GPU clock, which may pause; None before the first boundary."""
         from tuimon.agent.gpu_clock.clock import GpuClock
 
-        return self.runtime.clock if isinstance(self.runtime.clock, GpuClock) else None
+        clock = self.runtime.clock or self.runtime._paused_clock
+        return clock if isinstance(clock, GpuClock) else None
 
     def markers(self, *kinds):
         """Of these kinds, since the last time."""

@@ -15,7 +15,9 @@ from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     GPU_TIME,
     MEMORY_ALLOCATED,
+    MEMORY_FREES,
     MEMORY_PEAK,
+    MEMORY_PINNED,
     TORCH_MEMORY,
     unpack_gpu_time,
 )
@@ -149,6 +151,9 @@ def test_memory_is_torchs(gpu, clocked):
     Training(gpu).steps(3)
     memory = {m.flag & 0xF: m.value for m in clocked.markers(TORCH_MEMORY)}
     assert 0 < memory[MEMORY_ALLOCATED] <= memory[MEMORY_PEAK] <= gpu.cuda.max_memory_allocated()
+    older = {MEMORY_PINNED} if not hasattr(gpu._C, "_cuda_hostMemoryStats") else set()  # torch before 2.6
+    older |= {MEMORY_FREES} if "num_device_free" not in gpu.cuda.memory_stats() else set()
+    assert set(memory) == {*range(7)} - older
 
 
 def test_a_whole_step_is_captured(gpu, clocked, every_step):
