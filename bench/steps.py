@@ -16,7 +16,7 @@ from time import perf_counter_ns
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 #: loop -> (input width, hidden width, batch size, workers of its DataLoader or None without one, device)
 LOOPS: dict[str, tuple[int, int, int, int | None, str]] = {
@@ -31,8 +31,8 @@ LOOPS: dict[str, tuple[int, int, int, int | None, str]] = {
     "cuda-launch-loader": (64, 128, 64, 0, "cuda"),
     "cuda-10ms": (4096, 12288, 8192, None, "cuda"),
 }
-#: Batches in memory, and of an epoch: MNIST has 938 of 64.
-BATCHES = 32
+#: Batches in memory, and of an epoch: MNIST has 938 of 64. On a GPU a batch has up to 134 MB.
+BATCHES = {"cpu": 32, "cuda": 4}
 EPOCH_BATCHES = 1024
 #: On a GPU the CPU runs ahead: what is timed are so many steps up to a synchronisation.
 GPU_CHUNK = 20
@@ -49,10 +49,10 @@ class Loop:
         self.head = nn.Linear(hidden, 10).to(self.device)
         self.parameters = [*self.model.parameters(), *self.head.parameters()]
         self.optimizer = torch.optim.SGD(self.parameters, lr=1e-3, momentum=0.9)
-        inputs = torch.randn(BATCHES * batch_size, width).to(self.device)
-        data = TensorDataset(inputs, torch.randint(10, (BATCHES * batch_size,)).to(self.device))
+        inputs = torch.randn(BATCHES[device] * batch_size, width, device=self.device)
+        labels = torch.randint(10, (BATCHES[device] * batch_size,), device=self.device)
         # One tensor per batch already: the loader's own work per step stays small beside the step.
-        batches = list(DataLoader(data, batch_size=batch_size))
+        batches = list(zip(inputs.split(batch_size), labels.split(batch_size), strict=True))
         self.feed: Iterable[tuple[Tensor, Tensor]] = batches
         if workers is not None:
             self.feed = DataLoader(_Ready(batches), batch_size=None, num_workers=workers)
