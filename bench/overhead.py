@@ -10,7 +10,8 @@ within one process.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from bench.table import Row, Spread
 from bench.trainee import PLAIN_COMMAND, Trainee, Variant
@@ -40,10 +41,12 @@ def measure(
     taken = Turns(turns, block_s)
     for number in range(rounds):
         say(f"step times, round {number + 1} of {rounds}: {', '.join(variant.name for variant in everyone)}")
-        failed = taken.round(everyone, loops)
-        for name, reason in failed.items():
-            say(f"{name} could not be measured: {reason}")
-        everyone = [variant for variant in everyone if variant.name not in failed]
+        for _ in taken.round(everyone, loops):
+            pass
+        for variant in everyone:
+            if variant.name in taken.failed:
+                say(f"{variant.name} could not be measured: {taken.failed[variant.name]}")
+        everyone = [variant for variant in everyone if variant.name not in taken.failed]
     return [taken.row(loop, variant) for loop in loops for variant in variants]
 
 
@@ -55,27 +58,32 @@ class Turns:
         self._block_s = block_s
         self._ratios: dict[tuple[str, str], list[float]] = {}  # the median of each round
         self._plain_ns: dict[str, list[float]] = {}
+        self.failed: dict[str, str] = {}  # who did not start, and why
 
-    def round(self, everyone: list[Variant], loops: list[str]) -> dict[str, str]:
-        """Start all, let them take turns, end all. Returns who failed, and how."""
-        trainees: dict[str, Trainee] = {}
-        failed: dict[str, str] = {}
+    def round(self, everyone: list[Variant], loops: Sequence[str]) -> Iterator[str]:
+        """Start all, let them take turns, end all. Gives each loop when it is measured."""
+        with ThreadPoolExecutor(len(everyone)) as starting:  # importing torch takes seconds
+            started = [found for found in starting.map(self._started, everyone) if found is not None]
+        watched = {trainee.variant.name: trainee for trainee in started}
+        plain = watched.pop(PLAIN.name, None)
         try:
-            for variant in everyone:
-                try:
-                    trainees[variant.name] = Trainee(variant)
-                    trainees[variant.name].pause()
-                except (RuntimeError, OSError) as error:
-                    failed[variant.name] = str(error)
-            plain = trainees.pop(PLAIN.name)
             for loop in loops:
-                for name, watched in trainees.items():
-                    self._alternate(loop, name, plain, watched)
-            trainees[PLAIN.name] = plain
+                if plain is not None:
+                    for name, trainee in watched.items():
+                        self._alternate(loop, name, plain, trainee)
+                yield loop
         finally:
-            for trainee in trainees.values():
+            for trainee in started:
                 trainee.close()
-        return failed
+
+    def _started(self, variant: Variant) -> Trainee | None:
+        try:
+            trainee = Trainee(variant)
+            trainee.pause()
+        except (RuntimeError, OSError) as error:
+            self.failed[variant.name] = str(error)
+            return None
+        return trainee
 
     def _alternate(self, loop: str, name: str, plain: Trainee, watched: Trainee) -> None:
         """plain, watched, plain, ...: each watched block against the mean of the plain ones around it."""
@@ -104,6 +112,7 @@ class Turns:
             measured=Spread.of(self._ratios.get((loop, variant.name), [])),
             noise=Spread.of(self._ratios.get((loop, PLAIN_AGAIN.name), [])),
             unit="x",
+            why_absent=self.failed.get(variant.name) or self.failed.get(PLAIN.name),
         )
 
 

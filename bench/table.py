@@ -83,8 +83,12 @@ def cells(row: Row) -> tuple[str, ...]:
 
 def render(rows: Sequence[Row]) -> str:
     """The whole table as text, columns aligned."""
-    lines = [HEADINGS, *(cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    return aligned([HEADINGS, *(cells(row) for row in rows)])
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells as a table; the first has the headings."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     texts = ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
     return "\n".join(text.rstrip() for text in [texts[0], "-" * (sum(widths) + 8), *texts[1:]])
 

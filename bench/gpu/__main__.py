@@ -1,61 +1,23 @@
 """``python -m bench.gpu``: everything about tuimon that only a real GPU can show, as one table and a few logs.
 
-Prints a line and ends with 0 where there is no GPU. Logs of at most 2 MB each are written to ``--out``.
+Prints a line and ends with 0 where there is no GPU. Each part is a process of its own with a time of its own: its rows
+are printed, and written to ``--out``, as they are measured. Logs of at most 2 MB each lie there, too.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
+import math
+import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NoReturn
 
 from bench.gpu import requirements
 
-if TYPE_CHECKING:
-    from bench.table import Row
-
-ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("tests", "nvml", "syncs", "clock", "steps", "orders", "demos")
-
-
-def parts(out: Path, quick: bool) -> dict[str, Callable[[], list[Row]]]:
-    """What is checked, by name; imported here, once what it needs is known to be there."""
-    from bench import overhead
-    from bench.__main__ import say
-    from bench.gpu import against_profiler, demos, nvml_latency, orders, syncs
-
-    rounds, block_s = (1, 1.0) if quick else (3, 2.0)
-    return {
-        "tests": gpu_tests,
-        "nvml": lambda: nvml_latency.measure(50, say),
-        "syncs": lambda: syncs.measure(50, say),
-        "clock": lambda: against_profiler.measure(100 if quick else 300, say),
-        "steps": lambda: overhead.measure(
-            list(overhead.CUDA_PROMISES), [overhead.TUIMON], rounds=rounds, turns=2, block_s=block_s, say=say
-        ),
-        "orders": lambda: orders.measure(12.0, out, say),
-        "demos": lambda: demos.measure(12.0 if quick else 25.0, out, say),
-    }
-
-
-def gpu_tests() -> list[Row]:
-    """The tests marked ``gpu``: how many failed."""
-    from bench.__main__ import say
-    from bench.table import Row, Spread
-
-    say("the tests marked gpu")
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/gpu"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    lines = done.stdout.strip().splitlines() or ["it said nothing"]
-    say("\n".join(lines[-40:] if done.returncode else lines[-1:]))
-    failed = sum(line.startswith(("FAILED", "ERROR")) for line in lines)
-    if done.returncode and not failed:
-        return [Row("gpu tests that fail", 0, None, why_absent=f"{lines[-1]} {done.stderr.strip()[-200:]}")]
-    return [Row(f"gpu tests that fail ({lines[-1].strip('= ')})", 0, Spread.of([failed]))]
+PARTS = ("tests", "nvml", "syncs", "clock", "steps", "orders", "demos", "programs")
 
 
 def no_gpu() -> str | None:
@@ -71,17 +33,23 @@ def no_gpu() -> str | None:
 
 def main() -> int:
     """Check the parts asked for."""
+    begin_s = time.monotonic()
     parser = argparse.ArgumentParser(
         prog="python -m bench.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="about four minutes")
+    parser.add_argument("--quick", action="store_true", help="four minutes; a part alone takes one at most")
+    parser.add_argument("--within", type=float, metavar="S", help="seconds for all of it, shared among the parts")
     parser.add_argument("--out", type=Path, default=Path("gpu-check"), help="where logs go (default %(default)s)")
     parser.add_argument("--wheels", action="store_true", help="list what it needs beside torch, for pip download")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--programs", nargs="+", metavar="NAME", help="of the part programs only these, in this order")
+    parser.add_argument("--limit", type=float, help=argparse.SUPPRESS)  # of the one part that this process checks
     args = parser.parse_args()
     if args.wheels:
         print("\n".join(requirements.requirements().values()))
         return 0
+    if args.limit is not None:
+        return check_part(args.only[0], args.out, args.limit, args.programs, quick=args.quick)
     reason = no_gpu()
     if reason is not None:
         print(f"gpu-check: skipped, {reason}")
@@ -90,37 +58,76 @@ def main() -> int:
     if lacking:
         print(f"gpu-check: not installed: {', '.join(lacking)}. {requirements.how_to_install(lacking)}")
         return 1
-    return check(args.out, args.only, quick=args.quick)
+    within_s = args.within or (240.0 if args.quick else math.inf)
+    more = [*(["--quick"] if args.quick else []), *(["--programs", *args.programs] if args.programs else [])]
+    return check(args.out.resolve(), args.only, begin_s, begin_s + within_s, more, quick=args.quick)
 
 
-def check(out: Path, only: Sequence[str], *, quick: bool) -> int:
-    """Check these parts, and print the table."""
-    import torch
+def check(out: Path, only: Sequence[str], begin_s: float, until_s: float, more: Sequence[str], *, quick: bool) -> int:
+    """Check these parts, one after the other, and print the table; also of what is there when it is ended early."""
+    from bench.__main__ import say
+    from bench.gpu import limits
+    from bench.gpu.rows import FILE, Rows, tables
+    from bench.table import Row
 
-    from bench.__main__ import machine, say
-    from bench.table import render
-
+    signal.signal(signal.SIGTERM, _end)
     out.mkdir(parents=True, exist_ok=True)
-    where, start_s = machine(), time.monotonic()
-    rows: list[Row] = []
-    for name, check in parts(out, quick).items():
-        if name in only:
-            rows += _checked(name, check)
-    table = "\n".join([f"{torch.cuda.get_device_name()}, {where}", render(rows)])
-    print(table)
-    (out / "table.txt").write_text(table + "\n")
-    say(f"checked in {time.monotonic() - start_s:.0f} s; logs in {out}")
+    (out / FILE).write_text("")
+    where = place()
+    parts = [part for part in PARTS if part in only]
+    try:
+        for done, part in enumerate(parts):
+            limit_s = limits.limit_s(part, parts[done:], until_s - time.monotonic(), quick=quick)
+            say(f"-- {part}: at most {limit_s:.0f} s")
+            command = [
+                sys.executable,
+                "-m",
+                "bench.gpu",
+                "--only",
+                part,
+                "--out",
+                str(out),
+                "--limit",
+                f"{limit_s:.1f}",
+            ]
+            ending = limits.run([*command, *more], limit_s)
+            if ending is not None:
+                Rows(out, part).add(Row(part, None, None, why_absent=ending))
+            (out / "table.txt").write_text(f"{where}\n{tables(out)}\n")
+    finally:
+        print(f"{where}\n{tables(out)}", flush=True)
+        say(f"checked in {time.monotonic() - begin_s:.0f} s; logs in {out}")
     return 0
 
 
-def _checked(name: str, check: Callable[[], list[Row]]) -> list[Row]:
-    """The rows of one part; one that breaks does not take the others with it."""
+def place() -> str:
+    """The GPU and the machine, in a line."""
+    import torch
+
+    from bench.__main__ import machine
+
+    return f"{torch.cuda.get_device_name()}, {machine()}"
+
+
+def check_part(part: str, out: Path, limit_s: float, programs: list[str] | None, *, quick: bool) -> int:
+    """Check one part in this process. One that breaks says so in a row."""
+    from bench.__main__ import say
+    from bench.gpu import parts
+    from bench.gpu.rows import Rows
     from bench.table import Row
 
+    signal.signal(signal.SIGTERM, _end)  # what it has started is ended with it
+    rows = Rows(out, part)
     try:
-        return check()
+        for row in parts.rows(part, parts.Effort(limit_s, quick, out, programs), say):
+            rows.add(row)
     except Exception as error:  # noqa: BLE001  (hardware and drivers that nobody has seen: say so and go on)
-        return [Row(name, None, None, why_absent=f"{type(error).__name__}: {error}")]
+        rows.add(Row(part, None, None, why_absent=f"{type(error).__name__}: {error}"))
+    return 0
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

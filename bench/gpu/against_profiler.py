@@ -7,11 +7,11 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.gpu.training import SHAPES, TRUTH, Training, hooked
+from bench.gpu.training import SHAPES, TRUTH, Training, every_step_timed, hooked
 from bench.overhead import Say
 from bench.table import Row, Spread
 from tuimon.agent import runtime
@@ -32,20 +32,18 @@ class Truth(NamedTuple):
     lead_us: dict[str, float]
 
 
-def measure(steps: int, say: Say) -> list[Row]:
+def measure(steps: int, say: Say) -> Iterator[Row]:
     """Rows for each training: phases off by, lead off by."""
-    rows: list[Row] = []
     for name, shape in SHAPES.items():
         say(f"GPU time against torch.profiler: {name}, {steps} steps")
-        rows += _compared(name, *_measured(Training(shape), steps))
-    return rows
+        yield from compared(name, *_measured(Training(shape), steps))
 
 
 def _measured(training: Training, steps: int) -> tuple[Truth, list[GpuTime]]:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    with hooked():
+    with hooked(), every_step_timed():
         for _ in range(20):
             training.step()
         torch.cuda.synchronize()
@@ -111,20 +109,22 @@ def _running_max(values: Iterable[float]) -> Iterable[float]:
         yield highest
 
 
-def _compared(name: str, truth: Truth, timed: list[GpuTime]) -> list[Row]:
-    turns = sum(record.steps for record in timed)
+def compared(name: str, truth: Truth, timed: list[GpuTime]) -> list[Row]:
+    """How far what was timed is off the truth; one row that says why where there is nothing to compare."""
+    steps = sum(record.steps for record in timed)
     what = f"{name}: off torch.profiler"
-    if not turns:
-        return [Row(what, OFF_PROMISE_PERCENT, None, unit="%", why_absent="no turn was timed")]
     ours: dict[str, float] = dict.fromkeys(PHASES, 0.0)
     for record in timed:
         for phase in record.phases:
             if phase.name in ours:
                 ours[phase.name] += phase.span_ns / 1e3
     total_truth, total_ours = sum(truth.span_us.values()), sum(ours.values())
+    if not total_truth or not total_ours:
+        why = f"no GPU time in {steps} steps that were timed" if total_truth else "torch.profiler has seen no kernel"
+        return [Row(what, OFF_PROMISE_PERCENT, None, unit="%", why_absent=why)]
     rows = [
         Row(
-            f"{what}: share of GPU time in {phase}, {turns} turns",
+            f"{what}: share of GPU time in {phase}, {steps} steps",
             OFF_PROMISE_PERCENT,
             Spread.of([100 * abs(ours[phase] / total_ours - truth.span_us[phase] / total_truth)]),
             unit="points",
@@ -138,13 +138,14 @@ def _leads(what: str, truth: Truth, timed: list[GpuTime]) -> list[Row]:
     boundaries = {"forward": "backward begin", "backward": "backward end", "optimizer": "optimizer end"}
     rows = []
     for phase, boundary in boundaries.items():
+        truth_us = truth.lead_us.get(phase, 0.0)
         found = [lead for record in timed for lead in record.leads if lead.boundary == boundary]
         known = [lead.median_us for lead in found if lead.median_us is not None]
-        label = f"{what}: median lead at {boundary} (it is {truth.lead_us.get(phase, 0):.0f} us)"
+        label = f"{what}: median lead at {boundary} (it is {truth_us:.0f} us)"
         if not known:
             rows.append(Row(label, OFF_PROMISE_PERCENT, None, unit="%", why_absent="lead not known"))
             continue
-        off_us = abs(statistics.median(known) - truth.lead_us[phase])
-        off = 0.0 if off_us <= LEAD_FLOOR_US else 100 * off_us / truth.lead_us[phase]
+        off_us = abs(statistics.median(known) - truth_us)
+        off = 0.0 if off_us <= LEAD_FLOOR_US else 100 * off_us / max(truth_us, LEAD_FLOOR_US)
         rows.append(Row(label, OFF_PROMISE_PERCENT, Spread.of([off]), unit="%"))
     return rows

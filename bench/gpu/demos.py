@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from bench.gpu import watched
 from bench.overhead import Say
 from bench.table import Row, Spread
 from tuimon.records import Gpu, GpuTime, Stacks
-from tuimon.sources.log.reader import read_log
 
-ROOT = Path(__file__).resolve().parents[2]
 #: name of the log -> demo and its arguments
 DEMOS = {
     "small_model": ["demo/mnist_like.py", "gpu", "--epochs", "1000000"],
@@ -22,51 +20,42 @@ DEMOS = {
 LOG_LIMIT_BYTES = 2_000_000
 
 
-def measure(seconds: float, out: Path, say: Say) -> list[Row]:
-    """A few rows per demo."""
-    rows: list[Row] = []
+def measure(seconds: float, limit_s: float, out: Path, say: Say) -> Iterator[Row]:
+    """A few rows per demo, of as many as fit."""
+    begin_s = last_s = time.monotonic()
+    longest_s = 0.0
     for name, demo in DEMOS.items():
+        if last_s - begin_s + longest_s > limit_s:
+            say(f"no time for {name}")
+            continue
         say(f"demo {name} under tuimon: {seconds:.0f} s")
-        rows += _demo(name, [*demo, "--seconds", str(seconds)], out / f"{name}.jsonl")
-    return rows
+        yield from _demo(name, [*demo, "--seconds", str(seconds)], seconds, out / f"{name}.jsonl")
+        now_s = time.monotonic()
+        longest_s, last_s = max(longest_s, now_s - last_s), now_s
 
 
-def _demo(name: str, demo: list[str], log: Path) -> list[Row]:
-    log.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "tuimon", "run", "--headless", "--log", str(log), "--", sys.executable, *demo]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def _demo(name: str, demo: list[str], seconds: float, log: Path) -> Iterator[Row]:
+    done = watched.watch(log, seconds, *demo)
     if done.returncode or not log.exists():
-        return [Row(name, None, None, why_absent=f"exit code {done.returncode}: {done.stderr.strip()[-300:]}")]
-    report = subprocess.run(
-        [sys.executable, "-m", "tuimon", "report", str(log), "--format", "json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    findings = json.loads(report.stdout)["findings"] if report.returncode == 0 else []
-    verdict = ", ".join(f"{found['rule']} ({found['severity']})" for found in findings) or "no finding"
-    return [Row(f"{name}: {verdict}", None, None, why_absent=" "), *_figures(name, log)]
+        yield Row(name, None, None, why_absent=watched.reason(done, log))
+        return
+    verdict = ", ".join(f"{found['rule']} ({found['severity']})" for found in watched.findings(log)) or "no finding"
+    yield Row(f"{name}: {verdict}", None, None, why_absent=" ")
+    yield from _figures(name, log)
 
 
-def _figures(name: str, log: Path) -> list[Row]:
-    records = list(read_log(str(log)))
-    stacks = [record for record in records if isinstance(record, Stacks)]
-    timed = [record for record in records if isinstance(record, GpuTime)]
-    gpus = [record for record in records if isinstance(record, Gpu)]
+def _figures(name: str, log: Path) -> Iterator[Row]:
+    stacks, timed, gpus = watched.records(log, Stacks), watched.records(log, GpuTime), watched.records(log, Gpu)
     read = sum(record.samples for record in stacks)
     failed = sum(record.failed for record in stacks)
-    rows = [Row(f"{name}: log", LOG_LIMIT_BYTES / 1e6, Spread.of([log.stat().st_size / 1e6]), unit="MB")]
+    yield Row(f"{name}: log", LOG_LIMIT_BYTES / 1e6, Spread.of([log.stat().st_size / 1e6]), unit="MB")
     if read + failed:
         share = 100 * failed / (read + failed)
-        rows.append(
-            Row(f"{name}: samples py-spy could not read, of {read + failed}", None, Spread.of([share]), unit="%")
-        )
+        yield Row(f"{name}: samples py-spy could not read, of {read + failed}", None, Spread.of([share]), unit="%")
     else:
-        rows.append(Row(f"{name}: py-spy", None, None, why_absent="no samples"))
-    rows.append(Row(f"{name}: turns timed on the GPU", None, Spread.of([sum(r.steps for r in timed)])))
+        yield Row(f"{name}: py-spy", None, None, why_absent="no samples")
+    yield Row(f"{name}: steps timed on the GPU", None, Spread.of([sum(r.steps for r in timed)]))
     errors = [record.lead_error_us for record in timed if record.lead_error_us is not None]
-    rows.append(Row(f"{name}: lead known to within", 50.0, Spread.of(errors), unit="us"))
+    yield Row(f"{name}: lead known to within", 50.0, Spread.of(errors), unit="us")
     utils = [100 * record.util_ratio for record in gpus if record.util_ratio is not None]
-    rows.append(Row(f"{name}: GPU utilisation", None, Spread.of(utils), unit="%"))
-    return rows
+    yield Row(f"{name}: GPU utilisation", None, Spread.of(utils), unit="%")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bench.overhead import Say
@@ -41,15 +41,17 @@ def _each_field(handle: nvml.Handle, library: TimedLibrary) -> None:
         library.took_ms.setdefault(f"field {field} alone", []).append((time.perf_counter_ns() - start_ns) / 1e6)
 
 
-def measure(looks: int, say: Say) -> list[Row]:
+def measure(looks: int, limit_s: float, say: Say) -> Iterator[Row]:
     """One row per call, slowest first; what was asked only once is listed too."""
-    say(f"latency of each NVML call: {looks} looks")
+    say(f"latency of each NVML call: {looks} looks, or {limit_s:.0f} s")
     library = TimedLibrary()
     try:
         handle = library.handle(0)
         device = Device(handle, 0, pid_trust(library.driver_version()), time.monotonic)
         start_s = time.monotonic()
         for number in range(looks):
+            if time.monotonic() - start_s > limit_s:
+                break
             device.poll()
             device.read(start_s + 10 * number)  # far enough apart for the calls that are made seldom
             _each_field(handle, library)
@@ -60,4 +62,4 @@ def measure(looks: int, say: Say) -> list[Row]:
     rows = [
         Row(f"NVML {name}, {len(ms)} calls", None, Spread.of(ms), unit="ms") for name, ms in library.took_ms.items()
     ]
-    return sorted(rows, key=lambda row: -(row.measured.median if row.measured else 0.0))
+    yield from sorted(rows, key=lambda row: -(row.measured.median if row.measured else 0.0))

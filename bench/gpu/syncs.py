@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator
+
+import torch
 
 from bench.overhead import Say
 from bench.table import Row, Spread
 
 
-def measure(steps: int, say: Say) -> list[Row]:
+def measure(steps: int, say: Say) -> Iterator[Row]:
     """One row: synchronising calls more than without hooks, in so many steps that have one each of their own."""
-    import torch
-
     from bench.gpu.training import SHAPES, Training, hooked
 
     say(f"synchronising calls in {steps} steps, with hooks and without")
@@ -23,12 +24,12 @@ def measure(steps: int, say: Say) -> list[Row]:
         with_hooks = _count(training.step, training.inputs, steps)
     torch.cuda.synchronize()
     if not plain:
-        return [Row("synchronisations added", 0, None, why_absent="torch counted none of the script's own")]
-    return [Row(f"synchronisations added in {steps} steps ({plain} of its own)", 0, Spread.of([with_hooks - plain]))]
+        yield Row("synchronisations added", 0, None, why_absent="torch counted none of the script's own")
+    else:
+        yield Row(f"synchronisations added in {steps} steps ({plain} of its own)", 0, Spread.of([with_hooks - plain]))
 
 
-def _count(step, inputs, steps: int) -> int:
-    import torch
+def _count(step: Callable[[], None], inputs: torch.Tensor, steps: int) -> int:
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

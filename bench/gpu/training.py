@@ -14,6 +14,7 @@ from torch import nn
 from torch.profiler import record_function
 
 from tuimon.agent import install, runtime
+from tuimon.agent.gpu_clock.budget import Budget
 
 #: Names of the ranges that the profiler sees, one per phase.
 TRUTH = "truth:"
@@ -63,6 +64,17 @@ def hooked() -> Iterator[None]:
         yield
     finally:
         install.uninstall()
+
+
+@contextlib.contextmanager
+def every_step_timed() -> Iterator[None]:
+    """Steps are timed whatever it costs: what is compared is what was measured, not how often."""
+    paid = Budget.is_paid
+    Budget.is_paid = property(lambda self: True)  # type: ignore[assignment,method-assign]
+    try:
+        yield
+    finally:
+        Budget.is_paid = paid  # type: ignore[method-assign]
 
 
 def _now(name: str, then: Callable[[ModuleType], None]) -> None:

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from bench.gpu import orders
 from tests.session.records import header, stacks, steps
-from tuimon.records import GpuTime, MemoryHistory, MemoryLine
+from tuimon.records import GpuTime, MemoryHistory, MemoryLine, Notice
 from tuimon.sources.log.writer import LogWriter
 
 LINE = MemoryLine("/x/bench/gpu/loop.py", 40, "main", "kept.append(", True, 5 << 20, 5, 1 << 20)
@@ -80,3 +80,12 @@ def test_what_cannot_be_had_says_why(commands, check):
     commands.ending = (1, "tuimon: no gdb\n  install gdb")
     (absent,) = check(commands.log)
     assert (absent.measured, absent.why_absent) == (None, "exit code 1: tuimon: no gdb; install gdb")
+
+
+def test_a_verdict_is_no_reason_and_an_error_of_the_log_is_one(commands):
+    commands.records = (Notice(t=1.0, pid=0, source="memory", level="warning", message="no process trains yet"),)
+    error = "torch.OutOfMemoryError: CUDA out of memory."
+    said = ["[tuimon 0:03] 301 steps/s  LAUNCH-BOUND launches set the pace", error, "[tuimon] LAUNCH-BOUND: the pace"]
+    commands.ending = (1, "\n".join(said))
+    (absent,) = orders._remembered((), commands.log, "oom")
+    assert absent.why_absent == f"exit code 1: {error}; no process trains yet"

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from tests.fake_nvml import Scenario, modern, usual
 
-_MEASURE = "from bench.gpu import nvml_latency; [print(row.what) for row in nvml_latency.measure(2, lambda _: None)]"
+_MEASURE = (
+    "from bench.gpu import nvml_latency; [print(row.what) for row in nvml_latency.measure(2, 60, lambda _: None)]"
+)
 
 
 def test_every_call_is_measured(tmp_path: Path) -> None:
