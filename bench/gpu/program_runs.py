@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from bench.gpu import watched
 from bench.overhead import Say
 from bench.table import ABSENT
-from tuimon.views.finding_text import most_gain
 
 FOLDER = Path(__file__).with_name("programs")
 HEADINGS = ("program", "expected", "verdict", "place", "gain told", "gain", "ms as it is/fixed/again", "")
@@ -113,10 +112,14 @@ def _verdict(findings: list[dict[str, Any]]) -> tuple[str, str, str]:  # as in d
 
 
 def _told(finding: dict[str, Any]) -> str:
-    least, most = finding["speedup_at_least"] or finding["estimated_speedup"], most_gain(finding)
-    if least is None:
-        return "" if most is None else f"at most {most:.3g}x"
-    return f"{least:.3g}x" if most is None or most == least else f"{least:.3g} to {most:.3g}x"
+    if not finding["fixes"]:
+        return ""
+    estimated, low, high = (finding["fixes"][0][name] for name in ("estimated_speedup", "low", "high"))
+    if estimated is None:
+        return "" if high is None else f"at most {high:.3g}x"
+    if high is None:
+        return f"at least {low:.3g}x"
+    return f"{low:.3g}x" if high == low else f"{low:.3g} to {high:.3g}x"
 
 
 def _means(output: str) -> Means | None:

@@ -18,8 +18,8 @@ from tuimon.session.whole_run import WholeRun
 from tuimon.sources.log.reader import read_log
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
-#: As far as the ends of a range may be from what was measured, and an estimate: of 0.76 in 64 samples 1 / (1 - share) is
-#: 2.9 to 7.7.
+#: As far as the ends of a range may be from what was measured, and an estimate: of 0.76 in 64 samples 1 / (1 - share)
+#: is 2.9 to 7.7.
 NEAR, FAR = 1.25, 1.8
 
 

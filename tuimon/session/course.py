@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.records import BETWEEN, Steps
@@ -143,20 +143,3 @@ def without_end(stretches: list[StepStretch]) -> list[StepStretch]:
     while stretches and not stretches[-1].steps:
         stretches.pop()
     return stretches
-
-
-class GpuStretch(NamedTuple):
-    """A stretch of a run: the steps in it that were timed on the GPU's clock, sums in ns."""
-
-    begin_s: float
-    end_s: float
-    first_step: float  # unknown: 0
-    steps: float
-    total_ns: float
-    idle_ns: float
-    maybe_idle_ns: float
-
-
-def gpu_stretches(rows: Iterable[tuple[float, ...]]) -> list[GpuStretch]:
-    """The rows of a Course of timed steps."""
-    return [GpuStretch(*row) for row in rows]

@@ -8,7 +8,6 @@ from msgspec import structs
 
 from tuimon.records import Process, Record, Threads
 from tuimon.session.counter_means import SteppingSpan
-from tuimon.session.course import GpuStretch
 from tuimon.session.gpu.gpu_time import GpuShares
 from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.thread_means import ThreadMeans
@@ -155,11 +154,6 @@ class WholeRun(Session):
         """Over the steady span."""
         stats = self._gpu_time.of(pid)
         return stats.run_shares() if stats is not None else None
-
-    def gpu_course(self, pid: int) -> list[GpuStretch]:
-        """The course of its steps on the GPU's clock."""
-        stats = self._gpu_time.of(pid)
-        return stats.course() if stats is not None else []
 
     def stepping_spans(self) -> list[SteppingSpan]:
         """Over the steady span."""

@@ -15,7 +15,7 @@ from tuimon.diagnosis.comparison.side.figures import ProcessIdentity, RunFigures
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.errors import NotComparable
 from tuimon.records import Place
-from tuimon.session.course import GpuStretch, StepStretch
+from tuimon.session.course import StepStretch
 from tuimon.session.rows import HotLine
 
 STARVED = Finding(
@@ -68,11 +68,7 @@ def on_cores(seed: int, middle: float = 50.0, busy: float = 1.0, **more: object)
 
 
 def on_gpu(figures: RunFigures, idle: float) -> RunFigures:
-    rows = tuple(
-        GpuStretch(each.begin_s, each.end_s, 0, each.steps, each.total_ns, idle * each.total_ns, 0.0)
-        for each in figures.stretches
-    )
-    return replace(figures, gpu_stretches=rows)
+    return replace(figures, gpu_percent=100 * (1 - idle))
 
 
 def test_what_cores_compute_differs_from_process_to_process() -> None:
@@ -140,7 +136,12 @@ def test_rows_are_what_the_steps_consist_of() -> None:
     assert row(found, "data").before == pytest.approx(30.0, rel=0.02)
     assert row(found, "backward").before == pytest.approx(10.0, rel=0.02)
     assert "eval" not in {each.name for each in found.rows}
-    assert "GPU busy" not in {each.name for each in found.rows}
+    assert "GPU utilisation" not in {each.name for each in found.rows}
+
+
+def test_utilisation_is_that_of_the_steps() -> None:
+    found = row(compare([on_gpu(run(1), 0.8)], [on_gpu(run(2), 0.3)]), "GPU utilisation")
+    assert (found.before, found.after, found.unit) == (pytest.approx(20), pytest.approx(70), "%")
 
 
 # -- several runs

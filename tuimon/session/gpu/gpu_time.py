@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, TorchMemory
-from tuimon.session.course import Course, GpuStretch, gpu_stretches
 from tuimon.session.gpu.exchanges import SpreadExchanges, latest, summed
 from tuimon.session.gpu.leads import BACKWARD_BEGIN, lead_rows
 from tuimon.session.rows import GpuTimeRow, TorchMemoryRow
@@ -91,7 +90,6 @@ class GpuTimeStats:
         self._run: dict[int, GpuShares] = {}  # by device, without the first window
         self._run_windows: dict[int, Thinned[GpuTime]] = {}  # by device, of the same
         self._run_exchanges: dict[int, SpreadExchanges] = {}  # by device, of the same
-        self._courses: dict[int, Course] = {}  # by device, of the same
         self._first: GpuTime | None = None
         self._held: _Recent | None = None
         self._held_row: GpuTimeRow | None = None
@@ -115,19 +113,6 @@ class GpuTimeStats:
             self._run.setdefault(record.device, GpuShares()).add_window(record)
             self._run_windows.setdefault(record.device, Thinned()).append(record)
             self._run_exchanges.setdefault(record.device, SpreadExchanges()).add_window(record)
-            self._add_to_course(record)
-
-    def _add_to_course(self, record: GpuTime) -> None:
-        idle_ns = sum(phase.idle_ns for phase in record.phases if phase.name != "eval")
-        maybe_idle_ns = sum(phase.maybe_idle_ns for phase in record.phases if phase.name != "eval")
-        values = (record.steps, record.total_ns, idle_ns, maybe_idle_ns)
-        course = self._courses.setdefault(record.device, Course(len(values)))
-        course.add_window(record.t - record.window_s, record.t, 0.0, values)
-
-    def course(self) -> list[GpuStretch]:
-        """The course of the whole run, on the GPU with most timed steps."""
-        most = max(self._run, key=lambda device: self._run[device].steps, default=None)
-        return gpu_stretches(self._courses[most].rows()) if most is not None else []
 
     def add_memory(self, record: TorchMemory, first_step_s: float | None) -> None:
         """Fold the counters of torch's allocator."""

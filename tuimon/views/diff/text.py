@@ -90,6 +90,8 @@ def _figure(row: Row, value: float | None) -> str:
             return ABSENT if value is None else f"{number(value)}/s"
         case "bytes":
             return size(value)
+        case "%":
+            return ABSENT if value is None else f"{number(value)} %"
 
 
 def _change(row: Row) -> str:

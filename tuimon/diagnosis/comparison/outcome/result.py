@@ -11,6 +11,7 @@ from tuimon.diagnosis.comparison.side.facts import RunFacts
 
 DIFF_SCHEMA = 1
 
+Unit = Literal["ms", "1/s", "bytes", "%"]
 #: How a measured gain compares with what was estimated of it.
 Kept = Literal["kept", "more", "less", "unclear"]
 #: What became of a finding.
@@ -35,7 +36,7 @@ class Row(msgspec.Struct, frozen=True):
     """
 
     name: str
-    unit: Literal["ms", "1/s", "bytes"]
+    unit: Unit
     before: float | None
     after: float | None
     difference: float | None = None

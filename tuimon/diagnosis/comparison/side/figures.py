@@ -10,14 +10,16 @@ from msgspec import Struct
 
 from tuimon.diagnosis.comparison.side.facts import RunFacts, facts_of
 from tuimon.diagnosis.comparison.side.starved import NOT_STARVED, Starved, gpu_taken, lately_starved, starved_of
+from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import own_id
-from tuimon.session.course import GpuStretch, StepStretch
+from tuimon.session.course import StepStretch
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.session import Session
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.whole_run import WholeRun
+from tuimon.session.windows import mean_of_known
 
 
 class ProcessIdentity(NamedTuple):
@@ -35,13 +37,13 @@ class RunFigures(Struct, frozen=True):
     facts: RunFacts
     process: ProcessIdentity | None = None  # in focus
     stretches: tuple[StepStretch, ...] = ()  # of the process in focus
-    gpu_stretches: tuple[GpuStretch, ...] = ()
     split: SplitShares | None = None  # how samples divide what markers cannot
     lines: tuple[HotLine, ...] = ()  # of the training thread
     findings: tuple[Finding, ...] = ()  # of the whole run, the first is its verdict
     rss_bytes: int | None = None  # of the training process and its workers, at the end
     gpu_bytes: int | None = None  # most memory in use, of all GPUs of the run on the node in focus
     starved: Starved = NOT_STARVED
+    gpu_percent: float | None = None  # share of the steps in which a kernel ran, on its GPUs on the node in focus
     gpu_taken: float = (
         0.0  # share (0..1) of the time of a GPU of the run that other programs took, of the one most taken
     )
@@ -59,13 +61,13 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
         facts_of(run),
         _identity(session, pid),
         tuple(stats.course.stretches()),
-        tuple(run.gpu_course(pid)),
         samples.between_shares() if samples is not None else None,
         tuple(by_line(samples.hot_lines())) if samples is not None else (),
         tuple(findings),
         _resident_bytes(run, pid),
         _gpu_bytes(run),
         starved_of(run),
+        _gpu_percent(run),
         gpu_taken(run, findings),
     )
 
@@ -102,6 +104,11 @@ def _resident_bytes(run: WholeRun, pid: int) -> int | None:
     known = [threads.rss_bytes for each in pids if (threads := run.process_threads(each)) is not None]
     sizes = [size for size in known if size is not None]
     return sum(sizes) if sizes else None
+
+
+def _gpu_percent(run: WholeRun) -> float | None:
+    ratio = mean_of_known(utilisation(row) for row in run.gpus() if row.used_by_run)
+    return 100 * ratio if ratio is not None else None
 
 
 def _gpu_bytes(run: WholeRun) -> int | None:

@@ -75,9 +75,8 @@ class JudgedRun(Struct, frozen=True, dict=True):
         A wait for worker processes counts as theirs.
         """
         busy_ns = self.level.cpu_ns + (self.level.data_ns if self.figures.facts.workers else 0.0)
-        timed = self.figures.gpu_stretches
-        idle_ns, of_ns = sum(row.idle_ns + row.maybe_idle_ns for row in timed), sum(row.total_ns for row in timed)
-        return min(1.0, busy_ns / self.level.total_ns) * (min(1.0, idle_ns / of_ns) if of_ns else 1.0)
+        gpu_busy = (self.figures.gpu_percent or 0.0) / 100
+        return min(1.0, busy_ns / self.level.total_ns) * (1.0 - gpu_busy)
 
     @cached_property
     def _resampled(self) -> Resampled[StepStretch]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from tuimon.diagnosis.comparison.side.judged_run import LEAST_BATCHES, Figure, JudgedRun
-from tuimon.diagnosis.comparison.statistics.bootstrap import resample
-from tuimon.diagnosis.comparison.statistics.correlation import LASTING_FREEDOM, lasting_variance
+from tuimon.diagnosis.comparison.side.judged_run import Figure, JudgedRun
+from tuimon.diagnosis.comparison.statistics.correlation import LASTING_FREEDOM
 from tuimon.diagnosis.comparison.statistics.estimate import Estimate, mean_of_runs
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.session.course import GpuStretch
 
 RUN_DEVIATION = Threshold(
     0.005,
@@ -56,18 +54,6 @@ def step_estimate(runs: Runs, figure: Figure, variance: float = 0.0) -> Estimate
     if len(runs) > 1:
         return found
     return _between_runs(found, runs[0], runs[0].lasting_variance, found.value**2).plus(variance)
-
-
-def gpu_estimate(runs: Runs, figure: Callable[[GpuStretch], float]) -> Estimate | None:
-    """A figure of the steps that were timed on the GPU's clock; None where a run has too few."""
-    timed = [[row for row in run.figures.gpu_stretches if row.begin_s >= run.begin_s and row.steps] for run in runs]
-    if any(len(rows) < LEAST_BATCHES for rows in timed):
-        return None
-    if len(runs) > 1:
-        return mean_of_runs([figure(GpuStretch(*map(sum, zip(*rows, strict=True)))) for rows in timed])
-    step_ns = [row.total_ns / row.steps for row in timed[0]]
-    found = resample(timed[0], step_ns, lambda sums: GpuStretch(*sums)).estimate(figure)
-    return _between_runs(found, runs[0], lasting_variance(step_ns), found.value**2)
 
 
 def _between_runs(found: Estimate, run: JudgedRun, lasting: float, scale: float = 1.0) -> Estimate:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from statistics import fmean
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from tuimon.diagnosis.comparison.outcome.result import Row
-from tuimon.diagnosis.comparison.side.sides import Runs, gpu_estimate, log_estimate, step_estimate
+from tuimon.diagnosis.comparison.outcome.result import Row, Unit
+from tuimon.diagnosis.comparison.side.sides import Runs, log_estimate, step_estimate
 from tuimon.diagnosis.comparison.statistics.estimate import Estimate, Interval, difference
 from tuimon.diagnosis.comparison.table.phases import PARTS, is_estimated, phase_estimate
-from tuimon.session.course import GpuStretch, StepStretch
+from tuimon.session.course import StepStretch
 
 #: Rows share one error of 5 %: each is significant by itself at 5 % over their number.
 _ERROR = 0.05
@@ -23,7 +23,7 @@ class _Quantity(NamedTuple):
     """How a row is estimated on one side."""
 
     name: str
-    unit: Literal["ms", "1/s", "bytes"]
+    unit: Unit
     estimate: Callable[[Runs], Estimate | None]  # None: not measured
     is_log: bool = False  # estimates are of its logarithm
     estimated: bool = False
@@ -38,7 +38,7 @@ def rows_of(before: Runs, after: Runs) -> list[Row]:
         if one is not None and other is not None and (quantity.is_log or max(one.value, other.value) > least_ms):
             measured.append((quantity, one, other))
     rows = [_row(quantity, one, other, len(measured)) for quantity, one, other in measured]
-    return [*rows, *_memory(before, after)]
+    return [*rows, *_at_end(before, after)]
 
 
 def _quantities(every: Runs) -> list[_Quantity]:
@@ -49,8 +49,6 @@ def _quantities(every: Runs) -> list[_Quantity]:
         _Quantity("eval", "ms", lambda runs: step_estimate(runs, lambda s: s.eval_ns / s.steps / 1e6)),
         _Quantity("CPU time", "ms", lambda runs: step_estimate(runs, lambda s: s.cpu_ns / s.steps / 1e6)),
         _Quantity("waits for a core", "ms", lambda runs: step_estimate(runs, lambda s: s.waited_ns / s.steps / 1e6)),
-        _Quantity("GPU busy", "ms", lambda runs: gpu_estimate(runs, _gpu_busy_ms)),
-        _Quantity("GPU idle", "ms", lambda runs: gpu_estimate(runs, lambda s: s.idle_ns / s.steps / 1e6)),
     ]
 
 
@@ -71,21 +69,21 @@ def _step_ms(stretch: StepStretch) -> float:
     return stretch.total_ns / stretch.steps / 1e6
 
 
-def _gpu_busy_ms(stretch: GpuStretch) -> float:
-    """All but what it certainly idled."""
-    return (stretch.total_ns - stretch.idle_ns) / stretch.steps / 1e6
-
-
 def _steps_per_s(stretch: StepStretch) -> float:
     return stretch.steps / max(stretch.span_s, 1e-9)
 
 
-def _memory(before: Runs, after: Runs) -> list[Row]:
-    """Memory at one moment of each run: how much it varies is unknown."""
+def _at_end(before: Runs, after: Runs) -> list[Row]:
+    """What each run has one figure of: how much it varies is unknown."""
     found = []
-    for name, field in (("host memory", "rss_bytes"), ("GPU memory", "gpu_bytes")):
+    fields: tuple[tuple[str, Unit, str], ...] = (
+        ("GPU utilisation", "%", "gpu_percent"),
+        ("host memory", "bytes", "rss_bytes"),
+        ("GPU memory", "bytes", "gpu_bytes"),
+    )
+    for name, unit, field in fields:
         sides = ([getattr(run.figures, field) for run in runs] for runs in (before, after))
         one, other = ([size for size in side if size is not None] for side in sides)
         if one and other:
-            found.append(Row(name, "bytes", fmean(one), fmean(other), fmean(other) - fmean(one)))
+            found.append(Row(name, unit, fmean(one), fmean(other), fmean(other) - fmean(one)))
     return found

@@ -19,6 +19,8 @@ from tuimon.diagnosis.severity import CRITICAL_GAIN
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot
+from tuimon.records import Process
+from tuimon.session.rows import LoaderRow
 
 AUTOCAST_TAKES = Threshold(
     0.35,
@@ -54,10 +56,10 @@ _BATCH = {
     "transformers": "per_device_train_batch_size: a batch",
     "lightning": "batch_size of the DataLoader: a batch",
 }
-_PRECISION = {
-    None: "train without autocast and GradScaler",
-    "transformers": "fp16=False in TrainingArguments: train without autocast and GradScaler",
-    "lightning": "precision='32-true' in the Trainer: train without autocast and GradScaler",
+_AUTOCAST = {
+    None: "train without autocast",
+    "transformers": "fp16=False, bf16=False in TrainingArguments: train without autocast",
+    "lightning": "precision='32-true' in the Trainer: train without autocast",
 }
 
 
@@ -91,8 +93,15 @@ def _of_this_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Ite
     update = fused_fix(evidence, idle.at_most)
     if update is not None:
         yield "an update that goes through many tensors", update
-    if found.scaler > 0.0:
+    if found.scaler > 0.0 or _is_autocast(evidence.process):
         yield "autocast adds a cast for each weight", _without_autocast(evidence, found, idle)
+
+
+def _is_autocast(process: Process | None) -> bool:
+    """Whether its matrix products give half precision of parameters in full: autocast, or casts by hand."""
+    if process is None or process.parameter_dtypes != ["float32"]:
+        return False
+    return bool({"float16", "bfloat16"}.intersection(process.matmul_dtypes))
 
 
 def _without_autocast(evidence: Evidence, found: Launching, idle: IdleBounds) -> Fix:
@@ -102,8 +111,11 @@ def _without_autocast(evidence: Evidence, found: Launching, idle: IdleBounds) ->
     shares = [passes * part + found.scaler for part in (AUTOCAST_TAKES - AUTOCAST_ERROR, AUTOCAST_TAKES)]
     most = passes * (AUTOCAST_TAKES + AUTOCAST_ERROR) + found.scaler
     low, gained, high = (speedup_without(evidence, min(share, idle.at_most)) for share in (*shares, most))
+    names = _AUTOCAST[found.owner]
+    if not found.scaler:
+        return Fix(f"{names}: on a GPU that idles, a cast for each weight only adds launches", gained, low, high)
     action = (
-        f"{_PRECISION[found.owner]}: on a GPU that idles they only add launches, a cast for each weight and input;"
+        f"{names} and GradScaler: on a GPU that idles they only add launches, a cast for each weight and input;"
         " bfloat16 at least needs no scaler"
     )
     return Fix(action, gained, low, high)
@@ -134,7 +146,7 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
         times //= 2
     if times < 2:
         return None
-    size = evidence.loader.facts.batch_size if evidence.loader is not None else None
+    size = _batch_size(evidence.loader)
     sizes = f" ({size} -> {times * size})" if size else ""
     memory = f"torch holds {holds / 1e9:.2g} of {room / 1e9:.3g} GB" if holds and room else "its memory is not known"
     action = (
@@ -142,6 +154,13 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
         f" {times} times the samples; {memory}"
     )
     return Fix(action, float(times), float(times), float(times))
+
+
+def _batch_size(loader: LoaderRow | None) -> int | None:
+    """Samples of a batch, as the loader was made, or as its batches show."""
+    if loader is None or loader.facts.batch_size is not None:
+        return loader.facts.batch_size if loader is not None else None
+    return round(loader.batches.mean_samples) if loader.batches is not None and loader.batches.mean_samples else None
 
 
 def _memory(evidence: Evidence) -> tuple[int | None, int | None]:

@@ -143,7 +143,8 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     if tensor_ratio >= TENSOR_SHARE or capability is None or capability < TENSOR_CAPABILITY:
         return None
     types = process.parameter_dtypes if process is not None else []
-    if types and "float32" not in types:
+    computed = process.matmul_dtypes if process is not None else []
+    if (types and "float32" not in types) or (computed and "float32" not in computed):
         return None
     tf32 = process.tf32 if process is not None else None
     return Finding(

@@ -87,7 +87,9 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
     match cause:
         case "no_workers":
             return [
-                *_more_workers("num_workers=0 -> {}, so that loading overlaps with training", evidence, model),
+                *_more_workers(
+                    f"{_option(evidence)}=0 -> {{}}, so that loading overlaps with training", evidence, model
+                ),
                 *(whole_batches(evidence) or [*making, *with_loaders_own(evidence)]),
             ]
         case "hand_rolled_loader":
@@ -120,10 +122,15 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
             return making
 
 
+def _option(evidence: Evidence) -> str:
+    """What the number of workers is called where the loop is written."""
+    return "dataloader_num_workers" if evidence.launching.owner == "transformers" else "num_workers"
+
+
 def _beside_workers(hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
     """More workers, and cheaper items; workers that mostly wait have no computation to save."""
     workers = evidence.workers
-    company = f"num_workers={workers.number} -> {{}} on this {evidence.run.cores}-core machine"
+    company = f"{_option(evidence)}={workers.number} -> {{}} on this {evidence.run.cores}-core machine"
     if not workers.waiting:
         return [*_more_workers(company, evidence, model), *_cheaper(hot, "items", _part(hot, evidence))]
     company += f": each computes for {percent(workers.ran_ratio or 0.0)} of its time, and waits"
