@@ -58,8 +58,8 @@ USUAL = (([FORWARD, MODULE], 30), ([BACKWARD, IN_BACKWARD], 35), ([STEP, IN_STEP
 
 def gpu(t, util=0.5, **figures):
     """NVML's counters of the one GPU."""
-    facts = {"memory_used_bytes": 60 << 30, "memory_total_bytes": 80 << 30, "compute_capability": 9.0}
-    return Gpu(t=t, pid=0, index=0, uuid=UUID, name="A GPU", util_ratio=util, **(facts | figures))
+    facts = {"memory_used_bytes": 60 << 30, "memory_total_bytes": 80 << 30, "compute_capability": 9.0, "name": "A GPU"}
+    return Gpu(t=t, pid=0, index=0, uuid=UUID, util_ratio=util, **(facts | figures))
 
 
 def session_of(kind, *counted, util=None, cpu=None, autograd=0.0, more=(), seconds=20.0, **figures):

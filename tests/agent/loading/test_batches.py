@@ -145,7 +145,22 @@ class Plain:
         (torch.zeros(0, 5), (0, 0)),
         (torch.nn.utils.rnn.pack_sequence([torch.zeros(3, 1), torch.zeros(2, 1)]), (20 + 24, 5)),
     ],
-    ids=("tensor list dict nested shared namedtuple UserDict dataclass object scalar empty packed".split()),
+    ids=(
+        [
+            "tensor",
+            "list",
+            "dict",
+            "nested",
+            "shared",
+            "namedtuple",
+            "UserDict",
+            "dataclass",
+            "object",
+            "scalar",
+            "empty",
+            "packed",
+        ]
+    ),
 )
 def test_tensors_are_found_in_what_holds_them(batch, expected):
     assert found(batch)[:2] == expected

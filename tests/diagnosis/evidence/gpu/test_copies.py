@@ -5,8 +5,9 @@ import pytest
 from tests.diagnosis.gpu import BACKWARD, FORWARD, IN_BACKWARD, IN_STEP, LINES, MODULE, PID, SAVE, STEP, TO_DEVICE
 from tests.session.records import frames, process, session_of, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.evidence.gpu.copies import copying_upper_bound
-from tuimon.records import Frames, TorchMemory
+from tuimon.diagnosis.evidence.gpu.copies import SLOW_COPY, bytes_per_step, copying_by_bytes, copying_upper_bound
+from tuimon.records import Frames, Loader, LoaderFacts, MeasuredBatches, TorchMemory
+from tuimon.session.rows import LoaderRow
 
 MORE = frames(
     ("/lib/site-packages/torch/nn/modules/conv.py", 549, "Conv2d._conv_forward"),
@@ -59,3 +60,28 @@ def test_nobody_waits_for_copies_of_pinned_memory():
 
 def test_too_few_samples():
     assert at_most(([FORWARD, MODULE], 20)) is None
+
+
+def loader_row(count=2, mean_bytes=1 << 20, on_cpu=2, fetches_per_s=100.0, batches=True):
+    facts = LoaderFacts("Photos", "map", 4, pin_memory=True)
+    measured = MeasuredBatches(count, count * mean_bytes, None, on_cpu, count) if batches else None
+    latest = Loader(t=1.0, pid=PID, window_s=1.0, number=0, fetches=100)
+    values = dict.fromkeys(LoaderRow._fields)
+    return LoaderRow(**values | {"latest": latest, "facts": facts, "fetches_per_s": fetches_per_s, "batches": measured})
+
+
+def test_bytes_of_batches_bound_what_copies_take_also_from_pinned_memory():
+    assert copying_by_bytes(loader_row()) == pytest.approx(100 * (1 << 20) / SLOW_COPY)
+    assert copying_by_bytes(loader_row(mean_bytes=1 << 30)) == 1.0
+
+
+@pytest.mark.parametrize("row", [None, loader_row(batches=False), loader_row(on_cpu=0), loader_row(fetches_per_s=None)])
+def test_bytes_that_are_not_known_bound_nothing(row):
+    assert copying_by_bytes(row) is None
+    assert bytes_per_step(row, None) is None
+
+
+def test_bytes_of_a_step_are_those_of_all_its_fetches():
+    """Two fetches of 1 MiB in each step of 20 ms."""
+    session = session_of(process(PID), steps(1.0, {"data": 4, "forward": 16}, count=50, pid=PID))
+    assert bytes_per_step(loader_row(), session.phases(PID)) == pytest.approx(2 << 20)

@@ -1,0 +1,87 @@
+"""An update on a GPU that goes through many tensors: fused where that is possible and not done."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.session.records import frames, process, session_of, stacks, steps
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.finding import Fix
+from tuimon.diagnosis.rules.compute.fused import fused_fix
+from tuimon.records import OptimizerFacts
+
+TORCH = "/lib/site-packages/torch"
+LINES = frames(
+    ("/me/train.py", 40, "main", "loss = model(x)", True),
+    (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
+    ("/me/train.py", 41, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+    ("/me/train.py", 42, "main", "optimizer.step()", True),
+    (f"{TORCH}/optim/adam.py", 9, "step"),
+    (f"{TORCH}/optim/adam.py", 400, "_single_tensor_adam"),
+    (f"{TORCH}/optim/adam.py", 700, "_multi_tensor_adam"),
+    (f"{TORCH}/optim/adam.py", 900, "_fused_adam"),
+    ("/lib/site-packages/transformers/trainer.py", 2000, "_inner_training_loop"),
+)
+SINGLE, MULTI, FUSED, TRAINER = 6, 7, 8, 9
+
+
+def fix(innermost: int, *optimizers: OptimizerFacts, gpu: bool = True, idle: float = 1.0, of: int = -1) -> Fix | None:
+    outer = [of] if of >= 0 else []
+    counted = (([*outer, 0, 1], 20), ([*outer, 2, 3], 20), ([*outer, 4, 5, innermost], 60))
+    facts = {"gpu_uuids": ["GPU-0"], "torch": "2.11.0+cu130"} if gpu else {}
+    window = steps(1.0, {"forward": 20, "backward": 20, "optimizer": 60})
+    session = session_of(process(100, optimizers=list(optimizers), **facts), LINES, window, stacks(1.0, *counted))
+    return fused_fix(evidence_of(session, 100), idle)
+
+
+def adamw(**more: object) -> OptimizerFacts:
+    return OptimizerFacts(**{"name": "AdamW", "package": "torch", "tensors": 800} | more)
+
+
+def test_tensors_one_by_one_are_fused_with_nearly_all_of_their_time_gained() -> None:
+    found = fix(SINGLE, adamw(foreach=False))
+    assert found is not None and found.low is not None
+    assert found.action.startswith(
+        "fused=True for AdamW instead of foreach=False: a few launches update its 800 tensors"
+    )
+    assert found[1:4] == pytest.approx((1 / (1 - 0.6 * 0.9), 1 / (1 - 0.6 * 0.8), 1 / (1 - 0.6)))
+
+
+def test_a_foreach_update_gains_less() -> None:
+    single, together = fix(SINGLE, adamw()), fix(MULTI, adamw())
+    assert single is not None and together is not None and together.low is not None
+    assert 1.0 < together.low < (together.estimated_speedup or 0.0) < (single.estimated_speedup or 0.0)
+    assert "instead of foreach" not in together.action
+
+
+def test_what_is_fused_already_is_not_advised() -> None:
+    assert fix(FUSED, adamw(fused=True)) is None
+    assert fix(SINGLE, adamw(fused=True)) is None
+
+
+def test_an_optimizer_without_a_fused_form_updates_its_tensors_together() -> None:
+    found = fix(SINGLE, adamw(name="RMSprop", foreach=False))
+    assert found is not None
+    assert found.action.startswith("RMSprop without foreach=False")
+    assert fix(MULTI, adamw(name="RMSprop")) is None
+
+
+def test_the_largest_of_several_counts() -> None:
+    found = fix(SINGLE, adamw(name="SGD", tensors=2), adamw(name="Adam", tensors=300))
+    assert found is not None and "Adam" in found.action and "300 tensors" in found.action
+
+
+def test_no_more_is_gained_than_the_gpu_idles() -> None:
+    found = fix(SINGLE, adamw(), idle=0.3)
+    assert found is not None
+    assert found[1:4] == pytest.approx((1 / 0.7, 1 / 0.7, 1 / 0.7))
+
+
+def test_on_a_cpu_another_rule_speaks() -> None:
+    assert fix(SINGLE, adamw(), gpu=False) is None
+
+
+def test_the_trainers_own_option_is_named() -> None:
+    found = fix(SINGLE, adamw(), of=TRAINER)
+    assert found is not None and found.action.startswith('optim="adamw_torch_fused" for AdamW')
