@@ -11,6 +11,7 @@ from tuimon.diagnosis.evidence.gpu.counters import (
     DEVICE_COPIES,
     GAPS,
     LEAST_IDLE,
+    OWN_COPIES,
     SLOW_PCIE,
     UNKNOWN,
     UTILISATION_ERROR,
@@ -159,7 +160,7 @@ def _least_us(lead: LeadRow) -> float | None:
     return lead.min_us if lead.min_us is not None else lead.at_least_us
 
 
-_COUNTERS = (UTILISATION_ERROR, GAPS, DEVICE_COPIES, UNKNOWN, SLOW_PCIE, SLOW_COPY, SMALL_PINNED_BYTES)
+_COUNTERS = (UTILISATION_ERROR, GAPS, DEVICE_COPIES, OWN_COPIES, UNKNOWN, SLOW_PCIE, SLOW_COPY, SMALL_PINNED_BYTES)
 #: What bounds of the GPU's idle time rest on.
 IDLE_BOUNDS = (BUSY_IDLE, MIN_STEPS, SMALL_LEAD_US, IDLE_STREAM_RATIO, SOME_WAITS, *_COUNTERS)
 RULES = (
