@@ -125,8 +125,9 @@ def _of_any_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Iter
     larger = larger_batch(evidence, idle)
     if larger is not None:
         yield larger
-    if not found.is_compiled and not found.is_graphed:
-        yield _fix(evidence, _COMPILE[found.owner], idle)
+    gpu = evidence.gpu_steps
+    if gpu is not None and not found.is_compiled and not found.is_graphed:  # the update is launched as before
+        yield _fix(evidence, _COMPILE[found.owner], gpu.idle_in("forward", "backward"))
     if found.loop is not None and found.cells is None:
         yield Fix(f"one operation instead of one in each turn of the loop at {at_hot(found.loop)}")
 

@@ -56,7 +56,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         rule="launch_bound",
         severity="warning",
         cause=None if allocator is None else "allocator",
-        headline=_headline(idle, allocator, why, hot),
+        headline=_headline(IdleBounds(gpu.idle, gpu.idle_at_most), allocator, why, hot),
         action=best.action,
         share_of_step=idle.likely,
         where=(hot.place,) if hot else (),
