@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import pytest
 
+from tests.diagnosis.gpu import gpu
 from tests.gpu_simulator.comparison import event_errors_us, shares, timed
-from tests.gpu_simulator.recorded_session import session
+from tests.gpu_simulator.recorded_session import records, session
 from tests.gpu_simulator.recorded_timeline import Timeline
 from tests.gpu_simulator.recorded_training import RecordedTraining, recorded, run_length_s
 from tests.gpu_simulator.recorded_truth import TimelineTruth
@@ -13,6 +14,9 @@ from tests.gpu_simulator.recorded_verdict import verdict
 from tests.gpu_simulator.recording import load
 from tests.gpu_simulator.training import PID
 from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.evidence.steps import SETTLED_S
+from tuimon.records import Steps
+from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
 
 #: Device idle, waiting for data, otherwise starved, held up by another stream: % of the step, by the recorded work
@@ -30,6 +34,8 @@ RECORDED = {
 SECONDS = 30.0
 #: Not every step is timed: those that are may differ by so much from all, as a share of the step.
 OF_STEPS = 0.01
+#: Of a few seconds' steps, more.
+OF_MOMENT = 0.03
 #: Recording itself: the GPU comes to an event so much later than the CPU to its boundary, at least.
 RECORDING_US = 15
 
@@ -57,8 +63,8 @@ def test_nothing_runs_before_it_is_launched_or_beside_its_stream(name):
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_spans_of_recorded_phases_are_the_truth(name):
-    training, records = recorded(name, run_length_s(name))
-    truth, told = TimelineTruth(training.timeline), shares(records)
+    training, marked = recorded(name, run_length_s(name))
+    truth, told = TimelineTruth(training.timeline), shares(marked)
     for phase in truth.phases:
         ours = told.of(phase)
         assert ours is not None
@@ -106,6 +112,26 @@ def test_what_is_certain_of_waiting_for_ranks_was_held_up_in_backward(name):
 
 
 def test_a_recorded_queue_far_ahead_gives_no_step_up():
-    _, records = recorded("ddp_resnet_checkpoint", SECONDS)
-    assert shares(records).steps > 100
-    assert sum(record.given_up for record in timed(records)) == 0
+    _, marked = recorded("ddp_resnet_checkpoint", SECONDS)
+    assert shares(marked).steps > 100
+    assert sum(record.given_up for record in timed(marked)) == 0
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_set_up_before_the_first_step_makes_no_bound_false(name):
+    """The GPU idles for 15 s, then steps begin: judged from moment to moment, as on the screen."""
+    length_s = min(run_length_s(name), SECONDS)
+    starved = TimelineTruth(recorded(name, length_s)[0].timeline).share("starved")
+    header, process, lines, *found = records(name, length_s)
+    folded = Session()
+    for record in (header, process, lines, *(gpu(found[0].t - back, 0.0) for back in range(16, 0, -1))):
+        folded.add(record)
+    judged = 0
+    for record in found:
+        folded.add(record)
+        is_judged = isinstance(record, Steps) and record.t - found[0].t >= SETTLED_S
+        steps = evidence_of(folded, PID).gpu_steps if is_judged else None
+        if steps is not None:
+            judged += 1
+            assert steps.idle - OF_MOMENT <= starved <= steps.idle_at_most + OF_MOMENT, record.t
+    assert judged
