@@ -3,8 +3,8 @@
 import pytest
 
 from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
-from tuimon.records import Exit
-from tuimon.session.rank_list import rank_rows
+from tuimon.records import Exit, Gpu
+from tuimon.session.rank_list import rank_rows, with_utilisation
 from tuimon.session.ranks.stats import RankStats
 from tuimon.session.whole_run import WholeRun
 
@@ -160,3 +160,17 @@ def test_how_busy_a_main_thread_was_is_unknown_where_its_wait_for_a_core_was_not
     stats.add_threads(threads(2.0, (100, "python", 0.7, "running", 0.1)))
     stats.add_steps(steps(2.0, {"forward": 5.0}))
     assert [window.busy_ratio for window in stats.history] == [None, pytest.approx(0.8)]
+
+
+def test_the_utilisation_of_a_ranks_gpus_is_their_mean_over_the_steps():
+    """And not the last reading, after them; rules, which do not need it, do not pay for it."""
+    session = run()
+    for n in range(3):
+        session.add(rank(n, gpu_uuids=[f"GPU-{n}"]))
+        for t in range(12):
+            util = 0.1 * (n + 1) if t < 11 else 0.0
+            session.add(Gpu(t=float(t), pid=0, index=n, uuid=f"GPU-{n}", name="X", util_ratio=util))
+    assert {row.gpu_ratio for row in rank_rows(session)} == {None}
+    shown = [row.gpu_ratio for row in with_utilisation(session, rank_rows(session))]
+    assert shown == pytest.approx([0.1, 0.2, 0.3])
+    assert shown == [row.figures.util_ratio for row in session.gpus()]

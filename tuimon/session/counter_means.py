@@ -27,9 +27,12 @@ _LEAST_PART = 0.5
 _LONGEST_S = 90.0
 
 _RATIOS = ("util_ratio", "sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio")
-_COLUMNS = (*_RATIOS, "pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s", "power_w", "sm_clock_mhz")
-#: When it was read, the energy counter, the columns; the buffered samples of the utilisation follow, in percent.
-_ROW = struct.Struct(f"2d{len(_COLUMNS)}f")
+_RATES = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s")
+#: The fields of ``Gpu`` that have a mean.
+COUNTERS = (*_RATIOS, *_RATES, "power_w", "sm_clock_mhz")
+_UTIL = COUNTERS.index("util_ratio")
+#: When it was read, the energy counter, the counters; the buffered samples of the utilisation follow, in percent.
+_ROW = struct.Struct(f"2d{len(COUNTERS)}f")
 
 
 class SteppingSpan(NamedTuple):
@@ -54,6 +57,8 @@ class GpuMeans(Struct, frozen=True, gc=False):
     dram_ratio: float | None = None
     pcie_rx_bytes_per_s: float | None = None
     pcie_tx_bytes_per_s: float | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    nvlink_tx_bytes_per_s: float | None = None
     power_w: float | None = None
     sm_clock_mhz: float | None = None
     watts: float | None = None  # by the energy counter
@@ -65,7 +70,7 @@ class _Reading(NamedTuple):
     begin_s: float
     end_s: float
     joules: float | None
-    columns: tuple[float, ...]  # nan: not measured
+    columns: tuple[float, ...]  # one a counter; nan: not measured
     util_samples: bytes  # percent, evenly spread over the time
 
     def pieces(self, column: int) -> Iterator[tuple[float, float, float]]:
@@ -73,7 +78,7 @@ class _Reading(NamedTuple):
         value = self.columns[column]
         if math.isnan(value):
             return
-        samples = self.util_samples if not column else b""
+        samples = self.util_samples if column == _UTIL else b""
         if not samples:
             yield self.begin_s, self.end_s, value
             return
@@ -87,10 +92,12 @@ class CounterHistory:
 
     def __init__(self) -> None:
         self._rows: deque[bytes] = deque(maxlen=HISTORY_LIMIT)
+        self._held: tuple[list[SteppingSpan], GpuMeans | None] | None = None  # what was asked last
 
     def add_record(self, record: Gpu) -> None:
         """Append a record, later than all before."""
-        values = (getattr(record, name) for name in _COLUMNS)
+        self._held = None
+        values = (getattr(record, name) for name in COUNTERS)
         known = (math.nan if value is None else value for value in values)
         energy_j = math.nan if record.energy_j is None else record.energy_j
         samples = bytes(min(100, round(100 * ratio)) for ratio in record.util_samples)
@@ -102,16 +109,25 @@ class CounterHistory:
         A figure counts for the part of its time that lies in a stretch. Worked example: utilisation of 0.2 s each, and
         steps from 10.05 s on: of the figure of 10.0 to 10.2 three quarters count, and all of those that follow.
         """
+        if self._held is None or self._held[0] != spans:
+            self._held = list(spans), self._means(spans)
+        return self._held[1]
+
+    def util_mean(self, spans: Sequence[SteppingSpan]) -> float | None:
+        """The mean of the utilisation alone, for many GPUs: a third of what all means take."""
+        if self._held is not None and self._held[0] == spans:
+            return self._held[1].util_ratio if self._held[1] is not None else None
+        readings = list(self._readings(spans[0].begin_s)) if spans else []
+        return _mean(_parts_of(_UTIL, readings, spans))
+
+    def _means(self, spans: Sequence[SteppingSpan]) -> GpuMeans | None:
         readings = list(self._readings(spans[0].begin_s)) if spans else []
         if not readings:
             return None
-        columns: list[list[_Part]] = [
-            list(_parts(spans, (piece for reading in readings for piece in reading.pieces(column))))
-            for column in range(len(_COLUMNS))
-        ]
+        columns = [_parts_of(column, readings, spans) for column in range(len(COUNTERS))]
         return GpuMeans(
-            **{name: _mean(parts) for name, parts in zip(_COLUMNS, columns, strict=True)},
-            **_util_bounds(columns[0]),
+            **{name: _mean(parts) for name, parts in zip(COUNTERS, columns, strict=True)},
+            **_util_bounds(columns[_UTIL]),
             watts=_mean(list(_parts(spans, _watts(readings))), _LEAST_ENERGY_S),
         )
 
@@ -144,6 +160,10 @@ class _Part(NamedTuple):
     value: float
     whole_s: float
     steps_s: float  # of that, in steps
+
+
+def _parts_of(column: int, readings: Sequence[_Reading], spans: Sequence[SteppingSpan]) -> list[_Part]:
+    return list(_parts(spans, (piece for reading in readings for piece in reading.pieces(column))))
 
 
 def _parts(spans: Sequence[SteppingSpan], pieces: Iterator[tuple[float, float, float]]) -> Iterator[_Part]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tuimon.records import (
     Gpu,
@@ -16,7 +16,7 @@ from tuimon.records import (
     MeasuredBatches,
     Place,
 )
-from tuimon.session.counter_means import GpuMeans
+from tuimon.session.counter_means import COUNTERS, GpuMeans
 
 
 class PhaseRow(NamedTuple):
@@ -158,6 +158,13 @@ class GpuRow(Struct, frozen=True):
     joules_per_step: float | None = None  # of all GPUs that the process in focus uses, on the first of them
     xids: tuple[int, ...] = ()  # since the run began
     means: GpuMeans | None = None  # over the steps that the phases cover; without steps, over the last 30 s
+
+    @property
+    def figures(self) -> GpuMeans:
+        """What stands beside a counter's name wherever people read it: its mean; the latest where there is none yet."""
+        means = self.means or GpuMeans()
+        missing = {name: getattr(self.latest, name) for name in COUNTERS if getattr(means, name) is None}
+        return structs.replace(means, **missing)
 
     @property
     def others(self) -> list[GpuProcess]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tuimon.records import Place, Threads
 from tuimon.session.counter_means import SteppingSpan
@@ -181,8 +181,15 @@ class Session(StepQueries):
         process = self.process(focus) if focus is not None else None
         per_second = self.step_totals(focus).per_second() if focus is not None else None
         processes = [self._processes.known[pid] for pid in self._pids_on(node)]
-        spans = self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
-        return self.nodes.tables_of(node).devices.rows(self.now_s, processes, process, per_second, spans)
+        devices = self.nodes.tables_of(node).devices
+        return devices.rows(self.now_s, processes, process, per_second, self._spans_of_means())
+
+    def utilisations(self, uuids: Collection[str]) -> dict[str, float | None]:
+        """The utilisation of these GPUs of all nodes, the mean that ``gpus`` has."""
+        return self.nodes.utilisations(uuids, self._spans_of_means())
+
+    def _spans_of_means(self) -> list[SteppingSpan]:
+        return self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
 
     def stepping_spans(self) -> list[SteppingSpan]:
         """When the process in focus made the steps that its phases are of; none before the first, or unmarked."""

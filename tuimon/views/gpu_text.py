@@ -12,6 +12,8 @@ STALE_S = 8.0
 _STALE_WINDOWS = 3
 #: With more GPUs than this a record covers several windows.
 _GPUS_A_WINDOW = 2
+#: What is said of MIG instances, where the utilisation is not known.
+_SM = " SM"
 
 
 def stale_after_s(gpus: Sequence[GpuRow], interval_s: float) -> float:
@@ -22,13 +24,13 @@ def stale_after_s(gpus: Sequence[GpuRow], interval_s: float) -> float:
 
 def gpu_text(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
     """``GPU 97 % · tensor 12 %`` of the GPUs that the run uses; None where nothing is known of them."""
-    busy = _used(gpus)
-    fresh = _fresh(busy, stale_after_s(gpus, interval_s))
-    util, tensor = spread(map(_busy, fresh)), spread(gpu.latest.tensor_ratio for gpu in fresh)
-    if util == ABSENT:
+    used = _used(gpus)
+    fresh = _fresh(used, stale_after_s(gpus, interval_s))
+    busy, tensor = spread(map(_busy, fresh)), spread(gpu.figures.tensor_ratio for gpu in fresh)
+    if busy == ABSENT:
         return None
-    name = f"{len(busy)} GPUs" if len(busy) > 1 else "GPU"
-    return f"{name} {util}" + (f" · tensor {tensor}" if tensor != ABSENT else "")
+    name = f"{len(used)} GPUs" if len(used) > 1 else "GPU"
+    return f"{name}{_SM if _is_cut(fresh) else ''} {busy}" + (f" · tensor {tensor}" if tensor != ABSENT else "")
 
 
 def gpu_progress(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
@@ -37,8 +39,9 @@ def gpu_progress(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
     if not shown:
         return None
     fresh = _fresh(shown, stale_after_s(gpus, interval_s))
-    text = "gpu " + " ".join(percent(_busy(gpu) if gpu in fresh else None).replace(" ", "") for gpu in shown[:8])
-    tensor = spread(gpu.latest.tensor_ratio for gpu in fresh)
+    busy = " ".join(percent(_busy(gpu) if gpu in fresh else None).replace(" ", "") for gpu in shown[:8])
+    text = f"gpu{_SM if _is_cut(fresh) else ''} {busy}"
+    tensor = spread(gpu.figures.tensor_ratio for gpu in fresh)
     return text if tensor == ABSENT else f"{text} tensor {tensor.replace(' ', '')}"
 
 
@@ -73,5 +76,10 @@ def _fresh(gpus: Sequence[GpuRow], stale_s: float) -> list[GpuRow]:
 
 
 def _busy(gpu: GpuRow) -> float | None:
-    """How busy it is; for a MIG instance the driver reports only the activity of its multiprocessors."""
-    return gpu.latest.util_ratio if gpu.latest.parent_uuid is None else gpu.latest.sm_ratio
+    """Its utilisation; for a MIG instance the driver reports only the activity of its multiprocessors."""
+    return gpu.figures.util_ratio if gpu.latest.parent_uuid is None else gpu.figures.sm_ratio
+
+
+def _is_cut(gpus: Sequence[GpuRow]) -> bool:
+    """Whether all of them are MIG instances."""
+    return bool(gpus) and all(gpu.latest.parent_uuid is not None for gpu in gpus)

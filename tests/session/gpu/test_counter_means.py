@@ -80,6 +80,28 @@ def test_ten_seconds_after_a_minute_of_set_up_the_means_are_those_of_the_steps()
     assert means(session).util_ratio == pytest.approx(0.8, abs=0.02)
 
 
+def test_what_people_read_is_the_mean_and_without_one_the_latest():
+    (row,) = run(1.0, idle_s=5.0).gpus()
+    assert row.latest.util_ratio == 0.0
+    assert (row.figures.util_ratio, row.figures.tensor_ratio) == (row.means.util_ratio, None)
+    (short,) = run(1.0, steps_s=1.0).gpus()
+    assert short.means.util_ratio is None and short.figures.util_ratio == short.latest.util_ratio
+
+
+def test_the_utilisation_alone_is_that_of_all_means():
+    records, spans = [gpu(0), *(gpu(t, 0.5 if t < 6 else 0.9) for t in range(1, 11))], [SteppingSpan(4.0, 8.0)]
+    alone, readings = history(*records).util_mean(spans), history(*records)
+    assert alone == readings.means(spans).util_ratio == readings.util_mean(spans)
+
+
+def test_means_follow_new_records_and_other_stretches():
+    readings, spans = history(gpu(0), *(gpu(t, 0.5) for t in range(1, 11))), [SteppingSpan(0.0, 12.0)]
+    assert readings.means(spans).util_ratio == pytest.approx(0.5)
+    readings.add_record(gpu(11, 1.0))
+    assert readings.means(spans).util_ratio == pytest.approx(6.0 / 11)
+    assert readings.means([SteppingSpan(0.0, 10.0)]).util_ratio == pytest.approx(0.5)
+
+
 def test_before_the_first_step_the_last_half_minute_counts():
     session = run(1.0, set_up_s=60.0, steps_s=0.0)
     assert means(session).util_ratio == 0.0

@@ -28,6 +28,7 @@ from tuimon.records import (
     Record,
     StackCount,
     Stacks,
+    Steps,
     TracedPhase,
     TracedWait,
     TracedWork,
@@ -179,11 +180,21 @@ def test_gpus_in_use_have_a_curve_for_each_figure(tmp_path, capsys):
     told = [*sessions.records("gpu_bound"), *(Gpu(t=1000.0 + t, **gpu) for t in range(3))]
     page = Checked(page_of(log_of(tmp_path / "gpu.jsonl", told), capsys=capsys))
     assert "gpus" in page.parts
-    names = {"utilisation", "SM busy", "tensor", "DRAM", "memory", "power"}
-    assert names & set(page.labels) == {"utilisation", "power"}  # what was not measured has none
+    names = {"util", "SM", "tensor", "DRAM", "memory", "power"}
+    assert names & set(page.labels) == {"util", "power"}  # what was not measured has none
     assert page.curves == 2
     assert "°C" not in page.text
     assert "300 W" in page.text
+
+
+def test_figures_of_gpus_are_means_over_the_steps(tmp_path, capsys):
+    gpu = {"pid": 0, "index": 0, "uuid": sessions.UUID, "name": "H100"}
+    told = [record for record in sessions.records("gpu_bound") if not isinstance(record, Gpu)]
+    end_s = max(record.t for record in told if isinstance(record, Steps))
+    busy = [Gpu(t=end_s - t, util_ratio=0.16, power_w=136.0, **gpu) for t in range(8, -1, -1)]
+    told += [*busy, Gpu(t=end_s + 5.0, util_ratio=0.0, power_w=70.0, **gpu)]
+    text = Checked(page_of(log_of(tmp_path / "gpu.jsonl", told), capsys=capsys)).text
+    assert "16 %" in text and "136 W" in text and "70 W" not in text
 
 
 def test_a_trace_has_its_kernels_waits_and_operators(tmp_path, capsys):

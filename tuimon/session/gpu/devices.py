@@ -59,6 +59,10 @@ class _Device(Struct):
         self.counters.add_record(record)
         self.window.append(_Throttled(record.t, tuple(record.throttled)))
 
+    def utilisation(self, spans: Sequence[SteppingSpan]) -> float | None:
+        mean = self.counters.util_mean(spans)
+        return mean if mean is not None else self.latest.util_ratio
+
     def throttled(self) -> tuple[tuple[str, float], ...]:
         """Share of the window by cause, most first; share of the records where the driver does not count the time."""
         sums: dict[str, float] = {}
@@ -87,6 +91,10 @@ class DeviceTable:
     def latest(self) -> list[Gpu]:
         """The latest record of each."""
         return [device.latest for device in self._devices.values()]
+
+    def utilisations(self, uuids: Collection[str], spans: Sequence[SteppingSpan]) -> dict[str, float | None]:
+        """Of these GPUs, as ``GpuRow.figures`` has it."""
+        return {uuid: self._devices[uuid].utilisation(spans) for uuid in self._devices.keys() & uuids}
 
     @property
     def is_held_down(self) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from tuimon.records import Gpu, Node
+from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.gpu.devices import DeviceTable
 from tuimon.session.processes.core_use import CoreUse
 from tuimon.session.processes.machine import MachineTable
@@ -42,6 +43,13 @@ class NodeTable:
         """The latest record of each GPU of all nodes."""
         for tables in self._tables.values():
             yield from tables.devices.latest()
+
+    def utilisations(self, uuids: Collection[str], spans: Sequence[SteppingSpan]) -> dict[str, float | None]:
+        """Mean utilisation of these GPUs over given stretches."""
+        found: dict[str, float | None] = {}
+        for tables in self._tables.values():
+            found |= tables.devices.utilisations(uuids, spans)
+        return found
 
     def tables_of(self, number: int) -> NodeTables:
         """The tables of a node."""

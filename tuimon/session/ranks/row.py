@@ -27,7 +27,7 @@ class RankRow(NamedTuple):
     waits: tuple[tuple[str, float], ...] = ()  # ~ phase, share of the step that it waits there
     late_ms: float | None = None  # ~ by how much its own work is longer than the others'
     excess: tuple[tuple[str, float], ...] = ()  # ~ that by phase, in ms
-    gpu_ratio: float | None = None  # utilisation of its GPU
+    gpu_ratio: float | None = None  # utilisation of its GPUs over the steps in focus; only ``with_utilisation``
     memory_bytes: int | None = None  # on its GPU; without one, resident
     place: Place | None = None  # the innermost user line of its latest samples
     gc_ms: float = 0.0  # of a step, in the garbage collector

@@ -138,7 +138,7 @@ GPU_INFO = Metric(
 )
 GPU_USED = Metric("tuimon.gpu.used_by_run", "gauge", "{gpu}", "1 where the run uses the GPU.", _OF_GPU)
 GPU_UTILIZATION = Metric(
-    "hw.gpu.utilization", "gauge", "1", "Share of time in which some kernel was running.", _OF_GPU,
+    "hw.gpu.utilization", "gauge", "1", "Share of time in which some kernel was running, as last read.", _OF_GPU,
     (("hw.gpu.task", "general"),),
 )  # fmt: skip
 GPU_MEMORY = Metric("hw.gpu.memory.usage", "updown", "By", "GPU memory in use.", _OF_GPU)
@@ -152,17 +152,23 @@ GPU_ERRORS = Metric(
     (*_IS_GPU, ("error.type", "uncorrected_ecc")),
 )  # fmt: skip
 GPU_POWER_LIMIT = Metric("tuimon.gpu.power_limit", "gauge", "W", "Limit of the GPU's power.", _OF_GPU)
-GPU_SM_CLOCK = Metric("tuimon.gpu.sm_clock", "gauge", "Hz", "Clock of the multiprocessors.", _OF_GPU)
-GPU_SM = Metric("tuimon.gpu.sm", "gauge", "1", "Share of the multiprocessors that were busy.", _OF_GPU)
-GPU_OCCUPANCY = Metric("tuimon.gpu.occupancy", "gauge", "1", "Resident warps of the most possible.", _OF_GPU)
-GPU_TENSOR = Metric("tuimon.gpu.tensor", "gauge", "1", "Share of time in which the tensor pipes were busy.", _OF_GPU)
-GPU_DRAM = Metric("tuimon.gpu.dram", "gauge", "1", "Memory bandwidth in use of the most possible.", _OF_GPU)
+GPU_SM_CLOCK = Metric("tuimon.gpu.sm_clock", "gauge", "Hz", "Clock of the multiprocessors, as last read.", _OF_GPU)
+GPU_SM = Metric("tuimon.gpu.sm", "gauge", "1", "Share of the multiprocessors that were busy, as last read.", _OF_GPU)
+GPU_OCCUPANCY = Metric(
+    "tuimon.gpu.occupancy", "gauge", "1", "Resident warps of the most possible, as last read.", _OF_GPU
+)
+GPU_TENSOR = Metric(
+    "tuimon.gpu.tensor", "gauge", "1", "Share of time in which the tensor pipes were busy, as last read.", _OF_GPU
+)
+GPU_DRAM = Metric(
+    "tuimon.gpu.dram", "gauge", "1", "Memory bandwidth in use of the most possible, as last read.", _OF_GPU
+)
 GPU_PCIE = Metric(
-    "tuimon.gpu.pcie", "gauge", "By/s", "PCIe traffic to the GPU (receive) and from it (transmit).",
+    "tuimon.gpu.pcie", "gauge", "By/s", "PCIe traffic to the GPU (receive) and from it (transmit), as last read.",
     (*_OF_GPU, Label("direction")),
 )  # fmt: skip
 GPU_NVLINK = Metric(
-    "tuimon.gpu.nvlink", "gauge", "By/s", "NVLink traffic to the GPU (receive) and from it (transmit).",
+    "tuimon.gpu.nvlink", "gauge", "By/s", "NVLink traffic to the GPU (receive) and from it (transmit), as last read.",
     (*_OF_GPU, Label("direction")),
 )  # fmt: skip
 GPU_THROTTLED = Metric(

@@ -2,6 +2,7 @@
 
 from tests.views.tui.gpu.rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, number, replace, roles
 from tuimon.records import GpuProcess
+from tuimon.session.counter_means import GpuMeans
 from tuimon.session.rows import TorchMemoryRow
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.gpu.alarms import alarm_lines
@@ -38,9 +39,27 @@ def test_a_card_shows_all_there_is_where_there_is_room():
         "heat    61 °C, memory 72 °C · 1755 / 1980 MHz · 34.2 J/step",
         "PCIe    in 1.2 GiB/s · out –",
         "NVLink  in 22 GiB/s · out 21 GiB/s",
-        "process 4242     17.0 GiB  SM  71 %  this run",
-        "        977       3.0 GiB  SM     –  foreign",
+        "process 4242     17.0 GiB  busy  71 %  this run",
+        "        977       3.0 GiB  busy     –  foreign",
     ]
+
+
+def test_beside_a_counters_name_stands_its_mean_over_the_steps():
+    """The last reading is of what followed them: a process that winds down."""
+    means = GpuMeans(util_ratio=0.16, sm_ratio=0.02, tensor_ratio=0.0, power_w=136.0, sm_clock_mhz=1410.0,
+                     pcie_rx_bytes_per_s=3.0 * GIB, nvlink_tx_bytes_per_s=5.0 * GIB)  # fmt: skip
+    rows = drawn([replace(HOPPER, means=means)], 60, 16)
+    figures = [row[:13].split() for row in rows if row[:8].strip()]
+    assert figures[:4] == [["util", "16", "%"], ["SM", "2", "%"], ["tensor", "0", "%"], ["DRAM", "44", "%"]]
+    assert ["power", "19", "%"] in figures and any(row.endswith("  136 / 700 W") for row in rows)
+    assert any("1410 / 1980 MHz" in row for row in rows)
+    assert "PCIe    in 3 GiB/s · out –" in rows and "NVLink  in 22 GiB/s · out 5 GiB/s" in rows
+    assert any(row.startswith("● 0 16 %") for row in drawn([replace(HOPPER, means=means)], 60, 2))
+
+
+def test_how_busy_a_process_keeps_the_gpu_is_shown_beside_others_only():
+    alone = replace(HOPPER, processes=[GpuProcess(4242, 17 * GIB, 0.71)])
+    assert drawn([alone], 60, 16)[-1] == "process 4242     17.0 GiB  this run"
 
 
 def test_ranks_are_named():

@@ -4,6 +4,7 @@ import pytest
 from rich.cells import cell_len
 
 from tests.views.tui.gpu.rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, instance, number, replace
+from tuimon.session.counter_means import GpuMeans
 from tuimon.session.rows import TorchMemoryRow
 from tuimon.views.tui.drawing.glyphs import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
@@ -16,6 +17,17 @@ def test_gpus_of_others_are_one_line():
     rows = drawn((HOPPER, *others), 76, 8)
     assert rows[-1] == "not used by this run: GPU 1–7 · busiest 70 %"
     assert drawn((HOPPER, *others), 36, 8)[-1] == "not used: GPU 1–7"
+    others = tuple(replace(gpu, means=GpuMeans(util_ratio=0.3)) for gpu in others)
+    assert drawn((HOPPER, *others), 76, 8)[-1] == "not used by this run: GPU 1–7 · busiest 30 %"
+
+
+def test_table_and_mosaic_show_means():
+    means = GpuMeans(util_ratio=0.16, sm_ratio=0.02, tensor_ratio=0.01, power_w=136.0)
+    gpus = number(8, means=means)
+    row = drawn(gpus, 86, 9)[1].split()
+    assert row[2:4] == ["16", "%"] and {"2", "1", "136"} < set(row)
+    rows = drawn(gpus, 76, 3)
+    assert rows[0].count("16 %") == 4 and rows[2].startswith("tensor 1 %  SM 2 %") and "power 136 W" in rows[2]
 
 
 def test_where_none_is_known_to_be_used_all_are_shown():
@@ -100,6 +112,8 @@ def test_the_heading_names_the_gpu_or_counts_them():
     pane = GpuPane()
     assert text_of(pane.heading(GpuState((HOPPER,), None))) == "2 GPU 0 · H100"
     assert text_of(pane.heading(GpuState(number(8), None))) == "2 GPU · 8 of 8 used by this run · H100"
+    with_means = replace(HOPPER, means=GpuMeans(util_ratio=0.5))
+    assert text_of(pane.heading(GpuState((with_means,), None))) == "2 GPU 0 · H100 · last 30 s"
 
 
 KINDS = [OLD, BARE, HOPPER, SLOWED, BROKEN]

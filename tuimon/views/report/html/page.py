@@ -13,6 +13,7 @@ from tuimon.errors import TuimonError
 from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.session import Session
+from tuimon.session.whole_run import WholeRun
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_text
 from tuimon.views.explain.html import page_html
@@ -85,7 +86,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     pid = session.trainer()
     process = session.process(pid) if pid is not None else None
     code = _code(session)
-    gpus = [gpu for gpu in session.gpus() if gpu.used_by_run]
+    gpus = [gpu for gpu in WholeRun(session).gpus() if gpu.used_by_run]
     return {
         "report": report,
         "verdict": _verdict(report),
@@ -166,20 +167,20 @@ def _bar(table: PhaseTable | None) -> list[tuple[str, float, float]]:
 
 
 def _gpu(row: GpuRow) -> dict[str, Any]:
-    gpu = row.latest
+    gpu, figures = row.latest, row.figures
     histories = (
-        ("utilisation", shown.percent(gpu.util_ratio), row.util_history, 1.0),
-        ("SM busy", shown.percent(gpu.sm_ratio), row.sm_history, 1.0),
-        ("tensor", shown.percent(gpu.tensor_ratio), row.tensor_history, 1.0),
-        ("DRAM", shown.percent(gpu.dram_ratio), row.dram_history, 1.0),
+        ("util", shown.percent(figures.util_ratio), row.util_history, 1.0),
+        ("SM", shown.percent(figures.sm_ratio), row.sm_history, 1.0),
+        ("tensor", shown.percent(figures.tensor_ratio), row.tensor_history, 1.0),
+        ("DRAM", shown.percent(figures.dram_ratio), row.dram_history, 1.0),
         ("memory", shown.size(gpu.memory_used_bytes), row.memory_history, gpu.memory_total_bytes),
-        ("power", shown.watt(gpu.power_w), row.power_history, gpu.power_limit_w),
+        ("power", shown.watt(figures.power_w), row.power_history, gpu.power_limit_w),
     )
     return {
         "gpu": gpu,
         "curves": [
-            (name, now, curve(past, top or _most(past)))
-            for name, now, past, top in histories
+            (name, figure, curve(past, top or _most(past)))
+            for name, figure, past, top in histories
             if any(value is not None for value in past)
         ],
     }

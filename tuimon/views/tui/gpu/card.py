@@ -36,7 +36,7 @@ _CHART_ROWS = ((24, 8), (18, 6), (13, 5), (11, 4), (9, 3), (7, 2), (5, 2), (4, 1
 
 
 class Activity(NamedTuple):
-    """How busy a GPU, or a part of it, is."""
+    """How busy a GPU, or a part of it, is over the steps, and how that developed."""
 
     name: str
     ratio: float | None
@@ -45,10 +45,11 @@ class Activity(NamedTuple):
 
 def activities(gpu: GpuRow) -> list[Activity]:
     """How busy the GPU's parts are; nothing before Hopper."""
+    figures = gpu.figures
     rows = (
-        Activity("SM", gpu.latest.sm_ratio, gpu.sm_history),
-        Activity("tensor", gpu.latest.tensor_ratio, gpu.tensor_history),
-        Activity("DRAM", gpu.latest.dram_ratio, gpu.dram_history),
+        Activity("SM", figures.sm_ratio, gpu.sm_history),
+        Activity("tensor", figures.tensor_ratio, gpu.tensor_history),
+        Activity("DRAM", figures.dram_ratio, gpu.dram_history),
     )
     return [row for row in rows if _is_known(row)]
 
@@ -104,7 +105,7 @@ def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
 
 def _utilisation(view: GpuView) -> list[Activity]:
     """One row, or none for a MIG instance, for which the driver does not report it."""
-    util = Activity("util", view.gpu.latest.util_ratio, view.gpu.util_history)
+    util = Activity("util", view.gpu.figures.util_ratio, view.gpu.util_history)
     return [] if view.gpu.latest.parent_uuid is not None and not _is_known(util) else [util]
 
 

@@ -98,8 +98,9 @@ def _head(view: GpuView, width: int, *, names: bool) -> Line:
 def _parent_line(view: GpuView, width: int) -> Line:
     """A GPU that is cut into instances: what is measured of it as a whole."""
     gpu = view.gpu.latest
-    power = out_of(gpu.power_w, gpu.power_limit_w, "W")
-    facts = (power, celsius(gpu.temperature_c), out_of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz"))
+    power = out_of(view.gpu.figures.power_w, gpu.power_limit_w, "W")
+    clock = out_of(view.gpu.figures.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")
+    facts = (power, celsius(gpu.temperature_c), clock)
     head = (*line((f"GPU {gpu.index}", "strong"), "  "), *joined([fact for fact in facts if fact != ABSENT]))
     trouble = trouble_of(view, max(width - cells(head) - 2, 0))
     return clip((*head, Span("  "), *trouble), width)

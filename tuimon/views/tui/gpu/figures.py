@@ -71,9 +71,9 @@ def fitting(variants: Sequence[Line], width: int) -> Line:
 
 def power_line(view: GpuView, width: int) -> Line:
     """Power, heat, clock and energy in words; what does not fit is left out from the end."""
-    gpu, joules = view.gpu.latest, view.gpu.joules_per_step
-    power, heat = out_of(gpu.power_w, gpu.power_limit_w, "W"), _heat(gpu, memory=False)
-    clock, both = out_of(gpu.sm_clock_mhz, None, "MHz"), out_of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")
+    gpu, figures, joules = view.gpu.latest, view.gpu.figures, view.gpu.joules_per_step
+    power, heat = out_of(figures.power_w, gpu.power_limit_w, "W"), _heat(gpu, memory=False)
+    clock, both = out_of(figures.sm_clock_mhz, None, "MHz"), _clock(view)
     energy = [f"{number(joules)} J/step"] if joules is not None else []
     offers = [
         (power, heat, both, *energy),
@@ -87,11 +87,11 @@ def power_line(view: GpuView, width: int) -> Line:
 
 def power_gauge(view: GpuView, width: int) -> Line | None:
     """``power  44 %  ━━━───  310 / 700 W``."""
-    gpu = view.gpu.latest
-    if gpu.power_w is None or not gpu.power_limit_w:
+    power_w, limit_w = view.gpu.figures.power_w, view.gpu.latest.power_limit_w
+    if power_w is None or not limit_w:
         return None
-    ratio = gpu.power_w / gpu.power_limit_w
-    text = out_of(gpu.power_w, gpu.power_limit_w, "W")
+    ratio = power_w / limit_w
+    text = out_of(power_w, limit_w, "W")
     head = (label("power"), value(percent(ratio), view.strong))
     room = width - cells(head) - len(text) - 2
     if room < 4:
@@ -102,11 +102,15 @@ def power_gauge(view: GpuView, width: int) -> Line | None:
 def heat_line(view: GpuView, width: int) -> Line:
     """Temperatures, clock and energy, where power has its own row."""
     gpu, joules = view.gpu.latest, view.gpu.joules_per_step
-    both = out_of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")
+    both = _clock(view)
     energy = [f"{number(joules)} J/step"] if joules is not None else []
     warm, hot = _heat(gpu, memory=True), _heat(gpu, memory=False)
     offers = [(warm, both, *energy), (hot, both, *energy), (hot, both), (hot,)]
     return fitting([_known("heat", facts) for facts in offers], width)
+
+
+def _clock(view: GpuView) -> str:
+    return out_of(view.gpu.figures.sm_clock_mhz, view.gpu.latest.sm_clock_max_mhz, "MHz")
 
 
 def _heat(gpu: Gpu, *, memory: bool) -> str:
@@ -123,7 +127,7 @@ def _known(name: str, facts: Sequence[str]) -> Line:
 
 def rates_lines(view: GpuView, width: int) -> list[Line]:
     """What goes over PCIe and NVLink, as the GPU sees it; one line where both fit."""
-    gpu = view.gpu.latest
+    gpu = view.gpu.figures
     pcie = _rate("PCIe", gpu.pcie_rx_bytes_per_s, gpu.pcie_tx_bytes_per_s)
     nvlink = _rate("NVLink", gpu.nvlink_rx_bytes_per_s, gpu.nvlink_tx_bytes_per_s)
     if pcie and nvlink:
@@ -143,24 +147,31 @@ def _per_s(bytes_per_s: float | None) -> str:
 
 
 def process_lines(view: GpuView, width: int, most: int) -> list[Line]:
-    """The processes on the GPU, the run's own first: pid, memory, SM, whose."""
+    """The processes on the GPU, the run's own first: pid, memory, whose, and of several how long each kept it busy."""
     ours = {pid: view.labels.get(pid, "this run") for pid in view.gpu.run_pids}
     rows = sorted(view.gpu.latest.processes, key=lambda row: (row.pid not in ours, -(row.memory_bytes or 0), row.pid))
     shown = rows if len(rows) <= most else rows[: max(most - 1, 1)]
-    lines = [_process(row, ours.get(row.pid), width, first=number_of == 0) for number_of, row in enumerate(shown)]
+    alone = len(rows) < 2
+    lines = [
+        _process(row, ours.get(row.pid), width, first=number_of == 0, alone=alone)
+        for number_of, row in enumerate(shown)
+    ]
     if len(shown) < len(rows) and len(lines) < most:
         lines.append((label(""), Span(f"+{len(rows) - len(shown)} more", "dim")))
     return lines
 
 
-def _process(row: GpuProcess, ours: str | None, width: int, *, first: bool) -> Line:
-    """``ours``: what to call a process of the run; None for any other."""
+def _process(row: GpuProcess, ours: str | None, width: int, *, first: bool, alone: bool) -> Line:
+    """``ours``: what to call a process of the run; None for any other.
+
+    "busy" is NVML's figure for the process, the share of time in which its kernels ran: of one alone, the utilisation.
+    """
     head = (label("process" if first else ""), Span(column(str(own_id(row.pid)), 8), "dim"))
     held = ABSENT if row.memory_bytes is None else f"{gib(row.memory_bytes)} GiB"
     memory = Span(column(held, 9, ">"), "text")
-    sm = line(("  SM ", "dim"), (column(percent(row.sm_ratio), 5, ">"), "text"))
+    busy = line(("  busy ", "dim"), (column(percent(row.sm_ratio), 5, ">"), "text")) if not alone else ()
     whose = line(("  ", ""), (plain(ours), "benign") if ours is not None else ("foreign", "info"))
-    return fitting([(*head, memory, *sm, *whose), (*head, memory, *whose), (*head, memory)], width)
+    return fitting([(*head, memory, *busy, *whose), (*head, memory, *whose), (*head, memory)], width)
 
 
 def slowed_line(gpu: GpuRow, width: int) -> Line | None:

@@ -60,16 +60,17 @@ class GpuPane(Pane[GpuState]):
         return gpus_lines(state, width, height)
 
     def heading(self, state: GpuState) -> tuple[Span, ...]:
-        """The one GPU's name, or how many there are."""
+        """The one GPU's name, or how many there are; and what the means are of."""
         spans = (Span("2 ", "key"), Span("GPU", "text bold"))
         front, folded = in_front(state.gpus)
         names = {plain(gpu.latest.name).removeprefix("NVIDIA ") for gpu in front if gpu.latest.parent_uuid is None}
         name = f" · {names.pop()}" if len(names) == 1 else ""
+        span = " · last 30 s" if any(gpu.means is not None for gpu in front) else ""
         if len(front) == 1:
-            return (*spans, Span(f" {front[0].latest.index}{name}", "dim"))
+            return (*spans, Span(f" {front[0].latest.index}{name}{span}", "dim"))
         cut = {gpu.latest.parent_uuid for gpu in state.gpus}  # of these the instances count
         used = [gpu.used_by_run for gpu in (*front, *folded) if gpu.latest.uuid not in cut]
-        return (*spans, Span(f" · {sum(used)} of {len(used)} used by this run{name}", "dim"))
+        return (*spans, Span(f" · {sum(used)} of {len(used)} used by this run{name}{span}", "dim"))
 
 
 def in_front(gpus: Sequence[GpuRow]) -> tuple[list[GpuRow], list[GpuRow]]:

@@ -38,11 +38,11 @@ class _Grid(NamedTuple):
 
 
 FIGURES = (
-    Figure("tensor", 6, lambda gpu: percent(gpu.latest.tensor_ratio), "strong"),
-    Figure("SM", 5, lambda gpu: percent(gpu.latest.sm_ratio)),
+    Figure("tensor", 6, lambda gpu: percent(gpu.figures.tensor_ratio), "strong"),
+    Figure("SM", 5, lambda gpu: percent(gpu.figures.sm_ratio)),
     Figure("memory", 6, lambda gpu: percent(_full(gpu.latest))),
     Figure("GiB", 5, lambda gpu: gib(gpu.latest.memory_used_bytes)),
-    Figure("power", 6, lambda gpu: watt(gpu.latest.power_w)),
+    Figure("power", 6, lambda gpu: watt(gpu.figures.power_w)),
     Figure("heat", 6, lambda gpu: celsius(gpu.latest.temperature_c)),
 )
 #: What stays longest where columns are short.
@@ -58,14 +58,12 @@ def gpu_table(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
 
 def folded_line(gpus: Sequence[GpuRow], width: int) -> Line:
     """The GPUs that the run does not use: which, and how busy the busiest of them is."""
-    whole = [gpu.latest for gpu in gpus if gpu.latest.parent_uuid is None]
+    whole = [gpu for gpu in gpus if gpu.latest.parent_uuid is None]
     parts = len(gpus) - len(whole)
-    which = f"GPU {spans_of([gpu.index for gpu in whole])}" if whole else ""
+    which = f"GPU {spans_of([gpu.latest.index for gpu in whole])}" if whole else ""
     which += f"{' and ' * bool(whole)}{parts} MIG instance{'s' * (parts != 1)}" if parts else ""
-    busiest = max(
-        (gpu for gpu in whole if gpu.util_ratio is not None), key=lambda gpu: gpu.util_ratio or 0, default=None
-    )
-    about = f" · busiest {percent(busiest.util_ratio)}" if busiest is not None else ""
+    busiest = max((util for gpu in whole if (util := gpu.figures.util_ratio) is not None), default=None)
+    about = f" · busiest {percent(busiest)}" if busiest is not None else ""
     text = f"not used by this run: {which}{about}"
     return line((clipped(text if len(text) <= width else f"not used: {which}", width), "dim"))
 
@@ -112,7 +110,7 @@ def _row(view: GpuView, grid: _Grid) -> Line:
     return (
         mark_of(view),
         Span(column(name_of(gpu), grid.names), "text" if gpu.used_by_run else "dim"),
-        Span(column(percent(gpu.latest.util_ratio), _UTIL - GAP, ">") + " " * GAP, view.strong),
+        Span(column(percent(gpu.figures.util_ratio), _UTIL - GAP, ">") + " " * GAP, view.strong),
         Span(plot[0] if plot else "", "gpu-edge"),
         *figures,
         Span(" " * GAP * bool(grid.notes)),

@@ -38,7 +38,7 @@ def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
 def _tile(view: GpuView, names: int, chart_width: int) -> Line:
     gpu = view.gpu
     whole = gpu.latest.parent_uuid is None
-    busy = (gpu.latest.util_ratio, gpu.util_history) if whole else (gpu.latest.sm_ratio, gpu.sm_history)
+    busy = (gpu.figures.util_ratio, gpu.util_history) if whole else (gpu.figures.sm_ratio, gpu.sm_history)
     plot = chart(busy[1], chart_width, 1, 0.0, 1.0)
     util = Span(column(percent(busy[0]), _UTIL, ">"), view.strong)
     return (

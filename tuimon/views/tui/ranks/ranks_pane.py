@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from tuimon.session.rank_list import rank_rows
+from tuimon.session.rank_list import rank_rows, with_utilisation
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.trainings import TrainingRow, training_rows
 from tuimon.views.format import duration
@@ -99,8 +99,15 @@ class RanksPane(Moving, Pane[RanksState]):
         """All ranks of the training in focus, and the run's other trainings."""
         verdict = bool(findings) and findings[0].rule == "straggler_rank"
         ranks, trainings = rank_rows(session), training_rows(session)
-        listed = tuple(row for row in trainings if not (ranks and row.in_focus)) if len(trainings) > 1 else ()
-        return RanksState(tuple(ranks), session.trainer(), verdict, session.now_s, listed)
+        listed = [row for row in trainings if not (ranks and row.in_focus)] if len(trainings) > 1 else []
+        firsts = with_utilisation(session, [row.first for row in listed])
+        return RanksState(
+            tuple(with_utilisation(session, ranks)),
+            session.trainer(),
+            verdict,
+            session.now_s,
+            tuple(row._replace(first=first) for row, first in zip(listed, firsts, strict=True)),
+        )
 
     def sorted_rows(self) -> list[RankRow]:
         """The ranks in the order shown."""

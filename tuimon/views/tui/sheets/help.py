@@ -88,7 +88,12 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     (
         "GPU",
         (
-            ("util", "strong", "share of time in which any kernel ran on the GPU; not how full the GPU was"),
+            (
+                "util",
+                "strong",
+                "share of time in which any kernel ran on the GPU; not how full the GPU was. Like SM, tensor, DRAM, "
+                "power, clock and traffic it is a mean over the steps of the last 30 s; the charts show the course",
+            ),
             ("SM", "strong", "share of its multiprocessors that were busy (Hopper and later)"),
             ("tensor", "strong", "share of time in which the tensor cores worked; low: small or 32-bit matrices"),
             ("DRAM", "strong", "share of the memory's bandwidth in use"),
@@ -98,6 +103,11 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("slowed", "warning", "what holds the clocks down, and for what share of the time"),
             ("J/step", "strong", "energy that the GPUs of this process take for one step"),
             ("foreign", "info", "a process that does not belong to this run"),
+            (
+                "busy",
+                "strong",
+                "beside several processes: share of time in which kernels of this one ran, as last read",
+            ),
             (
                 "GPU ms",
                 "strong",
