@@ -59,8 +59,8 @@ class WholeRun(Session):
         return self.run_phases(pid)
 
     def steps(self, pid: int) -> StepSummary | None:
-        """Over the steady span."""
-        return self.run_steps(pid)
+        """Over the steady span; where only their rate is estimated, over the last 30 s."""
+        return self.run_steps(pid) or super().steps(pid)
 
     def step_totals(self, pid: int) -> Totals:
         """Over the steady span."""
@@ -160,3 +160,8 @@ class WholeRun(Session):
         focus = self.trainer()
         stats = self._steps.get(focus) if focus is not None else None
         return stats.run_spans() if stats is not None else []
+
+
+def once_ended_whole(session: Session) -> Session:
+    """The session while the run lasts; once it has ended, all of its steady part, as the verdict then is."""
+    return WholeRun(session) if session.exit is not None else session

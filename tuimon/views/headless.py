@@ -11,6 +11,7 @@ from tuimon.records import Exit
 from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state, stands_still
 from tuimon.session.unseen import unseen_trainings
+from tuimon.session.whole_run import once_ended_whole
 from tuimon.views.finding_text import ONLY_MINOR, fix_text, rule_title
 from tuimon.views.format import clock, ms, percent, plain, rate, timed_steps
 from tuimon.views.gpu_text import gpu_progress, lead_progress
@@ -115,14 +116,14 @@ def progress(session: Session) -> str:
     pid = session.trainer()
     if pid is None:
         return "waiting for a Python process that trains"
-    state = run_state(session)
-    parts = [] if stands_still(session) else _steps_parts(session, pid)
+    state, run = run_state(session), once_ended_whole(session)
+    parts = [] if stands_still(session) else _steps_parts(run, pid)
     if state.name != "training":
         parts.append(state_text(state))
-    elif (steps := session.steps(pid)) is not None and not steps.per_second:
+    elif (steps := run.steps(pid)) is not None and not steps.per_second:
         parts.append("no step lately")
     interval_s = session.header.interval_s if session.header else 1.0
-    parts += filter(None, (gpu_progress(session.gpus(), interval_s), lead_progress(session.gpu_time(pid))))
+    parts += filter(None, (gpu_progress(run.gpus(), interval_s), lead_progress(run.gpu_time(pid))))
     return "  ".join(parts)
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tuimon.session.rows import GpuRow, TorchMemoryRow
+from tuimon.session.whole_run import once_ended_whole
 from tuimon.views.format import plain
 from tuimon.views.gpu_text import stale_after_s
 from tuimon.views.tui.drawing.charts import WIDEST_CHART
@@ -37,6 +38,7 @@ class GpuState(NamedTuple):
     hint: str | None = None
     torch: tuple[TorchMemoryRow, ...] = ()
     labels: tuple[tuple[int, str], ...] = ()  # of the run's processes, by pid
+    whole_run: bool = False  # the means are over all of its steps
 
 
 class GpuPane(Pane[GpuState]):
@@ -44,8 +46,8 @@ class GpuPane(Pane[GpuState]):
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> GpuState:
         """All devices, and the source's notice."""
-        notice = session.notices.get("gpu")
-        gpus = session.gpus()
+        notice, run = session.notices.get("gpu"), once_ended_whole(session)
+        gpus = run.gpus()
         stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
         return GpuState(
             tuple(_for_display(gpu, stale_s) for gpu in gpus),
@@ -53,6 +55,7 @@ class GpuPane(Pane[GpuState]):
             plain(notice.hint) if notice is not None and notice.hint else None,
             tuple(row for pid in session.trainers_here() for row in session.torch_memory(pid)),
             tuple((p.pid, f"rank {p.rank}") for p in session.processes() if p.rank is not None and not p.ended),
+            session.exit is not None and bool(run.stepping_spans()),
         )
 
     def draw(self, state: GpuState, width: int, height: int) -> list[Line]:
@@ -65,7 +68,8 @@ class GpuPane(Pane[GpuState]):
         front, folded = in_front(state.gpus)
         names = {plain(gpu.latest.name).removeprefix("NVIDIA ") for gpu in front if gpu.latest.parent_uuid is None}
         name = f" · {names.pop()}" if len(names) == 1 else ""
-        span = " · last 30 s" if any(gpu.means is not None for gpu in front) else ""
+        span = " · whole run" if state.whole_run else " · last 30 s"
+        span = span if any(gpu.means is not None for gpu in front) else ""
         if len(front) == 1:
             return (*spans, Span(f" {front[0].latest.index}{name}{span}", "dim"))
         cut = {gpu.latest.parent_uuid for gpu in state.gpus}  # of these the instances count

@@ -12,6 +12,7 @@ from tuimon.session.rows import GpuTimeRow, HotLine, PhaseRow, PhaseTable, StepS
 from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.steps.history import STACKED
 from tuimon.session.trainings import which_training
+from tuimon.session.whole_run import once_ended_whole
 from tuimon.views.format import advice, code, duration, ms, percent, phase_name, place, timed_steps
 from tuimon.views.tui.baseline.baseline import Baseline
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, ceiling, stacked
@@ -50,18 +51,21 @@ class PhasesPane(Pane[PhasesState]):
     baseline: Baseline | None = None
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesState:
-        """The focused trainer's table and history."""
-        pid = session.trainer()
+        """The focused trainer's table, of the last 30 s or at the end of the whole run, and its history.
+
+        Beside a baseline it stays that of the last 30 s, as the baseline is.
+        """
+        pid, run = session.trainer(), session if self.baseline is not None else once_ended_whole(session)
         if pid is None:
             return PhasesState(None, None, (), 1.0, (), _notes(session, None), ended=session.exit is not None)
-        steps = session.steps(pid)
-        table, gpu = _with_idle_bounds(session, pid)
+        steps = run.steps(pid)
+        table, gpu = _with_idle_bounds(run, pid)
         return PhasesState(
             table,
             steps,
             tuple(session.phase_history(pid, WIDEST_CHART)),
             session.header.interval_s if session.header else 1.0,
-            tuple(by_line(session.hot_lines(pid))[:_HOT]) if self.size.height > _CALM_CHART + 10 else (),
+            tuple(by_line(run.hot_lines(pid))[:_HOT]) if self.size.height > _CALM_CHART + 10 else (),
             _notes(session, steps),
             _for_display(gpu),
             _whose(session, pid),
@@ -79,7 +83,8 @@ class PhasesPane(Pane[PhasesState]):
         spans = [Span("1 ", "key"), Span("Phases", "text bold")]
         if table is None:
             return tuple(spans)
-        about = f"last {duration(table.window_s)}" if table.window_s else ""
+        span = "whole run," if state.ended and state.before is None else "last"
+        about = f"{span} {duration(table.window_s)}" if table.window_s else ""
         if state.whose:
             about += f" · {state.whose}, pid {own_id(table.pid)}"
         if state.before is not None:

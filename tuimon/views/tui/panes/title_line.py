@@ -11,6 +11,7 @@ from tuimon.records import Cost, Exit
 from tuimon.session.rows import StepSummary
 from tuimon.session.state import stands_still
 from tuimon.session.trainings import Which, which_training
+from tuimon.session.whole_run import once_ended_whole
 from tuimon.views.format import duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text
 from tuimon.views.node_text import nodes_text
@@ -52,14 +53,14 @@ class TitleLine(Pane[RunFacts], can_focus=False):
     read_ratio: float | None = None
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> RunFacts:
-        """Facts about the run and about ourselves."""
-        pid = session.trainer()
+        """Facts about the run and about ourselves; pace and GPUs of the last 30 s, at the end of the whole run."""
+        pid, run = session.trainer(), once_ended_whole(session)
         return RunFacts(
             name=run_name(started_command(session) if session.header else _command(session, pid)),
             pid=pid,
             training=which_training(session),
             elapsed_s=elapsed_s(session, pid),
-            steps=session.steps(pid) if pid is not None else None,
+            steps=run.steps(pid) if pid is not None else None,
             cost=session.cost,
             exit=session.exit,
             paused=self.paused,
@@ -67,7 +68,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
             read_ratio=self.read_ratio,
             nodes=nodes_text(session.nodes.known.values()) if session.exit is None else None,
             still=stands_still(session),
-            gpu=gpu_text(session.gpus(), session.header.interval_s if session.header else 1.0),
+            gpu=gpu_text(run.gpus(), session.header.interval_s if session.header else 1.0),
         )
 
     def mark_paused(self) -> None:

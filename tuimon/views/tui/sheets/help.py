@@ -73,7 +73,8 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             (
                 "step",
                 "strong",
-                "median time of one iteration of the training loop in the last 30 s; p95: 95 % are faster",
+                "median time of one iteration of the training loop in the last 30 s, at the end of the whole run; "
+                "p95: 95 % are faster",
             ),
             ("step time", "strong", "the chart: mean step time, one column for each window (1 s by default)"),
             ("cpu", "strong", "CPU time of a thread; 100 % is one core all the time"),
@@ -92,7 +93,8 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
                 "util",
                 "strong",
                 "share of time in which any kernel ran on the GPU; not how full the GPU was. Like SM, tensor, DRAM, "
-                "power, clock and traffic it is a mean over the steps of the last 30 s; the charts show the course",
+                "power, clock and traffic it is a mean over the steps of the last 30 s, at the end of the whole run; "
+                "the charts show the course",
             ),
             ("SM", "strong", "share of its multiprocessors that were busy (Hopper and later)"),
             ("tensor", "strong", "share of time in which the tensor cores worked; low: small or 32-bit matrices"),

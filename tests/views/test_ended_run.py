@@ -1,0 +1,93 @@
+"""After the end of a run its own figures are shown, not those of its last moments."""
+
+import pytest
+
+from tests.session.records import header, process, session_of, steps
+from tuimon.records import Exit, Gpu
+from tuimon.session.rows import StepSummary
+from tuimon.session.session import Session
+from tuimon.session.whole_run import WholeRun, once_ended_whole
+from tuimon.views.headless import progress
+from tuimon.views.tui.baseline.baseline import take_baseline
+from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.gpu.gpu_pane import GpuPane
+from tuimon.views.tui.panes.phases_pane import PhasesPane
+from tuimon.views.tui.panes.title_line import TitleLine, title_line
+
+
+def run():
+    """A minute of ten steps a second on a busy GPU, 40 s of five on an idle one, and 4 s in which it winds down."""
+    session = session_of(header(), process(100, gpu_uuids=["GPU-0"]))
+    for t in range(1, 105):
+        count, ms, util = (10, 100.0, 0.8) if t <= 60 else (5, 200.0, 0.2) if t <= 100 else (0, 0.0, 0.0)
+        phases = {"forward": ms / 2, "backward": ms / 2} if count else {}
+        made = 10 * (t - 1) if t <= 60 else min(800, 600 + 5 * (t - 61))
+        session.add(steps(float(t), phases, count=count, first_index=made))
+        session.add(Gpu(t=t + 0.1, pid=0, index=0, uuid="GPU-0", name="H100", util_ratio=util, power_w=700 * util))
+    return session
+
+
+def ended():
+    session = run()
+    session.add(process(100, gpu_uuids=["GPU-0"], ended=True, t=104.5))
+    session.add(Exit(t=105.0, pid=100, exit_code=0))
+    return session
+
+
+def title(session):
+    return text_of(title_line(TitleLine().collect(session, ()), 120))
+
+
+def gpu_pane(session):
+    pane = GpuPane()
+    state = pane.collect(session, ())
+    return text_of(pane.heading(state)), [text_of(row) for row in pane.draw(state, 60, 12)]
+
+
+def test_the_title():
+    assert " · median 200 ms" in title(run()) and " · GPU 20 %" in title(run())
+    assert " · 8.0 steps/s · median 99.7 ms" in title(ended()) and " · GPU 56 %" in title(ended())
+
+
+def test_the_gpu_pane():
+    heading, rows = gpu_pane(run())
+    assert heading.endswith(" · last 30 s") and rows[0].startswith("util     20 %")
+    heading, rows = gpu_pane(ended())
+    assert heading.endswith(" · whole run") and rows[0].startswith("util     56 %")
+    assert any(row.startswith("power   391 W") for row in rows)
+
+
+def test_a_run_without_a_step_has_no_figures_of_its_own():
+    session = session_of(header(), process(100), Exit(t=5.0, pid=100, exit_code=1))
+    for t in range(1, 5):
+        session.add(Gpu(t=float(t), pid=0, index=0, uuid="GPU-0", name="H100", util_ratio=0.5))
+    assert gpu_pane(session)[0].endswith(" · last 30 s")
+
+
+def test_the_phases():
+    pane = PhasesPane()
+    assert text_of(pane.heading(pane.collect(run(), ()))).startswith("1 Phases · last ")
+    state = pane.collect(ended(), ())
+    assert text_of(pane.heading(state)) == "1 Phases · whole run, 1m40s"
+    assert sum(row.ms_per_step for row in state.table.rows) == pytest.approx(125.0)
+
+
+def test_beside_a_baseline_the_phases_stay_those_of_the_last_30_s():
+    pane = PhasesPane()
+    pane.baseline = take_baseline(run(), ())
+    state = pane.collect(ended(), ())
+    assert text_of(pane.heading(state)).startswith("1 Phases · last ")
+    assert sum(row.ms_per_step for row in state.table.rows) == pytest.approx(200.0)
+
+
+def test_headless():
+    assert " steps/s  200 ms" in progress(run()) and "gpu 20%" in progress(run())
+    assert "8.0 steps/s  99.7 ms" in progress(ended()) and "gpu 56%" in progress(ended())
+
+
+def test_a_rate_that_is_only_estimated_is_kept(monkeypatch):
+    estimate = StepSummary(0, 2.0, None, None, None, None, 0, estimated=True)
+    monkeypatch.setattr(Session, "_estimated_steps", lambda self, pid: estimate)
+    session = session_of(header(), process(100, markers=False), Exit(t=5.0, pid=100, exit_code=0))
+    assert isinstance(once_ended_whole(session), WholeRun)
+    assert once_ended_whole(session).steps(100) is estimate
