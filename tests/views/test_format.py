@@ -53,6 +53,21 @@ def test_duration(seconds: float, shown: str) -> None:
     assert people.duration(seconds) == shown
 
 
+@pytest.mark.parametrize(
+    ("low_ms", "high_ms", "shown"),
+    [
+        (6.31, 25.4, "6.3 to 25.4 ms"),
+        (0.0, 25.4, "0 to 25.4 ms"),
+        (25.41, 25.42, "25.4 ms"),
+        (0.0, 0.0, "0 ms"),
+        (0.0, 1e-4, "<0.001 ms"),
+        (500.0, 12_345, "0.50 to 12.3 s"),
+    ],
+)
+def test_times_between_bounds(low_ms: float, high_ms: float, shown: str) -> None:
+    assert people.ms_range(low_ms, high_ms, " to ") == shown
+
+
 def test_other_figures() -> None:
     assert people.ms(41.52) == "41.5 ms"
     assert people.ms(12_345) == "12.3 s"

@@ -1,16 +1,20 @@
 """GPU time in report, headless and export, of simulated trainings."""
 
 import json
+import re
 
 import pytest
 
 from tests.gpu_simulator.sessions import records, simulated
 from tests.session.gpu.test_gpu_time import gpu_time, session
-from tests.session.records import session_of
+from tests.session.records import header, process, session_of, steps
 from tests.views.traces import trace_events
-from tuimon.records import GpuTime
+from tuimon.records import Gpu, GpuPhase, GpuTime
+from tuimon.session.rows import PhaseRow
 from tuimon.session.session import Session
+from tuimon.views.gpu_idle import idle_bounds, idle_text, measured_idle_ms, with_idle_bounds
 from tuimon.views.headless import progress
+from tuimon.views.mcp.answers import verdict
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
 
@@ -30,15 +34,80 @@ def test_the_report_tells_gpu_time_of_each_phase():
     assert phases["backward"]["gpu_idle_ms_per_step"] == 0
 
 
+def launch_bound(paced_ratio):
+    """A minute of steps of 100 ms: events leave so much of backward open, NVML shows a GPU that is busy for 16 %."""
+    found = session_of(header(), process(100, gpu_uuids=["GPU-0"]))
+    for t in range(1, 61):
+        found.add(steps(float(t), {"forward": 30, "backward": 70}, first_index=10 * (t - 1)))
+        spans = [GpuPhase("forward", 300_000_000, 0, 300_000_000)]
+        spans.append(GpuPhase("backward", 700_000_000, 0, int(paced_ratio * 700_000_000)))
+        found.add(GpuTime(t=float(t), pid=100, window_s=1.0, device=0, steps=10, total_ns=10**9, phases=spans, leads=[],
+                          bounded=True))  # fmt: skip
+        found.add(Gpu(t=t + 0.1, pid=0, index=0, uuid="GPU-0", name="H100", util_ratio=0.16, pcie_rx_bytes_per_s=0.0,
+                      pcie_tx_bytes_per_s=0.0))  # fmt: skip
+    return found
+
+
+def phase_of(session, name):
+    return next(phase for phase in report_of(session, [], "run.jsonl")["phases"] if phase["name"] == name)
+
+
+def test_idle_time_between_bounds_is_no_number():
+    """Of 100 ms the GPU idles 78 to 85 by NVML: 8 to 30 of forward, if all of backward may be idle."""
+    forward = phase_of(launch_bound(1.0), "forward")
+    assert forward["gpu_ms_per_step"] == pytest.approx(30.0)
+    assert forward["gpu_idle_ms_per_step"] is None
+    assert (forward["gpu_idle_ms_low"], forward["gpu_idle_ms_high"]) == (pytest.approx(8.0, abs=1.5), 30.0)
+    alone = next(iter(report_of(launch_bound(1.0), [], "run.jsonl")["ranks"]))
+    assert alone["phases"] == report_of(launch_bound(1.0), [], "run.jsonl")["phases"]
+
+
+def test_close_bounds_are_a_number():
+    """If at most 52 ms of backward are idle, 26 to 30 of forward are."""
+    forward = phase_of(launch_bound(52 / 70), "forward")
+    low_ms, high_ms = forward["gpu_idle_ms_low"], forward["gpu_idle_ms_high"]
+    assert high_ms == 30.0 and 25.0 < low_ms < 28.0
+    assert forward["gpu_idle_ms_per_step"] == pytest.approx((low_ms + high_ms) / 2, abs=1e-3)
+
+
+def test_a_phase_of_which_all_may_be_idle_has_no_number_however_short():
+    row = PhaseRow(
+        "optimizer", 0.01, 1.0, gpu_ms_per_step=1.0, gpu_idle_ms_per_step=0.0, gpu_maybe_idle_ms_per_step=1.0
+    )
+    assert measured_idle_ms(row, 100.0) is None
+    assert idle_text(row) == "unknown"
+    assert measured_idle_ms(row._replace(gpu_idle_ms_per_step=0.2), 100.0) == pytest.approx(0.6)
+
+
+def test_bounds_of_old_logs_with_few_steps_are_not_taken_for_bounds():
+    """Their events do not bound what the CPU launches late: see ``GpuTime.bounded``."""
+    old = session_of(header(), process(100), steps(1.0, {"forward": 100}, count=4))
+    spans = [GpuPhase("forward", 400_000_000, 40_000_000, 0)]
+    old.add(GpuTime(t=1.0, pid=100, window_s=1.0, device=0, steps=4, total_ns=400_000_000, phases=spans, leads=[]))
+    assert idle_bounds(with_idle_bounds(old, 100)[0].rows[1]) == (pytest.approx(10.0), pytest.approx(100.0))
+
+
+def test_the_text_report_names_the_span_and_what_of_it_is_idle():
+    text = text_report(report_of(launch_bound(1.0), [], "run.jsonl"))
+    rows = text[text.index("Spans on the GPU's clock") :].splitlines()
+    (forward,) = [row for row in rows if row.startswith("  forward")]
+    assert re.fullmatch(r"  forward +30\.0 ms  idle \d\.\d to 30\.0 ms", forward)
+
+
+def test_an_assistant_is_told_the_span_and_what_of_it_is_idle():
+    text = verdict(report_of(launch_bound(1.0), [], "run.jsonl"))
+    assert re.search(r"  forward: 30 %, 30\.0 ms, GPU span 30\.0 ms \(idle \d\.\d to 30\.0 ms\)", text)
+
+
 def test_the_text_report_has_it_only_where_it_was_measured():
     text = text_report(report_of(folded("data_starved"), [], "run.jsonl"))
-    (data,) = [line for line in text[text.index("On the GPU") :].splitlines() if line.startswith("  data")]
+    (data,) = [line for line in text[text.index("on the GPU's clock") :].splitlines() if line.startswith("  data")]
     assert "idle" in data
     without = Session()
     for record in records("data_starved"):
         if not isinstance(record, GpuTime):
             without.add(record)
-    assert "On the GPU" not in text_report(report_of(without, [], "run.jsonl"))
+    assert "GPU's clock" not in text_report(report_of(without, [], "run.jsonl"))
 
 
 def test_headless_names_the_lead_and_the_idle_share():

@@ -16,7 +16,7 @@ def known_before(session: Session, pid: int) -> TakenBy:
         command=" ".join(process.command)[:500] if process is not None else "",
         step_ms=steps.median_ms if steps is not None else None,
         before=[
-            PhaseBefore(row.name, row.ms_per_step, row.gpu_ms_per_step, row.gpu_idle_ms_per_step, row.estimated)
+            PhaseBefore(row.name, row.ms_per_step, row.gpu_ms_per_step, row.gpu_idle_ms_per_step or None, row.estimated)
             for row in rows
             if row.name != "eval"
         ],

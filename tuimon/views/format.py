@@ -16,8 +16,10 @@ __all__ = [
     "count",
     "duration",
     "ms",
+    "ms_range",
     "number",
     "percent",
+    "percent_range",
     "phase_name",
     "place",
     "plain",
@@ -62,6 +64,21 @@ def percent(ratio: float | None, digits: int = 0) -> str:
     if ratio > 0 and float(f"{ratio * 100:.{digits}f}") == 0:
         return f"<{10**-digits:.{digits}f} %"
     return f"{ratio * 100:.{digits}f} %"
+
+
+def ms_range(low_ms: float, high_ms: float, to: str = "–") -> str:
+    """``6.1–25.4 ms``: what is only known to lie between two times; ``25.4 ms`` where these look the same."""
+    per_unit, unit = (1000, "s") if high_ms >= 10_000 else (1, "ms")
+    low, high = number(low_ms / per_unit), number(high_ms / per_unit)
+    return f"{high} {unit}" if low == high or (low_ms == 0 and high.startswith("<")) else f"{low}{to}{high} {unit}"
+
+
+def percent_range(low: float, high: float) -> str:
+    """``12–60 %``: what is only known to lie between two ratios; ``12 %`` where these look the same."""
+    least, most = percent(min(low, 1.0)), percent(min(high, 1.0))
+    if least == most or (low == 0 and most.startswith("<")):
+        return most
+    return f"{least.removesuffix(' %')}–{most}"
 
 
 def size(value_bytes: float | None) -> str:

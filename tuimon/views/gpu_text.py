@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tuimon.session.rows import GpuRow, GpuTimeRow
 from tuimon.views.format import ABSENT, ms, percent
+from tuimon.views.gpu_idle import idle_share_text
 
 #: Figures are old after three windows, but not before so long: the driver may be polled only every 5 s.
 STALE_S = 8.0
@@ -46,12 +47,12 @@ def gpu_progress(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
 
 
 def lead_progress(times: GpuTimeRow | None) -> str | None:
-    """``lead 38.0 ms idle 12%``: how far launches run ahead at a backward, and how long the GPU had nothing to do."""
+    """``lead 38.0 ms idle 12–20%``: how far launches run ahead at a backward, and what of its time the GPU idles."""
     if times is None:
         return None
     medians = [lead.median_us for lead in times.leads if lead.boundary == "backward begin"]
     lead = f"lead {ms(medians[0] / 1000)}" if medians and medians[0] is not None else ""
-    idle = f"idle {percent(times.idle_ratio).replace(' ', '')}" if times.idle_ratio else ""
+    idle = f"idle {idle_share_text(times).replace(' ', '')}" if times.idle_ratio else ""
     return " ".join(filter(None, (lead, idle))) or None
 
 

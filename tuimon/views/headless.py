@@ -14,6 +14,7 @@ from tuimon.session.unseen import unseen_trainings
 from tuimon.session.whole_run import once_ended_whole
 from tuimon.views.finding_text import ONLY_MINOR, fix_text, rule_title
 from tuimon.views.format import clock, ms, percent, plain, rate, timed_steps
+from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.sampling_text import sampling_text
@@ -123,7 +124,7 @@ def progress(session: Session) -> str:
     elif (steps := run.steps(pid)) is not None and not steps.per_second:
         parts.append("no step lately")
     interval_s = session.header.interval_s if session.header else 1.0
-    parts += filter(None, (gpu_progress(run.gpus(), interval_s), lead_progress(run.gpu_time(pid))))
+    parts += filter(None, (gpu_progress(run.gpus(), interval_s), lead_progress(with_idle_bounds(run, pid)[1])))
     return "  ".join(parts)
 
 

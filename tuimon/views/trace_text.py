@@ -55,7 +55,7 @@ def _phase_lines(trace: TraceTaken) -> Iterator[str]:
 def _phase_parts(phase: TracedPhase, steps: int) -> Iterator[str]:
     for name, traced_ns, before_ms, mark in (
         ("CPU", phase.cpu_ns, phase.cpu_ms_before, "~" if phase.estimated_before else ""),
-        ("GPU", phase.gpu_ns, phase.gpu_ms_before, ""),
+        ("GPU span", phase.gpu_ns, phase.gpu_ms_before, ""),
         ("GPU idle", phase.gpu_idle_ns, phase.gpu_idle_ms_before, "at least "),
     ):
         if traced_ns is not None:

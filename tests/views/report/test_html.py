@@ -173,6 +173,8 @@ def test_a_run_on_a_gpu_tells_its_launch_lead(kind, tmp_path, capsys):
     assert "lead" in page.parts
     table = [row for row in page.rows if row and row[0] == "forward" and len(row) == 5]
     assert table[0][3].endswith(" ms")
+    assert "GPU idles over the whole run: " in page.text and "GPU span" in page.text
+    assert table[0][4] == {"launch_bound": "unknown", "gpu_bound": "0 ms"}[kind]
 
 
 def test_gpus_in_use_have_a_curve_for_each_figure(tmp_path, capsys):

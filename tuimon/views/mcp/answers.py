@@ -19,6 +19,7 @@ from tuimon.views.evidence_text import evidence_text
 from tuimon.views.explain.text import plain_page
 from tuimon.views.finding_text import fix_text, speedup
 from tuimon.views.format import ms, percent
+from tuimon.views.gpu_idle import idle_text_of
 from tuimon.views.mcp.limits import bounded
 from tuimon.views.mcp.stack_lines import stack_lines
 from tuimon.views.report.step_json import Json
@@ -39,11 +40,18 @@ def verdict(report: dict[str, Json]) -> str:
 
 def _phases(report: dict[str, Json]) -> Iterator[str]:
     if report["phases"]:
-        yield "share of the step, CPU and GPU time per step (~ estimated from samples):"
+        yield "share of the step, CPU time and span on the GPU's clock per step (~ estimated from samples):"
     for phase in report["phases"]:
         share = ("~" if phase["estimated"] else "") + percent(phase["share"])
-        gpu = f", GPU {ms(phase['gpu_ms_per_step'])}" if phase["gpu_ms_per_step"] is not None else ""
-        yield f"  {phase['name']}: {share}, {ms(phase['cpu_ms_per_step'])}{gpu}"
+        yield f"  {phase['name']}: {share}, {ms(phase['cpu_ms_per_step'])}{_on_gpu(phase)}"
+
+
+def _on_gpu(phase: dict[str, Json]) -> str:
+    """``, GPU span 25.6 ms (idle 6.1 to 25.4 ms)``."""
+    if phase["gpu_ms_per_step"] is None:
+        return ""
+    idle = idle_text_of(phase)
+    return f", GPU span {ms(phase['gpu_ms_per_step'])}" + (f" (idle {idle})" if idle else "")
 
 
 def evidence(session: Session, findings: Sequence[Finding], rule: str) -> str:

@@ -101,7 +101,8 @@ LEAD = Metric(
 )  # fmt: skip
 GPU_IDLE = Metric(
     "tuimon.gpu.idle", "gauge", "1",
-    "Share of the steps' time on the GPU's clock in which it was idle: at least and at most.", (RANK, Label("bound")),
+    "Share of the steps' time on the GPU's clock in which it was idle: at least and at most, by CUDA events alone.",
+    (RANK, Label("bound")),
 )  # fmt: skip
 TORCH_ALLOCATED = Metric(
     "tuimon.torch.memory.allocated", "gauge", "By", "GPU memory in tensors, by torch's allocator.",

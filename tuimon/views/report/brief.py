@@ -92,7 +92,7 @@ _CUTS: tuple[_Cut, ...] = (
     (_top, "changes", (8, 2)),
     (_run, "notices", (3, 1)),
     (_run, "survivors", (4,)),
-    (_top, "unjudged", (4,)),
+    (_top, "unjudged", (4, 2, 0)),
     (_top, "ranks", (1,)),
     (_top, "unjudged", (0,)),
     (_top, "changes", (0,)),

@@ -13,6 +13,7 @@ from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.session.session import Session
 from tuimon.session.trainings import training_numbers
 from tuimon.session.whole_run import WholeRun
+from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
 
 #: Most ranks that are listed unless all are wanted, and most nodes: about 100 kB of JSON.
@@ -26,13 +27,14 @@ WELL = ("training", "starting", "ended", "writing", "restarted")
 def ranks_json(session: Session, *, full: bool = False) -> dict[str, Json]:
     """``ranks`` by rank: all, or of more than 64 those that are not well or hold the others up most."""
     pids = session.trainers()
-    rows = {row.pid: row for row in rank_rows(WholeRun(session))} if len(pids) > 1 else {}
+    whole = WholeRun(session)
+    rows = {row.pid: row for row in rank_rows(whole)} if len(pids) > 1 else {}
     listed = pids if full or len(pids) <= LISTED else _worst(pids, rows)[:LISTED]
     chosen = set(listed)
     earlier = superseded(session) if rows else set()
     numbers = training_numbers(session)
     ranks = [
-        _rank(session, pid, rows.get(pid), is_earlier=pid in earlier)
+        _rank(whole, pid, rows.get(pid), is_earlier=pid in earlier)
         | ({"training": numbers[pid]} if pid in numbers else {})
         for pid in pids
         if pid in chosen
@@ -69,12 +71,12 @@ def _worst(pids: Sequence[int], rows: dict[int, RankRow]) -> list[int]:
     return sorted(pids, key=key)
 
 
-def _rank(session: Session, pid: int, row: RankRow | None, *, is_earlier: bool) -> dict[str, Json]:
+def _rank(run: WholeRun, pid: int, row: RankRow | None, *, is_earlier: bool) -> dict[str, Json]:
     """``late_ms``: by how much its own work is longer than the others', a step; ``wait_ms``: that it waits for them.
 
     ``is_earlier``: another process has taken its rank since.
     """
-    process = session.process(pid)
+    process = run.process(pid)
     among_ranks: dict[str, Json] = {}
     if row is not None:
         among_ranks = {"state": row.state, "late_ms": rounded(row.late_ms), "wait_ms": rounded(row.wait_ms)}
@@ -83,13 +85,13 @@ def _rank(session: Session, pid: int, row: RankRow | None, *, is_earlier: bool) 
         among_ranks = {"state": "restarted"}
     return {
         "pid": own_id(pid),
-        **({"host": session.host_of(pid)} if session.nodes.known else {}),
+        **({"host": run.host_of(pid)} if run.nodes.known else {}),
         "rank": process.rank if process else None,
         "world_size": process.world_size if process else None,
         "markers": process.markers if process else False,
         "gpus": list(process.gpu_uuids) if process else [],
-        "steps": steps_json(session.run_steps(pid)),
-        "phases": phases_json(session.run_phases(pid)),
+        "steps": steps_json(run.run_steps(pid)),
+        "phases": phases_json(with_idle_bounds(run, pid)[0]),
         **among_ranks,
     }
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuimon.session.rows import PhaseTable, StepSummary
+from tuimon.session.rows import PhaseRow, PhaseTable, StepSummary
+from tuimon.views.gpu_idle import idle_bounds, measured_idle_ms
 
 #: What goes into JSON: str, int, float, bool, None and lists and dicts of these.
 Json = Any  # a recursive alias is beyond mypy's inference in the literals below
@@ -24,20 +25,32 @@ def steps_json(steps: StepSummary | None) -> dict[str, Json]:
 
 
 def phases_json(table: PhaseTable | None) -> list[dict[str, Json]]:
-    """Shares as the session has them; rounded late, so that they still add to 1."""
+    """Shares as the session has them; rounded late, so that they still add to 1.
+
+    ``gpu_ms_per_step`` is the span on the GPU's clock; how long the GPU idles in it is often known between bounds only.
+    """
+    rows = table.rows if table else ()
+    step_ms = sum(row.gpu_ms_per_step or 0.0 for row in rows if row.name != "eval")
     return [
         {
             "name": row.name,
             "share": row.share,
             "cpu_ms_per_step": rounded(row.ms_per_step),
             "gpu_ms_per_step": rounded(row.gpu_ms_per_step),
-            "gpu_idle_ms_per_step": rounded(row.gpu_idle_ms_per_step),
+            "gpu_idle_ms_per_step": rounded(measured_idle_ms(row, step_ms)),
+            **_bounds(row),
             "gpu_paced_ms_per_step": rounded(row.gpu_maybe_idle_ms_per_step),
             "estimated": row.estimated,
             "error": row.error,
         }
-        for row in (table.rows if table else ())
+        for row in rows
     ]
+
+
+def _bounds(row: PhaseRow) -> dict[str, Json]:
+    """Only where there are GPU times."""
+    bounds = idle_bounds(row)
+    return {"gpu_idle_ms_low": rounded(bounds[0]), "gpu_idle_ms_high": rounded(bounds[1])} if bounds is not None else {}
 
 
 def rounded(value: float | None) -> float | None:

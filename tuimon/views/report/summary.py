@@ -19,6 +19,8 @@ from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
 from tuimon.session.state import RunState, run_state
 from tuimon.session.unseen import Unseen, unseen_trainings
+from tuimon.session.whole_run import WholeRun
+from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.report.course import Course
 from tuimon.views.report.ranks_json import nodes_json, ranks_json
@@ -47,7 +49,7 @@ def report_of(
     """The object of ``report --format json``; ``full``: with all ranks, however many."""
     pid = session.trainer()
     steps = session.run_steps(pid) if pid is not None else None
-    table = session.run_phases(pid) if pid is not None else None
+    table = with_idle_bounds(WholeRun(session), pid)[0] if pid is not None else None
     report = {
         "schema": REPORT_SCHEMA,
         "run": _run(session, log),

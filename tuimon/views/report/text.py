@@ -18,6 +18,7 @@ from tuimon.views.finding_text import (
     rules_by_reason,
 )
 from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps
+from tuimon.views.gpu_idle import idle_text_of
 from tuimon.views.report.ranks_json import WELL
 from tuimon.views.state_text import last_state_text
 
@@ -122,15 +123,16 @@ def _phase(phase: dict[str, Any]) -> str:
 
 
 def _on_gpu(phases: list[dict[str, Any]]) -> list[str]:
-    """The same phases on the GPU's clock, and how much of each the GPU had nothing to do."""
+    """The spans of the same phases on the GPU's clock, and how long the GPU had nothing to do in each."""
     timed = [phase for phase in phases if phase["gpu_ms_per_step"] is not None]
     if not timed:
         return []
-    lines = ["", "On the GPU, of a step"]
+    lines = ["", "Spans on the GPU's clock, of a step, and what of them the GPU idles"]
     for phase in timed:
-        idle_ms = phase["gpu_idle_ms_per_step"]
-        idle = f"  idle {ms(idle_ms)}" if idle_ms else ""
-        lines.append(f"  {plain(phase['name']):<10} {ms(phase['gpu_ms_per_step']):>10}{idle}")
+        text = idle_text_of(phase)
+        lines.append(
+            f"  {plain(phase['name']):<10} {ms(phase['gpu_ms_per_step']):>10}" + (f"  idle {text}" if text else "")
+        )
     return lines
 
 

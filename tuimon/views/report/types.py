@@ -49,13 +49,20 @@ class Steps(Struct):
 
 
 class Phase(Struct):
-    """Shares of the exclusive phases add to 1; ``eval`` is beside them. ``error``: of an estimated share."""
+    """Shares of the exclusive phases add to 1; ``eval`` is beside them. ``error``: of an estimated share.
+
+    ``gpu_ms_per_step`` is the span on the GPU's clock, idle time included. The GPU idles in it for ``gpu_idle_ms_low``
+    to ``gpu_idle_ms_high``, which are absent without GPU times; ``gpu_idle_ms_per_step`` is null where they are not
+    within 5 % of the step.
+    """
 
     name: Literal["data", "forward", "backward", "optimizer", "other", "eval"]
     share: float
     cpu_ms_per_step: float | None
     gpu_ms_per_step: float | None
     gpu_idle_ms_per_step: float | Absent | None = UNSET  # of a rank only in the full report
+    gpu_idle_ms_low: float | Absent = UNSET
+    gpu_idle_ms_high: float | Absent = UNSET
     gpu_paced_ms_per_step: float | Absent | None = UNSET
     estimated: bool | Absent = UNSET
     error: float | Absent | None = UNSET

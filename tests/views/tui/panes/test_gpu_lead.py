@@ -8,9 +8,10 @@ from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.reading import fold
 from tuimon.session.rows import GpuTimeRow, LeadRow, PhaseRow, PhaseTable, RangeRow, StepSummary
 from tuimon.sources.log.reader import read_log
+from tuimon.views.format import percent_range
 from tuimon.views.tui.drawing.lines import Span, cells, text_of
 from tuimon.views.tui.panes.gpu_lead import lead_lines, lead_words
-from tuimon.views.tui.panes.phase_rows import between, phase_line, phase_rows
+from tuimon.views.tui.panes.phase_rows import phase_line, phase_rows
 from tuimon.views.tui.panes.phases_pane import PhasesPane, PhasesState, phases_lines
 
 LOGS = Path(__file__).parents[3] / "data" / "logs"
@@ -74,6 +75,12 @@ def test_two_lines_with_gauges_alike():
     )
 
 
+def test_an_idle_share_without_bounds_is_unknown():
+    open_ = times(38_000.0, paced=1.0)
+    assert drawn(lead_lines(open_, 76.0, 76, 1))[0].endswith("launches run 38.0 ms ahead · GPU idle unknown")
+    assert drawn(lead_lines(open_, 76.0, 60, 2))[1].endswith("  unknown")
+
+
 def test_a_gauge_is_empty_where_the_lead_is_not_known():
     (row,) = lead_lines(UNKNOWN, 76.0, 76, 1)
     assert "━" not in text_of(row) and "not known (clocks ±2.3 ms)" in text_of(row)
@@ -99,10 +106,15 @@ def test_it_fits(width, most):
 PHASE = PhaseRow("data", 0.62, 41.5, gpu_ms_per_step=40.0, gpu_idle_ms_per_step=10.0, gpu_maybe_idle_ms_per_step=6.0)
 
 
-def test_the_gpus_time_stands_beside_the_cpus():
-    assert text_of(phase_line(PHASE, 56, gpu=True)).endswith("41.5 ms  GPU  40.0 ms   62 %")
-    assert text_of(phase_line(PHASE, 76, gpu=True)).endswith("41.5 ms  GPU  40.0 ms  idle 25–40 %   62 %")
-    assert "GPU" not in text_of(phase_line(PHASE, 36, gpu=True))
+def test_the_span_on_the_gpus_clock_and_its_idle_time_stand_beside_the_cpus_time():
+    assert text_of(phase_line(PHASE, 56, gpu=True)).endswith("41.5 ms  GPU span  40.0 ms   62 %")
+    assert text_of(phase_line(PHASE, 76, gpu=True)).endswith("41.5 ms  GPU span  40.0 ms  idle 10.0–16.0 ms   62 %")
+    assert "GPU" not in text_of(phase_line(PHASE, 46, gpu=True))
+    unbounded = PHASE._replace(gpu_idle_ms_per_step=0.0, gpu_maybe_idle_ms_per_step=40.0)
+    assert text_of(phase_line(unbounded, 76, gpu=True)).endswith("GPU span  40.0 ms  idle      unknown   62 %")
+    estimated = PHASE._replace(estimated=True, error=0.05)
+    assert "±" not in text_of(phase_line(estimated, 76, gpu=True, error=True))
+    assert "±5 %" in text_of(phase_line(estimated, 86, gpu=True, error=True))
 
 
 @pytest.mark.parametrize("width", [46, 56, 76, 106])
@@ -117,7 +129,7 @@ def test_ranges_and_phases_line_up(width):
 
 def test_a_phase_without_gpu_time_has_a_dash():
     unknown = PhaseRow("eval", 0.1, 4.0)
-    assert text_of(phase_line(unknown, 76, gpu=True)).endswith("4.0 ms  GPU        –  idle       –   10 %")
+    assert text_of(phase_line(unknown, 76, gpu=True)).endswith("4.0 ms  GPU span        –  idle            –   10 %")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +137,7 @@ def test_a_phase_without_gpu_time_has_a_dash():
     [(0.31, 0.44, "31–44 %"), (0.3, 0.3, "30 %"), (0.0, 0.004, "<1 %"), (0.9, 1.2, "90–100 %")],
 )
 def test_what_is_known_within_bounds(least, most, text):
-    assert between(least, most) == text
+    assert percent_range(least, most) == text
 
 
 def test_the_whole_pane_in_eight_rows():
@@ -145,5 +157,5 @@ def test_the_gpu_idles_as_long_as_the_verdict_says(log):
     state = PhasesPane().collect(session, [])
     known = evidence_of(session, state.table.pid).gpu_steps
     (line,) = [line for line in drawn(phases_lines(state, 76, 20)) if line.startswith("GPU idle")]
-    assert line.endswith(f"{between(known.idle, known.idle_at_most)} of its time")
+    assert line.endswith(f"{percent_range(known.idle, known.idle_at_most)} of its time")
     assert known.idle_at_most - known.idle < 0.1

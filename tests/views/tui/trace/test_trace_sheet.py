@@ -11,7 +11,7 @@ import pytest
 from tests.session.records import header, process, session_of, steps
 from tests.trace.kineto_file import event, of_recording, write
 from tuimon.errors import TraceError
-from tuimon.records import TraceTaken
+from tuimon.records import GpuPhase, GpuTime, TraceTaken
 from tuimon.trace.raw import PhaseBefore, TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.record import record_of
@@ -45,7 +45,7 @@ def test_what_was_measured_and_estimated_before_stands_beside_what_was_traced(re
     trace = read_trace(recorded)
     lines = [text_of(line) for line in trace_lines(trace, summarize(trace), 100)]
     assert lines[0] == "4 steps · 177 ms each (before the trace: 98.0 ms)"
-    assert "phase             CPU    before       GPU    before  GPU idle" in lines
+    assert "phase             CPU    before  GPU span    before  GPU idle" in lines
     assert "data             71.1     ~58.0      58.9      57.0      58.9" in lines
     assert "backward         36.1      30.0      66.3      66.0       1.8" in lines
     assert "forward          50.9         –      50.9         –      16.1" in lines
@@ -62,6 +62,17 @@ def test_of_a_step_before_it_is_known_what_was_measured() -> None:
         PhaseBefore("data", 10.0, estimated=False),
         PhaseBefore("backward", 20.0, estimated=False),
     ]
+
+
+def test_an_idle_time_without_a_lower_bound_was_not_known_before() -> None:
+    spans = [GpuPhase("forward", 10**9, 0, 10**9), GpuPhase("backward", 10**9, 10**8, 0)]
+    timed = GpuTime(t=1.0, pid=100, window_s=1.0, device=0, steps=10, total_ns=2 * 10**9, phases=spans, leads=[])
+    whole = steps(1.0, {"forward": 50, "backward": 50})
+    before = known_before(session_of(header(), process(), whole, timed), 100).before
+    assert {row.phase: row.gpu_idle_ms for row in before if row.gpu_ms} == {
+        "forward": None,
+        "backward": pytest.approx(5.0),
+    }
 
 
 def test_a_pause_beyond_what_was_allowed_is_said(recorded: str) -> None:
@@ -230,7 +241,7 @@ def test_the_report_tells_of_a_trace(recorded: str) -> None:
     text = " ".join(re.split(r"[ \n]+", text_report(report)))
     assert f"Trace of steps {count(1200)} to {count(1203)} of rank 2: 100 ms each (98.0 ms before)" in text
     assert "held up for 187 ms" in text
-    assert "backward: CPU 36.1 ms (30.0 ms before), GPU 66.3 ms (66.0 ms before), GPU idle 1.8 ms" in text
-    assert "forward: CPU 50.9 ms, GPU 50.9 ms" in text
+    assert "backward: CPU 36.1 ms (30.0 ms before), GPU span 66.3 ms (66.0 ms before), GPU idle 1.8 ms" in text
+    assert "forward: CPU 50.9 ms, GPU span 50.9 ms" in text
     assert max(map(len, text_report(report).splitlines())) <= 78 + len(recorded)
     assert "traces" not in report_of(session_of(header()), [], "run.jsonl")

@@ -26,6 +26,7 @@ from tuimon.views.finding_text import (
     rules_by_reason,
     sentence,
 )
+from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
 from tuimon.views.report.html.chart import chart_of
 from tuimon.views.report.html.flame import boxes_of, main_tree
 from tuimon.views.report.html.ranks import ranks_table
@@ -57,7 +58,12 @@ def as_html(pages: Sequence[Page]) -> str:
     )
     for name in ("ms", "percent", "duration", "count", "rate", "number", "size", "watt", "celsius"):
         environment.filters[name] = getattr(shown, name)
-    environment.filters |= {"title": rule_title, "sentence": sentence}
+    environment.filters |= {
+        "title": rule_title,
+        "sentence": sentence,
+        "idle_share": idle_share_text,
+        "idle": idle_text_of,
+    }
     script = _read(SCRIPT)
     return environment.from_string(_read(TEMPLATE)).render(
         sections=[_section(page) for page in pages],
@@ -86,7 +92,8 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     pid = session.trainer()
     process = session.process(pid) if pid is not None else None
     code = _code(session)
-    gpus = [gpu for gpu in WholeRun(session).gpus() if gpu.used_by_run]
+    run = WholeRun(session)
+    gpus = [gpu for gpu in run.gpus() if gpu.used_by_run]
     return {
         "report": report,
         "verdict": _verdict(report),
@@ -98,7 +105,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "chart": chart_of(session, pid, course, report) if pid is not None else None,
         "ranks": ranks_table(report["ranks"]),
         "traces": [trace_tables(trace) for trace in report.get("traces", ())[-_TRACES:]],
-        "gpu_time": session.gpu_time(pid) if pid is not None else None,
+        "gpu_time": with_idle_bounds(run, pid)[1] if pid is not None else None,
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
         "loaders": session.loaders(pid) if pid is not None else (),

@@ -16,8 +16,8 @@ NUMBERS = frozenset(
         "GPU a step",
         "traced",
         "before",
-        "GPU traced",
-        "GPU before",
+        "GPU span traced",
+        "span before",
         "GPU idle",
         "idle before",
     )
@@ -25,7 +25,7 @@ NUMBERS = frozenset(
 _OPERATOR = ("operator", "phase", "a step", "calls", "line")
 _OPERATOR_GPU = ("operator", "phase", "a step", "GPU a step", "calls", "line")
 _PHASE = ("phase", "traced", "before")
-_PHASE_GPU = ("GPU traced", "GPU before", "GPU idle", "idle before")
+_PHASE_GPU = ("GPU span traced", "span before", "GPU idle", "idle before")
 
 
 def trace_tables(trace: dict[str, Json]) -> dict[str, Any]:  # Any: what the template draws

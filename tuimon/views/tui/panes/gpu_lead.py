@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, IDLE_STREAM_RATIO, SMALL_LEAD_US
 from tuimon.session.rows import GpuTimeRow, LeadRow
 from tuimon.views.format import ms, percent
+from tuimon.views.gpu_idle import UNKNOWN, idle_share_text
 from tuimon.views.tui.drawing.charts import ceiling, chart, layers
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, line
 from tuimon.views.tui.gpu.figures import fitting
-from tuimon.views.tui.panes.phase_rows import NAME, between
+from tuimon.views.tui.panes.phase_rows import NAME
 
 _MAIN = "backward begin"
 _LEAST_GAUGE, _MOST_GAUGE = 6, 24
@@ -21,14 +22,14 @@ _Gauge = tuple[str, list[tuple[float, str, str]], list[str]]
 
 def lead_lines(times: GpuTimeRow, step_ms: float | None, width: int, most: int) -> list[Line]:
     """At most ``most`` lines: the lead; the idle share; how it developed, and the lead at each kind of boundary."""
-    lead, idle = _lead_parts(times, step_ms), idle_words(times)
+    lead, idle = _lead_parts(times, step_ms), idle_share_text(times)
     room = width - NAME - 2
     if most < 2:
         words = lead_words(times)
         offers = [f"{words} · GPU idle {idle}", f"{words} · idle {idle}", *_shorter(words)]
         return _gauges([("lead", lead, offers)], room)
     rows = [("lead", lead, [_lead_and_dry(times), *_shorter(lead_words(times))])]
-    rows += [("GPU idle", _idle_parts(times), [f"{idle} of its time", idle])]
+    rows += [("GPU idle", _idle_parts(times), [f"{idle} of its time" if idle != UNKNOWN else idle, idle])]
     return [*_gauges(rows, room), *_boundaries(times, width)[: most - 2]]
 
 
@@ -56,11 +57,6 @@ def is_behind(lead: LeadRow) -> bool:
     return lead.stream_idle_ratio >= IDLE_STREAM_RATIO or (
         lead.median_us is not None and lead.median_us < SMALL_LEAD_US
     )
-
-
-def idle_words(times: GpuTimeRow) -> str:
-    """``31–44 %``: for certain, and at most."""
-    return between(times.idle_ratio, times.idle_ratio + times.maybe_idle_ratio)
 
 
 def _lead_and_dry(times: GpuTimeRow) -> str:

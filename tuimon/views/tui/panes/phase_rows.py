@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
 from tuimon.views.format import ABSENT, ms, percent, plain
+from tuimon.views.gpu_idle import idle_text
 from tuimon.views.tui.baseline.baseline import change_text
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clipped, column, line
 
 NAME = 10
 _MS, _SHARE = 10, 7
-_GPU, _IDLE, _ERROR = 14, 14, 7
-#: Columns from which the GPU's time, an estimate's error and the GPU's idle share are shown.
-_GPU_FROM, _ERROR_FROM, _IDLE_FROM = 44, 64, 72
+_GPU, _IDLE, _ERROR = 19, 19, 7
+#: Columns from which the GPU's span, an estimate's error and the GPU's idle time are shown.
+_GPU_FROM, _ERROR_FROM, _IDLE_FROM = 50, 64, 74
+#: An estimate's error leaves the bar so many.
+_LEAST_BAR = 6
 #: The change against the baseline, and the columns from which it is shown.
 _CHANGE, _CHANGE_FROM = 9, 44
 
@@ -68,11 +71,12 @@ def _homes(table: PhaseTable, ranges: Sequence[RangeRow]) -> dict[str, str]:
 def phase_line(phase: PhaseRow, width: int, *, gpu: bool = False, error: bool = False) -> Line:
     """``data  ███████▌   41.5 ms   62 %``; estimated figures carry ``~`` and, where there is room, their error.
 
-    ``gpu``: with columns for the GPU's time and idle share, ``error``: with one for errors, as far as there is room.
+    ``gpu``: with columns for the span on the GPU's clock and what of it the GPU idles, ``error``: with one for errors,
+    as far as there is room.
     """
     mark = "~" if phase.estimated else ""
     share = f"{mark}{percent(phase.share)}"
-    within = column(_error(phase), _ERROR) if error and width >= _ERROR_FROM else ""
+    within = column(_error(phase), _error_cells(width, gpu=gpu) if error else 0)
     quiet = phase.share < 0.005
     text = "dim" if quiet else "text"
     timed = _gpu_columns(phase, width, text) if gpu and _gpu_cells(width) else ()
@@ -98,34 +102,28 @@ def _error(phase: PhaseRow) -> str:
     return f" ±{percent(phase.error)}" if phase.estimated and phase.error is not None else ""
 
 
+def _error_cells(width: int, *, gpu: bool) -> int:
+    """How many cells of a row an estimate's error takes."""
+    room = width - NAME - _MS - _SHARE - 1 - (_gpu_cells(width) if gpu else 0)
+    return _ERROR if width >= _ERROR_FROM and room >= _ERROR + _LEAST_BAR else 0
+
+
 def _gpu_cells(width: int) -> int:
     """How many cells of a row the GPU's columns take."""
     return 0 if width < _GPU_FROM else _GPU if width < _IDLE_FROM else _GPU + _IDLE
 
 
 def _gpu_columns(phase: PhaseRow, width: int, role: str) -> Line:
-    spans = line(("  GPU", "dim"), (column(ms(phase.gpu_ms_per_step), _GPU - 5, ">"), role))
+    spans = line(("  GPU span", "dim"), (column(ms(phase.gpu_ms_per_step), _GPU - 10, ">"), role))
     if _gpu_cells(width) == _GPU:
         return spans
-    span_ms, idle_ms = phase.gpu_ms_per_step, phase.gpu_idle_ms_per_step
-    text = ABSENT
-    if span_ms and idle_ms is not None:
-        text = between(idle_ms / span_ms, (idle_ms + (phase.gpu_maybe_idle_ms_per_step or 0.0)) / span_ms)
-    return (*spans, *line(("  idle", "dim"), (column(text, _IDLE - 6, ">"), role)))
-
-
-def between(least: float, most: float) -> str:
-    """``12–60 %``: what is only known to lie between two ratios; ``12 %`` where these are the same."""
-    low, high = percent(min(least, 1.0)), percent(min(most, 1.0))
-    if low == high or (least == 0 and high.startswith("<")):
-        return high
-    return f"{low.removesuffix(' %')}–{high}"
+    return (*spans, *line(("  idle", "dim"), (column(idle_text(phase) or ABSENT, _IDLE - 6, ">"), role)))
 
 
 def range_line(row: RangeRow, width: int, *, gpu: bool = False, error: bool = False) -> Line:
     """A user range under its phase, in the same columns: name, how often a step, its own time."""
     unknown = " " * (_gpu_cells(width) * gpu)
-    within = " " * (_ERROR * (error and width >= _ERROR_FROM))
+    within = " " * (_error_cells(width, gpu=gpu) * error)
     name_width = max(NAME, width - _MS - _SHARE - 1 - len(unknown) - len(within))
     often = "" if 0.95 <= row.per_step <= 1.05 else f" ×{row.per_step:.3g}"
     name = "  " * row.depth + " └ " + plain(row.name)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import cell_len
 
 from tuimon.node_ids import own_id
-from tuimon.session.rows import GpuTimeRow, HotLine, PhaseRow, PhaseTable, StepSummary
+from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
 from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.steps.history import STACKED
 from tuimon.session.trainings import which_training
 from tuimon.session.whole_run import once_ended_whole
 from tuimon.views.format import advice, code, duration, ms, percent, phase_name, place, timed_steps
+from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.tui.baseline.baseline import Baseline
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, ceiling, stacked
 from tuimon.views.tui.drawing.lines import Line, Span, clip, clipped, column, justified, line
@@ -21,7 +22,6 @@ from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.panes.phase_rows import NAME, phase_rows, ranges_that_fit
 
 if TYPE_CHECKING:
-    from tuimon.diagnosis.evidence.gpu.steps import GpuPhase
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
@@ -59,7 +59,7 @@ class PhasesPane(Pane[PhasesState]):
         if pid is None:
             return PhasesState(None, None, (), 1.0, (), _notes(session, None), ended=session.exit is not None)
         steps = run.steps(pid)
-        table, gpu = _with_idle_bounds(run, pid)
+        table, gpu = with_idle_bounds(run, pid)
         return PhasesState(
             table,
             steps,
@@ -136,26 +136,6 @@ def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:
 
     step_ms = state.steps.median_ms if state.steps is not None else None
     return lead_lines(state.gpu, step_ms, width, 1 if height < _TWO_LINES else 2 if height < _ALL_LINES else 12)
-
-
-def _with_idle_bounds(session: Session, pid: int) -> tuple[PhaseTable | None, GpuTimeRow | None]:
-    """Phases and GPU times with the GPU's idle time as the verdict knows it: events, counters and samples together."""
-    table, times = session.phases(pid), session.gpu_time(pid)
-    if table is None or times is None:
-        return table, times
-    from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame shows no times of a GPU)
-
-    gpu = evidence_of(session, pid).gpu_steps
-    if gpu is None:
-        return table, times
-    rows = tuple(_bounded(row, gpu.phases[row.name]) if row.name in gpu.phases else row for row in table.rows)
-    times = times._replace(idle_ratio=gpu.idle, maybe_idle_ratio=gpu.idle_at_most - gpu.idle)
-    return table._replace(rows=rows), times
-
-
-def _bounded(row: PhaseRow, phase: GpuPhase) -> PhaseRow:
-    maybe_ms = phase.idle_ms_at_most - phase.idle_ms
-    return row._replace(gpu_idle_ms_per_step=phase.idle_ms, gpu_maybe_idle_ms_per_step=maybe_ms)
 
 
 def _for_display(times: GpuTimeRow | None) -> GpuTimeRow | None:

@@ -111,11 +111,16 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
                 "beside several processes: share of time in which kernels of this one ran, as last read",
             ),
             (
-                "GPU ms",
+                "GPU span",
                 "strong",
-                "a phase on the GPU's clock: from when the GPU reaches its beginning to when it reaches its end",
+                "a phase on the GPU's clock: from when the GPU reaches its beginning to when it reaches its end; "
+                "not all of it is work",
             ),
-            ("idle", "strong", "share of that in which the GPU had nothing to do: at least, and at most"),
+            (
+                "idle",
+                "strong",
+                "how long of that the GPU had nothing to do: at least, and at most; unknown without bounds",
+            ),
             (
                 "lead",
                 "strong",

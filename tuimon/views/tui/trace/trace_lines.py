@@ -74,7 +74,7 @@ def _phases(summary: Summary, width: int) -> list[Line]:
     has_before = any(row.before is not None for row in summary.phases)
     head = ["phase", "CPU", "before"] if has_before else ["phase", "CPU"]
     if has_gpu:
-        head += ["GPU", "before", "GPU idle"] if has_before else ["GPU", "GPU idle"]
+        head += ["GPU span", "before", "GPU idle"] if has_before else ["GPU span", "GPU idle"]
     note = ": traced, and before the trace (~: estimated from samples)" if has_before else ""
     lines = [_heading("Phases", f"a step, in ms{note}")]
     lines.append(_head_row(head))
