@@ -1,13 +1,14 @@
-"""A finding's evidence for people: names without their unit, values with it."""
+"""A finding's evidence for people: names without their unit, values with it, bounds as a range."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from tuimon.views.format import celsius, duration, ms, number, percent, phase_name, plain, size, watt
+from tuimon.views.format import celsius, duration, ms, number, percent, percent_range, phase_name, plain, size, watt
 
 #: A name's suffix -> how its value is written, and what replaces the suffix; the first that fits.
 _UNITS: tuple[tuple[str, Callable[[float], str], str], ...] = (
+    ("gpu_ms_per_step", ms, "gpu_span_per_step"),  # idle time included
     ("_ms_per_step", ms, "_per_step"),
     ("_ms_per_batch", ms, "_per_batch"),
     ("_bytes_per_s", lambda value: f"{size(value)}/s", ""),
@@ -18,6 +19,8 @@ _UNITS: tuple[tuple[str, Callable[[float], str], str], ...] = (
     ("_hold_gil", percent, "_hold_gil"),
     ("_idle_at_least", percent, "_idle_at_least"),
     ("_idle_at_most", percent, "_idle_at_most"),
+    ("_by_events", percent, "_by_events"),
+    ("_by_nvml", percent, "_by_nvml"),
     ("_util", percent, "_util"),
     ("unexplained", percent, "unexplained"),
     ("speedup_at_most", lambda value: f"{value:.2f}×", "speedup_at_most"),
@@ -28,7 +31,58 @@ _UNITS: tuple[tuple[str, Callable[[float], str], str], ...] = (
     ("_c", celsius, ""),
     ("_s", lambda value: duration(value) if value >= 0.1 else ms(1000 * value), ""),
 )
-_SHORT = {"gpu": "GPU", "sm": "SM", "cpu": "CPU", "gil": "GIL", "gc": "GC", "pid": "pid", "pcie": "PCIe"}
+_SHORT = {
+    "gpu": "GPU",
+    "nvml": "NVML",
+    "sm": "SM",
+    "cpu": "CPU",
+    "gil": "GIL",
+    "gc": "GC",
+    "pid": "pid",
+    "pcie": "PCIe",
+}
+
+
+_LEAST, _MOST = "_at_least", "_at_most"
+#: Shares below it are shown as none, and bounds that leave no more than it out say nothing.
+_NOTHING = 0.005
+
+Evidence = Mapping[str, float | int | str | None]
+
+
+def evidence_rows(evidence: Evidence) -> list[tuple[str, str]]:
+    """What is known, as ``evidence_text``; both bounds of a share in one: ``("GPU idle", "72 to 86 %")``."""
+    rows = []
+    for name, value in evidence.items():
+        bounds = _bounds(evidence, name)
+        if bounds is not None and _LEAST in name:
+            rows.append((_words(name.replace(_LEAST, "")), between(*bounds)))
+        elif bounds is None and value is not None:
+            rows.append(evidence_text(name, value))
+    return rows
+
+
+def share_text(share: float, evidence: Evidence) -> str:
+    """The share of the step that a finding takes: as a range, if it is what the GPU idles at most."""
+    bounds = _bounds(evidence, f"gpu_idle{_LEAST}")
+    if bounds is None or not bounds[1]:
+        return percent(share)
+    return between(bounds[0] * min(1.0, share / bounds[1]), share)
+
+
+def between(low: float, high: float) -> str:
+    """``72 to 86 %``, ``up to 79 %``; ``unknown`` if anything may be."""
+    if high - low >= 1.0 - _NOTHING:
+        return "unknown"
+    return f"up to {percent(high)}" if low < _NOTHING <= high else percent_range(low, high, " to ")
+
+
+def _bounds(evidence: Evidence, name: str) -> tuple[float, float] | None:
+    """Both bounds of a share, by the name of either; None where there are not both."""
+    low, high = evidence.get(name.replace(_MOST, _LEAST)), evidence.get(name.replace(_LEAST, _MOST))
+    if name.replace(_MOST, _LEAST) == name.replace(_LEAST, _MOST):
+        return None
+    return (low, high) if isinstance(low, int | float) and isinstance(high, int | float) else None
 
 
 def evidence_text(name: str, value: float | int | str) -> tuple[str, str]:

@@ -73,12 +73,12 @@ def ms_range(low_ms: float, high_ms: float, to: str = "–") -> str:
     return f"{high} {unit}" if low == high or (low_ms == 0 and high.startswith("<")) else f"{low}{to}{high} {unit}"
 
 
-def percent_range(low: float, high: float) -> str:
+def percent_range(low: float, high: float, to: str = "–") -> str:
     """``12–60 %``: what is only known to lie between two ratios; ``12 %`` where these look the same."""
     least, most = percent(min(low, 1.0)), percent(min(high, 1.0))
     if least == most or (low == 0 and most.startswith("<")):
         return most
-    return f"{least.removesuffix(' %')}–{most}"
+    return f"{least.removesuffix(' %')}{to}{most}"
 
 
 def size(value_bytes: float | None) -> str:

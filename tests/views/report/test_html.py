@@ -298,4 +298,4 @@ def test_stacked_bars_leave_no_gap_between_them():
 def test_evidence_in_words_has_a_row_of_its_own(tmp_path, capsys):
     page = page_of(str(Path(__file__).parents[2] / "data" / "logs" / "small_kernels_and_item.jsonl.gz"), capsys=capsys)
     assert '<div class="wide"><dt>idle bounds wide because</dt><dd>NVML gives no PCIe rates' in page
-    assert "<div><dt>GPU per step</dt>" in page
+    assert "<div><dt>GPU span per step</dt>" in page

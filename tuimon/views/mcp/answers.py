@@ -15,7 +15,7 @@ from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose_all
 from tuimon.views.diff.logs import compare_logs
 from tuimon.views.diff.text import text_diff
-from tuimon.views.evidence_text import evidence_text
+from tuimon.views.evidence_text import evidence_rows, share_text
 from tuimon.views.explain.text import plain_page
 from tuimon.views.finding_text import fix_text, speedup
 from tuimon.views.format import ms, percent
@@ -65,11 +65,10 @@ def evidence(session: Session, findings: Sequence[Finding], rule: str) -> str:
         lines += [f"{rule} ({finding.severity}): {finding.headline}"]
         lines += [f"  cause: {finding.cause}"] if finding.cause else []
         if finding.share_of_step is not None:
-            lines.append(f"  share of the step: {percent(finding.share_of_step)}")
+            lines.append(f"  share of the step: {share_text(finding.share_of_step, finding.evidence)}")
         if gain := speedup(finding):
             lines.append(f"  estimated gain: training {gain} as fast")
-        known = (evidence_text(name, value) for name, value in finding.evidence.items() if value is not None)
-        lines += [f"  {name}: {value}" for name, value in known]
+        lines += [f"  {name}: {value}" for name, value in evidence_rows(finding.evidence)]
         lines += [f"  at {_place(place)}" for place in finding.where[:5]]
         lines += [f"  fix: {fix_text(*fix[:4])}" for fix in finding.fixes]
     return bounded(lines)

@@ -187,7 +187,10 @@ FINDING = Metric(
     "tuimon.finding", "gauge", "{finding}", "1 for each rule that finds something now; absent otherwise.",
     (RULE, Label("severity")),
 )  # fmt: skip
-FINDING_SHARE = Metric("tuimon.finding.share", "gauge", "1", "Share of the step that a finding takes.", (RULE,))
+FINDING_SHARE = Metric(
+    "tuimon.finding.share", "gauge", "1",
+    "Share of the step that a finding takes; where that is idle time of the GPU, at most.", (RULE,),
+)  # fmt: skip
 FINDING_SPEEDUP = Metric(
     "tuimon.finding.speedup", "gauge", "1", "Step time now by step time with the best fix, as estimated.", (RULE,)
 )

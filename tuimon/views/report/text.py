@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuimon.diagnosis.rank import is_minor
-from tuimon.views.evidence_text import evidence_text
+from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.finding_text import (
     NO_FINDING,
     ONLY_MINOR,
@@ -220,8 +220,7 @@ def _finding(finding: dict[str, Any]) -> list[str]:
     lines += [f"  {gained}"] if gained else []
     for fix in finding["fixes"][1:]:
         lines += _wrap(f"Or: {fix_text(*fix.values())}", "  ")
-    known = (evidence_text(name, value) for name, value in finding["evidence"].items() if value is not None)
-    if evidence := ", ".join(f"{name} {value}" for name, value in known):
+    if evidence := ", ".join(f"{name} {value}" for name, value in evidence_rows(finding["evidence"])):
         lines += _wrap(f"Evidence: {evidence}", "  ")
     return lines
 

@@ -6,9 +6,12 @@ from tests.views import streams
 from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running
 from tests.views.tui.texts import texts
+from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.unjudged import Unjudged
-from tuimon.views.evidence_text import evidence_text
+from tuimon.session.session import Session
+from tuimon.views.evidence_text import evidence_rows, evidence_text, share_text
+from tuimon.views.mcp.answers import evidence
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, unjudged_lines, verdict_name
 
@@ -84,7 +87,7 @@ def test_the_code_around_the_place_takes_the_place_of_its_line():
     ("name", "value", "shown"),
     [
         ("data_ms_per_step", 41.5, ("data per step", "41.5 ms")),
-        ("gpu_ms_per_step", 41.5, ("GPU per step", "41.5 ms")),
+        ("gpu_ms_per_step", 41.5, ("GPU span per step", "41.5 ms")),
         ("worker_cpu_ratio", 0.998, ("worker CPU", "100 %")),
         ("hot_share", 0.5, ("hot share", "50 %")),
         ("gpu_idle_at_most", 0.44, ("GPU idle at most", "44 %")),
@@ -108,6 +111,42 @@ def test_the_code_around_the_place_takes_the_place_of_its_line():
 )
 def test_evidence_with_its_unit(name, value, shown):
     assert evidence_text(name, value) == shown
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0.724, 0.864, "72 to 86 %"),
+        (0.0, 0.81, "up to 81 %"),
+        (0.004, 0.81, "up to 81 %"),
+        (0.46, 0.461, "46 %"),
+        (0.0, 0.0, "0 %"),
+        (0.0, 1.0, "unknown"),
+    ],
+)
+def test_bounds_are_one_range(low, high, text):
+    known = {"lead_us": 50.0, "gpu_idle_at_least": low, "gpu_idle_at_most": high, "hot_share": None, "workers": 2}
+    assert evidence_rows(known) == [("lead", "0.05 ms"), ("GPU idle", text), ("workers", "2")]
+
+
+def test_a_bound_alone_is_named_as_one():
+    assert evidence_rows({"gpu_idle_at_most": 0.1}) == [("GPU idle at most", "10 %")]
+    assert evidence_rows({"gpu_idle_at_least": None, "gpu_idle_at_most": 0.1}) == [("GPU idle at most", "10 %")]
+    apart = {"gpu_idle_at_most_by_events": 0.02, "gpu_idle_at_least_by_nvml": 0.4}
+    assert evidence_rows(apart) == [("GPU idle at most by events", "2 %"), ("GPU idle at least by NVML", "40 %")]
+    rest = {"exchange_at_least_share": 0.2, "exchange_at_most_share": 0.3, "speedup_at_most": 1.5}
+    assert evidence_rows(rest) == [("exchange share", "20 to 30 %"), ("speedup at most", "1.50×")]
+
+
+def test_what_the_gpu_idles_at_most_is_no_share_that_is_certain():
+    """Launches that set the pace: the finding's share is the upper bound."""
+    unsure = {"gpu_idle_at_least": 0.0, "gpu_idle_at_most": 0.81}
+    finding = Finding("launch_bound", "warning", "the GPU waits", "fewer launches", share_of_step=0.81, evidence=unsure)
+    rows = texts(findings_lines([finding], 80))
+    assert " share of step       up to 81 %" in rows and " GPU idle            up to 81 %" in rows
+    assert "  share of the step: up to 81 %" in evidence(Session(), [finding], "launch_bound").splitlines()
+    assert share_text(0.5, {"data_ms_per_step": 40.0}) == "50 %"
+    assert share_text(0.4, {"gpu_idle_at_least": 0.6, "gpu_idle_at_most": 0.8}) == "30 to 40 %"  # half of the idle time
 
 
 @pytest.mark.parametrize("width", [36, 56, 100])

@@ -15,7 +15,7 @@ from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
 from tuimon.views import format as shown
-from tuimon.views.evidence_text import evidence_text
+from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain.html import page_html
 from tuimon.views.finding_text import (
     ONLY_MINOR,
@@ -129,7 +129,7 @@ def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
         **finding,
         "gain": finding_gain(finding["fixes"]),
         "other_fixes": [fix_text(*fix.values()) for fix in finding["fixes"][1:]],
-        "evidence": [evidence_text(name, value) for name, value in finding["evidence"].items() if value is not None],
+        "evidence": evidence_rows(finding["evidence"]),
         "page": page_html(str(finding["rule"]), finding["cause"]),
         "where": [{**place, "code": _around(code, place["file"], place["line"])} for place in finding["where"][:5]],
     }

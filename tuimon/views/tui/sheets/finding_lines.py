@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tuimon.records import Place
-from tuimon.views.evidence_text import evidence_text
+from tuimon.views.evidence_text import evidence_rows, share_text
 from tuimon.views.finding_text import fix_text, rule_title, rules_by_reason, speedup
-from tuimon.views.format import count, duration, percent, place, plain
+from tuimon.views.format import count, duration, place, plain
 from tuimon.views.tui.drawing.lines import Line, column, hanging, line, paragraph
 from tuimon.views.tui.sheets.code_around import Code, code_lines
 
@@ -48,8 +48,7 @@ def findings_lines(
             rows += paragraph(f"→ or {fix_text(*fix[:4])}", width, "text", indent=1)
         for where in finding.where:
             rows += _where(where, code_of(where) if where is finding.where[0] else ())
-        known = ((name, value) for name, value in finding.evidence.items() if value is not None)
-        rows += [_fact(*evidence_text(name, value)) for name, value in known]
+        rows += [_fact(*row) for row in evidence_rows(finding.evidence)]
         rows.append(())
     return rows[:-1]
 
@@ -101,7 +100,7 @@ def _figures(finding: Finding) -> list[Line]:
     if gain := speedup(finding):
         rows.append(_fact("estimated gain", f"training {gain} as fast", "benign bold"))
     if finding.share_of_step is not None:
-        rows.append(_fact("share of step", percent(finding.share_of_step), finding.severity))
+        rows.append(_fact("share of step", share_text(finding.share_of_step, finding.evidence), finding.severity))
     return rows
 
 
