@@ -166,9 +166,11 @@ def _merge_waits(by_rule: _ByRule) -> None:
         del by_rule["sync_point"]
     elif sync is not None and sync.severity != "benign" and side is not None and set(side.where) <= set(sync.where):
         del by_rule["side_work"]
-    loud = {place for f in by_rule.values() if f.severity in LOUD for place in f.where}
+    told = {place for f in by_rule.values() if f.severity in LOUD for place in f.where}
+    if sync is not None and sync.severity == "info":  # it says itself that the busy core is that wait
+        told.update(sync.where)
     spin = by_rule.get("spin_wait")
-    if spin is not None and spin.where and set(spin.where) <= loud:
+    if spin is not None and spin.where and set(spin.where) <= told:
         del by_rule["spin_wait"]
 
 

@@ -39,7 +39,6 @@ def phases_json(table: PhaseTable | None) -> list[dict[str, Json]]:
             "gpu_ms_per_step": rounded(row.gpu_ms_per_step),
             "gpu_idle_ms_per_step": rounded(measured_idle_ms(row, step_ms)),
             **_bounds(row),
-            "gpu_paced_ms_per_step": rounded(row.gpu_maybe_idle_ms_per_step),
             "estimated": row.estimated,
             "error": row.error,
         }

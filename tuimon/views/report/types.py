@@ -63,7 +63,6 @@ class Phase(Struct):
     gpu_idle_ms_per_step: float | Absent | None = UNSET  # of a rank only in the full report
     gpu_idle_ms_low: float | Absent = UNSET
     gpu_idle_ms_high: float | Absent = UNSET
-    gpu_paced_ms_per_step: float | Absent | None = UNSET
     estimated: bool | Absent = UNSET
     error: float | Absent | None = UNSET
 
