@@ -732,6 +732,27 @@ class TracedWait(msgspec.Struct, frozen=True, gc=False, array_like=True):
     total_ns: Count
 
 
+class TracedSync(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Waits of the CPU for the GPU in a trace, sums over steps: ``[call, operator, phase, where, count, total_ns]``.
+
+    ``call``: of the CUDA or HIP runtime. ``operator``: the innermost around it; "" where the program makes it itself.
+    ``where``: the line of the user's code. ``total_ns``: in the call; of a copy that returned before its end, what is
+    beyond the time that it takes by itself.
+    """
+
+    call: str
+    operator: str
+    phase: str
+    where: str
+    count: Count
+    total_ns: Count
+
+    @property
+    def name(self) -> str:
+        """What waited: the operator, or else the call."""
+        return self.operator or self.call
+
+
 class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     """A trace of some steps of a process was taken; the whole of it is in ``file``, the heaviest rows are here."""
 
@@ -751,7 +772,8 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     operators: Annotated[list[TracedWork], _LISTED] = msgspec.field(default_factory=list)
     kernels: Annotated[list[TracedWork], _LISTED] = msgspec.field(default_factory=list)
     waits: Annotated[list[TracedWait], _LISTED] = msgspec.field(default_factory=list)
-    folded: Count = 0  # operators, kernels and waits that are not listed
+    syncs: Annotated[list[TracedSync], _LISTED] = msgspec.field(default_factory=list)
+    folded: Count = 0  # operators, kernels, waits and syncs that are not listed
 
 
 class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):

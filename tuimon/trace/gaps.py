@@ -22,7 +22,6 @@ Cause = Literal["data", "sync", "memory", "launch", "copy", "other stream", "sta
 _STARTS_NS = 20_000
 #: A gap is one from here on: works that are queued follow each other after 1-3 us.
 _LEAST_NS = 4_000
-_SYNCS = ("Synchronize", "EventQuery", "StreamQuery")
 _MEMORY = ("Malloc", "Free", "HostAlloc", "MemPool", "MemCreate", "MemMap", "MemUnmap", "MemRelease")
 _COPIES = ("Memcpy", "memcpy")
 
@@ -135,7 +134,7 @@ class GapFinder:
         best, best_ns = None, 0
         for i in self._calls[track].overlapping(events, begin_ns, end_ns):
             length_ns = min(events.end_ns[i], end_ns) - max(events.begin_ns[i], begin_ns)
-            if events.begin_ns[i] <= begin_ns and _is_sync(events.name_of(i)):  # it waited until the stream was empty
+            if events.begin_ns[i] <= begin_ns and is_sync(events.name_of(i)):  # it waited until the stream was empty
                 return i
             if length_ns > best_ns:
                 best, best_ns = i, length_ns
@@ -143,7 +142,7 @@ class GapFinder:
 
     def _cause_of(self, call: int) -> Cause:
         name = self._events.name_of(call)
-        if _is_sync(name):
+        if is_sync(name):
             return "sync"
         return "memory" if any(part in name for part in _MEMORY) else "copy"
 
@@ -193,8 +192,9 @@ class GapFinder:
 
 def _holds_up(name: str) -> bool:
     """Whether a runtime call may make its thread wait."""
-    return _is_sync(name) or any(part in name for part in (*_MEMORY, *_COPIES))
+    return is_sync(name) or any(part in name for part in (*_MEMORY, *_COPIES))
 
 
-def _is_sync(name: str) -> bool:
-    return (any(part in name for part in _SYNCS) and "Query" not in name) or name in ("cudaMemcpy", "hipMemcpy")
+def is_sync(name: str) -> bool:
+    """Whether a runtime call waits until the GPU has done what was queued."""
+    return "Synchronize" in name or name in ("cudaMemcpy", "hipMemcpy", "hipMemcpyWithStream")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuimon.records import TracedPhase, TracedWait, TracedWork, TraceTaken
+from tuimon.records import TracedPhase, TracedSync, TracedWait, TracedWork, TraceTaken
 from tuimon.text import plain
 from tuimon.trace.raw import PhaseBefore, TakenBy
 from tuimon.trace.summary import PhaseRow, Summary
@@ -18,8 +18,9 @@ _PATH = 400
 
 def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
     """The record; ``path``: of the file. Its ``t`` is the trace's end; the number of its first step is unknown here."""
-    rows = len(summary.operators) + len(summary.kernels) + len(summary.waits)
-    operators, kernels, waits = summary.operators[:ROWS], summary.kernels[:ROWS], summary.waits[:_WAITS]
+    operators, kernels = summary.operators[:ROWS], summary.kernels[:ROWS]
+    waits, syncs = summary.waits[:_WAITS], summary.syncs[:_WAITS]
+    rows = len(summary.operators) + len(summary.kernels) + len(summary.waits) + len(summary.syncs)
     has_gpu = bool(summary.gpus)
     return TraceTaken(
         t=taken.end_s,
@@ -42,13 +43,19 @@ def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
             TracedWait(row.cause, _short(row.what), _short(row.phase), _short(row.where), row.count, row.total_ns)
             for row in waits
         ],
-        folded=rows - len(operators) - len(kernels) - len(waits),
+        syncs=[_sync(row) for row in syncs],
+        folded=rows - len(operators) - len(kernels) - len(waits) - len(syncs),
     )
 
 
 def _operator(row: OperatorRow, *, has_gpu: bool) -> TracedWork:
     gpu_ns = row.gpu_ns if has_gpu else None
     return TracedWork(_short(row.name), _short(row.phase), row.count, row.self_ns, gpu_ns, _short(row.where))
+
+
+def _sync(row: TracedSync) -> TracedSync:
+    names = (_short(row.call), _short(row.operator), _short(row.phase), _short(row.where))
+    return TracedSync(*names, row.count, row.total_ns)
 
 
 def _phase(row: PhaseRow) -> TracedPhase:

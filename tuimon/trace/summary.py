@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tuimon.records import TracedSync
 from tuimon.trace.events import Kind, Stretch, Stretches
 from tuimon.trace.gaps import Gap, GapFinder
 from tuimon.trace.gpu import Gpu, gpus_of
@@ -11,6 +12,7 @@ from tuimon.trace.nesting import Nesting
 from tuimon.trace.phases import phases_of, whole
 from tuimon.trace.raw import PhaseBefore
 from tuimon.trace.reader import Trace
+from tuimon.trace.syncs import cpu_waits
 from tuimon.trace.tables import (
     CopyRow,
     KernelRow,
@@ -21,6 +23,7 @@ from tuimon.trace.tables import (
     kernel_rows,
     launch_rows,
     operator_rows,
+    sync_rows,
     wait_rows,
 )
 
@@ -61,6 +64,7 @@ class Summary(NamedTuple):
     operators: list[OperatorRow]
     kernels: list[KernelRow]
     waits: list[WaitRow]
+    syncs: list[TracedSync]
     copies: list[CopyRow]
     launches: list[LaunchRow]
     has_lines: bool = False  # whether lines of the user's code are known
@@ -83,6 +87,7 @@ def summarize(trace: Trace) -> Summary:
         operators=operator_rows(events, nesting, phases, span, gpus, trace.lines),
         kernels=kernel_rows(events, phases, gpus),
         waits=wait_rows(events, gaps, trace.lines),
+        syncs=sync_rows(events, nesting, phases, cpu_waits(events, nesting, span), trace.lines),
         copies=copy_rows(events, phases, gpus),
         launches=launch_rows(events, gpus),
         has_lines=bool(trace.lines) or Kind.PYTHON in events.kind,

@@ -1,4 +1,4 @@
-"""The tables of a trace: operators, kernels, copies, launches, waits; the heaviest first."""
+"""The tables of a trace: operators, kernels, copies, launches, waits of GPU and CPU; the heaviest first."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
+from tuimon.records import TracedSync
 from tuimon.trace.events import Events, Kind, Stretch, Stretches
 from tuimon.trace.gaps import Gap
 from tuimon.trace.gpu import Gpu
 from tuimon.trace.nesting import Nesting
 from tuimon.trace.python_names import place_of
+from tuimon.trace.syncs import CpuWait
 
 #: A line is all of a row from this share of its time on.
 _ALL = 0.95
@@ -189,6 +191,22 @@ def wait_rows(events: Events, gaps: Iterable[Gap], lines: Stretches) -> list[Wai
         for (c, what, where), s in sums.items()
     ]
     return sorted(rows, key=lambda row: (-row.total_ns, row.cause, row.what))
+
+
+def sync_rows(
+    events: Events, nesting: Nesting, phases: Stretches, waits: Iterable[CpuWait], lines: Stretches
+) -> list[TracedSync]:
+    """The CPU's waits by call, operator and line; ``lines``: where the training thread was."""
+    sums: dict[tuple[str, str, str], _Sum] = defaultdict(_Sum)
+    for wait in waits:
+        i, operator = wait.call, nesting.operator[wait.call]
+        where = _where(events, nesting.python[i]) or lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
+        found = sums[events.name_of(i), events.name_of(operator) if operator >= 0 else "", where]
+        found.count += 1
+        found.total_ns += wait.waited_ns
+        found.phases[phases.name_at(events.begin_ns[i])] += wait.waited_ns
+    rows = [TracedSync(call, op, s.phase, where, s.count, s.total_ns) for (call, op, where), s in sums.items()]
+    return sorted(rows, key=lambda row: (-row.total_ns, row.call, row.operator))
 
 
 def _where(events: Events, python: int) -> str:

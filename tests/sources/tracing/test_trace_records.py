@@ -13,7 +13,7 @@ from tests.sources.markers.test_slowed import with_profiler
 from tests.trace.kineto_file import of_recording, write
 from tuimon.agent.ring.layout import PROFILER_ON, Marker
 from tuimon.agent.ring.side_files import TRACED, side_file
-from tuimon.records import TraceTaken
+from tuimon.records import TracedSync, TraceTaken
 from tuimon.sources.log.decode import decode
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.tracing.trace_records import leave_record
@@ -71,7 +71,8 @@ def test_what_is_damaged_or_of_another_trace_is_passed_over(tmp_path: Path, cont
 
 def test_many_traces_leave_small_records(tmp_path: Path) -> None:
     training = Training(tmp_path)
-    row = taken(0.0, operators=[("aten::mm", "forward", 1, 2)])
+    sync = ("cudaStreamSynchronize", "aten::nonzero", "forward", "main() train.py:4", 1, 2)
+    row = taken(0.0, operators=[("aten::mm", "forward", 1, 2)], syncs=[sync])
     sizes = []
     for number in range(70):
         begin_s = training.trace_again(20 + 2 * number)
@@ -80,7 +81,7 @@ def test_many_traces_leave_small_records(tmp_path: Path) -> None:
         leave_record(training.reader.path, left)
         (record,) = training.records(23 + 2 * number)
         sizes.append(len(record.operators))
-        assert len(record.operators) + record.folded == 1
+        assert len(record.operators) + len(record.syncs) + record.folded == 2
     assert sum(sizes) == 60
 
 
@@ -91,11 +92,14 @@ def test_a_record_is_small_whatever_the_trace_holds(tmp_path: Path) -> None:
         operators=[OperatorRow(long, long, 2**60, 2**60, 2**60)] * 500,
         kernels=[KernelRow(long, long, 2**60, 2**60, 5, 5)] * 500,
         waits=[WaitRow("sync", long, long, long, 2**60, 2**60, 1)] * 500,
+        syncs=[TracedSync(long, long, long, long, 2**60, 2**60)] * 500,
         phases=[row._replace(name=long, before=PhaseBefore(long, 1 / 3, 1 / 3, 1 / 3)) for row in summary.phases * 9],
     )
     record = record_of(long, TakenBy(pid=5, steps=4, begin_s=1.0, end_s=2.0, torch=long), everything)
     assert len(msgspec.json.encode(record)) < 16_000
-    assert record.folded == 1500 - len(record.operators) - len(record.kernels) - len(record.waits)
+    listed = (record.operators, record.kernels, record.waits, record.syncs)
+    assert all(listed)
+    assert record.folded == 2000 - sum(map(len, listed))
     usual = record_of("/home/me/t.json.gz", TakenBy(pid=5, steps=4, begin_s=1.0, end_s=2.0), summary)
     assert len(msgspec.json.encode(usual)) < 6_000
     assert usual.gpu_busy_ns < usual.gpu_span_ns and usual.kernels and usual.waits and usual.phases

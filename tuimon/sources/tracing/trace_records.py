@@ -71,8 +71,9 @@ class TraceRecords:
             self._tables.append(record.t)
             del self._tables[:-_TABLES_AN_HOUR]
             return record
-        rows = len(record.operators) + len(record.kernels) + len(record.waits)
-        return structs.replace(record, phases=[], operators=[], kernels=[], waits=[], folded=record.folded + rows)
+        rows = len(record.operators) + len(record.kernels) + len(record.waits) + len(record.syncs)
+        folded = record.folded + rows
+        return structs.replace(record, phases=[], operators=[], kernels=[], waits=[], syncs=[], folded=folded)
 
 
 def _read(path: str) -> TraceTaken | None:
