@@ -32,8 +32,8 @@ def head_text(trace: TraceTaken) -> str:
 
 
 def trace_text(trace: TraceTaken) -> list[str]:
-    """The head, then phases, waits, operators and kernels; times are of one step."""
-    return [head_text(trace), *_phase_lines(trace), *_wait_lines(trace), *_work_lines(trace)]
+    """The head, then phases, waits of GPU and CPU, operators and kernels; times are of one step."""
+    return [head_text(trace), *_phase_lines(trace), *_wait_lines(trace), *_sync_lines(trace), *_work_lines(trace)]
 
 
 def _steps_text(trace: TraceTaken) -> str:
@@ -72,11 +72,22 @@ def _wait_lines(trace: TraceTaken) -> Iterator[str]:
         yield f"the GPU waited {ms(wait.total_ns / steps / 1e6)} {cause}{what}, at {where}"
 
 
+def _sync_lines(trace: TraceTaken) -> Iterator[str]:
+    steps = trace.steps or 1
+    for sync in trace.syncs[:_ROWS]:
+        waited, times = ms(sync.total_ns / steps / 1e6), _times(sync.count)
+        yield f"the CPU waited {waited} for the GPU in {plain(sync.name)}, {times}, at {plain(sync.where) or ABSENT}"
+
+
 def _work_lines(trace: TraceTaken) -> Iterator[str]:
     steps = trace.steps or 1
     for kind, rows in (("operator", trace.operators), ("kernel", trace.kernels)):
         for row in rows[:_ROWS]:
             gpu = f", its kernels {ms(row.gpu_ns / steps / 1e6)}" if row.gpu_ns else ""
             at = f", at {plain(row.where)}" if row.where else ""
-            text = f"{kind} {plain(row.name)}: {ms(row.total_ns / steps / 1e6)}{gpu}, {count(row.count)} times in all"
+            text = f"{kind} {plain(row.name)}: {ms(row.total_ns / steps / 1e6)}{gpu}, {_times(row.count)}"
             yield f"{text}, {plain(row.phase) or ABSENT}{at}"
+
+
+def _times(number: int) -> str:
+    return "once in all" if number == 1 else f"{count(number)} times in all"

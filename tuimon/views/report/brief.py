@@ -78,6 +78,7 @@ _CUTS: tuple[_Cut, ...] = (
     (_each("traces"), "operators", (3, 0)),
     (_each("traces"), "kernels", (3, 0)),
     (_each("traces"), "waits", (3, 0)),
+    (_each("traces"), "syncs", (3, 0)),
     (_each("memory"), "lines", (3, 0)),
     (_top, "traces", (1,)),
     (_top, "memory", (1,)),

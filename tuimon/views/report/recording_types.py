@@ -46,3 +46,4 @@ class Trace(Struct):
     operators: list[TracedRow]  # of TracedWork
     kernels: list[TracedRow]
     waits: list[TracedRow]  # of TracedWait
+    syncs: list[TracedRow]  # of TracedSync

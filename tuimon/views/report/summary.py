@@ -116,6 +116,7 @@ def _trace(trace: TraceTaken) -> dict[str, Json]:
         "operators": [asdict(row) for row in trace.operators],
         "kernels": [asdict(row) for row in trace.kernels],
         "waits": [asdict(row) for row in trace.waits],
+        "syncs": [asdict(row) for row in trace.syncs],
     }
 
 

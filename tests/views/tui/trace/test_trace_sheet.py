@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.session.records import header, process, session_of, steps
-from tests.trace.kineto_file import event, of_recording, write
+from tests.trace.kineto_file import call, event, of_recording, write
 from tuimon.errors import TraceError
 from tuimon.records import GpuPhase, GpuTime, TraceTaken
 from tuimon.trace.raw import PhaseBefore, TakenBy
@@ -225,6 +225,33 @@ async def test_a_log_opens_its_latest_trace(recorded: str, is_there: bool) -> No
     if not is_there:
         text = " ".join(lines)
         assert "cannot be read" in text and f"Trace of steps {count(1200)} to {count(1203)} of rank 2" in text
+
+
+def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
+    steps = [event("tuimon_step", f"step {n}", 10 * n * MS, 10 * (n + 1) * MS) for n in range(4)]
+    waits = [
+        each
+        for n in range(8)
+        for each in (
+            event("cpu_op", "aten::nonzero", 5 * n * MS, (5 * n + 3) * MS),
+            call("cudaStreamSynchronize", 5 * n * MS, (5 * n + 2) * MS),
+        )
+    ]
+    line = event("tuimon_line", "masked() loss.py:8", 0, 40 * MS)
+    path = write(tmp_path / "t.json", [*steps, line, *waits, call("cudaDeviceSynchronize", 38 * MS, 40 * MS)])
+    taken = read_taken(path)
+    shown = [text_of(line) for line in trace_lines(taken.trace, taken.summary, 100)]
+    at = shown.index("Where the CPU waited for the GPU  a step; share of the step")
+    assert shown[at + 1] == "   4.0 ms  40 %  aten::nonzero cudaStreamSynchronize · masked() loss.py:8 · 2×"
+    assert shown[at + 2] == "  0.50 ms   5 %  cudaDeviceSynchronize · masked() loss.py:8 · 1× in 4 steps"
+    report = report_of(session_of(header(), traced(path)), [], "run.jsonl")
+    text = " ".join(re.split(r"[ \n]+", text_report(report)))
+    assert "the CPU waited 4.0 ms for the GPU in aten::nonzero, 8 times in all, at masked() loss.py:8" in text
+    assert "the CPU waited 0.50 ms for the GPU in cudaDeviceSynchronize, once in all, at masked()" in text
+    assert report["traces"][0]["syncs"][0] == {
+        "call": "cudaStreamSynchronize", "operator": "aten::nonzero", "phase": "", "where": "masked() loss.py:8",
+        "count": 8, "total_ns": 16 * MS,
+    }  # fmt: skip
 
 
 def test_without_a_trace_there_is_no_sheet() -> None:

@@ -1,4 +1,4 @@
-"""A trace in the log as tables: what of the steps it took, by operator, kernel and wait."""
+"""A trace in the log as tables: what of the steps it took, by operator, kernel, wait and synchronisation."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ def trace_tables(trace: dict[str, Json]) -> dict[str, Any]:  # Any: what the tem
         (row["cause"], row["what"], row["phase"], _each(row["total_ns"], steps), row["where"])
         for row in trace["waits"][:_ROWS]
     ]
+    syncs = [_work({**row, "name": row["operator"] or row["call"]}, steps) for row in trace["syncs"][:_ROWS]]
     tables = (
         ("Phases of a step, and of one before the trace (~: estimated)", *_phases(trace["phases"], steps)),
         ("Kernels", ("kernel", "phase", "a step", "calls", "line"), kernels),
         ("What the GPU waited for", ("cause", "what", "phase", "a step", "line"), waits),
+        ("Where the CPU waited for the GPU", _OPERATOR, syncs),
         ("Operators", _OPERATOR_GPU if has_gpu else _OPERATOR, operators),
     )
     shown = [table for table in tables if table[2]]

@@ -1,4 +1,4 @@
-"""The tables of a trace as lines: phases beside those before it, waits, operators, kernels, copies, launches."""
+"""The tables of a trace as lines: phases beside those before it, waits, syncs, operators, kernels, copies, launches."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def trace_lines(trace: Trace, summary: Summary, width: int) -> list[Line]:
         _notes(trace, summary, width),
         _phases(summary, width),
         _waits(summary, width),
+        _syncs(summary),
         _operators(summary, width),
         _kernels(summary, width),
         _copies(summary, width),
@@ -114,7 +115,7 @@ def _waits(summary: Summary, width: int) -> list[Line]:
     lines = [_heading("What the GPU waited for", "a step; share of its time")]
     for row in summary.waits[:_ROWS]:
         what = f" {plain(row.what)}" if row.what else ""
-        where = f" · {plain(row.where) or ABSENT}" if row.where or summary.has_lines else ""
+        where = _where(row.where, summary)
         lines.append(
             line(
                 (column(ms(row.total_ns / summary.steps / 1e6), 9, ">"), "strong"),
@@ -127,6 +128,30 @@ def _waits(summary: Summary, width: int) -> list[Line]:
             )
         )
     return _more(lines, len(summary.waits))
+
+
+def _syncs(summary: Summary) -> list[Line]:
+    if not summary.syncs:
+        return []
+    lines = [_heading("Where the CPU waited for the GPU", "a step; share of the step")]
+    for row in summary.syncs[:_ROWS]:
+        call = f" {plain(row.call)}" if row.operator else ""
+        lines.append(
+            line(
+                (column(ms(row.total_ns / summary.steps / 1e6), 9, ">"), "strong"),
+                (column(percent(row.total_ns / (summary.span_ns or 1)), 6, ">"), "text"),
+                "  ",
+                (plain(row.name), _role(row.phase)),
+                (call, "text"),
+                (_where(row.where, summary), "key"),
+                (f" · {_per_step(row.count, summary.steps)}", "dim"),
+            )
+        )
+    return _more(lines, len(summary.syncs))
+
+
+def _where(where: str, summary: Summary) -> str:
+    return f" · {plain(where) or ABSENT}" if where or summary.has_lines else ""
 
 
 def _operators(summary: Summary, width: int) -> list[Line]:
