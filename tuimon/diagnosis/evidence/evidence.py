@@ -35,7 +35,7 @@ from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.samples import StackEvidence
 from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
 from tuimon.node_ids import node_of
-from tuimon.records import Place, Process, Threads
+from tuimon.records import Place, Process, Threads, TraceTaken
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
@@ -219,9 +219,14 @@ class Evidence(Struct, frozen=True, dict=True):
         return self._moment.session.gpu_time(self.pid)
 
     @cached_property
+    def trace(self) -> TraceTaken | None:
+        """Its latest trace; None where none was taken."""
+        return next((each for each in reversed(self._moment.session.traces) if each.pid == self.pid), None)
+
+    @cached_property
     def gpu_waits(self) -> GpuWaits | None:
         """Where the training thread waits for the GPU; None with too few samples."""
-        return gpu_waits(self.stacks.main)
+        return gpu_waits(self.stacks.main, self.trace)
 
     @cached_property
     def gpu_steps(self) -> GpuSteps | None:

@@ -20,10 +20,11 @@ from tests.diagnosis.gpu import (
     findings,
 )
 from tests.gpu_simulator.sessions import records
+from tests.gpu_simulator.training import PID
 from tests.session.records import frames, stacks
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.rules.gpu.sync import _advice, _calls, _Wait
-from tuimon.records import Place
+from tuimon.records import Place, TracedSync, TraceTaken
 
 END_S = max(record.t for record in records("sync_item", 20.0))
 
@@ -132,3 +133,62 @@ def test_a_wait_for_a_gpu_that_is_nearly_always_busy_is_no_warning():
     assert "waits for a busy GPU" in sync.headline
     assert "100 % CPU there is that wait" in sync.headline
     assert 1.0 <= sync.speedup_at_least <= sync.estimated_speedup <= sync.fixes[0].high < 1.15
+
+
+def traced(*rows, pid=PID, steps=5, step_ms=20.0):
+    begin_s = END_S - 1.0
+    syncs = [TracedSync("cudaStreamSynchronize", "aten::nonzero", "forward", *row) for row in rows]
+    end_s = begin_s + steps * step_ms / 1e3
+    return TraceTaken(
+        t=END_S, pid=pid, begin_s=begin_s, end_s=end_s, steps=steps, wanted=steps, file="t.gz", syncs=syncs
+    )
+
+
+@pytest.mark.parametrize(("kind", "severity"), [("sync_item", "info"), ("gpu_bound", "benign")])
+def test_a_trace_counts_the_waits_at_the_line(kind, severity):
+    trace = traced(
+        ("main() train.py:45", 80, 20_000_000), ("main() train.py:45", 5, 1_000_000), ("main() train.py:4", 9, 9)
+    )
+    found = findings(kind, ([ITEM], 90), *USUAL[:2], more=[traced(("main() train.py:45", 5, 5)), trace], util=0.99)
+    evidence = found["sync_point"].evidence
+    assert found["sync_point"].severity == severity
+    assert (evidence["waits_per_step"], evidence["waited_ms_per_step"]) == (17.0, 4.2)
+
+
+@pytest.mark.parametrize(
+    "more", [(), [traced(("main() train.py:44", 5, 5))], [traced(("main() train.py:45", 5, 5), pid=PID + 1)]]
+)
+def test_without_a_trace_of_the_line_nothing_is_known_of_it(more):
+    sync = findings("sync_item", *USUAL, ([ITEM], 60), more=more)["sync_point"]
+    assert not {"waits_per_step", "waited_ms_per_step"} & sync.evidence.keys()
+
+
+PICKED = frames(("/home/me/train.py", 8, "chosen", "return pick(errors, keep)", True), first=30)
+#: In 5 steps of 20 ms; 60 of 140 samples are at the line, and half of that is 21.4 ms.
+MOSTLY, PARTLY = 25_000_000, 18_000_000
+
+
+def picked(*rows, pid=PID):
+    return findings("sync_item", *USUAL, more=[PICKED, stacks(END_S, ([FORWARD, 30], 60)), traced(*rows, pid=pid)]).get(
+        "sync_point"
+    )
+
+
+def test_a_line_that_waits_in_a_trace_is_a_synchronisation_whatever_its_syntax():
+    sync = picked(("chosen() train.py:8", 5, MOSTLY - 10), ("<genexpr>() train.py:8", 5, 10))
+    assert (sync.where[0].function, sync.where[0].line) == ("chosen", 8)
+    assert sync.evidence["waited_ms_per_step"] == 5.0
+    assert "keep the value on the GPU at chosen() train.py:8" in sync.action
+
+
+@pytest.mark.parametrize(
+    ("row", "pid"),
+    [
+        (("chosen() train.py:8", 5, PARTLY), PID),  # most of the time at the line is no wait
+        (("chosen() train.py:8", 5, MOSTLY), PID + 1),
+        (("chosen() train.py:88", 5, MOSTLY), PID),
+        (("", 5, MOSTLY), PID),
+    ],
+)
+def test_a_line_that_hardly_waits_in_a_trace_is_none(row, pid):
+    assert picked(row, pid=pid) is None

@@ -1,16 +1,25 @@
-"""Where the training thread waits for its GPU, from its samples."""
+"""Where the training thread waits for its GPU, from its samples and a trace."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Container, Sequence
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.records import Place, TraceTaken
+from tuimon.text import code_place
 from tuimon.torch_code import is_grad_scaler
+
+TRACED_PART = Threshold(
+    0.5,
+    "part of the time sampled at a line, from which the waits that a trace shows there make it a synchronisation",
+    "our choice: most of what is taken for waiting then is; a trace slows the CPU, so that it waits less in it",
+)
 
 #: Files of torch's own whose functions wait for values by themselves: torch.unique(x), F.one_hot(x).
 _ARGUMENT_FILES = ("torch/functional.py", "torch/_tensor.py", "torch/nn/functional.py", "torch/_jit_internal.py")
@@ -32,15 +41,39 @@ class GpuWaits(Struct, frozen=True, gc=False):
         return self.sync + self.transfer
 
 
-def gpu_waits(samples: ThreadSamples) -> GpuWaits | None:
-    """Waits for the GPU by samples; None with fewer than three times MIN_SAMPLES in steps."""
+class TracedWaits(NamedTuple):
+    """Waits at one line in a trace, of a step in the mean."""
+
+    per_step: float
+    ms_per_step: float
+
+
+def traced_waits(trace: TraceTaken | None, place: Place) -> TracedWaits | None:
+    """The waits at a line, by the runtime's calls in a trace; None where it shows none.
+
+    Its lines were sampled, a thousand times a second at most: a short call may be counted at a neighbouring line.
+    """
+    line = code_place(place.file, place.line)
+    rows = [row for row in trace.syncs if _line(row.where) == line] if trace is not None else []
+    if trace is None or not rows:
+        return None
+    steps = trace.steps or 1
+    return TracedWaits(sum(row.count for row in rows) / steps, sum(row.total_ns for row in rows) / steps / 1e6)
+
+
+def gpu_waits(samples: ThreadSamples, trace: TraceTaken | None = None) -> GpuWaits | None:
+    """Waits for the GPU by samples; None with fewer than three times MIN_SAMPLES in steps.
+
+    ``trace``: the latest of the process, for lines whose syntax does not show that they wait.
+    """
     samples = samples.in_steps
     total = samples.total
     if total < 3 * MIN_SAMPLES:
         return None
     by_kind: dict[str, list[StackSample]] = {"sync": [], "transfer": []}
+    traced = _traced_lines(samples, trace)
     for sample in samples.stacks:
-        kind = _wait_of(sample)
+        kind = _wait_of(sample, traced)
         if kind is not None:
             by_kind[kind].append(sample)
     sync, transfer = by_kind["sync"], by_kind["transfer"]
@@ -57,7 +90,28 @@ def gpu_waits(samples: ThreadSamples) -> GpuWaits | None:
     )
 
 
-def _wait_of(sample: StackSample) -> Literal["sync", "transfer"] | None:
+def _traced_lines(samples: ThreadSamples, trace: TraceTaken | None) -> frozenset[str]:
+    """The lines that wait in a trace for TRACED_PART of the time at least that they are sampled for."""
+    if trace is None or not trace.syncs or trace.end_s <= trace.begin_s:
+        return frozenset()
+    sampled, waited = Counter[str](), Counter[str]()
+    for sample in samples.stacks:
+        if sample.place is not None:
+            sampled[code_place(sample.place.file, sample.place.line)] += sample.count
+    for row in trace.syncs:
+        waited[_line(row.where)] += row.total_ns
+    length_ns = (trace.end_s - trace.begin_s) * 1e9
+    return frozenset(
+        line for line, count in sampled.items() if waited[line] >= TRACED_PART * length_ns * count / samples.total
+    )
+
+
+def _line(where: str) -> str:
+    """The line of a trace's row: ``train.py:44`` of ``main() train.py:44``."""
+    return where.partition("() ")[2]
+
+
+def _wait_of(sample: StackSample, traced: Container[str]) -> Literal["sync", "transfer"] | None:
     doing = sample.activity
     if doing == "transfer":
         return "transfer"
@@ -70,17 +124,20 @@ def _wait_of(sample: StackSample) -> Literal["sync", "transfer"] | None:
         return "sync"
     if doing not in ("python", "torch") or not (leaf.user or leaf.file.endswith(_ARGUMENT_FILES)):
         return None
-    return "sync" if sample.place is not None and _may_wait(sample.place.source, leaf.user) else None
+    return "sync" if sample.place is not None and _may_wait(sample.place, traced, is_leaf=leaf.user) else None
 
 
-def _may_wait(source: str, is_leaf: bool) -> bool:
+def _may_wait(place: Place, traced: Container[str], *, is_leaf: bool) -> bool:
     """Whether a call on a line may wait for the GPU; inside another function, only one that always does.
 
-    The same words on plain values take no time: whatever the training thread is often sampled at waits.
+    It rests on the line's syntax: the same words on plain values take no time, and whatever the training thread is
+    often sampled at waits. Where the syntax shows nothing it rests on a trace, in which the line mostly waits.
     """
     from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
 
-    calls = [call for call in sync_calls(source) if call.kind != "copy"]
+    if code_place(place.file, place.line) in traced:
+        return True
+    calls = [call for call in sync_calls(place.source) if call.kind != "copy"]
     return bool(calls) if is_leaf else any(call.is_certain and call.kind in ("shape", "mask") for call in calls)
 
 

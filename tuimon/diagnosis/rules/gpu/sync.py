@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, GpuSteps
-from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
+from tuimon.diagnosis.evidence.gpu.waits import TRACED_PART, GpuWaits, traced_waits
 from tuimon.diagnosis.evidence.gpu.widths import WIDE
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
@@ -66,14 +66,17 @@ class _Wait(NamedTuple):
 
 
 def sync_point(evidence: Evidence) -> Finding | None:
-    """A line reads a value from the GPU and lets its queue run dry; or it only waits while the GPU works (benign)."""
+    """A line reads a value from the GPU and lets its queue run dry; or it only waits while the GPU works (benign).
+
+    How often it waits, and for how long, is known of a process that was traced: from the runtime's calls at the line.
+    """
     gpu, wait = evidence.gpu_steps, _longest_wait(evidence.gpu_waits)
     if gpu is None or wait is None:
         return None
     idle = _idle_beside_data(evidence, gpu)
     if min(wait.share, idle.at_most) >= SYNC_SHARE:
         return _costly(evidence, gpu, wait, idle)
-    return _harmless(wait, gpu) if gpu.is_bottleneck and wait.share >= BENIGN_WAIT else None
+    return _harmless(evidence, gpu, wait) if gpu.is_bottleneck and wait.share >= BENIGN_WAIT else None
 
 
 def _longest_wait(waits: GpuWaits | None) -> _Wait | None:
@@ -115,6 +118,7 @@ def _costly(evidence: Evidence, gpu: GpuSteps, wait: _Wait, idle: IdleBounds) ->
         where=(wait.hot.place,),
         evidence={
             "waiting_share": wait.share,
+            **_traced(evidence, wait),
             **IdleBounds(gpu.idle, gpu.idle_at_most).as_evidence(),
             "speedup_at_most": speedup_without(evidence, at_most),
             **gpu.width_evidence,
@@ -123,6 +127,12 @@ def _costly(evidence: Evidence, gpu: GpuSteps, wait: _Wait, idle: IdleBounds) ->
         speedup_at_least=best.low,
         change=Change("sync", 0.0),
     )
+
+
+def _traced(evidence: Evidence, wait: _Wait) -> dict[str, float]:
+    """The waits at the line in the latest trace; empty where there is none."""
+    traced = traced_waits(evidence.trace, wait.hot.place)
+    return {"waits_per_step": traced.per_step, "waited_ms_per_step": traced.ms_per_step} if traced is not None else {}
 
 
 def _headline(wait: _Wait, calls: Sequence[SyncCall], gpu: GpuSteps, *, is_busy: bool) -> str:
@@ -141,14 +151,18 @@ def _without(evidence: Evidence, at_least: float, at_most: float) -> Fix:
     return within(model and model.fix("", Change("sync", 0.0)), gained, speedup_without(evidence, at_most))
 
 
-def _harmless(wait: _Wait, gpu: GpuSteps) -> Finding:
+def _harmless(evidence: Evidence, gpu: GpuSteps, wait: _Wait) -> Finding:
     return Finding(
         rule="sync_point",
         severity="benign",
         headline=f"{at(wait.hot.place)} costs nothing here: it waits for the GPU, which is the bottleneck anyway",
         action="nothing; it would cost where the GPU has less to do, so read such values every so many steps",
         where=(wait.hot.place,),
-        evidence={"waiting_share": wait.share, "gpu_idle_at_most": gpu.idle_at_most},
+        evidence={
+            "waiting_share": wait.share,
+            **_traced(evidence, wait),
+            "gpu_idle_at_most": gpu.idle_at_most,
+        },
     )
 
 
@@ -220,10 +234,11 @@ RULES = (
         explanation=(
             "A line reads a value from the GPU, waits for it and lets the GPU's queue run dry; or it only waits while"
             " the GPU works, which is benign. It rests on samples at .item(), .cpu(), print of a tensor and their like,"
-            " and on the idle time of the GPU in the step; no more than the smaller of both can be gained."
+            " or at a line that a trace shows to wait, and on the idle time of the GPU in the step; no more than the"
+            " smaller of both can be gained."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(SYNC_SHARE, SYNC_CLEAR, SYNC_CERTAIN, BENIGN_WAIT, BUSY_IDLE, LEAST_IDLE, WIDE),
+        thresholds=(SYNC_SHARE, SYNC_CLEAR, SYNC_CERTAIN, BENIGN_WAIT, TRACED_PART, BUSY_IDLE, LEAST_IDLE, WIDE),
         contradicts_order=True,
     ),
     Rule(
