@@ -10,6 +10,7 @@ import pytest
 
 from tuimon.diagnosis.reading import fold
 from tuimon.sources.log.reader import read_log
+from tuimon.views.finding_text import rule_title, times_text
 
 ROOT = Path(__file__).resolve().parents[1]
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
@@ -44,3 +45,24 @@ def test_a_verdict_that_answers_a_question_is_that_of_its_log(log: str, verdict:
     _, findings = fold(read_log(str(ROOT / f"tests/data/logs/{log}.jsonl.gz")))
     told = [(finding.rule.upper().replace("_", "-"), finding.headline) for finding in findings]
     assert (verdict, headline) in told
+
+
+_TOLD = {
+    "two slow DataLoader workers": "h100_seed_dummy_loader_pyspy",
+    "an LSTM cell for each step of time": "h100_cell_by_cell",
+    "batches of 77 MB from ordinary memory": "h100_pageable_images",
+    "a loss over `errors[mask]`": "h100_masked_loss",
+    "AdamW, 800 tensors one by one": "h100_adam_one_by_one",
+    "autocast on a small model": "h100_amp_on_a_small_model",
+}
+
+
+@pytest.mark.parametrize("training", _TOLD)
+def test_a_gain_that_the_readme_tells_is_that_of_its_log(training: str) -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    row = next(line for line in lines if line.startswith(f"| {training} |"))
+    _, findings = fold(read_log(str(ROOT / f"tests/data/logs/{_TOLD[training]}.jsonl.gz")))
+    _, _, verdict, told, _, _ = map(str.strip, row.split("|"))
+    assert verdict == rule_title(findings[0].rule)
+    gains = times_text(*findings[0].fixes[0][1:4]).removesuffix(" times as fast")
+    assert told.endswith(f", {gains}x")

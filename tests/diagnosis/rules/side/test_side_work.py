@@ -551,7 +551,7 @@ def test_side_work_counts_as_far_as_the_gpu_idles():
     assert "side_work" not in found((10, 0, 0))
     idles = found((60, 0, 60))["side_work"]
     assert idles.share_of_step == pytest.approx(0.4)
-    assert idles.headline.startswith("40 % of every step the GPU waits for side work outside the model: main()")
+    assert idles.headline.startswith("up to 40 % of every step the GPU waits for side work outside the model: main()")
     assert idles.estimated_speedup is None  # how much of that it idles is not certain
     assert idles.evidence["gpu_idle_at_most"] == pytest.approx(0.4)
 

@@ -33,7 +33,7 @@ from tuimon.diagnosis.rules.input.cause import (
     long_starts,
 )
 from tuimon.diagnosis.threshold import TENSORBOARD, TRACEML, Threshold
-from tuimon.diagnosis.words import percent
+from tuimon.diagnosis.words import idle_part, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
 
 WARN_SHARE = Threshold(
@@ -97,14 +97,16 @@ def _wait(evidence: Evidence, table: PhaseTable, data: PhaseRow) -> _Wait | None
 
 
 def _finding(evidence: Evidence, data: PhaseRow, wait: _Wait, cause: Cause) -> Finding:
-    waits = "waits" if wait.on_gpu is None else "the GPU waits"
+    waits = f"{percent(wait.share)} of every step waits"
+    if wait.on_gpu is not None:
+        waits = f"{idle_part(wait.on_gpu)} of every step the GPU waits"
     is_work = cause.name == "rollout" and evidence.rollout is not None and evidence.rollout.is_by_policy
     places = (cause.hot, evidence.hottest_in("data"))
     best, *others = fixes_for(cause.name, cause.hot, evidence, wait.lost, wait.error)
     return Finding(
         rule="input_bound",
         severity="info" if is_work else "warning",
-        headline=f"{percent(wait.share)} of every step {waits} for data{cause.clause}",
+        headline=f"{waits} for data{cause.clause}",
         action=best.action,
         cause=_OWN_NAMES.get(cause.name, cause.name),
         share_of_step=wait.share,

@@ -16,7 +16,7 @@ from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_end, at_hot, percent
+from tuimon.diagnosis.words import at_end, at_hot, idle_part, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
 
 SIDE_WORK_SHARE = Threshold(
@@ -99,7 +99,8 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
         rule="side_work",
         severity="warning" if hot or not work.is_sampled else "info",  # samples show nothing to act on
         headline=(
-            f"{percent(work.share)} of every step {'is' if on_gpu is None else 'the GPU waits for'} side work"
+            f"{percent(work.share) if on_gpu is None else idle_part(on_gpu)} of every step"
+            f" {'is' if on_gpu is None else 'the GPU waits for'} side work"
             f" {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}{_at_end(work)}"
         ),
         action=best.action,
