@@ -13,7 +13,9 @@ from msgspec import structs
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.reading import fold
+from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Gpu, Record
+from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
 from tuimon.sources.log.reader import read_log
 
@@ -128,3 +130,25 @@ def test_an_idle_tail_changes_nothing(name: str) -> None:
         for later in range(1, 16)
     ]
     assert idle([*found, *after]) == pytest.approx(idle(found), abs=0.002)
+
+
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        ("guard_in_every_layer", {"sync_point", "compute_bound"}),
+        ("pageable_images", {"transfer_bound"}),
+        ("masked_loss", {"sync_point"}),
+        ("cell_by_cell", {"launch_bound"}),
+    ],
+)
+def test_nothing_else_is_first_at_any_moment(name: str, rules: set[str]) -> None:
+    """In the first seconds neither NVML nor samples show why the GPU idles: then nothing is said of it."""
+    session, verdicts, first, judged_s = Session(), Verdicts(), set(), None
+    for record in records(name):
+        session.add(record)
+        if judged_s is None or session.now_s - judged_s >= 1.0:
+            found = verdicts.judge_moment(session, session.now_s - judged_s if judged_s is not None else 0.0)
+            judged_s = session.now_s
+            first |= {finding.rule for finding in found[:1]}
+    assert first <= rules
+    assert first

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.rulebook import BY_NAME
-from tuimon.diagnosis.severity import likely_gain
+from tuimon.diagnosis.severity import least_gain, likely_gain
 
 #: Gravest first.
 SEVERITY = {severity: place for place, severity in enumerate(get_args(Severity))}
@@ -118,10 +118,13 @@ def _merge_launches(by_rule: _ByRule) -> None:
     """Where all launches come too late, a synchronisation costs little more: its line is named along with them.
 
     It is the finding itself where most of the GPU's idle time follows from it. So is an update whose launches are what
-    comes too late.
+    comes too late, and a copy that may be all that is taken for idle time.
     """
     launches, sync, update = (by_rule.get(rule) for rule in ("launch_bound", "sync_point", "optimizer_bound"))
     if launches is None:
+        return
+    if "transfer_bound" in by_rule and least_gain(launches) is None:
+        del by_rule["launch_bound"]
         return
     if update is not None and launches.change is not None and launches.change == update.change:
         others = [fix for fix in launches.fixes if fix.action != update.action]

@@ -17,7 +17,7 @@ from tuimon.records import Gpu
 from tuimon.session.windows import HISTORY_LIMIT
 
 #: Least time that a mean covers (s): our choice; the driver's own figures are of up to a second each.
-LEAST_S = 2.0
+LEAST_S = 1.0
 #: Least time of a mean by the energy counter (s), which advances every 0.1 s at the slowest: an error of 2 %.
 _LEAST_ENERGY_S = 5.0
 #: Least part of a figure's time that lies in the stretch, for the figure to count: our choice; of less it mostly shows

@@ -110,7 +110,7 @@ def test_before_the_first_step_the_last_half_minute_counts():
 
 
 def test_too_short_a_time_is_no_mean():
-    assert means(run(1.0, steps_s=1.0)).util_ratio is None
+    assert means(run(1.0, steps_s=0.5)).util_ratio is None
 
 
 def test_figures_count_for_the_part_that_lies_in_the_stretch():

@@ -257,12 +257,21 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def awaits_gpu_times(self) -> bool:
         """Whether GPU times are still to come: until then, what the CPU waits for may be a GPU at work."""
+        return self._has_just_begun and self.uses_gpu is True and self.gpu_steps is None
+
+    @property
+    def awaits_idle_causes(self) -> bool:
+        """Whether what tells one reason for an idle GPU from another is still to come: samples, and NVML's figures."""
+        unread = any(row.means is None or row.means.util_ratio is None for row in self.gpus)
+        return self._has_just_begun and (self.gpu_waits is None or unread)
+
+    @property
+    def _has_just_begun(self) -> bool:
+        """Whether so few seconds and steps have passed since the first step that not everything has been measured."""
         if self.process is None or not self.process.markers or self.steps is None or self.steps.first_step_s is None:
             return False
         longest_s = max(GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS * (self.steps.median_ms or 0.0) / 1e3)
-        if self.run.now_s - self.steps.first_step_s > longest_s or self.uses_gpu is not True:
-            return False
-        return self.gpu_steps is None
+        return self.run.now_s - self.steps.first_step_s <= longest_s
 
     @cached_property
     def torch_memory(self) -> tuple[TorchMemoryRow, ...]:

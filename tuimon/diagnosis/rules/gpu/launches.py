@@ -43,7 +43,7 @@ SAME_LENGTH = Threshold(
 def launch_bound(evidence: Evidence) -> Finding | None:
     """The GPU keeps up with the CPU within the computation: it waits for each launch."""
     gpu = evidence.gpu_steps
-    if gpu is None or gpu.is_bottleneck:
+    if gpu is None or gpu.is_bottleneck or evidence.awaits_idle_causes:
         return None
     followed = [name for name in COMPUTE if _is_followed(evidence, gpu, name)]
     if gpu.idle_in(*followed).at_most < LAUNCH_SHARE:

@@ -177,7 +177,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
     Kept only where nothing else explains an idle GPU (see ``rank``).
     """
     figures = [(gpu, utilisation(gpu), _filled(gpu)) for gpu in evidence.gpus]
-    if evidence.phases is None or not figures:
+    if evidence.phases is None or not figures or evidence.awaits_idle_causes:
         return None
     if any(used is None or filled is None or max(used, filled) >= SMALL_SHARE for _, used, filled in figures):
         return None
