@@ -38,9 +38,10 @@ def drawn(lines):
     [
         (AHEAD, "launches run 38.0 ms ahead"),
         (BEHIND, "the GPU waits for the CPU (0.05 ms ahead)"),
-        (times(99.0), "the GPU waits for the CPU (0.10 ms ahead)"),
-        (times(5000.0, 0.6), "the GPU waits for the CPU (5.0 ms ahead)"),
-        (times(None, 0.9), "the GPU waits for the CPU"),
+        (times(99.0)._replace(idle_ratio=0.2), "the GPU waits for the CPU (0.10 ms ahead)"),
+        (times(5000.0, 0.6)._replace(maybe_idle_ratio=0.2), "the GPU waits for the CPU (5.0 ms ahead)"),
+        (times(None, 0.9)._replace(idle_ratio=0.2), "the GPU waits for the CPU"),
+        (times(30.0), "the CPU waits for the GPU (0.03 ms ahead)"),  # which is busy all the time
         (UNKNOWN, "lead not known (clocks ±2.3 ms)"),
         (times(None, error_us=None), "lead not known"),
         (AHEAD._replace(leads=()), "lead not known (clocks ±0.01 ms)"),
@@ -53,7 +54,7 @@ def test_the_lead_in_words(row, words):
 def test_where_backward_begins_stands_for_all():
     leads = (LeadRow("fetch end", 900, 1.0, 2.0, 3.0, 1.0), LeadRow("backward begin", 450, 1e3, 2e3, 3e3, 0.0))
     assert lead_words(AHEAD._replace(leads=leads)) == "launches run 2.0 ms ahead"
-    assert lead_words(AHEAD._replace(leads=leads[:1])).startswith("the GPU waits")
+    assert lead_words(BEHIND._replace(leads=leads[:1])).startswith("the GPU waits")
 
 
 def test_one_line_with_a_gauge_of_the_lead_against_the_step():

@@ -49,7 +49,8 @@ def lead_words(times: GpuTimeRow) -> str:
     if not is_behind(lead):
         return f"launches run {_ms(lead.median_us)} ahead"
     ahead = f" ({_ms(lead.median_us)} ahead)" if lead.median_us is not None else ""
-    return f"the GPU waits for the CPU{ahead}"
+    is_busy = times.idle_ratio + times.maybe_idle_ratio < BUSY_IDLE  # then it is the CPU that lets nothing queue up
+    return f"the CPU waits for the GPU{ahead}" if is_busy else f"the GPU waits for the CPU{ahead}"
 
 
 def is_behind(lead: LeadRow) -> bool:
