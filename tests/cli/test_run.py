@@ -255,3 +255,9 @@ def test_nothing_is_left_when_the_command_does_not_start(tmp_path: Path) -> None
     assert done.returncode == 1
     assert "interpreter is missing" in done.stderr
     assert not (tmp_path / "l.jsonl").exists()
+
+
+def test_the_programs_own_options_follow_its_name(tmp_path):
+    done = tuimon("run", "--lr", "0.1", "train.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--lr: the program's own options follow its name: tuimon run train.py --lr 0.1" in done.stderr

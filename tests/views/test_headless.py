@@ -129,7 +129,7 @@ def test_the_summary() -> None:
     found.add(Exit(t=41.0, pid=100, exit_code=1, last_line="KeyError: \x1b[31m1", survivors=[5, 6]))
     HeadlessView(stream).summary(found, [INPUT_BOUND], "run.jsonl")
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "[tuimon] ended with exit code 1: KeyError: 1; still running: 5, 6"
+    assert lines[0] == "[tuimon] ended with exit code 1: KeyError: 1; still running: 5, 6 (tuimon attach 5)"
     assert "steps, median" in lines[1]
     assert "data 62%" in lines[2]
     assert lines[-1] == "[tuimon] log: run.jsonl (tuimon report run.jsonl)"

@@ -186,5 +186,5 @@ def how_it_ended(end: Exit) -> str:
     if end.last_line:
         text += f": {plain(end.last_line)}"
     if end.survivors:
-        text += f"; still running: {', '.join(map(str, end.survivors[:8]))}"
+        text += f"; still running: {', '.join(map(str, end.survivors[:8]))} (tuimon attach {end.survivors[0]})"
     return text

@@ -38,7 +38,12 @@ def main(argv: Sequence[str]) -> int:
     parser = parser_of("run", _DOC, "tuimon run [options] [--] COMMAND [ARGS...]")
     add_watching(parser)
     own, words = split_command(argv)
-    options = options_of(parser.parse_args(own))
+    parsed, unknown = parser.parse_known_args(own)
+    if unknown:
+        program = next((word for word in words if word.endswith(".py")), "train.py")
+        rest = " ".join(word for word in argv if word != program)
+        parser.error(f"{unknown[0]}: the program's own options follow its name: tuimon run {program} {rest}")
+    options = options_of(parsed)
     command = resolve(words)
     if options.headless:
         return _headless(command, options)

@@ -94,7 +94,7 @@ def test_other_findings_are_counted():
         (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), "  ENDED  killed by SIGKILL (exit code 137)"),
         (
             Exit(t=1, pid=1, exit_code=0, survivors=[7, 8]),
-            "  ENDED  exit code 0 · still running: pid 7, pid 8",
+            "  ENDED  exit code 0 · still running: pid 7, pid 8 (tuimon attach 7)",
         ),
     ],
 )

@@ -172,7 +172,8 @@ def _end(end: Exit) -> Line:
     if end.last_line:
         spans += [Span(" · ", "faint"), Span(plain(end.last_line), "text")]
     if end.survivors:
-        spans += [Span(" · ", "faint"), Span(f"still running: {_pids(end.survivors)}", "warning")]
+        running = f"still running: {_pids(end.survivors)} (tuimon attach {own_id(end.survivors[0])})"
+        spans += [Span(" · ", "faint"), Span(running, "warning")]
     return tuple(spans)
 
 
