@@ -4,7 +4,7 @@ import json
 import os
 import threading
 
-from tuimon.agent.interpreter import own_threads
+from tuimon.agent import own_threads
 
 
 def waits(started, over):

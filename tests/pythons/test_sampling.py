@@ -43,7 +43,7 @@ crunch()
 """
 
 
-@pytest.mark.parametrize("version", [*at_hand.VERSIONS, *at_hand.FREE_THREADED])
+@pytest.mark.parametrize("version", at_hand.VERSIONS)
 def test_threads_and_hot_lines(version: str, tmp_path: Path) -> None:
     with (
         running(tmp_path, BUSY, python=at_hand.python(version)) as process,
@@ -51,17 +51,24 @@ def test_threads_and_hot_lines(version: str, tmp_path: Path) -> None:
     ):
         reader.until(lambda it: it.functions() >= {"crunch", "wait"}, "a window")
         (sleeper,) = set(procfs.thread_ids(process.pid)) - {process.pid}
-        assert is_python(process.pid) and is_free_threaded(process.pid) == version.endswith("t")
+        assert is_python(process.pid) and not is_free_threaded(process.pid)
         stacks = [stack for window in reader.stacks for stack in window.stacks]
-        name = "" if version == "3.13t" else "sleeper"  # there only threading has it, not the kernel
-        assert {stack.tid: stack.thread for stack in stacks} == {process.pid: "MainThread", sleeper: name}
+        assert {stack.tid: stack.thread for stack in stacks} == {process.pid: "MainThread", sleeper: "sleeper"}
         main = [stack for stack in stacks if stack.thread == "MainThread"]
         places = {(reader.frames[n].function, reader.frames[n].line) for stack in main for n in stack.frames}
         assert ("<module>", 15) in places
         assert any(frame.source.startswith("sum(i * i") for frame in reader.frames)
         assert reader.notices == []
         dumped = {thread.name: thread.tid for thread in CloseUp().dump(process.pid).threads}
-        assert dumped == {"MainThread": process.pid, name or "thread": sleeper}
+        assert dumped == {"MainThread": process.pid, "sleeper": sleeper}
+
+
+@pytest.mark.parametrize("version", at_hand.FREE_THREADED)
+def test_a_python_without_a_gil_is_left_to_its_agent(version: str, tmp_path: Path) -> None:
+    with running(tmp_path, BUSY, python=at_hand.python(version)) as process, reading(trainer(process.pid)) as reader:
+        reader.until(lambda it: it.notices, "a notice")
+        assert is_python(process.pid) and is_free_threaded(process.pid)
+        assert "py-spy cannot read free-threaded Python" in reader.notices[0].message
 
 
 # -- Python inside another program

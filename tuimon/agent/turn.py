@@ -5,7 +5,7 @@ from _thread import get_ident
 from types import FrameType
 from typing import Any, Callable, List, Optional
 
-from .interpreter.own_threads import is_running
+from .own_threads import is_running
 
 
 class Call:

@@ -14,7 +14,6 @@ class Problem(NamedTuple):
 
     ``passing``: it may go away by waiting. ``expected``: no reason to worry, as on a machine without a GPU.
     ``denied``: another process may not read it; the process itself may report it.
-    ``without_gil``: the Python has none, and our own reader can read it.
     """
 
     message: str
@@ -22,7 +21,6 @@ class Problem(NamedTuple):
     passing: bool = False
     expected: bool = False
     denied: bool = False
-    without_gil: bool = False
 
 
 class NoticeSource:

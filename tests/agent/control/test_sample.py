@@ -9,9 +9,9 @@ import time
 import pytest
 
 from tests.waiting import until
-from tuimon.agent.control import orders, sample, stack_sampler
-from tuimon.agent.control.stack_sampler import Window
-from tuimon.agent.interpreter import debug_offsets, stack_window
+from tuimon.agent import own_threads
+from tuimon.agent.control import orders, sample, stack_sampler, stack_windows
+from tuimon.agent.control.stack_windows import FrameWindow
 from tuimon.agent.ring import side_files, stack_file
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.sources.control.errors import Refused
@@ -60,8 +60,8 @@ def test_samples_that_cost_much_are_taken_less_often_from_the_second_one_on(own_
             pass
 
     seen: dict[int, int] = {}
-    monkeypatch.setattr(Window, "sample", burn)
-    monkeypatch.setattr(sample, "windows", lambda: Window)
+    monkeypatch.setattr(FrameWindow, "sample", burn)
+    monkeypatch.setattr(sample, "safe_window", lambda: FrameWindow)
     monkeypatch.setattr(
         stack_sampler, "write_file", lambda _, content: seen.update({content["window"]: content["instants"]})
     )
@@ -74,7 +74,7 @@ def test_samples_that_cost_much_are_taken_less_often_from_the_second_one_on(own_
 
 
 def test_a_place_is_the_line_that_runs():
-    window = Window()
+    window = FrameWindow()
 
     def inner():
         window.sample(0)
@@ -90,15 +90,16 @@ def test_a_place_is_the_line_that_runs():
 
 
 def test_a_deep_stack_is_cut_at_its_root_and_counted():
-    window = Window()
+    window = FrameWindow()
 
     def deeper(depth):
         return deeper(depth - 1) if depth else window.sample(0)
 
-    deeper(stack_window.MAX_DEPTH)
+    deeper(stack_windows.MAX_DEPTH)
     content = window.content()
     assert (
-        content["cut"] >= 1 and max(len(s) for p in content["profiles"] for s in p["samples"]) == stack_window.MAX_DEPTH
+        content["cut"] >= 1
+        and max(len(s) for p in content["profiles"] for s in p["samples"]) == stack_windows.MAX_DEPTH
     )
 
 
@@ -118,14 +119,13 @@ def test_what_is_out_of_bounds_is_not_begun(own_channel):
     assert request.poll().state == State.FAILED
 
 
-def test_without_a_gil_and_a_readable_memory_it_is_refused(own_channel, monkeypatch):
-    """This Python's own memory may be of a version whose stacks are not known."""
+def test_without_a_gil_it_is_refused_where_a_dump_may_crash(own_channel, monkeypatch):
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-    monkeypatch.setattr(debug_offsets, "_FIELDS", {})
+    monkeypatch.setattr(own_threads, "_SAFE_DUMPS", (99,))
     request = own_channel.order(Command.SAMPLE, FAST)
     orders.attend()
     request.poll()
-    with pytest.raises(Refused, match="this Python has no GIL, and its stacks cannot be read"):
+    with pytest.raises(Refused, match="this Python has no GIL"):
         request.result()
 
 

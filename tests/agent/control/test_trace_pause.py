@@ -7,7 +7,7 @@ import pytest
 
 from tuimon.agent import runtime
 from tuimon.agent.control import trace as command
-from tuimon.agent.control.own_windows import CannotRead
+from tuimon.agent.control.stack_windows import CannotRead
 from tuimon.agent.ring.control_words import TRACE_HELD_BIT, TRACE_TRIAL, TRACE_TRIED
 from tuimon.agent.ring.layout import BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END
 
@@ -60,7 +60,7 @@ def traced(monkeypatch, tmp_path):
         monkeypatch.setattr(command, "time", clock)
         monkeypatch.setattr(command, "Profiler", Profiler)
         monkeypatch.setattr(command, "Guard", lambda *_: types.SimpleNamespace(set=int, lift=int))
-        monkeypatch.setattr(command, "windows", _no_windows)
+        monkeypatch.setattr(command, "safe_window", _no_windows)
         monkeypatch.setattr(command, "_has_room", lambda folder: True)
         monkeypatch.setattr(command, "stream_event", lambda torch: None)
         monkeypatch.setattr(command, "is_capturing", lambda torch: False)

@@ -18,6 +18,7 @@ import pytest
 from tests.agent.programs import ROOT, environment
 from tests.session.records import session_of
 from tests.sources.stacks import denied
+from tests.sources.stacks.sampling import reading, trainer
 from tests.waiting import until
 from tuimon.agent.ring.control_words import Answer, State
 from tuimon.proc.target_files import TargetFiles
@@ -30,6 +31,7 @@ from tuimon.sources.notices import Problem
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.by_agent import in_process
 from tuimon.sources.stacks.failures import SamplingFailures
+from tuimon.sources.stacks.pyspy import errors
 from tuimon.sources.stacks.pyspy.errors import NO_BINARY
 from tuimon.sources.stacks.window_records import WindowRecords
 from tuimon.views.sampling_text import sampling_text
@@ -113,6 +115,27 @@ def test_where_py_spy_works_the_agent_is_never_asked(training: subprocess.Popen[
     records = until(lambda: len(windows(found := next(monitor))) > 1 and found, seconds=90)
     monitor.close()
     assert not any(window.in_process for window in windows(records))
+
+
+@pytest.mark.torch
+def test_a_python_without_a_gil_is_sampled_by_its_agent(
+    training: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with a GIL stands for it."""
+    pyspy = tmp_path / "py-spy"
+    pyspy.write_text("#!/bin/sh\necho 'Error: Failed to find a python interpreter in the .data section' >&2\nexit 1\n")
+    pyspy.chmod(0o755)
+    monkeypatch.setattr(errors, "is_free_threaded", lambda pid: True)
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    table = trainer(training.pid)
+    table.mark_trainer(training.pid)
+    with reading(table, binary=lambda: str(pyspy)) as reader:
+        reader.until(lambda it: it.stacks, "a window", 90.0)
+        reader.until(lambda it: it.notices[-1].level == "info", "a notice")
+    assert all(window.in_process for window in reader.stacks)
+    said = reader.notices[-1].message
+    assert said.startswith("stacks are sampled in-process") and "py-spy cannot read free-threaded Python" in said
+    assert "samples are taken where the GIL is released" in said
 
 
 def test_a_process_whose_thread_gets_no_turn_is_said_to_hold_the_gil() -> None:

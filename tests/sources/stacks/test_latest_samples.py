@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from tuimon.agent.control.stack_sampler import Window
+from tuimon.agent.control.stack_windows import FrameWindow
 from tuimon.agent.ring.side_files import STACKS, side_file, write_file
 from tuimon.sources.stacks.by_agent import in_process
 from tuimon.sources.standstill.stacks import take_stacks
@@ -14,7 +14,7 @@ from tuimon.sources.standstill.stacks import take_stacks
 def test_it_stands_in_where_py_spy_cannot_read(tmp_path, monkeypatch):
     ring = str(tmp_path / "1-2.ring")
     monkeypatch.setattr(in_process, "ring_path", lambda pid: ring)
-    window = Window()
+    window = FrameWindow()
     window.sample(-1)
     content = {**window.content(), "order": 1, "window": 1, "begin_ns": 100 * 10**9, "end_ns": 102 * 10**9, "cpu_ns": 1}
     assert take_stacks(None, [os.getpid()], 90.0)[os.getpid()].unknown  # no window

@@ -172,7 +172,7 @@ def test_a_pyspy_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monkey
     stuck.write_text("#!/bin/sh\ntrap '' INT\necho sampling\nwhile :; do sleep 0.1; done\n")
     stuck.chmod(0o755)
     monkeypatch.setattr(recorder.Recording, "STOP_TIMEOUT_S", 0.2)
-    recording = recorder.Recording.start((str(stuck),), os.getpid(), 20, 0.3)
+    recording = recorder.Recording.start(str(stuck), os.getpid(), 20, 0.3)
     ended = until(lambda: recording.poll(time.monotonic()), "the child to be killed")
     assert ended.samples is None
     assert "signal 9" in ended.message

@@ -12,7 +12,7 @@ import pytest
 
 from tests.trace.kineto_file import call, contents, event, kernel
 from tests.waiting import until
-from tuimon.agent.control.stack_sampler import Window
+from tuimon.agent.control.stack_windows import FrameWindow
 from tuimon.agent.control.trace_lines import LineSampler
 from tuimon.agent.ring.side_files import LINES, side_file
 from tuimon.sources.tracing import user_lines
@@ -96,7 +96,7 @@ def test_lines_stand_beside_operators_and_gaps(tmp_path: Path) -> None:
 
 def test_the_agent_samples_one_thread_until_it_is_stopped(tmp_path: Path) -> None:
     ring = str(tmp_path / "1-1.ring")
-    sampler = LineSampler(ring, get_ident(), 3, Window)
+    sampler = LineSampler(ring, get_ident(), 3, FrameWindow)
     sampler.start(1)
     until(lambda: threading.active_count() and len(sys._current_frames()) > 1, "the thread")
     for _ in range(40):
@@ -114,7 +114,7 @@ def test_the_agent_samples_one_thread_until_it_is_stopped(tmp_path: Path) -> Non
 
 
 def test_a_trace_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:
-    sampler = LineSampler(str(tmp_path / "1-1.ring"), get_ident(), 3, Window)
+    sampler = LineSampler(str(tmp_path / "1-1.ring"), get_ident(), 3, FrameWindow)
     sampler.start(1)
     sampler.stop(keep=False)
     sampler._ended.acquire(timeout=60)

@@ -12,8 +12,8 @@ from .. import runtime
 from ..ring.side_files import STACKS, side_file
 from ..ring.stack_file import unpack_sampling
 from .orders import call_again
-from .own_windows import CannotRead, windows
 from .stack_sampler import StackSampler
+from .stack_windows import CannotRead, safe_window
 from .task import Task
 
 NEEDS_STEPS = False
@@ -58,7 +58,7 @@ def _start(task: Task) -> None:
         return
     rate_hz, window_ms = unpack_sampling(task.argument)
     try:
-        new_window = windows()
+        new_window = safe_window()
     except CannotRead as error:
         task.refuse(str(error))
         return

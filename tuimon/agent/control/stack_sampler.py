@@ -1,18 +1,16 @@
 """Samples the Python stacks of all threads of this process, from a thread of its own.
 
 It has to wait for the GIL: a stretch that never lets go of it is sampled at its end. How stacks are read differs by
-interpreter (``own_windows.py``).
+interpreter (``stack_windows.py``).
 """
 
 import os
-import sys
 import time
 from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
-from types import CodeType, FrameType
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Type
 
-from ..interpreter.stack_window import MAX_DEPTH, StackWindow, label_of
 from ..ring.side_files import remove_file, write_file
+from .stack_windows import StackWindow
 from .task import Task
 
 #: How long the end of the thread is waited for before a fork, in s; it sleeps, and wakes at once.
@@ -22,61 +20,10 @@ _END_S = 0.05
 _CPU_RATIO = 0.01
 
 
-class Window(StackWindow):
-    """A window of stacks from the interpreter's frames; a frame whose thread goes on meanwhile keeps what it was."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._places: Dict[Tuple[int, int], int] = {}
-        self._lines: List[Tuple[CodeType, int]] = []  # by place; keeps the code, so that its id is not reused
-
-    def sample(self, own: int) -> None:
-        """Add the stacks of all threads but ``own``."""
-        self.instants += 1
-        # No frame outlives this function: its locals would end later than in the plain program.
-        for ident, frame in sys._current_frames().items():
-            if ident != own and self.has_room(ident):
-                self.add(ident, self._stack_of(frame))
-
-    def stack_of_thread(self, ident: int) -> Optional[int]:
-        """The number of a thread's stack now; None where it has ended."""
-        frame = sys._current_frames().get(ident)
-        return None if frame is None else self.number_of(self._stack_of(frame))
-
-    def _stack_of(self, frame: Any) -> Tuple[int, ...]:
-        places = self._places
-        stack: List[int] = []
-        while frame is not None and len(stack) < MAX_DEPTH:
-            code = frame.f_code
-            key = (id(code), frame.f_lasti)
-            place = places.get(key)
-            if place is None:
-                place = self._add_place(key, code, frame)
-            stack.append(place)
-            frame = frame.f_back
-        self.cut += frame is not None
-        return tuple(stack)
-
-    def _add_place(self, key: Tuple[int, int], code: CodeType, frame: FrameType) -> int:
-        place = self._places[key] = len(self._lines)
-        self._lines.append((code, frame.f_lineno or code.co_firstlineno))
-        return place
-
-    def frames(self) -> List[Dict[str, Any]]:
-        """The places by their numbers."""
-        return [{"name": code.co_name, "file": code.co_filename, "line": line} for code, line in self._lines]
-
-    def label(self, ident: int) -> str:
-        """The thread's name in ``threading``."""
-        return label_of(ident)
-
-
 class StackSampler:
     """The thread; it ends by itself when its task is over or no longer wanted."""
 
-    def __init__(
-        self, task: Task, path: str, rate_hz: int, window_ms: int, new_window: Callable[[], StackWindow] = Window
-    ) -> None:
+    def __init__(self, task: Task, path: str, rate_hz: int, window_ms: int, new_window: Type[StackWindow]) -> None:
         """``path``: of the stack file."""
         self.pid = os.getpid()
         self.task = task

@@ -26,7 +26,7 @@ from ..ring.side_files import TRACE, remove_file, side_file
 from ..torch_compat import dynamo
 from ..tracing.profiler import Guard, Profiler, is_capturing, refusal, stream_event
 from ..tracing.steps import StepFinder
-from .own_windows import CannotRead, windows
+from .stack_windows import CannotRead, safe_window
 from .task import Task
 from .trace_lines import LineSampler
 
@@ -159,7 +159,7 @@ class Tracing:
     def _begin_steps(self, now_ns: int) -> None:
         limit_ns = _LONG_STEP * self._trial_step_ns * (self.steps + _GPU_STEPS) + _LEAST_NS
         with suppress(CannotRead):
-            new_window = windows()
+            new_window = safe_window()
             self._lines = LineSampler(self.writer.path, self.thread, self.task.number, new_window)
             self._lines.start(self._trial_step_ns * (self.steps + 1))
         self._start(time.monotonic_ns(), limit_ns, TRACED_STEPS)

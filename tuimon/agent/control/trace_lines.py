@@ -7,10 +7,10 @@ sample takes some 20 us of another thread, and the steps are slowed by the profi
 import os
 import time
 from _thread import allocate_lock, start_new_thread
-from typing import Callable, List, Optional, Tuple
+from typing import List, Optional, Tuple, Type
 
-from ..interpreter.stack_window import StackWindow
 from ..ring.side_files import LINES, remove_file, side_file, write_file
+from .stack_windows import StackWindow
 
 #: Samples of a trace, at most, and how far apart they are at least (s).
 SAMPLES = 4000
@@ -22,7 +22,7 @@ _END_S = 0.05
 class LineSampler:
     """The thread; it writes its file once it is stopped."""
 
-    def __init__(self, ring_path: str, thread: int, number: int, new_window: Callable[[], StackWindow]) -> None:
+    def __init__(self, ring_path: str, thread: int, number: int, new_window: Type[StackWindow]) -> None:
         """``thread``: the one to sample (``get_ident``); ``number``: of the order, which the file repeats."""
         global _current, _fork_hooked
         self.path = side_file(ring_path, LINES)

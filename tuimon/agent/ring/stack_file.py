@@ -4,7 +4,7 @@ The file is JSON, in the shape of speedscope's files (https://www.speedscope.app
 monitor reads them: one profile a thread, ``Thread <OS id> "<name>"``, with the samples in the order they were taken, a
 list of frame numbers each, root first. Beside these: ``order`` and ``window``, which say whose it is, ``begin_ns`` and
 ``end_ns`` (monotonic), ``cpu_ns`` of the sampling thread, ``instants``, and ``cut``, how many samples were deeper than
-MAX_DEPTH or of more threads than MAX_THREADS (``interpreter/stack_window.py``).
+MAX_DEPTH or of more threads than MAX_THREADS (``control/stack_windows.py``).
 """
 
 from typing import Tuple

@@ -7,7 +7,7 @@ the last entry is that allowed: so hooks of ours that are alone come and go at a
 import sys
 from typing import Any, Callable, Dict, List, Tuple
 
-from ..interpreter.own_threads import is_in_file
+from ..own_threads import is_in_file
 from . import rebinding
 
 

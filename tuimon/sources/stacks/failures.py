@@ -133,7 +133,7 @@ def _sampled_inside(problem: Problem) -> Problem:
     cause = problem.message.removeprefix("no stack samples: ")
     return Problem(
         f"stacks are sampled in-process, by the training itself: Python frames only, no DataLoader workers, not who "
-        f"holds the GIL; {cause}",
+        f"holds the GIL; samples are taken where the GIL is released; {cause}",
         problem.hint,
         expected=True,
     )

@@ -76,7 +76,7 @@ class GilSampler:
             affordable_s, shortest_s = affordable_s / _FIRST_SHARES, _FIRST_PAUSE_S
         self._due_s = now_s + max(shortest_s, affordable_s)
         self._last_pid = next((pid for pid in trainers if pid > self._last_pid), trainers[0])
-        self._running = recorder.Recording.start((binary,), self._last_pid, RATE_HZ, WINDOW_S, gil=True)
+        self._running = recorder.Recording.start(binary, self._last_pid, RATE_HZ, WINDOW_S, gil=True)
 
     def keep_beside(self) -> None:
         """Let the window that runs be sampled on the core that its process's main thread is on now."""

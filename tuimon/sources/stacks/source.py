@@ -1,7 +1,4 @@
-"""Stack samples: py-spy windows back to back on training processes, in rotation on their DataLoader workers.
-
-Pythons without a GIL are sampled by our own reader in its place (``memory_reader``).
-"""
+"""Stack samples: py-spy windows back to back on training processes, in rotation on their DataLoader workers."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from tuimon.sources.stacks.by_agent.agent_samplers import AgentSamplers
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.gil_sampler import GilSampler
 from tuimon.sources.stacks.idle_workers import IdleWorkers
-from tuimon.sources.stacks.pyspy import errors, memory_reader, recorder, same_core
+from tuimon.sources.stacks.pyspy import errors, recorder, same_core
 from tuimon.sources.stacks.sampled_processes import SampledProcesses
 from tuimon.sources.stacks.window_records import WindowRecords, lost_window
 from tuimon.sources.stacks.windows.cpu_budget import FASTEST_HZ
@@ -71,7 +68,6 @@ class StackSource:
         self._running: dict[int, _Running] = {}
         self._ending: dict[int, _Running] = {}  # windows whose files are being written
         self._failures = SamplingFailures(self.name)
-        self._without_gil: set[ProcessKey] = set()  # sampled by our own reader
         self._cores = same_core.Cores()
         self._training: frozenset[int] = frozenset()
         self._sampled = SampledProcesses(table)
@@ -157,9 +153,6 @@ class StackSource:
         if not ended.interrupted:  # a py-spy that our SIGINT came too early for needs a longer window, not a short one
             self._schedule.restart_short_windows(key)
         problem = errors.explain(ended.message, ended.pid)
-        if problem.without_gil and key not in self._without_gil:
-            self._without_gil.add(key)
-            return
         self._failures.add_failure(key, problem, now_s)
         if key in self._agents.delivering:  # no samples are lost: py-spy is only tried again
             return
@@ -181,23 +174,20 @@ class StackSource:
         ):
             if not self._begin_window(window, now_s):
                 return
-        without = (self._failures, self._without_gil)
-        self._begin_gil_window([pid for pid in trainers if not any(key(pid) in each for each in without)], now_s)
+        self._begin_gil_window([pid for pid in trainers if key(pid) not in self._failures], now_s)
 
     def _forget_others(self, wanted: Collection[ProcessKey]) -> None:
         """Drop what is held of processes that are no longer sampled."""
         self._schedule.forget_ended(lambda key: key not in wanted)
         self._failures.clear_gone(lambda key: key not in wanted)
-        self._without_gil.intersection_update(wanted)
         self._records.forget_others(wanted)
 
     def _begin_window(self, window: PlannedWindow, now_s: float) -> bool:
         pid = window.key[0]
         if self._binary is None:
             return False
-        program = memory_reader.command() if window.key in self._without_gil else (self._binary,)
         try:
-            recording = recorder.Recording.start(program, pid, window.plan.rate_hz, window.plan.window_s)
+            recording = recorder.Recording.start(self._binary, pid, window.plan.rate_hz, window.plan.window_s)
         except OSError as error:
             window.settle(None, 0.0)
             self._note_start_error(error, now_s)

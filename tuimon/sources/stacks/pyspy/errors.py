@@ -25,10 +25,11 @@ def explain(message: str, pid: int) -> Problem:
     if "permission denied" in text or "operation not permitted" in text:
         return _denied(pid)._replace(denied=_owner(pid) == os.geteuid())
     if is_free_threaded(pid):
-        program = plain(processes.program_name(pid))
-        message = f"no stack samples: free-threaded Python ({program}) cannot be read: {_first_line(message)}"
-        hint = "Its stacks are known for CPython 3.13 and 3.14; markers, threads and GPUs are still shown"
-        return Problem(message, hint, passing=True, without_gil=True)
+        return Problem(
+            f"no stack samples: py-spy cannot read free-threaded Python ({plain(processes.program_name(pid))})",
+            "A training under tuimon run samples its own stacks; markers, threads and GPUs are shown without them too",
+            denied=_owner(pid) == os.geteuid(),
+        )
     if "unsupported version" in text:
         version = _after(message, "Unsupported version of Python: ") or "of this process"
         return Problem(f"no stack samples: py-spy does not know Python {version}", _UPGRADE)

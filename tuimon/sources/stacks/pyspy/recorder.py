@@ -84,18 +84,13 @@ class Recording(Struct):
     STOP_TIMEOUT_S = 5.0
 
     @classmethod
-    def start(
-        cls, program: tuple[str, ...], pid: int, rate_hz: int, window_s: float, *, gil: bool = False
-    ) -> Recording:
-        """Begin a window; ``gil``: only of the thread that holds the GIL. Raises OSError when it does not start.
-
-        ``program``: py-spy, or what is started as it is.
-        """
+    def start(cls, binary: str, pid: int, rate_hz: int, window_s: float, *, gil: bool = False) -> Recording:
+        """Begin a window; ``gil``: only of the thread that holds the GIL. Raises OSError when it does not start."""
         output = os.memfd_create("tuimon-stacks")
         messages = os.memfd_create("tuimon-messages")
         limit_s = math.ceil(2 * window_s + 3)  # it ends by itself if nobody is left to stop it
         command = [
-            *(*program, "record", "--pid", str(pid), "--nonblocking", "--gil" if gil else "--idle"),
+            *(binary, "record", "--pid", str(pid), "--nonblocking", "--gil" if gil else "--idle"),
             *("--threads", "--full-filenames"),
             *("--format", "speedscope", "--rate", str(rate_hz), "--duration", str(limit_s)),
             *("--output", f"/proc/self/fd/{_OUTPUT_FD}"),

@@ -1,20 +1,22 @@
-"""Stacks of this process that are sampled without a frame object, as Python 3.11 needs it."""
+"""Stacks of this process that are sampled without a frame object, as Python 3.11 needs it, and any without a GIL."""
 
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 
 from tests.agent.programs import ROOT
 from tests.waiting import until
-from tuimon.agent.interpreter import own_threads
-from tuimon.agent.interpreter.dumped_stacks import DumpedWindow, dump, place_of
+from tuimon.agent import dumped_stacks, own_threads
+from tuimon.agent.control.stack_windows import DumpedWindow
+from tuimon.agent.dumped_stacks import dump, place_of
 
 #: Threads come and go; a collection that begins in the sampling thread lets them, as any finalizer may.
 COME_AND_GO = """
 import gc, sys, threading, time
-from tuimon.agent.control import own_windows
+from tuimon.agent.control import stack_windows
 
 def deep(depth):
     return deep(depth - 1) if depth else time.sleep(0)
@@ -35,7 +37,7 @@ gc.callbacks.append(lambda *_: threading.get_ident() == own and time.sleep(0.001
 starters = [threading.Thread(target=come_and_go) for _ in range(3)]
 for each in starters:
     each.start()
-window = own_windows.windows()()
+window = stack_windows.safe_window()()
 for _ in range(300):
     window.sample(own)
 over = True
@@ -53,8 +55,31 @@ def test_threads_that_come_and_go_during_a_collection_harm_nothing():
     assert done.stdout.split() == ["300"]
 
 
-def test_python_3_11_is_sampled_without_frame_objects():
-    assert own_threads.has_unsafe_frames() == (sys.version_info[:2] == (3, 11) and sys.implementation.name == "cpython")
+@pytest.mark.parametrize(
+    ("name", "version", "gil", "unsafe"),
+    [
+        ("cpython", (3, 10), None, False),
+        ("cpython", (3, 11), None, True),
+        ("pypy", (3, 11), None, False),
+        ("cpython", (3, 14), True, False),
+        ("cpython", (3, 14), False, True),
+    ],
+)
+def test_frames_are_unsafe_in_3_11_and_without_a_gil(name, version, gil, unsafe, monkeypatch):
+    python = types.SimpleNamespace(implementation=types.SimpleNamespace(name=name), version_info=(*version, 0))
+    if gil is not None:
+        python._is_gil_enabled = lambda: gil
+    monkeypatch.setattr(own_threads, "sys", python)
+    assert own_threads.has_unsafe_frames() == unsafe
+
+
+def test_where_a_dump_may_crash_what_runs_is_unknown(monkeypatch):
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    monkeypatch.setattr(own_threads, "_SAFE_DUMPS", (99,))
+    monkeypatch.setattr("faulthandler.dump_traceback", None)
+    assert own_threads.is_in_file("/nowhere.py") and own_threads.is_running(1, [])
+    monkeypatch.undo()
+    assert not own_threads.is_in_file("/nowhere.py") and not own_threads.is_running(1, [])
 
 
 @pytest.fixture
@@ -81,7 +106,7 @@ def test_a_stack_is_that_of_the_interpreter(waiting):
     (profile,) = [each for each in content["profiles"] if "waits here" in each["name"]]
     assert profile["name"] == f'Thread {waiting.native_id} "waits here"'
     frames = [content["shared"]["frames"][at] for at in profile["samples"][0]]
-    line = own_threads.sys._current_frames()[waiting.ident].f_back.f_back.f_lineno
+    line = sys._current_frames()[waiting.ident].f_back.f_back.f_lineno
     assert {"name": "größer", "file": __file__, "line": line} in frames
     assert frames[-1]["name"] == "wait" and frames[0]["name"] == "_bootstrap"
     assert threading.get_ident() not in window._threads and content["instants"] == 1 and not content["cut"]
@@ -93,11 +118,6 @@ def test_one_thread_is_sampled_alone_and_none_that_has_ended(waiting):
     assert window.stack_of_thread(1) is None
 
 
-#: Stacks are dumped in 3.11 alone; later Pythons do not mark those that they cut.
-marks_what_is_cut = pytest.mark.skipif(sys.version_info >= (3, 13), reason="this Python does not mark what it cuts")
-
-
-@marks_what_is_cut
 def test_a_stack_of_more_than_100_frames_counts_as_cut():
     window = DumpedWindow()
 
@@ -116,7 +136,6 @@ def test_functions_and_files_are_found(waiting, monkeypatch):
     assert own_threads.is_in_file(__file__) and not own_threads.is_in_file("/nowhere.py")
 
 
-@marks_what_is_cut
 def test_what_is_cut_may_hold_anything(monkeypatch):
     monkeypatch.setattr(own_threads, "has_unsafe_frames", lambda: True)
     code = threading.Event.wait.__code__
@@ -139,3 +158,18 @@ def test_a_line_that_nobody_can_read_is_no_place():
         "<module>",
     )
     assert place_of(b"???") == ("", 0, "?")
+
+
+def test_a_thread_whose_name_is_written_with_it(monkeypatch):
+    """As Python 3.14 does."""
+    text = b"""Thread 0x00007f58c25be6c0 [a [sleeper]] (most recent call first):
+  File "/a.py", line 3 in f
+
+Current thread 0x00007f58d06bb740 [main] (most recent call first):
+  Garbage-collecting
+  File "/a.py", line 9 in <module>
+"""
+    monkeypatch.setattr("faulthandler.dump_traceback", lambda handle, all_threads: dumped_stacks.os.write(handle, text))
+    first, second = dump()
+    assert (first.ident, [place_of(frame) for frame in first.frames]) == (0x7F58C25BE6C0, [("/a.py", 3, "f")])
+    assert (second.ident, len(second.frames), second.is_cut) == (0x7F58D06BB740, 1, False)
