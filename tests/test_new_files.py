@@ -8,22 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tuimon.new_files import folder_hint, open_private, write_new
+from tuimon.new_files import folder_hint, write_new
 
 CONTENTS = {".json": "{}", ".txt": "text"}
 
 
 def mode(path: str | Path) -> int:
     return stat.S_IMODE(os.stat(path).st_mode)
-
-
-def test_a_named_file_is_replaced_and_private(tmp_path: Path) -> None:
-    with open_private(str(tmp_path / "a")) as file:
-        file.write("long text")
-    with open_private(str(tmp_path / "a")) as file:
-        file.write("short")
-    assert (tmp_path / "a").read_text() == "short"
-    assert mode(tmp_path / "a") == 0o600
 
 
 def test_new_files_take_a_name_that_is_free(tmp_path: Path) -> None:

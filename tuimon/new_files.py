@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 from collections.abc import Mapping
-from typing import TextIO
 
 from tuimon.text import plain
 
@@ -14,11 +13,23 @@ from tuimon.text import plain
 PRIVATE_MODE = 0o600
 
 
-def open_private(path: str, newline: str | None = None) -> TextIO:
-    """A text file that replaces what is at ``path``; made for its owner alone. Raises OSError."""
-    return open(
-        path, "w", encoding="utf-8", newline=newline, opener=lambda name, flags: os.open(name, flags, PRIVATE_MODE)
-    )
+def create_private(path: str) -> int:
+    """A handle to write to a file that is new and its owner's alone. Raises OSError, also where anything is there."""
+    # O_EXCL follows no symbolic link either
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE)
+
+
+def link(path: str, name: str) -> bool:
+    """Give a file a second name; False where the file system cannot. Raises OSError where something has that name."""
+    try:
+        os.link(path, name, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except OSError:
+        if os.path.lexists(name):
+            raise
+        return False
+    return True
 
 
 def folder_hint(path: str) -> str | None:
@@ -50,8 +61,7 @@ def _write_all(contents: Mapping[str, str]) -> list[str]:
     made: list[str] = []
     try:
         for path, text in contents.items():
-            # O_EXCL follows no symbolic link either
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE)
+            handle = create_private(path)
             made.append(os.path.abspath(path))
             with open(handle, "w", encoding="utf-8") as file:
                 file.write(text)

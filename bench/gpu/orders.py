@@ -67,7 +67,7 @@ def _traced(pid: int, path: Path) -> Iterator[Row]:
     from tuimon.trace.reader import read_trace
     from tuimon.trace.summary import summarize
 
-    done = _run((*TUIMON, "trace", str(pid), "--steps", "5", "-o", str(path)))
+    done = _run((*TUIMON, "trace", str(pid), "--steps", "5", "--force", "-o", str(path)))
     if done.returncode or not path.exists():
         yield _absent("trace of 5 steps", done)
         return

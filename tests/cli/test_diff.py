@@ -112,8 +112,8 @@ def test_it_is_written_to_a_file(before: str, tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_log_is_not_replaced(before: str, capsys: pytest.CaptureFixture[str]) -> None:
-    _, err = compared(capsys, before, before, "-o", before, code=2)
-    assert "is the log itself" in err
+    _, err = compared(capsys, before, before, "-o", before, "--force", code=2)
+    assert "is a tuimon log" in err
 
 
 def test_other_hardware_is_refused_unless_asked_for(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
 import io
 import json
 import os
@@ -158,11 +160,46 @@ def test_logs_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_outputs_that_cannot_be_written(log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, log, "--to", "csv", "-o", str(tmp_path / "no" / "such.csv"), code=1)
     assert "mkdir -p" in said
-    assert "cannot be written" in refused(capsys, log, "--to", "csv", "-o", str(tmp_path), code=1)
-    assert "cannot be written: No space left" in refused(capsys, log, "--to", "csv", "-o", "/dev/full", code=1)
+    assert "is a folder" in refused(capsys, log, "--to", "csv", "-o", str(tmp_path), code=2)
+    assert "no regular file" in refused(capsys, log, "--to", "csv", "-o", "/dev/full", "--force", code=2)
     before = Path(log).read_bytes()
-    assert "is the log itself" in refused(capsys, log, "--to", "csv", "-o", log, code=2)
+    assert "is a tuimon log" in refused(capsys, log, "--to", "csv", "-o", log, "--force", code=2)
     assert Path(log).read_bytes() == before
+
+
+def test_a_stdout_that_cannot_be_written(
+    log: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["export", log, "--to", "csv"], ["report", log]):
+        with contextlib.suppress(OSError), open("/dev/full", "w") as full, monkeypatch.context() as patched:
+            patched.setattr("sys.stdout", full)
+            assert run_command_line(words) == 1
+        assert "stdout cannot be written: No space left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("export", "--to", "csv"), ("report",), ("report", "--format", "json")])
+def test_a_file_that_is_there_stays_without_force(
+    words: tuple[str, ...], log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    out.write_text("the user's own")
+    assert run_command_line([*words, log, "-o", str(out)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert out.read_text() == "the user's own"
+    assert run_command_line([*words, log, "-o", str(out), "--force"]) == 0
+    assert "11.0" in out.read_text() or "step" in out.read_text()
+    assert sorted(os.listdir(tmp_path)) == ["out", "run.jsonl"]
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tuimon.views.export.csv_table.write_csv", fails)
+    assert "No space left" in refused(capsys, log, "--to", "csv", "-o", str(tmp_path / "out"), code=1)
+    assert os.listdir(tmp_path) == ["run.jsonl"]
 
 
 def test_the_command_itself(log: str, tmp_path: Path) -> None:
@@ -174,8 +211,8 @@ def test_the_command_itself(log: str, tmp_path: Path) -> None:
 
 def test_a_report_does_not_replace_its_log(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = Path(log).read_bytes()
-    assert run_command_line(["report", log, "-o", log]) == 2
-    assert "is the log itself" in capsys.readouterr().err
+    assert run_command_line(["report", log, "-o", log, "--force"]) == 2
+    assert "is a tuimon log" in capsys.readouterr().err
     assert Path(log).read_bytes() == before
 
 
@@ -230,4 +267,4 @@ class TestRunOfSeveralNodes:
 
     def test_none_of_its_logs_is_replaced(self, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
         last = os.path.join(folder, sorted(os.listdir(folder))[-1])
-        assert "is the log itself" in refused(capsys, folder, "--to", "csv", "-o", last, code=2)
+        assert "is a tuimon log" in refused(capsys, folder, "--to", "csv", "-o", last, "--force", code=2)

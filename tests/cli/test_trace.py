@@ -5,9 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from tests.sources.log.literal_log import HEADER, STEPS
+from tests.sources.log.literal_log import write as write_log
 from tests.trace.kineto_file import of_recording, write
+from tuimon.cli.commands.trace import _path, _Target
 from tuimon.cli.main import run_command_line
+from tuimon.records import Process
+from tuimon.trace.raw import TakenBy
 
 
 def test_a_trace_that_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,8 +30,12 @@ def test_a_trace_that_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["1", "--steps", "0"], 2, "--steps must be from 1 to 1000"),
         (["1", "--max-pause", "0"], 2, "--max-pause"),
         (["1", "--all-ranks"], 2, "--all-ranks needs the log"),
-        (["1", "-o", "missing/t.json.gz"], 1, "missing is no folder"),
+        (["1", "-o", "missing/t.json.gz"], 1, "mkdir -p missing"),
         (["1", "-o", "."], 2, ". is a folder"),
+        (["1", "-o", "-"], 2, "a trace is written to a file"),
+        (["1", "-o", "taken.json.gz"], 2, "taken.json.gz exists"),
+        (["1", "-o", "ended.jsonl", "--force"], 2, "ended.jsonl is a tuimon log"),
+        (["1", "-o", "/dev/null", "--force"], 2, "/dev/null is no regular file"),
         (["none.jsonl"], 1, "none.jsonl"),
         (["none.json.gz"], 1, "none.json.gz"),
         (["ended.jsonl"], 1, "has ended"),
@@ -37,9 +47,25 @@ def test_refusals(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ended.jsonl").write_text(_ENDED)
+    (tmp_path / "taken.json.gz").write_text("{}")
     assert run_command_line(["trace", *words]) == code
     assert message in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ended.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ended.jsonl", "taken.json.gz"]
+    assert (tmp_path / "ended.jsonl").read_text() == _ENDED
+
+
+@pytest.mark.parametrize("options", [[], ["--force"]])
+def test_the_log_that_names_the_training_stays(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused before the training is given an order: there is none at this pid."""
+    log = tmp_path / "run.jsonl"
+    trainer = Process(t=1.0, pid=4194304, ppid=1, start_unix_s=1e9, command=["train.py"], role="main", markers=True)
+    write_log(log, HEADER, trainer, structs.replace(STEPS, pid=trainer.pid, backwards=1))
+    before = log.read_bytes()
+    assert run_command_line(["trace", str(log), "-o", str(log), *options]) == 2
+    assert "is a tuimon log" in capsys.readouterr().err
+    assert log.read_bytes() == before and list(tmp_path.iterdir()) == [log]
 
 
 _ENDED = """\
@@ -47,3 +73,13 @@ _ENDED = """\
 "cpu_count":2,"versions":{}}
 {"type":"exit","t":9.0,"pid":5,"exit_code":0}
 """
+
+
+def test_without_o_a_name_is_taken_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = _Target(5, TakenBy())
+    assert _path(None, target, 1) == "tuimon-trace-5.json.gz"
+    (tmp_path / "tuimon-trace-5.json.gz").write_text("an earlier trace")
+    (tmp_path / "tuimon-trace-5-2.json.gz").symlink_to("nothing")
+    assert _path(None, target, 2) == "tuimon-trace-5-3.json.gz"
+    assert _path("tuimon-trace-5.json.gz", target, 1) == "tuimon-trace-5.json.gz"

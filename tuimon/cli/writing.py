@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
-import os
+import argparse
+import contextlib
+import io
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import TextIO
 
-from tuimon.errors import TuimonError, UsageError
-from tuimon.new_files import folder_hint, open_private
-from tuimon.text import plain
+from tuimon.errors import TuimonError
+from tuimon.sources.outputs import check_output, output_file
 
-
-def refuse_to_replace(logs: Iterable[str], output: str | None) -> None:
-    """Raises UsageError where ``-o`` names one of the logs that are read."""
-    if output is not None and os.path.exists(output):
-        for log in logs:
-            if os.path.exists(log) and os.path.samefile(log, output):
-                raise UsageError(f"{plain(output)} is the log itself", "Give -o another name")
+_STDOUT = "-"
 
 
-def write_text(text: str, path: str | None) -> None:
-    """Write to a file, or to stdout for None and ``-``. Raises TuimonError."""
-    if path is None or path == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        with open_private(path) as file:
-            file.write(text)
-    except OSError as error:
-        raise TuimonError(f"{plain(path)} cannot be written: {error.strerror}", folder_hint(path)) from error
+def add_output(parser: argparse.ArgumentParser, text: str = "write there instead of to stdout") -> None:
+    """Add ``-o`` and ``--force``; ``text``: the help of the first."""
+    parser.add_argument("-o", "--output", metavar="FILE", help=text)
+    parser.add_argument("--force", action="store_true", help="let -o replace a file; a log is never replaced")
+
+
+class Output:
+    """Where ``-o`` and ``--force`` have the text go."""
+
+    def __init__(self, parsed: argparse.Namespace) -> None:
+        """Raises TuimonError where it could not be written."""
+        self._path: str | None = None if parsed.output == _STDOUT else parsed.output
+        self._force: bool = parsed.force
+        if self._path is not None:
+            check_output(self._path, force=self._force)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[TextIO]:
+        """The stream; a file is there once it is whole. Raises TuimonError for an OSError in the block."""
+        if self._path is not None:
+            with (
+                output_file(self._path, force=self._force) as file,
+                io.TextIOWrapper(file, encoding="utf-8", newline="") as out,
+            ):
+                yield out
+            return
+        try:
+            yield sys.stdout
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise  # whoever read our output has gone: no error
+        except OSError as error:
+            raise TuimonError(f"stdout cannot be written: {error.strerror}") from error
+
+    def write(self, text: str) -> None:
+        """Write all of it. Raises TuimonError."""
+        with self.opened() as out:
+            out.write(text)

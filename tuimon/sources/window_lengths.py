@@ -22,6 +22,14 @@ def longest_intervals(ranks: int, interval_s: float) -> int:
     return intervals
 
 
+def stride_of(count: int, most: int) -> int:
+    """The least power of two so that of ``count`` numbers in a row at most so many are its multiples."""
+    stride = 1
+    while stride * most < count:
+        stride *= 2
+    return stride
+
+
 class WindowEnds:
     """When the windows of one ring end: on multiples of their length, so that those of the ranks of a run line up."""
 

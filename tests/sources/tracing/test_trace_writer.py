@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tuimon.errors import TraceError
+from tests.sources.log.literal_log import HEADER, STEPS
+from tests.sources.log.literal_log import write as write_log
+from tuimon.errors import TuimonError
 from tuimon.sources.tracing import trace_writer
 from tuimon.trace.events import Stretch
 from tuimon.trace.raw import TakenBy
@@ -25,10 +27,24 @@ def test_a_disk_that_takes_no_more(number: int, hint: str, tmp_path: Path, monke
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(trace_writer, "_copy", fails)
-    with pytest.raises(TraceError, match="trace.json.gz: " + os.strerror(number)) as refused:
+    with pytest.raises(TuimonError, match="trace.json.gz cannot be written: " + os.strerror(number)) as refused:
         trace_writer.write_trace(str(raw), str(tmp_path / "trace.json.gz"), TakenBy(), ([], [], []), 0)
     assert refused.value.hint is not None and hint in refused.value.hint
     assert os.listdir(tmp_path) == ["raw.json"]
+
+
+def test_a_log_is_not_replaced_by_its_trace(tmp_path: Path) -> None:
+    raw, log = tmp_path / "raw.json", write_log(tmp_path / "run.jsonl", HEADER, STEPS)
+    raw.write_text('{"traceEvents": []}')
+    before = log.read_bytes()
+    for force in (False, True):
+        with pytest.raises(TuimonError, match="is a tuimon log"):
+            trace_writer.write_trace(str(raw), str(log), TakenBy(), ([], [], []), 0, force=force)
+    (tmp_path / "t.json.gz").write_text("the user's own")
+    with pytest.raises(TuimonError, match="exists"):
+        trace_writer.write_trace(str(raw), str(tmp_path / "t.json.gz"), TakenBy(), ([], [], []), 0)
+    assert log.read_bytes() == before and (tmp_path / "t.json.gz").read_text() == "the user's own"
+    assert sorted(os.listdir(tmp_path)) == ["raw.json", "run.jsonl", "t.json.gz"]
 
 
 @pytest.mark.parametrize("form", ['{"baseTimeNanoseconds": 5000, %s}', '{%s, "baseTimeNanoseconds": 5000}'])

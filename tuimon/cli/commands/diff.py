@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from tuimon.cli.options import parser_of
-from tuimon.cli.writing import refuse_to_replace, write_text
+from tuimon.cli.writing import Output, add_output
 from tuimon.diagnosis.comparison.outcome.result import Comparison
 from tuimon.sources.log.joined.opening import choose_all
 from tuimon.text import plain
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("before", metavar="BEFORE", help="what --log has written, or a folder of runs")
     parser.add_argument("after", metavar="AFTER", help="the same, after the change")
     parser.add_argument("--format", choices=("text", "json"), default="text")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
+    add_output(parser)
     parser.add_argument(
         "--fail-if-slower",
         type=_tolerance,
@@ -45,10 +45,10 @@ def main(argv: Sequence[str]) -> int:
     )
     parsed = parser.parse_args(argv)
     before, after = choose_all(parsed.before), choose_all(parsed.after)
-    refuse_to_replace((path for each in (*before, *after) for path in each.logs), parsed.output)
+    output = Output(parsed)
     found = compare_logs(before, after, anyway=parsed.anyway)
     text = json_text(found, indent=2) if parsed.format == "json" else text_diff(found, _width(parsed.output))
-    write_text(text, parsed.output)
+    output.write(text)
     return 0 if parsed.fail_if_slower is None else _judge(found, parsed.fail_if_slower)
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
 from tuimon.cli.options import add_run_choice, parser_of
-from tuimon.cli.writing import refuse_to_replace
+from tuimon.cli.writing import Output, add_output
 from tuimon.errors import TuimonError, UsageError
 from tuimon.monitor.versions import version_of
-from tuimon.new_files import folder_hint, open_private
 from tuimon.records import Frames, Header, Node, Process, Record
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
@@ -41,15 +38,10 @@ def main(argv: Sequence[str]) -> int:
     log = choose(parsed.log, parsed.run)
     selection = Selection(parsed.phase, parsed.role, parsed.from_s, parsed.until_s)
     _check(parsed.to, selection)
+    output = Output(parsed)
     write = _writer(parsed.to, log, selection)  # a log that cannot be read is reported before a file is made
-    try:
-        with _opened(parsed.output, log) as out:
-            write(out)
-            out.flush()
-    except BrokenPipeError:
-        raise  # whoever read our output has gone: no error
-    except OSError as error:
-        raise _unwritable(parsed.output, error) from error
+    with output.opened() as out:
+        write(out)
     return 0
 
 
@@ -58,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("log", metavar="LOG", help="what --log has written; in a folder, the latest run with all nodes")
     add_run_choice(parser)
     parser.add_argument("--to", required=True, choices=("perfetto", "speedscope", "collapsed", "csv"))
-    parser.add_argument("-o", "--output", metavar="FILE", default="-", help="write there instead of to stdout")
+    add_output(parser)
     parser.add_argument("--phase", metavar="NAME", help="only samples of this phase or user range: data, ...")
     parser.add_argument("--role", metavar="ROLE", help='only samples of these threads: main, worker, "worker 0", ...')
     parser.add_argument(
@@ -152,18 +144,3 @@ def _nothing(log: Chosen, selection: Selection) -> TuimonError:
         "nothing is selected: no sample fits all of --phase, --role, --from and --until",
         f"The log spans {found.span_s:.0f} s; phases are known only for main threads",
     )
-
-
-@contextlib.contextmanager
-def _opened(path: str, log: Chosen) -> Iterator[TextIO]:
-    if path == "-":
-        yield sys.stdout
-        return
-    refuse_to_replace(log.logs, path)
-    with open_private(path, newline="") as file:
-        yield file
-
-
-def _unwritable(path: str, error: OSError) -> TuimonError:
-    name = "stdout" if path == "-" else plain(path)
-    return TuimonError(f"{name} cannot be written: {error.strerror}", None if path == "-" else folder_hint(path))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tuimon.cli.options import add_run_choice, parser_of
 from tuimon.cli.quick_start import collect_seldom
-from tuimon.cli.writing import refuse_to_replace, write_text
+from tuimon.cli.writing import Output, add_output
 from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.diagnosis.verdicts import Verdicts
@@ -29,9 +29,9 @@ def main(argv: Sequence[str]) -> int:
     parsed = _parser().parse_args(argv)
     collect_seldom()
     logs = [choose(path, parsed.run) for path in parsed.logs]
-    refuse_to_replace((path for each in logs for path in each.logs), parsed.output)
+    output = Output(parsed)
     reports, text = _written(logs, parsed.format, full=parsed.full)
-    write_text(text, parsed.output)
+    output.write(text)
     return _failed(reports, parsed.fail_on)
 
 
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="all ranks, even beyond 64, and the whole JSON, which is otherwise cut to 6 kB",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
+    add_output(parser)
     parser.add_argument(
         "--fail-on",
         type=_condition,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 import time
@@ -11,10 +12,12 @@ from typing import NamedTuple
 
 from tuimon.cli.messages import write_message
 from tuimon.cli.options import parser_of
+from tuimon.cli.writing import add_output
 from tuimon.errors import TraceError, TuimonError, UsageError
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import find_log, read_log
+from tuimon.sources.outputs import check_output
 from tuimon.sources.tracing.taking import HELD_MS, STEPS_LIMIT, Taking
 from tuimon.sources.tracing.together import Together
 from tuimon.text import plain, whole_number
@@ -55,10 +58,10 @@ def main(argv: Sequence[str]) -> int:
     targets = _targets(parsed.target, all_ranks=parsed.all_ranks)
     paths = [_path(parsed.output, target, len(targets)) for target in targets]
     for path in paths:
-        _check_folder(path)
+        check_output(path, force=parsed.force)
     with LeaveSignals() as signals:
         takings = _take([target.pid for target in targets], parsed.steps, parsed.max_pause, signals)
-        written = _write(takings, targets, paths)
+        written = _write(takings, targets, paths, force=parsed.force)
     for number, (path, taking) in enumerate(written):
         if number:
             print()
@@ -70,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = parser_of("trace", _DOC)
     parser.add_argument("target", metavar="TARGET", help="PID, LOG of a run that is still going on, or a trace")
     parser.add_argument("--steps", type=int, default=5, metavar="N", help="whole steps to record (5)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to write it (tuimon-trace-PID.json.gz)")
+    add_output(parser, "where to write it (tuimon-trace-PID.json.gz, or -PID-2 where that exists)")
     parser.add_argument("--all-ranks", action="store_true", help="with LOG: all its ranks, each to its own file")
     parser.add_argument(
         "--max-pause",
@@ -87,6 +90,8 @@ def _check(parsed: argparse.Namespace) -> None:
         raise UsageError(f"--steps must be from 1 to {STEPS_LIMIT}", "Five steps show most of what there is to see")
     if not 1 <= parsed.max_pause <= 60_000:
         raise UsageError("--max-pause must be from 1 to 60000 ms")
+    if parsed.output == "-":
+        raise UsageError("a trace is written to a file: its summary goes to stdout", "Give -o the name of a file")
     if parsed.all_ranks and whole_number(parsed.target) is not None:
         raise UsageError("--all-ranks needs the log of the run", "tuimon trace LOG --all-ranks")
 
@@ -120,21 +125,14 @@ def _rank(session: Session, pid: int) -> int:
 
 
 def _path(output: str | None, target: _Target, number: int) -> str:
-    path = output or f"tuimon-trace-{target.pid}.json.gz"
-    if number == 1 or output is None:
-        return path
-    stem, dot, ending = path.partition(".json")
+    if output is None:
+        names = (f"tuimon-trace-{target.pid}{f'-{n}' if n > 1 else ''}.json.gz" for n in itertools.count(1))
+        return next(name for name in names if not os.path.lexists(name))
+    if number == 1:
+        return output
+    stem, dot, ending = output.partition(".json")
     rank = target.known.rank if target.known.rank is not None else target.pid
     return f"{stem}-rank{rank}{dot}{ending}"
-
-
-def _check_folder(path: str) -> None:
-    """Check that the trace can be written, before the training is given an order."""
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-        raise TraceError(f"{plain(folder)} is no folder that can be written to", "Give -o another place")
-    if os.path.isdir(path):
-        raise UsageError(f"{plain(path)} is a folder", "Give -o the name of a file")
 
 
 def _take(pids: Sequence[int], steps: int, held_ms: int, signals: LeaveSignals) -> list[Taking]:
@@ -152,14 +150,16 @@ def _take(pids: Sequence[int], steps: int, held_ms: int, signals: LeaveSignals) 
     return together.takings
 
 
-def _write(takings: Sequence[Taking], targets: Sequence[_Target], paths: Sequence[str]) -> list[tuple[str, Taking]]:
+def _write(
+    takings: Sequence[Taking], targets: Sequence[_Target], paths: Sequence[str], *, force: bool
+) -> list[tuple[str, Taking]]:
     """Write all; the files that were written."""
     by_pid = {target.pid: (target, path) for target, path in zip(targets, paths, strict=True)}
     written = []
     for taking in takings:
         target, path = by_pid[taking.pid]
         try:
-            taking.write(path, target.known)
+            taking.write(path, target.known, force=force)
         except TuimonError as error:
             _report(error)
             continue

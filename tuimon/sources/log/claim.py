@@ -90,7 +90,7 @@ def claim(handle: int, path: str, force: bool) -> int:
     beginning = os.pread(handle, _HEADER_BYTES, 0)
     if beginning in (b"", b"\n"):
         return len(beginning)
-    if not _is_header(_first_line(beginning)):
+    if not _begins_a_log(beginning):
         raise LogError(
             f"{plain(path)} exists and is no tuimon log, so it is not overwritten", "Name another file with --log."
         )
@@ -112,11 +112,24 @@ def lock(handle: int) -> bool:
     return True
 
 
+def is_log(path: str) -> bool:
+    """Whether a regular file is the log of some run, compressed or not. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _begins_a_log(os.pread(handle, _HEADER_BYTES, 0))
+    finally:
+        os.close(handle)
+
+
+def _begins_a_log(beginning: bytes) -> bool:
+    return _is_header(_first_line(beginning))
+
+
 def _first_line(beginning: bytes) -> bytes:
     if looks_compressed(beginning):
         with io.BufferedReader(Decompressed(io.BytesIO(beginning), beginning)) as lines:
             return lines.readline(_HEADER_BYTES)
-    return beginning.partition(b"\n")[0]
+    return beginning.lstrip(b"\n").partition(b"\n")[0]
 
 
 def _is_header(line: bytes) -> bool:

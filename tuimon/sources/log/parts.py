@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from tuimon.new_files import PRIVATE_MODE
+from tuimon.new_files import PRIVATE_MODE, link
 from tuimon.records import Record
 from tuimon.sources.log.claim import lock
 from tuimon.sources.log.facts import Facts
@@ -135,7 +135,7 @@ class Parts:
             raise OSError(errno.ESTALE, "it is no longer the file that was begun")
         number = max((number for number, _ in part_paths(self.path)), default=0) + 1
         aside = part_path(self.path, number)
-        linked = _link(self.path, aside)
+        linked = link(self.path, aside)
         if not linked:  # no hard links on this file system: for a moment the log's name stands for nothing
             os.rename(self.path, aside)
         try:
@@ -159,19 +159,6 @@ class Parts:
                 info = os.lstat(part.path)
                 if (info.st_dev, info.st_ino) == part.identity:
                     os.unlink(part.path)
-
-
-def _link(path: str, name: str) -> bool:
-    """Give a file a second name; False where the file system cannot. Raises OSError where something has that name."""
-    try:
-        os.link(path, name, follow_symlinks=False)
-    except FileExistsError:
-        raise
-    except OSError:
-        if os.path.lexists(name):
-            raise
-        return False
-    return True
 
 
 def line_of(record: Record) -> bytes:

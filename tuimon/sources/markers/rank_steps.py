@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tuimon.records import BETWEEN, RankStep
 from tuimon.sources.loop.step import Step
 from tuimon.sources.markers.window_steps import WindowSteps
+from tuimon.sources.window_lengths import stride_of
 
 #: Most steps of an interval that are kept: about 45 bytes of log each; in half a minute 60 to 120 of a fast loop.
 _MOST = 4
@@ -20,14 +21,6 @@ def rank_steps(steps: WindowSteps, end_ns: int, intervals: int = 1) -> list[Rank
     """
     stride = stride_of(steps.count, _MOST * intervals)
     return [_rank_step(index, step, end_ns) for index, step in steps.every(stride) if step.usual and step.timed]
-
-
-def stride_of(count: int, most: int) -> int:
-    """The least power of two so that of ``count`` numbers in a row at most so many are its multiples."""
-    stride = 1
-    while stride * most < count:
-        stride *= 2
-    return stride
 
 
 def _rank_step(index: int, step: Step, end_ns: int) -> RankStep:

@@ -104,8 +104,11 @@ class Taking:
         self._request.cancel()
         self.close()
 
-    def write(self, path: str, taken: TakenBy) -> TakenBy:
-        """Write the file; returns how it was taken; ``taken``: what else is known. Raises ControlError, TraceError."""
+    def write(self, path: str, taken: TakenBy, *, force: bool = False) -> TakenBy:
+        """Write the file; returns how it was taken; ``taken``: what else is known. Raises TuimonError.
+
+        ``force``: as in ``output_file``.
+        """
         try:
             answer = self.answer()
             self._markers.extend(self._reader.read())
@@ -123,7 +126,7 @@ class Taking:
                 held_limit_ms=float(answer.limit),
                 stop_ms=round(answer.held + answer.trial, 1),
             )
-            write_trace(self._raw_path, path, whole, (steps, phases, lines), answer.unix)
+            write_trace(self._raw_path, path, whole, (steps, phases, lines), answer.unix, force=force)
             return whole
         finally:
             self.discard()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import gzip
 import os
 import re
@@ -14,6 +12,7 @@ from typing import BinaryIO
 import msgspec
 
 from tuimon.errors import TraceError
+from tuimon.sources.outputs import output_file
 from tuimon.text import plain
 from tuimon.trace.chunks import OPENING
 from tuimon.trace.events import Stretch
@@ -34,25 +33,17 @@ _PROCESS, _STEPS, _PHASES, _LINES = "tuimon", "steps", "phases", "lines"
 Parts = tuple[list[Stretch], list[Stretch], list[Stretch]]
 
 
-def write_trace(raw_path: str, path: str, taken: TakenBy, parts: Parts, unix_ns: int) -> int:
-    """Write the file and return its size in bytes; ``parts`` are in ns of the monotonic clock.
+def write_trace(raw_path: str, path: str, taken: TakenBy, parts: Parts, unix_ns: int, *, force: bool = False) -> None:
+    """Write the file; ``parts`` are in ns of the monotonic clock, ``unix_ns`` is what to add for wall time.
 
-    ``unix_ns`` is what to add for wall time. Nothing is left behind when it cannot be written. Raises TraceError.
+    ``force``: as in ``output_file``. Raises TuimonError.
     """
-    unborn = f"{path}.part"
-    try:
-        with open(_opened(raw_path), "rb") as raw, open(_made(unborn), "wb") as file:
-            with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_LEVEL, filename="", mtime=0) as packed:
-                _copy(raw, packed, taken, parts, unix_ns)
-            file.flush()
-            size = os.fstat(file.fileno()).st_size
-        os.replace(unborn, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(unborn)
-        hint = f"Give -o a place with {'more room' if error.errno == errno.ENOSPC else 'the right to write'}"
-        raise TraceError(f"the trace cannot be written to {plain(path)}: {error.strerror}", hint) from error
-    return size
+    with (
+        output_file(path, force=force) as file,
+        open(_opened(raw_path), "rb") as raw,
+        gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_LEVEL, filename="", mtime=0) as packed,
+    ):
+        _copy(raw, packed, taken, parts, unix_ns)
 
 
 def _opened(path: str) -> int:
@@ -62,12 +53,6 @@ def _opened(path: str) -> int:
         os.close(handle)
         raise TraceError(f"{plain(path)} is no trace of this user's")
     return handle
-
-
-def _made(path: str) -> int:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _copy(raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: Parts, unix_ns: int) -> None:

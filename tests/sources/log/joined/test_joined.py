@@ -321,7 +321,7 @@ def test_two_runs_of_one_name_one_after_the_other_are_two(tmp_path: Path) -> Non
     assert [len(each.logs) for each in runs] == [2, 2]
     assert run.name == "bench"
     assert runs[0].name.startswith("bench@2025")
-    assert len(choose(str(tmp_path), runs[0].name).logs) == 2
+    assert choose(str(tmp_path), runs[0].name).run == runs[0]
 
 
 def test_a_node_whose_clock_is_minutes_ahead_is_of_the_same_run(tmp_path: Path) -> None:
@@ -347,7 +347,8 @@ def test_what_is_no_log_in_a_folder_is_passed_over(tmp_path: Path) -> None:
         choose(str(tmp_path))
     write(str(tmp_path), JOB._replace(nodes=2, seconds=4.0))
     (tmp_path / "just-made.jsonl").write_bytes(b"")
-    assert len(choose(str(tmp_path)).logs) == 2
+    run = choose(str(tmp_path)).run
+    assert run is not None and len(run.logs) == 2
 
 
 def test_a_run_on_one_node_so_far_waits_for_others(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from tuimon.records import (
     bucket_length_ns,
 )
 from tuimon.sources.log.coarse.rules import Rule, known
-from tuimon.sources.markers.rank_steps import stride_of
+from tuimon.sources.window_lengths import stride_of
 
 #: Most steps of ten seconds that are kept to be compared between ranks: 360 bytes of log.
 _MOST_RANK_STEPS = 8

@@ -35,11 +35,6 @@ class Chosen(NamedTuple):
         """The path, and which run of a folder it is."""
         return self.path if self.run is None or not os.path.isdir(self.path) else f"{self.path} ({self.run.name})"
 
-    @property
-    def logs(self) -> list[str]:
-        """Its files."""
-        return [log.path for log in self.run.logs] if self.run is not None else [self.path]
-
 
 def choose(path: str, run: str | None = None) -> Chosen:
     """What a path stands for: of a folder the run of that name, or the latest. Raises NotALog, UsageError."""

@@ -1,0 +1,98 @@
+"""The file that a command writes: it gets its name once it is whole, and never the name of a log."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from tuimon.errors import TuimonError, UsageError
+from tuimon.new_files import create_private, folder_hint, link
+from tuimon.sources.log.claim import is_log
+from tuimon.text import plain
+
+_OTHER_NAME = "Give -o another name"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+@contextlib.contextmanager
+def output_file(path: str, *, force: bool = False) -> Iterator[BinaryIO]:
+    """A new file of its owner alone, at ``path`` once the block has ended; an exception leaves everything as it was.
+
+    ``force``: it may replace a regular file that is no log. Raises UsageError where something else is at ``path``,
+    TuimonError for any OSError, one raised in the block included.
+    """
+    with _reported(path):
+        unborn, handle = _begin(path, force=force)
+        try:
+            with open(handle, "wb") as file:
+                yield file
+            _give_name(unborn, path, force=force)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(unborn)
+
+
+def check_output(path: str, *, force: bool = False) -> None:
+    """Raise what ``output_file`` would raise at its beginning, before work is done for it."""
+    with _reported(path):
+        unborn, handle = _begin(path, force=force)
+        os.close(handle)
+        os.unlink(unborn)
+
+
+def _begin(path: str, *, force: bool) -> tuple[str, int]:
+    """A new file beside the one that is to be written, with a name that no user's file has."""
+    unborn = os.path.join(os.path.dirname(_target(path, force=force)), f".tuimon-{os.urandom(8).hex()}")
+    return unborn, create_private(unborn)
+
+
+def _give_name(unborn: str, path: str, *, force: bool) -> None:
+    """What has come to be at ``path`` meanwhile is judged again, and without ``force`` nothing is ever replaced."""
+    target = _target(path, force=force)
+    try:
+        if force or not link(unborn, target):
+            os.rename(unborn, target)
+    except FileExistsError:
+        raise _exists(path) from None
+
+
+def _target(path: str, *, force: bool) -> str:
+    """The file to write, behind symbolic links. Raises UsageError where it may not be written, OSError."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        if os.path.islink(path):
+            raise UsageError(f"{plain(path)} is a symbolic link to nothing", _OTHER_NAME) from None
+        return path
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"{plain(path)} is a folder", "Give -o the name of a file in it")
+    if not stat.S_ISREG(mode):
+        raise UsageError(
+            f"{plain(path)} is no regular file: pipes and devices are not written to",
+            "Give -o the name of a file; report, diff and export write to stdout without -o",
+        )
+    if is_log(path):
+        raise UsageError(f"{plain(path)} is a tuimon log, which no output replaces", _OTHER_NAME)
+    if not force:
+        raise _exists(path)
+    return os.path.realpath(path)
+
+
+def _exists(path: str) -> UsageError:
+    return UsageError(f"{plain(path)} exists", f"{_OTHER_NAME}, or replace the file with --force")
+
+
+@contextlib.contextmanager
+def _reported(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        place = f"Give -o a place with {'more room' if error.errno in _NO_ROOM else 'the right to write'}"
+        known = error.errno in _NO_ROOM + _NO_RIGHT
+        hint = folder_hint(path) or (place if known else _OTHER_NAME)
+        raise TuimonError(f"{plain(path)} cannot be written: {error.strerror}", hint) from error
