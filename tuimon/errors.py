@@ -13,6 +13,7 @@ TuimonError
 │   └── CannotInject      markers cannot be brought into the process
 ├── LogError              a log that cannot be written                          exit 1
 ├── NotALog               a file that is no tuimon log, or of a newer schema    exit 1
+│   └── UnreadableLog     the operating system does not let it be read
 ├── NotATrace             a file that is no trace of torch.profiler             exit 1
 ├── TraceError            no trace could be taken                               exit 1
 └── NotComparable         two runs whose difference would mean nothing          exit 3
@@ -82,6 +83,10 @@ class LogError(TuimonError):
 
 class NotALog(TuimonError):
     """The file is not a tuimon log that this version can read."""
+
+
+class UnreadableLog(NotALog):
+    """The operating system does not let the file be read, or no further."""
 
 
 class NotATrace(TuimonError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,13 +10,15 @@ import msgspec
 
 from tuimon.text import RAW_IN_JSON
 
+#: What ``os.fsdecode`` makes of bytes that are no UTF-8.
+_SURROGATES = re.compile("[\ud800-\udfff]")
 #: Of a line that holds more than one value.
 _WIDTH = 200
 
 
 def json_text(content: object, indent: int | None = None) -> str:
     """``content`` as JSON and a line end; control characters are ``\\uXXXX``, where JSON would let them stand too."""
-    data = msgspec.json.encode(content)
+    data = _encoded(content)
     text = (data if indent is None else msgspec.json.format(data, indent=indent)).decode()
     return _escaped(text) + "\n"
 
@@ -35,7 +38,7 @@ def with_digits(value: Any, digits: int) -> Any:  # noqa: ANN401  (JSON)
 
 
 def _laid_out(value: object, depth: int) -> str:
-    flat = msgspec.json.encode(value).decode()
+    flat = _encoded(value).decode()
     if len(flat) + depth <= _WIDTH or not value:
         return flat
     if isinstance(value, Mapping):
@@ -46,6 +49,22 @@ def _laid_out(value: object, depth: int) -> str:
         return flat
     start = f"\n{' ' * (depth + 1)}"
     return f"{ends[0]}{start}{f',{start}'.join(rows)}\n{' ' * depth}{ends[1]}"
+
+
+def _encoded(content: object) -> bytes:
+    """As UTF-8, which has no form of a file name that is something else: U+FFFD stands for such bytes of it."""
+    try:
+        return msgspec.json.encode(content)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_replaced(msgspec.to_builtins(content)))
+
+
+def _replaced(value: Any) -> Any:  # noqa: ANN401  (JSON)
+    if isinstance(value, str):
+        return _SURROGATES.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_replaced(name): _replaced(each) for name, each in value.items()}
+    return [_replaced(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _escaped(text: str) -> str:

@@ -7,11 +7,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
+from tuimon.cli.messages import write_message
 from tuimon.cli.options import add_run_choice, parser_of
 from tuimon.cli.writing import Output, add_output
 from tuimon.errors import TuimonError, UsageError
 from tuimon.monitor.versions import version_of
-from tuimon.records import Frames, Header, Node, Process, Record
+from tuimon.records import Frames, Header, Node, Notice, Process, Record
+from tuimon.sources.log.joined.notices import UNREADABLE
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
 from tuimon.views.export.stack_samples import Selection, contents
@@ -89,7 +91,7 @@ def _check(to: str, selection: Selection) -> None:
 
 def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], object]:
     """What writes the file; the log has been read where the format needs all of it."""
-    records = read_logs(log)
+    records = _named(read_logs(log))
     if to == "csv":
         from tuimon.views.export.csv_table import write_csv
 
@@ -113,6 +115,14 @@ def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], ob
     if not file["profiles"]:
         raise _nothing(log, selection)
     return lambda out: out.write(json_text(file))
+
+
+def _named(records: Iterable[Record]) -> Iterator[Record]:
+    """Names on stderr what could not be read: few formats have a place for it."""
+    for record in records:
+        if isinstance(record, Notice) and record.source == UNREADABLE:
+            write_message(f"tuimon: {plain(record.message)}")
+        yield record
 
 
 def _between(first: Iterable[Record], rest: Iterable[Record], selection: Selection) -> Iterator[Record]:

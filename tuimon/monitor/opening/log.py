@@ -17,6 +17,6 @@ def open_log(
     """Replay a log, or the logs of a run in a folder, and follow while they are written. Raises NotALog, UsageError."""
     opened = open_logs(path, run, speed)
     sources: list[Source] = [opened.source]
-    if opened.notice:
-        sources.append(NoticeSource([opened.notice]))
+    if opened.notices:
+        sources.append(NoticeSource(opened.notices))
     return Monitor(sources, replay=True, observers=observers)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import os
 import stat
+from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from tuimon.errors import NotALog
+from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Record
 from tuimon.sources.log.decode import RECORD_ONE, decode_lines
 from tuimon.sources.log.decompress import MAGIC_LENGTH, Decompressed, looks_compressed
@@ -16,6 +19,13 @@ from tuimon.text import plain, whole_number
 #: A longer line is no record: the longest are command lines, of 2 MB at most.
 LINE_LIMIT = 4 << 20
 
+#: The next step where the operating system refuses.
+_NEXT_STEPS = {
+    errno.EACCES: "Read it as the user who recorded it: a log is made for its owner alone",
+    errno.EPERM: "Read it as the user who recorded it: a log is made for its owner alone",
+    errno.EIO: "The disk or file system that it lies on fails: see dmesg, or read a copy of the log",
+    errno.ESTALE: "The file server has another file there now: try again",
+}
 _LINE_END = b"\n"
 #: Read and decoded at once: some hundred lines.
 _BLOCK_BYTES = 64 << 10
@@ -32,38 +42,44 @@ class Lines:
     """The records on whole lines of a file that may still grow."""
 
     def __init__(self, path: str) -> None:
-        """Open it. Raises NotALog where that cannot be, or when it is no regular file: a pipe, a device."""
-        try:
+        """Open it. Raises UnreadableLog, or NotALog when it is no regular file: a pipe, a device."""
+        self._path = path
+        self._failure: UnreadableLog | None = None  # final: a read that fails may have lost what it had before
+        with self._reported(), contextlib.ExitStack() as undo:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # not waiting for a pipe's writer
-        except OSError as error:
-            next_step = f"A process is watched by: tuimon attach {path}" if whole_number(path) else RECORD_ONE
-            raise NotALog(f"the log {plain(path)} cannot be read: {error.strerror}", next_step) from error
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise NotALog(f"{plain(path)} is no tuimon log: it is no regular file", RECORD_ONE)
-        info = os.fstat(handle)
-        self.identity = (info.st_dev, info.st_ino)
-        self._handle = handle
-        self._file = _opened(handle)
+            undo.callback(os.close, handle)
+            info = os.fstat(handle)
+            if not stat.S_ISREG(info.st_mode):
+                raise NotALog(f"{plain(path)} is no tuimon log: it is no regular file", RECORD_ONE)
+            self.identity = (info.st_dev, info.st_ino)
+            self._handle = handle
+            self._file = _opened(handle)
+            undo.pop_all()
         self._rest = b""
         self._too_long = False  # the line whose beginning was dropped
         self._pending: list[Record] = []
         self.skipped = 0  # whole lines that hold no record, or none that is known here
 
     def read_records(self) -> list[Record]:
-        """The records of the next whole lines, some of them at once; none at the end for now."""
+        """The records of the next whole lines, some of them at once; none at the end for now. Raises UnreadableLog."""
         if self._pending:
             pending, self._pending = self._pending, []
             return pending
-        while chunk := self._file.read(_BLOCK_BYTES):
+        while chunk := self._read(_BLOCK_BYTES):
             records, skipped = decode_lines(self._whole_lines(chunk))
             self.skipped += skipped
             if records:
                 return records
         return []
 
+    def _read(self, count: int) -> bytes:
+        if self._failure is not None:
+            raise UnreadableLog(self._failure.message, self._failure.hint)
+        with self._reported():
+            return self._file.read(count)
+
     def take(self, count: int) -> list[Record]:
-        """The next records, at most so many."""
+        """The next records, at most so many. Raises UnreadableLog."""
         records: list[Record] = []
         while len(records) < count and (more := self.read_records()):
             records += more
@@ -91,11 +107,15 @@ class Lines:
         self._rest = b"" if self._too_long else rest
 
     def first(self) -> bytes:
-        """The first line that is not blank, also where its end is missing; empty in an empty file."""
-        for line in iter(lambda: self._file.readline(LINE_LIMIT), b""):
-            if line.strip():
-                self._rest = b"" if line.endswith(_LINE_END) else line
-                return line
+        """The first line that is not blank, also where its end is missing; empty in an empty file.
+
+        Raises UnreadableLog.
+        """
+        with self._reported():
+            for line in iter(lambda: self._file.readline(LINE_LIMIT), b""):
+                if line.strip():
+                    self._rest = b"" if line.endswith(_LINE_END) else line
+                    return line
         return b""
 
     @property
@@ -105,12 +125,15 @@ class Lines:
         return isinstance(raw, Decompressed) and raw.damaged
 
     def backlog(self) -> Backlog:
-        """How far the file has been read, as it is on the disk."""
-        return Backlog(os.lseek(self._handle, 0, os.SEEK_CUR), os.fstat(self._handle).st_size)
+        """How far the file has been read, as it is on the disk; nothing of it where that is unknown."""
+        with contextlib.suppress(OSError):
+            return Backlog(os.lseek(self._handle, 0, os.SEEK_CUR), os.fstat(self._handle).st_size)
+        return Backlog(0, 0)
 
     def changed_unix_s(self) -> float:
-        """When the file was last written to."""
-        return os.fstat(self._handle).st_mtime
+        """When the file was last written to. Raises UnreadableLog."""
+        with self._reported():
+            return os.fstat(self._handle).st_mtime
 
     def torn(self) -> bytes:
         """What follows the last line end."""
@@ -119,6 +142,21 @@ class Lines:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._failure = unreadable(f"the log {plain(self._path)}", error)
+            if isinstance(error, FileNotFoundError) and whole_number(self._path) is not None:
+                self._failure.hint = f"A process is watched by: tuimon attach {self._path}"
+            raise self._failure from error
+
+
+def unreadable(name: str, error: OSError) -> UnreadableLog:
+    """The error for a log or a folder that the operating system does not let us read."""
+    return UnreadableLog(f"{name} cannot be read: {error.strerror}", _NEXT_STEPS.get(error.errno or 0, RECORD_ONE))
 
 
 def _opened(handle: int) -> BinaryIO:

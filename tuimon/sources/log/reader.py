@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
+import stat
 from collections.abc import Iterator
 
-from tuimon.errors import NotALog
+from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Notice, Record
 from tuimon.sources.base import Done
 from tuimon.sources.log.decode import RECORD_ONE
+from tuimon.sources.log.lines import unreadable
 from tuimon.sources.log.names import is_log_name, log_of_part
 from tuimon.sources.log.pace import Pace
 from tuimon.sources.log.stream import LogStream
@@ -19,15 +22,28 @@ def find_log(path: str) -> str:
     """The log that ``path`` stands for: the file itself, or the newest log in a folder. Raises NotALog."""
     if not os.path.isdir(path):
         return path
-    try:
-        names = set(os.listdir(path))
-        logs = [os.path.join(path, name) for name in names if is_log_name(name) and log_of_part(name) not in names]
-        logs.sort(key=os.path.getmtime)
-    except OSError as error:
-        raise NotALog(f"the folder {plain(path)} cannot be read: {error.strerror}") from error
+    logs = log_paths(path)
     if not logs:
         raise NotALog(f"the folder {plain(path)} holds no log", RECORD_ONE)
-    return logs[-1]
+    return max(logs, key=_changed_unix_s)
+
+
+def log_paths(folder: str) -> list[str]:
+    """The files of a folder that have a log's name, parts of a log left out. Raises UnreadableLog."""
+    try:
+        names = set(os.listdir(folder))
+    except OSError as error:
+        raise unreadable(f"the folder {plain(folder)}", error) from error
+    return sorted(os.path.join(folder, name) for name in names if is_log_name(name) and log_of_part(name) not in names)
+
+
+def _changed_unix_s(path: str) -> float:
+    """When a file was last written to; before all others what is no file that can be read."""
+    try:
+        info = os.stat(path)
+    except OSError:
+        return -math.inf
+    return info.st_mtime if stat.S_ISREG(info.st_mode) else -math.inf
 
 
 def read_log(path: str) -> Iterator[Record]:
@@ -79,10 +95,10 @@ class LogSource:
         self._ended = False
 
     def read(self) -> Iterator[Record]:
-        """The records that are due. Raises Done at the end of a log that is no longer written."""
+        """The records that are due. Raises Done at the end of a log that is no longer written, UnreadableLog."""
         self.backlog = self.backlog and self._stream.backlog()
         for _ in range(self.BATCH):
-            record = self._held or next(self._records, None)
+            record = self._held or self._next()
             self._held = None
             if record is None:
                 self.backlog = None
@@ -99,6 +115,13 @@ class LogSource:
             self._t = record.t
             self._ended = self._ended or record.__struct_config__.tag == "exit"
             yield record
+
+    def _next(self) -> Record | None:
+        try:
+            return next(self._records, None)
+        except UnreadableLog:
+            self._records = self._stream.records()  # an iterator that has raised would seem to be at the end
+            raise
 
     def close(self) -> None:
         """Close the file."""

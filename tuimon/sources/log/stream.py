@@ -9,7 +9,7 @@ from itertools import chain
 
 from msgspec import Struct
 
-from tuimon.errors import NotALog
+from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Header, Notice, Record
 from tuimon.sources.log.dates import Dates
 from tuimon.sources.log.decode import check_header, decode
@@ -34,6 +34,7 @@ class LogStream:
     def __init__(self, path: str) -> None:
         """Open the oldest file that is there. Raises NotALog."""
         self.path = path
+        self._why_missing = "removed to stay within --log-max"
         newest = _open(path)
         self._now = next(self._parts_of(newest), newest)
         if self._now.lines is not newest.lines:
@@ -111,7 +112,7 @@ class LogStream:
         for read in records:
             for record in self._dates.passed(read):
                 if self._is_gap and record.t - self._t > _APART_S:
-                    yield _missing_notice(self._t - self.header.t, record.t - self.header.t, record.t)
+                    yield self._missing_notice(record.t)
                 self._is_gap = False
                 self._t = max(self._t, record.t)
                 yield record
@@ -152,12 +153,20 @@ class LogStream:
         except OSError:
             return
         for path in paths:
-            with contextlib.suppress(NotALog):  # another file of such a name, or it was removed just now
+            try:
                 part = _open(path)
-                if _is_same_run(part.header, newest.header) and after < part.header.part < newest.header.part:
-                    yield part
-                else:
-                    part.lines.close()
+            except NotALog as error:  # another file of such a name, or it was removed just now
+                if isinstance(error, UnreadableLog) and not isinstance(error.__cause__, FileNotFoundError):
+                    self._why_missing = error.message
+                continue
+            if _is_same_run(part.header, newest.header) and after < part.header.part < newest.header.part:
+                yield part
+            else:
+                part.lines.close()
+
+    def _missing_notice(self, t: float) -> Notice:
+        lacks = f"the log lacks {_clock(self._t - self.header.t)} to {_clock(t - self.header.t)} of the run"
+        return Notice(t=t, pid=0, source="log", level="info", message=f"{lacks}: {self._why_missing}")
 
 
 def older_parts(path: str) -> list[str]:
@@ -190,11 +199,6 @@ def _open(path: str) -> _Open:
 
 def _is_same_run(one: Header, other: Header) -> bool:
     return (one.host, one.pid, one.t, one.wall_unix_s) == (other.host, other.pid, other.t, other.wall_unix_s)
-
-
-def _missing_notice(from_s: float, until_s: float, t: float) -> Notice:
-    message = f"the log lacks {_clock(from_s)} to {_clock(until_s)} of the run: removed to stay within --log-max"
-    return Notice(t=t, pid=0, source="log", level="info", message=message)
 
 
 def _clock(seconds: float) -> str:

@@ -128,11 +128,8 @@ def _only_one() -> int:
 
 
 def _of_log(path: str) -> Seen:
-    try:
-        verdicts = Verdicts()
-        session, findings = fold(read_logs(choose(path)), verdicts)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    verdicts = Verdicts()
+    session, findings = fold(read_logs(choose(path)), verdicts)
     if session.header is None:
         raise TuimonError(f"{path} holds no records yet")
     return Seen(session, findings, report_of(session, findings, path, verdicts.changes))

@@ -317,11 +317,11 @@ def test_two_runs_of_one_name_one_after_the_other_are_two(tmp_path: Path) -> Non
         os.utime(path, (1.74e9 + 10, 1.74e9 + 10))
     for path in write(str(tmp_path), small):
         os.utime(path, (1.75e9 + 10, 1.75e9 + 10))
-    run, runs = choose_run(str(tmp_path))
-    assert [len(each.logs) for each in runs] == [2, 2]
+    run, folder = choose_run(str(tmp_path))
+    assert [len(each.logs) for each in folder.runs] == [2, 2]
     assert run.name == "bench"
-    assert runs[0].name.startswith("bench@2025")
-    assert choose(str(tmp_path), runs[0].name).run == runs[0]
+    assert folder.runs[0].name.startswith("bench@2025")
+    assert choose(str(tmp_path), folder.runs[0].name).run == folder.runs[0]
 
 
 def test_a_node_whose_clock_is_minutes_ahead_is_of_the_same_run(tmp_path: Path) -> None:

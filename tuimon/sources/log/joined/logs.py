@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import resource
 
-from tuimon.errors import NotALog
+from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Header
 from tuimon.sources.log.joined.identity import FrameIds
 from tuimon.sources.log.joined.node_log import NodeLog
-from tuimon.sources.log.joined.runs import LogHead, Run, log_paths, read_head
+from tuimon.sources.log.joined.runs import LogHead, Run, read_head
+from tuimon.sources.log.reader import log_paths
 
 #: Two logs of one host name are of one machine when their clocks began within this: each boot has its own zero.
 _SAME_BOOT_S = 2.0
@@ -21,18 +22,28 @@ class RunLogs:
     """Opens the logs of a run; ``logs`` has them as their nodes are numbered."""
 
     def __init__(self, run: Run, folder: str) -> None:
-        """``folder``: where others of the run may appear. Raises NotALog."""
+        """``folder``: where others of the run may appear. Raises NotALog; UnreadableLog where none can be read."""
         self.logs: list[NodeLog] = []
+        self._unopened: list[UnreadableLog] = []
         self._run = run
         self._folder = folder
         self._frames = FrameIds()
         self._seen = {head.path for head in run.logs}
-        try:
-            for head in sorted(run.logs, key=_order):
+        for head in sorted(run.logs, key=_order):
+            try:
                 self._open(head)
-        except NotALog:
-            self.close()
-            raise
+            except UnreadableLog as error:
+                self._unopened.append(error)
+            except NotALog:
+                self.close()
+                raise
+        if not self.logs:
+            raise self._unopened[0]
+
+    @property
+    def unreadable(self) -> list[UnreadableLog]:
+        """Why some of its logs are not read, or no further."""
+        return [*self._unopened, *(log.failure for log in self.logs if log.failure is not None)]
 
     def search(self) -> list[NodeLog]:
         """Open the logs of this run that have appeared since."""

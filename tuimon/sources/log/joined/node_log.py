@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from tuimon.errors import UnreadableLog
 from tuimon.records import Exit, Header, Node, Record
 from tuimon.sources.log.joined.clocks import LogClock
 from tuimon.sources.log.joined.identity import FrameIds, Identity
@@ -29,6 +30,7 @@ class NodeLog:
         self.clock = LogClock()
         self.clock_ahead_s = 0.0  # how far the node's wall clock was found ahead
         self.exit: Exit | None = None
+        self.failure: UnreadableLog | None = None  # why it is not read on
         self._stream = LogStream(path)
         self._blocks = self._stream.blocks()
         self.waiting: deque[Record] = deque()  # those that have been read and are to be passed on
@@ -56,7 +58,7 @@ class NodeLog:
     def read_ahead(self, count: int) -> None:
         """Read so many records now, or as many as there are, for ``waiting`` and for what they show of its clock."""
         while len(self.waiting) < count:
-            records = next(self._blocks, None)
+            records = self._next_block()
             self.at_end = records is None
             if records is None:
                 self._blocks = self._stream.blocks()
@@ -64,6 +66,13 @@ class NodeLog:
             self.waiting.extend(records)
             self._read_s = max(self._read_s, *(record.t for record in records))
             self.clock.add_records(records, self._wall_s)
+
+    def _next_block(self) -> list[Record] | None:
+        try:
+            return next(self._blocks, None)
+        except UnreadableLog as error:
+            self.failure = error
+            return None
 
     def pop(self) -> None:
         """The first record that waits is passed on."""

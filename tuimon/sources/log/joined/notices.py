@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from tuimon.errors import UnreadableLog
 from tuimon.records import Notice
 
-#: Most nodes that a notice names.
+#: The source of a notice of logs that cannot be read.
+UNREADABLE = "unreadable"
+#: Most nodes, and most logs, that a notice names.
 _NAMED = 3
 
 
@@ -31,6 +34,13 @@ class JoinedNotices:
         if nodes == len(alike):
             return structs.replace(latest, pid=0)
         return structs.replace(latest, pid=0, message=f"{names(alike)}: {latest.message}")
+
+
+def unreadable_notice(errors: Sequence[UnreadableLog], t: float) -> Notice:
+    """Which logs were left out, or read only in part, while the others were read."""
+    more = f"; and {len(errors) - _NAMED} more" if len(errors) > _NAMED else ""
+    message = f"read without what is unreadable: {'; '.join(each.message for each in errors[:_NAMED])}{more}"
+    return Notice(t=t, pid=0, source=UNREADABLE, level="warning", message=message, hint=errors[0].hint)
 
 
 def names(hosts: Sequence[str]) -> str:

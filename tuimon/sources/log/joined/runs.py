@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tuimon.errors import NotALog
+from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Header
 from tuimon.sources.log.decode import RECORD_ONE, check_header
 from tuimon.sources.log.lines import Lines
-from tuimon.sources.log.names import is_log_name, log_of_part
+from tuimon.sources.log.reader import log_paths
 from tuimon.text import plain
 
 #: A log that begins this much later than all others of its name were last written to is of a later run. Windows of a
@@ -46,13 +46,11 @@ class Run(NamedTuple):
         return max(log.changed_unix_s for log in self.logs)
 
 
-def log_paths(folder: str) -> list[str]:
-    """The files of a folder that have a log's name, parts of a log left out. Raises NotALog."""
-    try:
-        names = set(os.listdir(folder))
-    except OSError as error:
-        raise NotALog(f"the folder {plain(folder)} cannot be read: {error.strerror}") from error
-    return sorted(os.path.join(folder, name) for name in names if is_log_name(name) and log_of_part(name) not in names)
+class Runs(NamedTuple):
+    """The runs of a folder, the one that was written to last at the end, and the logs that cannot be read."""
+
+    runs: Sequence[Run]
+    unreadable: Sequence[UnreadableLog]
 
 
 def read_head(path: str) -> LogHead | None:
@@ -65,28 +63,32 @@ def read_head(path: str) -> LogHead | None:
         lines.close()
 
 
-def runs_in(folder: str) -> list[Run]:
-    """All runs of a folder, the one that was written to last at the end. Raises NotALog where there is none."""
-    heads, refusal = [], None
+def runs_in(folder: str) -> Runs:
+    """What a folder holds. Raises NotALog where there is no run."""
+    heads, unreadable, refusal = [], [], None
     for path in log_paths(folder):
         try:
             head = read_head(path)
+        except UnreadableLog as error:
+            unreadable.append(error)
         except NotALog as error:
             refusal = error
         else:
             heads += [head] if head is not None else []
     if not heads:
+        refusal = unreadable[0] if unreadable else refusal
         raise refusal or NotALog(f"the folder {plain(folder)} holds no log", RECORD_ONE)
-    return sorted(_grouped(heads), key=lambda run: run.changed_unix_s)
+    return Runs(sorted(_grouped(heads), key=lambda run: run.changed_unix_s), unreadable)
 
 
-def choose_run(folder: str, name: str | None = None) -> tuple[Run, Sequence[Run]]:
-    """The run of that name, without one the latest, and all runs of the folder. Raises NotALog."""
-    runs = runs_in(folder)
-    found = next((run for run in reversed(runs) if name in (None, run.name)), None)
-    if found is None:
-        raise NotALog(f"the folder {plain(folder)} holds no run {plain(name or '')!r}", f"It has {names_of(runs)}")
-    return found, runs
+def choose_run(folder: str, name: str | None = None) -> tuple[Run, Runs]:
+    """The run of that name, without one the latest, and all that the folder holds. Raises NotALog."""
+    found = runs_in(folder)
+    run = next((run for run in reversed(found.runs) if name in (None, run.name)), None)
+    if run is None:
+        there = names_of(found.runs)
+        raise NotALog(f"the folder {plain(folder)} holds no run {plain(name or '')!r}", f"It has {there}")
+    return run, found
 
 
 def names_of(runs: Sequence[Run]) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import structs
 
+from tuimon.errors import UnreadableLog
 from tuimon.records import Cost, Exit, Gpu, Header, MachineMemory, Node, Notice, Record
 from tuimon.sources.base import Done
 from tuimon.sources.log.joined.logs import RunLogs
 from tuimon.sources.log.joined.merge import Merge, Next
 from tuimon.sources.log.joined.node_log import NodeLog
-from tuimon.sources.log.joined.notices import JoinedNotices
+from tuimon.sources.log.joined.notices import JoinedNotices, unreadable_notice
 from tuimon.sources.log.joined.runs import Run
 from tuimon.sources.log.joined.states import check_clocks, joined_exit, node_notice, nodes_of
 from tuimon.sources.log.lines import Backlog
@@ -46,8 +47,9 @@ class JoinedSource:
         *,
         follow: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        left_out: Sequence[UnreadableLog] = (),
     ) -> None:
-        """Open the logs and compare their clocks. Raises NotALog."""
+        """Open the logs and compare their clocks; ``left_out``: others of the folder. Raises NotALog."""
         self.period_s = 0.5  # each read queries the file system about every log
         self._follow = follow
         self._clock = clock
@@ -61,6 +63,8 @@ class JoinedSource:
         self._nodes: dict[int, Node] = {}  # as last passed on
         self._node_message: str | None = None
         self._skipped = 0
+        self._left_out = left_out
+        self._unreadable = 0  # logs of the run that a Notice has named
         self._searched_s = clock()
         self.header = self._logs[0].header
         self._zero_s = self._logs[0].shift_s  # what makes a moment of the header's clock one of the wall clock
@@ -172,6 +176,10 @@ class JoinedSource:
         if skipped > self._skipped:
             self._skipped = skipped
             yield skipped_notice(skipped, self._now_s)
+        unreadable = self._opened.unreadable
+        if len(unreadable) > self._unreadable:
+            self._unreadable = len(unreadable)
+            yield unreadable_notice([*self._left_out, *unreadable], self._now_s)
         if not self._follow or ended:
             raise Done
 

@@ -1,0 +1,115 @@
+"""Logs that cannot be read, and names that are no UTF-8: each command names them and ends without a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import tuimon
+from tests.cli.test_diff import log
+from tests.cli.test_export import write
+from tests.sources.log.failing_disk import UNREADABLE, fail_in
+from tests.views.export.test_export import LOG
+from tuimon import read_log
+from tuimon.cli.main import run_command_line
+from tuimon.errors import UnreadableLog
+
+COMMANDS = (
+    ("report",),
+    ("report", "--format", "json"),
+    ("report", "--format", "html"),
+    ("diff", "{same}"),
+    ("export", "--to", "csv"),
+    ("export", "--to", "perfetto"),
+    ("export", "--to", "speedscope"),
+    ("export", "--to", "collapsed"),
+    ("trace",),
+)
+
+
+def run(words: tuple[str, ...], path: str) -> int:
+    name, *options = words
+    return run_command_line([name, path, *(path if option == "{same}" else option for option in options)])
+
+
+@pytest.mark.parametrize("words", [*COMMANDS, ("view", "--headless")])
+def test_a_log_that_cannot_be_read(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words, UNREADABLE) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "tuimon: the log /proc/self/mem cannot be read: Input/output error"
+    assert second.startswith("  The disk")
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_log_that_can_be_read_no_further(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log(tmp_path / "a.jsonl", 1)
+    fail_in(monkeypatch, Path(path), 10_000)
+    assert run(words, path) == 1
+    assert f"tuimon: the log {path} cannot be read: Input/output error" in capsys.readouterr().err
+    with pytest.raises(UnreadableLog):
+        read_log(path).report()
+
+
+def test_no_half_of_an_export_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log(tmp_path / "a.jsonl", 1)
+    fail_in(monkeypatch, Path(path), 10_000)
+    assert run(("export", "--to", "csv", "-o", str(tmp_path / "out.csv")), path) == 1
+    assert f"the log {path} cannot be read" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] != "trace"])
+def test_in_a_folder_it_is_named_and_the_others_are_read(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if words[0] == "diff":
+        log(tmp_path / "a.jsonl", 1)
+    else:
+        write(tmp_path / "a.jsonl", LOG)
+    bad = tmp_path / "bad.jsonl"
+    bad.symlink_to(UNREADABLE)
+    assert run(words, str(tmp_path)) == 0
+    out, err = capsys.readouterr()
+    assert f"the log {bad} cannot be read: Input/output error" in " ".join((out + err).split())
+
+
+def test_of_several_runs_one_that_can_be_read_no_further_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in range(4):
+        log(tmp_path / "before" / f"{seed}.jsonl", seed)
+        log(tmp_path / "after" / f"{seed}.jsonl", 10 + seed, 25.0)
+    bad = tmp_path / "before" / "2.jsonl"
+    fail_in(monkeypatch, bad, 10_000)
+    assert run_command_line(["diff", str(bad.parent), str(tmp_path / "after"), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [len(found[side]["runs"]) for side in ("before", "after")] == [3, 4]
+    assert f"left out: the log {bad} cannot be read: Input/output error" in found["notes"]
+
+
+@pytest.mark.parametrize(
+    "words", [words for words in COMMANDS if words[0] != "trace"] + [("diff", "{same}", "--format", "json")]
+)
+def test_a_name_that_is_no_utf8(words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = os.fsdecode(b"caf\xe9.jsonl")
+    path = log(tmp_path / name, 1) if words[0] == "diff" else write(tmp_path / name, LOG)
+    assert run(words, path) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and out.encode()
+    if out.startswith("{"):
+        assert ("caf\ufffd.jsonl" in out) == (words != ("export", "--to", "perfetto"))
+        json.loads(out)
+
+
+def test_the_command_itself_with_such_a_name(tmp_path: Path) -> None:
+    path = write(tmp_path / os.fsdecode(b"caf\xe9.jsonl"), LOG)
+    done = tuimon("report", path, "--format", "json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["run"]["log"].endswith("caf\ufffd.jsonl")

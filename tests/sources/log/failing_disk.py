@@ -1,0 +1,48 @@
+"""A disk that fails under a log while it is read."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from tuimon.sources.log import lines
+
+#: Reading its beginning fails with EIO, whoever asks: nothing is mapped there.
+UNREADABLE = "/proc/self/mem"
+
+
+class _Failing(io.RawIOBase):
+    def __init__(self, file: BinaryIO, after_bytes: int, number: int) -> None:
+        self._file, self._left, self._number = file, after_bytes, number
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # as io calls it
+        if not self._left:
+            raise OSError(self._number, os.strerror(self._number))
+        data = self._file.read(min(len(buffer), self._left))
+        self._left -= len(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def fail_in(monkeypatch: pytest.MonkeyPatch, path: Path, after_bytes: int, number: int = errno.EIO) -> None:
+    """Have reads of the file at ``path`` fail after so many bytes."""
+    whole = lines._opened
+
+    def opened(handle: int) -> BinaryIO:
+        file = whole(handle)
+        is_it = os.path.samestat(os.fstat(handle), path.stat())
+        return io.BufferedReader(_Failing(file, after_bytes, number)) if is_it else file
+
+    monkeypatch.setattr(lines, "_opened", opened)
