@@ -13,6 +13,7 @@ from tests.session.records import frames, header, process, session_of, stacks, s
 from tests.session.test_steps import LOOP_FRAMES, LOOP_SAMPLES
 from tests.views.traces import trace_events
 from tuimon.records import Exit, Gpu, LoopStack, Mark, RangePlace
+from tuimon.text import plain
 from tuimon.views.export.collapsed import collapsed
 from tuimon.views.export.csv_table import COLUMNS, write_csv
 from tuimon.views.export.perfetto import write_perfetto
@@ -98,6 +99,15 @@ def test_csv_has_a_row_a_window_and_leaves_the_unmeasured_empty():
     assert (rows[1]["between_ms_per_step"], rows[1]["gpu_util_ratio"]) == ("30.0000", "0.500")
     assert (rows[1]["data_ms_per_step"], rows[0]["other_ms_per_step"]) == ("", "0.0000")
     assert (rows[2]["step_median_ms"], rows[2]["data_ms_per_step"]) == ("", "")
+
+
+@pytest.mark.parametrize("host", ["=cmd|'/c calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_no_host_is_a_formula_of_a_spreadsheet(host):
+    out = io.StringIO(newline="")
+    write_csv([structs.replace(header(t=10.0), host=host), process(), steps(-3, {"data": 30})], out)
+    (row,) = csv.DictReader(io.StringIO(out.getvalue(), newline=""))
+    assert row["host"] == f"'{plain(host)}"
+    assert float(row["t_s"]) == -3.0 and row["steps"] == "10"
 
 
 def test_perfetto_events():

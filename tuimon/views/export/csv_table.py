@@ -8,6 +8,7 @@ from typing import TextIO
 
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, PHASES, Gpu, Header, Record, Steps
+from tuimon.text import plain
 from tuimon.views.export.process_names import ProcessNames
 
 _PHASES = (*PHASES, BETWEEN)
@@ -26,8 +27,12 @@ COLUMNS = (
 )
 
 
+#: A spreadsheet computes a cell that begins so, blanks before it or not (https://owasp.org/www-community/attacks/CSV_Injection).
+_FORMULA = ("=", "+", "-", "@")
+
+
 def write_csv(records: Iterable[Record], out: TextIO) -> int:
-    """Write the table; returns how many rows. Figures that were not measured are empty."""
+    """Write the table; returns how many rows. Figures that were not measured are empty, words are never a formula."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     anchor_s: float | None = None
@@ -41,7 +46,7 @@ def write_csv(records: Iterable[Record], out: TextIO) -> int:
         elif isinstance(record, Gpu):
             gpus[record.uuid] = record
         elif isinstance(record, Steps):
-            writer.writerow([*_row(record, anchor_s, gpus), names.host(record.pid), names.rank(record.pid)])
+            writer.writerow([*_row(record, anchor_s, gpus), _text(names.host(record.pid)), names.rank(record.pid)])
             rows += 1
     return rows
 
@@ -67,6 +72,12 @@ def _phase(phases: dict[str, int], name: str, steps: int) -> str:
     if not steps or (name not in phases and BETWEEN in phases):
         return ""
     return _ms(phases.get(name, 0) / steps)
+
+
+def _text(words: str) -> str:
+    """Words from outside on one line, behind an apostrophe where a spreadsheet would take them for a formula."""
+    words = plain(words)
+    return f"'{words}" if words.lstrip().startswith(_FORMULA) else words
 
 
 def _ms(ns: float | None) -> str:
