@@ -7,6 +7,7 @@ import pytest
 
 from tests.waiting import until
 from tuimon.agent.ring.no_ring import leave_reason, reason_left_by
+from tuimon.agent.ring.writer import RING_BYTES
 
 ASKS_FOR_A_RING = """
 import sys
@@ -63,3 +64,45 @@ def test_a_long_reason_is_cut():
         env={"PYTHONPATH": ":".join(sys.path)},
     )
     assert done.stdout == "1024\n"
+
+
+LIMITED = """
+import os, resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (%d, resource.RLIM_INFINITY))
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        (RING_BYTES - 1, f"a ring has {RING_BYTES} bytes, files may have {RING_BYTES - 1} (ulimit -f)"),
+        (20, "a ring has 2273280 b"),
+        (0, "files may have 0 bytes (ulimit -f)"),
+    ],
+)
+def test_a_limit_on_the_size_of_files_leaves_the_reason_and_kills_nobody(limit, reason, tmp_path):
+    """Beyond the limit the kernel sends SIGXFSZ, which ends a process that has it at its default."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", LIMITED % limit + ASKS_FOR_A_RING],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"TUIMON_RING_DIR": str(tmp_path / "rings"), "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert child.stdout.readline() == "None\n"
+    assert reason_left_by(child.pid) == reason
+    child.communicate()
+    assert child.returncode == 0
+
+
+def test_a_ring_as_large_as_files_may_be_is_made(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED % RING_BYTES + ASKS_FOR_A_RING],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env={"TUIMON_RING_DIR": str(tmp_path / "rings"), "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert "RingWriter" in done.stdout

@@ -9,6 +9,7 @@ from tuimon.sources.processes.source import ProcessSource
 
 TRAINING = """
 import sys
+{before}
 from tuimon.agent.ring.files import make_ring
 make_ring()
 print("ready", flush=True)
@@ -16,10 +17,11 @@ sys.stdin.read()
 """
 
 
-def test_a_notice_names_the_folder_and_the_fix(tmp_path):
+def followed(tmp_path, before=""):
+    """The process, the notice and the latest record of it."""
     (tmp_path / "file").touch()
     child = subprocess.Popen(
-        [sys.executable, "-c", TRAINING],
+        [sys.executable, "-c", TRAINING.format(before=before)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -29,9 +31,25 @@ def test_a_notice_names_the_folder_and_the_fix(tmp_path):
     source = ProcessSource(ProcessTable(child.pid, "r1"), 1.0)
     records = [record for _ in range(10) for record in source.read()]
     child.communicate()
+    assert child.returncode == 0
     (notice,) = (record for record in records if isinstance(record, Notice))
     assert notice.source == "markers"
-    assert f"process {child.pid} has no room for its markers ({tmp_path}/file/rings: Not a directory)" in notice.message
+    return child.pid, notice, [record for record in records if isinstance(record, Process)][-1]
+
+
+def test_a_notice_names_the_folder_and_the_fix(tmp_path):
+    pid, notice, latest = followed(tmp_path)
+    assert f"process {pid} has no room for its markers ({tmp_path}/file/rings: Not a directory)" in notice.message
     assert "TUIMON_RING_DIR" in notice.hint
-    latest = [record for record in records if isinstance(record, Process)][-1]
     assert latest.markers_reason == f"no room for its markers: {tmp_path}/file/rings: Not a directory"
+
+
+def test_a_notice_names_the_limit_on_the_size_of_files(tmp_path):
+    """At its default SIGXFSZ would end the process at a ring that is larger."""
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))"
+    before = f"import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_DFL); {limit}"
+    pid, notice, latest = followed(tmp_path, before)
+    reason = "a ring has 2273280 bytes, files may have 4096 (ulimit -f)"
+    assert f"process {pid} has no room for its markers ({reason})" in notice.message
+    assert notice.hint == "Start it with a higher limit on the size of files (ulimit -f unlimited)."
+    assert latest.markers_reason == f"no room for its markers: {reason}"

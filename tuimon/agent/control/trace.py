@@ -22,6 +22,7 @@ from typing import Any, Optional, Tuple
 from .. import rests, runtime
 from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_STEPS_LIMIT, TRACE_TRIAL, TRACE_TRIED
 from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
+from ..ring.no_ring import file_size_limit
 from ..ring.side_files import TRACE, remove_file, side_file
 from ..torch_compat import dynamo
 from ..tracing.profiler import Guard, Profiler, is_capturing, refusal, stream_event
@@ -43,7 +44,8 @@ _LONG_STEP = 10
 _LEAST_NS = 2_000_000_000
 #: The work of the last step may still run on the GPU: how many more steps are waited for.
 _GPU_STEPS = 3
-#: What must be free where the file is written: a trace that holds the training up for 250 ms has 20 MB.
+#: What must be free where the file is written, and how large files must be allowed to be: a trace that holds the
+#: training up for 250 ms has 20 MB.
 _ROOM_BYTES = 48 << 20
 
 
@@ -266,4 +268,4 @@ def end(task: Task) -> None:
 
 def _has_room(folder: str) -> bool:
     found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize >= _ROOM_BYTES
+    return min(found.f_bavail * found.f_frsize, file_size_limit()) >= _ROOM_BYTES

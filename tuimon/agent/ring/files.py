@@ -6,9 +6,9 @@ import time
 from typing import Optional
 
 from ..private import make_private
-from .no_ring import leave_reason
+from .no_ring import file_size_limit, leave_reason
 from .paths import is_running, ring_directories, ring_name
-from .writer import RingWriter
+from .writer import RING_BYTES, RingWriter
 
 #: A ring made less than this ago may not have been found yet by the monitor that waits for it.
 YOUNG_S = 30.0
@@ -20,6 +20,10 @@ def make_ring() -> Optional[RingWriter]:
         directories = ring_directories()
         name = ring_name(os.getpid())
     except (OSError, ValueError, IndexError):
+        return None
+    limit = file_size_limit()
+    if limit < RING_BYTES:
+        leave_reason("a ring has %d bytes, files may have %d (ulimit -f)" % (RING_BYTES, limit))
         return None
     reasons = []
     for directory in directories:

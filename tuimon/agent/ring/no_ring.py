@@ -1,15 +1,18 @@
-"""Why a process has no ring, left for the monitor in an open file without a name, as no folder has room for it.
+"""Why a process has no ring, left for the monitor in an open file in memory, as no folder has room for it.
 
 A memfd (memfd_create(2)) is listed among the process's descriptors, and ends with it.
 """
 
 import os
 import stat
+import sys
 from typing import Optional
 
 _NAME = "tuimon-no-ring"
-_LINK = "/memfd:%s (deleted)" % _NAME
+_LINK = "/memfd:%s (deleted)"
 _REASON_BYTES = 1024
+#: Stands in the name where no file may have any bytes (``ulimit -f 0``).
+_NO_BYTES = "%s: files may have 0 bytes (ulimit -f)" % _NAME
 
 #: What this process has left last.
 _own: Optional[str] = None
@@ -24,11 +27,22 @@ def leave_reason(reason: str) -> None:
     """Leave the reason, for as long as this process lives; where there is no memfd, none."""
     global _own
     _own = reason
+    limit = file_size_limit()
     try:
-        handle = os.memfd_create(_NAME)
-        os.write(handle, reason.encode("utf-8", "replace")[:_REASON_BYTES])
+        handle = os.memfd_create(_NO_BYTES if limit == 0 else _NAME)
+        os.write(handle, reason.encode("utf-8", "replace")[: min(_REASON_BYTES, limit)])
     except (OSError, AttributeError):  # a Python built against an old libc
         pass
+
+
+def file_size_limit() -> int:
+    """The most bytes that a file of this process may have (RLIMIT_FSIZE): beyond them SIGXFSZ may end the process."""
+    try:
+        import resource
+    except ImportError:  # left out when this Python was built
+        return sys.maxsize
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
 def reason_left_by(pid: int) -> Optional[str]:
@@ -43,7 +57,10 @@ def reason_left_by(pid: int) -> Optional[str]:
 
 def _read(link: str) -> Optional[str]:
     try:
-        if os.readlink(link) != _LINK:
+        name = os.readlink(link)
+        if name == _LINK % _NO_BYTES:
+            return _NO_BYTES.partition(": ")[2]
+        if name != _LINK % _NAME:
             return None
         handle = os.open(link, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

@@ -48,6 +48,8 @@ HOLD_NS = 50_000_000
 WAITING_LIMIT = 32768
 _WORD = (1 << 64) - 1
 
+RING_BYTES = SLOTS_OFFSET + SLOT_COUNT * SLOT_BYTES
+
 
 class RingWriter:
     """Writes one ring. ``emit`` and ``flush`` are closures: ``emit`` takes no lock, waits for nothing, never raises."""

@@ -63,7 +63,10 @@ def _result(target: Target, answer: Answer | None, timeout_s: float) -> Injected
             raise CannotInject(f"process {pid} has not imported torch yet", "Attach again once it trains.")
         case "no ring":
             raise CannotInject(
-                f"there is no room for markers: {answer.reason}", "Free some of /dev/shm, or set TMPDIR."
+                f"there is no room for markers: {answer.reason}",
+                f"Raise the limit: prlimit --pid {pid} --fsize=unlimited"
+                if "ulimit -f" in (answer.reason or "")
+                else "Free some of /dev/shm, or set TMPDIR.",
             )
         case "retry":
             raise CannotInject(f"process {pid} is in the midst of an import or a step", "Try again.")

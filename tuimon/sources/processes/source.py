@@ -169,7 +169,9 @@ class ProcessSource:
             source="markers",
             level="warning",
             message=f"process {pid} has no room for its markers ({reason}): steps and phases are not measured",
-            hint="Make 3 MB of room for each process (in a container: --shm-size), or name a folder that has it"
+            hint="Start it with a higher limit on the size of files (ulimit -f unlimited)."
+            if "ulimit -f" in reason
+            else "Make 3 MB of room for each process (in a container: --shm-size), or name a folder that has it"
             " in TUIMON_RING_DIR, and start again.",
         )
 
