@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import stat
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.cli.command import LEAN, running, script, tuimon
+from tests.cli.command import LEAN, TUIMON, running, script, tuimon
 from tests.waiting import alive, until
 from tuimon.records import Exit, Header, Process
 from tuimon.sources.log.reader import read_log
@@ -165,6 +167,24 @@ def test_a_closed_stderr_hurts_nobody(tmp_path: Path) -> None:
         os.close(write_end)
         assert process.wait(30) == 9
     assert any(isinstance(record, Exit) for record in read_log(str(tmp_path / "run.jsonl")))
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_leave_the_exit_code_and_are_closed_for_the_training_too(closed: str, tmp_path: Path) -> None:
+    text = """
+        import os, sys
+        there = [number for number in range(3) if os.path.exists(f"/proc/self/fd/{number}")]
+        print(there, file=open(sys.argv[1], "w"))
+        raise SystemExit(5)
+    """
+    path = script(tmp_path, textwrap.dedent(text))
+    for name, words in {"plain": (), "watched": (*TUIMON, "run", *LEAN, "--log", "l.jsonl", "--")}.items():
+        line = f"exec {shlex.join([*words, sys.executable, path, name])} {closed}"
+        shell, null = ["sh", "-c", line], subprocess.DEVNULL
+        done = subprocess.run(shell, cwd=tmp_path, stdin=null, capture_output=True, text=True, timeout=90, check=False)
+        assert done.returncode == 5 and "Traceback" not in done.stderr
+    assert (tmp_path / "watched").read_text() == (tmp_path / "plain").read_text()
+    assert any(isinstance(record, Exit) for record in read_log(str(tmp_path / "l.jsonl")))
 
 
 def test_survivors_are_named(tmp_path: Path) -> None:

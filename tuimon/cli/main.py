@@ -10,6 +10,7 @@ from importlib import import_module
 
 from tuimon.cli.messages import write_message
 from tuimon.cli.quick_start import without_collections
+from tuimon.cli.streams import replace_closed_streams
 from tuimon.errors import TuimonError
 from tuimon.stand_ins import without_typing_extensions
 
@@ -47,10 +48,11 @@ What is my training waiting for, which line of code causes it, and what would fi
 
 def run_command_line(argv: Sequence[str]) -> int:
     """Run one command; returns tuimon's exit code."""
+    replace_closed_streams()
     code = _run(argv)
     try:
         sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError):
         _silence(sys.stderr)  # Python would make the exit code 120 when it cannot flush at exit
     return code
 

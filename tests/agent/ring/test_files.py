@@ -19,6 +19,20 @@ def test_the_ring_is_found_by_pid(program):
     assert found[0] == found[1]
 
 
+def test_no_descriptor_of_the_ring_has_the_number_of_a_closed_stream(program):
+    """C code goes on printing to 1 and 2: it would print into the ring."""
+    found = program("""
+saved = os.dup(1), os.dup(2)
+os.closerange(0, 3)
+from _tuimon_agent.ring.files import make_ring
+ring = make_ring()
+low = [number for number in (0, 1, 2) if os.path.exists("/proc/self/fd/%d" % number)]
+os.dup2(saved[0], 1), os.dup2(saved[1], 2)
+print(json.dumps([ring is not None, low]))
+""")
+    assert found == [True, []]
+
+
 def test_the_directory_is_private(program, tmp_path):
     program("print('null')")
     assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o700

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import time
-from typing import Optional
+from typing import List, Optional
 
 from ..private import make_private
 from .no_ring import file_size_limit, leave_reason
@@ -16,6 +16,27 @@ YOUNG_S = 30.0
 
 def make_ring() -> Optional[RingWriter]:
     """A ring in the first directory that has room for one; None when none has: then the reasons are left."""
+    low = _in_place_of_closed_streams()
+    try:
+        return _make_ring()
+    finally:
+        for handle in low:
+            os.close(handle)
+
+
+def _in_place_of_closed_streams() -> List[int]:
+    """Handles with the numbers of standard streams that are closed: C code that prints would print into the ring."""
+    handles: List[int] = []
+    try:
+        while (handle := os.open("/", os.O_PATH | os.O_CLOEXEC)) < 3:
+            handles.append(handle)
+        os.close(handle)
+    except OSError:  # no handle is left
+        pass
+    return handles
+
+
+def _make_ring() -> Optional[RingWriter]:
     try:
         directories = ring_directories()
         name = ring_name(os.getpid())
