@@ -1,0 +1,41 @@
+"""Whose modules tuimon imports: those of its own environment, before any that are the training's."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+
+
+def put_own_modules_first() -> None:
+    """Take the working directory and the script's folder off ``sys.path``, and put the folders in PYTHONPATH last.
+
+    Those are the training's: a ``msgspec.py`` there is not ours. A package that our environment lacks is still found
+    in PYTHONPATH, as pip relies on: it installs none that it finds there. A folder of our environment, or in which
+    tuimon itself was found (``pip install --target``), stays where it is.
+    """
+    here = _working_directory()
+    listed = {_whole(folder, here) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder}
+    first = {here, _whole(os.path.dirname(os.path.realpath(sys.argv[0])), here)}
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    own = {os.path.dirname(package), os.path.dirname(os.__file__), *site.getsitepackages(), site.USER_SITE}
+    kept: list[str] = []
+    last: list[str] = []
+    for entry in sys.path:
+        folder = _whole(entry, here)
+        if folder in own or folder not in first | listed:
+            kept.append(entry)
+        elif folder in listed:
+            last.append(entry)
+    sys.path[:] = kept + last
+
+
+def _whole(folder: str, here: str) -> str:
+    return os.path.normpath(os.path.join(here, folder))
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed
+        return ""
