@@ -30,6 +30,7 @@ from tuimon.launch.injection import registers
 from tuimon.launch.injection.harmless import HARMLESS
 from tuimon.launch.injection.symbols import Function, Mapping, find_functions
 from tuimon.launch.injection.target import ALLOW_PTRACE, RUN_INSTEAD, Target, machine
+from tuimon.launch.injection.threads import check_threads
 from tuimon.proc import procfs
 from tuimon.text import plain
 
@@ -119,6 +120,7 @@ def find_gdb() -> str:
 def schedule(target: Target, statement: str) -> int:
     """Have the main thread run ``statement`` soon; how often the process was stopped. Raises CannotInject."""
     gdb = find_gdb()
+    check_threads(target.pid)
     folder = tempfile.mkdtemp(prefix="tuimon-gdb-")
     try:
         content = statement.encode() + b"\0"
@@ -157,7 +159,7 @@ def script_for(target: Target, statement_file: str, known_registers: str | None 
         )
     c_library: dict[str, Function] = {}
     for path in {part.path for part in target.c_library}:
-        c_library |= _functions(path, [part for part in target.c_library if part.path == path], ("mmap",))
+        c_library |= _functions(target.file(path), [part for part in target.c_library if part.path == path], ("mmap",))
     if "mmap" not in c_library or machine() not in _IN_SYSTEM_CALL:
         raise CannotInject(
             f"process {target.pid} has a C library or a processor that tuimon was never tried with", RUN_INSTEAD
@@ -237,17 +239,31 @@ def _end_group(leader: int) -> None:
 
 
 def _have_go_on(pid: int) -> None:
-    """Let the process run that a killed gdb has left stopped: the signal it was stopped by arrives a little later."""
+    """Let the process run that a killed gdb has left stopped: the signal it was stopped by arrives a little later.
+
+    In a thread that is in uninterruptible sleep it waits, and would stop all of them once that is over. SIGCONT takes
+    it back.
+    """
     until_s = time.monotonic() + _LEFT_STOPPED_S
     while time.monotonic() < until_s:
         stat = procfs.parse_stat(procfs.read_bytes(f"/proc/{pid}/stat") or b"")
         if stat is None:
             return
-        if stat.state == "T":
+        if stat.state == "T" or _is_to_stop(pid):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGCONT)
             return
         time.sleep(_BETWEEN_S)
+
+
+def _is_to_stop(pid: int) -> bool:
+    """Whether SIGSTOP is pending for one of its threads."""
+    for tid in procfs.thread_ids(pid):
+        status = procfs.read_bytes(f"/proc/{pid}/task/{tid}/status") or b""
+        _, found, pending = status.partition(b"\nSigPnd:\t")
+        if found and int(pending.split(None, 1)[0], 16) >> signal.SIGSTOP - 1 & 1:
+            return True
+    return False
 
 
 def _outcome(target: Target, output: str, gdb: str) -> int:

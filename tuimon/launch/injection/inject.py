@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,9 +10,10 @@ from tuimon.agent.folder import AGENT_FOLDER
 from tuimon.errors import CannotInject
 from tuimon.launch.injection import gdb, remote_exec
 from tuimon.launch.injection.request import Answer, Request
-from tuimon.launch.injection.target import RUN_INSTEAD, Target, examine
+from tuimon.launch.injection.target import RUN_INSTEAD, Target, examine, shared
 from tuimon.proc import procfs
-from tuimon.proc.ring_facts import read_ring_facts
+from tuimon.proc.processes import is_alive
+from tuimon.proc.ring_facts import read_ring_facts, ring_folders
 
 #: How long the main thread may take to come back to Python.
 ANSWER_S = 30.0
@@ -36,17 +38,27 @@ def inject(pid: int, *, timeout_s: float = ANSWER_S, stop: Callable[[], bool] = 
     ticks = procfs.start_ticks(pid)
     if ticks is not None and read_ring_facts(pid, ticks) is not None:
         return Injected(was_there=True)
+    try:
+        return _bring_in(pid, timeout_s, lambda: stop() or not is_alive(pid, ticks))
+    except CannotInject:
+        if ticks is None or is_alive(pid, ticks):
+            raise
+        raise CannotInject(f"process {pid} has ended meanwhile", "List the running trainings: tuimon ps") from None
+
+
+def _bring_in(pid: int, timeout_s: float, stop: Callable[[], bool]) -> Injected:
     target = examine(pid, AGENT_FOLDER)
-    request = Request(AGENT_FOLDER)
+    rings = shared(pid, ring_folders())
+    place = shared(pid, [tempfile.gettempdir(), "/dev/shm"])[0]
+    request = Request(AGENT_FOLDER, place, rings)
     try:
         if target.minor >= remote_exec.FIRST_MINOR:
             remote_exec.schedule(target, request.script)
         else:
             gdb.schedule(target, request.command())
-        answer = request.wait(timeout_s, lambda: stop() or procfs.start_ticks(pid) != ticks)
+        return _result(target, request.wait(timeout_s, stop), timeout_s)
     finally:
         request.close()
-    return _result(target, answer, timeout_s)
 
 
 def _result(target: Target, answer: Answer | None, timeout_s: float) -> Injected:

@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from tuimon.proc.ring_facts import ring_folders
-
 _POLL_S = 0.005
 
 
@@ -26,11 +24,11 @@ class Answer(Struct, frozen=True):
 class Request:
     """A private folder with the script to run; ``close`` removes it, and a script that comes later does nothing."""
 
-    def __init__(self, agent: str) -> None:
-        """``agent``: the agent's folder."""
-        self.folder = tempfile.mkdtemp(prefix="tuimon-inject-")
+    def __init__(self, agent: str, place: str, rings: list[str]) -> None:
+        """``agent``: the agent's folder. ``place``: where ours is made. ``rings``: folders for the ring."""
+        self.folder = tempfile.mkdtemp(prefix="tuimon-inject-", dir=place)
         self.script = os.path.join(self.folder, "start.py")
-        request = {"folder": self.folder, "agent": agent, "rings": ring_folders()}
+        request = {"folder": self.folder, "agent": agent, "rings": rings}
         with open(os.path.join(agent, "boot.py"), encoding="utf-8") as boot:
             text = boot.read()
         with open(self.script, "w", encoding="utf-8") as script:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Iterable
 
 import psutil
 from msgspec import Struct
@@ -36,7 +37,11 @@ class Target(Struct, frozen=True):
     def python_file(self) -> str:
         """Where the interpreter's file can be read."""
         path = self.python[0].path
-        return path if _LIBRARY.search(path) else f"/proc/{self.pid}/exe"
+        return self.file(path) if _LIBRARY.search(path) else f"/proc/{self.pid}/exe"
+
+    def file(self, path: str) -> str:
+        """Where a file that it has mapped can be read: under its path there may be another one for us."""
+        return f"/proc/{self.pid}/root{path}"
 
 
 def examine(pid: int, agent: str) -> Target:
@@ -53,6 +58,7 @@ def examine(pid: int, agent: str) -> Target:
         raise CannotInject(f"process {pid} runs on musl, which tuimon was never tried with", RUN_INSTEAD)
     if not any(_TORCH.search(path) for path in paths):
         raise CannotInject(f"process {pid} has not imported torch yet", "Attach again once it trains.")
+    _check_namespaces(pid)
     _check_sees(pid, agent)
     return Target(pid, minor, _python(pid, maps), tuple(part for part in maps if _C_LIBRARY.search(part.path)))
 
@@ -110,16 +116,65 @@ def _python(pid: int, maps: list[Mapping]) -> tuple[Mapping, ...]:
     return tuple(part for part in maps if part.path == file)
 
 
-def _check_sees(pid: int, agent: str) -> None:
-    """The agent's folder must be the same one for the process: a container has other files."""
+def _check_namespaces(pid: int) -> None:
+    """A ring is named by its process's pid and start, as that process reads them: they must be the same for us."""
+    for kind in ("pid", "time"):
+        try:
+            same = os.readlink(f"/proc/{pid}/ns/{kind}") == os.readlink(f"/proc/self/ns/{kind}")
+        except PermissionError:
+            raise CannotInject(f"the namespaces of process {pid} may not be read", ALLOW_PTRACE) from None
+        except OSError:  # an old kernel, or the process has ended
+            continue
+        if not same:
+            raise CannotInject(
+                f"process {pid} is in another {kind} namespace, as in a container: its markers would not be found",
+                f"Attach from in there, with tuimon installed: tuimon attach --inject {_inner_pid(pid)}",
+            )
+
+
+def _inner_pid(pid: int) -> str:
+    """The pid of a process in its own namespace (NSpid in proc_pid_status(5))."""
+    status = procfs.read_bytes(f"/proc/{pid}/status") or b""
+    pids = status.partition(b"\nNSpid:\t")[2].partition(b"\n")[0].split()
+    return pids[-1].decode() if pids else "PID"
+
+
+def shared(pid: int, folders: Iterable[str]) -> list[str]:
+    """Those of the folders that are the same for the process; of one that is still to be made, the one it will be in.
+
+    Raises CannotInject when there is none.
+    """
+    folders = list(folders)
+    found = [folder for folder in folders if _sees(pid, _existing(folder))]
+    if not found:
+        own = " and ".join(map(_existing, folders))
+        raise CannotInject(
+            f"process {pid} has its own {own}: what it writes there is not to be seen from here",
+            "Install tuimon where the training runs, and attach from there.",
+        )
+    return found
+
+
+def _existing(folder: str) -> str:
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _sees(pid: int, path: str) -> bool:
+    """Whether a path leads the process to the same file as us."""
     try:
-        theirs = os.stat(f"/proc/{pid}/root{agent}")
+        theirs = os.stat(f"/proc/{pid}/root{path}")
     except PermissionError:
         raise CannotInject(f"the files of process {pid} may not be read", ALLOW_PTRACE) from None
     except OSError:
-        theirs = None
-    ours = os.stat(agent)
-    if theirs is None or (theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino):
+        return False
+    return os.path.samestat(theirs, os.stat(path))
+
+
+def _check_sees(pid: int, agent: str) -> None:
+    """The agent's folder must be the same one for the process: a container has other files."""
+    if not _sees(pid, agent):
         raise CannotInject(
             f"process {pid} does not see the files of this tuimon: it is in a container, or has another root",
             "Install tuimon where the training runs, and attach from there.",

@@ -1,0 +1,223 @@
+"""Trainings that hooks cannot be brought into because of their threads or namespaces, or because they end meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.launch.injection.trainings import ended, state, training
+from tests.waiting import until
+from tuimon.agent.ring import paths
+from tuimon.errors import CannotInject
+from tuimon.launch.injection import gdb, threads
+from tuimon.launch.injection.inject import inject
+
+OVER = ("over 9\n", "", 0)
+
+needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
+
+
+@pytest.fixture(autouse=True)
+def rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The monitor's folder for rings; the training's own is another."""
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    return tmp_path / "rings"
+
+
+def refusal(pid: int, **options: object) -> CannotInject:
+    with pytest.raises(CannotInject) as caught:
+        inject(pid, **options)  # type: ignore[arg-type]
+    assert caught.value.hint
+    return caught.value
+
+
+# -- threads
+
+MANY = """
+    import threading
+    if threading.active_count() == 1:
+        for _ in range(30):
+            threading.Thread(target=threading.Event().wait, args=(1000,), daemon=True).start()
+        print("all", flush=True)
+"""
+
+
+@needs_gdb
+def test_more_threads_than_gdb_stops_in_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "THREADS_LIMIT", 20)
+    monkeypatch.setattr(gdb, "_started", lambda command: pytest.fail("gdb was started"))
+    with training(tmp_path, sys.executable, also=MANY) as process:
+        assert process.stdout and process.stdout.readline() == "all\n"
+        message = refusal(process.pid).message
+        assert ended(process) == OVER
+    assert message.startswith(f"process {process.pid} has 31 threads: gdb would stop it for at least ")
+    assert message.endswith("(the limit is 20 threads)")
+
+
+#: clone(2) with CLONE_VFORK and SIGCHLD.
+_CLONE = {"x86_64": 56, "aarch64": 220}
+#: A thread whose child never becomes another program: until it ends, the thread is in uninterruptible sleep.
+SLEEPS = f"""
+    import ctypes, threading
+    if "sleep" not in globals():
+        def sleep():
+            if ctypes.CDLL(None).syscall({_CLONE.get(platform.machine())}, 0x4000 | 17, 0, 0, 0, 0) == 0:
+                time.sleep(1000)
+        threading.Thread(target=sleep, daemon=True).start()
+"""
+
+
+@contextlib.contextmanager
+def sleeping(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+    """A training with such a thread, and the child that it waits for."""
+    if platform.machine() not in _CLONE:
+        pytest.skip("the number of clone is not known here")
+    with training(folder, sys.executable, also=SLEEPS) as process:
+        until(lambda: threads._uninterruptible(process.pid))
+        (child,) = psutil.Process(process.pid).children()
+        try:
+            yield process, child
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+
+
+@needs_gdb
+def test_a_thread_that_cannot_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gdb, "_started", lambda command: pytest.fail("gdb was started"))
+    with sleeping(tmp_path) as (process, child):
+        (thread,) = threads._uninterruptible(process.pid)
+        message = refusal(process.pid).message
+        child.kill()
+        assert ended(process) == OVER
+    assert message.startswith(f"thread {thread} of process {process.pid} is in uninterruptible sleep (D)")
+
+
+def test_a_thread_that_waits_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([{1, 2}, {2, 3}, {3}])
+    monkeypatch.setattr(threads, "_uninterruptible", lambda pid: next(found))
+    threads.check_threads(os.getpid())
+    assert next(found, None) is None
+
+
+@needs_gdb
+def test_a_gdb_that_was_killed_for_it_leaves_no_stop_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that has gone to sleep after it was looked at: its SIGSTOP is pending, and would stop the training."""
+    monkeypatch.setattr(gdb, "check_threads", lambda pid: None)
+    monkeypatch.setattr(gdb, "_TIMEOUT_S", 1.0)
+    with sleeping(tmp_path) as (process, child):
+        refusal(process.pid)
+        child.kill()
+        until(lambda: not threads._uninterruptible(process.pid))
+        assert ended(process) == OVER
+
+
+# -- namespaces
+
+
+@contextlib.contextmanager
+def unshared(folder: Path, line: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A training that a line of shell starts in other namespaces, as "$@"; and its pid here."""
+    python = folder / "python"
+    python.write_text(f"#!/bin/sh\nexec {line.replace('PYTHON', sys.executable)}\n")
+    python.chmod(0o755)
+    if subprocess.run([python, "-c", ""], stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode:
+        pytest.skip("no such namespace may be made here")
+    with training(folder, str(python)) as process:
+        children = psutil.Process(process.pid).children()
+        yield process, children[0].pid if children else process.pid
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "inner"),
+    [("pid", 'unshare -pf --kill-child PYTHON "$@"', "1"), ("time", 'unshare -T PYTHON "$@"', None)],
+)
+def test_another_namespace_in_which_its_ring_has_another_name(
+    kind: str, line: str, inner: str | None, tmp_path: Path
+) -> None:
+    with unshared(tmp_path, line) as (process, pid):
+        error = refusal(pid)
+        assert ended(process) == OVER
+    assert error.message.startswith(f"process {pid} is in another {kind} namespace")
+    assert (error.hint or "").endswith(f"tuimon attach --inject {inner or pid}")
+
+
+def mounted_over(folder: Path) -> str:
+    return f'unshare -m sh -c \'mount -t tmpfs none {folder} && exec PYTHON "$@"\' sh "$@"'
+
+
+def test_a_private_folder_for_rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a private /dev/shm: of a folder that is still to be made, the one that it will be in is compared."""
+    (tmp_path / "shm").mkdir()
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "shm" / "tuimon-0"))
+    with unshared(tmp_path, mounted_over(tmp_path / "shm")) as (process, pid):
+        error = refusal(pid)
+        assert ended(process) == OVER
+    assert error.message.startswith(f"process {pid} has its own {tmp_path}/shm: ")
+
+
+@needs_gdb
+def test_a_private_temporary_folder_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under systemd's PrivateTmp: the request goes where both see it."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    with unshared(tmp_path, mounted_over(tmp_path / "tmp")) as (process, pid):
+        assert not inject(pid).was_there
+        until(lambda: os.path.exists(paths.ring_path(pid)))
+        assert ended(process) == OVER
+
+
+@needs_gdb
+def test_addresses_come_from_the_files_that_the_process_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may share our folders and have another C library under the same path."""
+    real, read = gdb.find_functions, []
+    monkeypatch.setattr(gdb, "find_functions", lambda file, *more: read.append(file) or real(file, *more))
+    with training(tmp_path, sys.executable) as process:
+        inject(process.pid)
+        assert ended(process) == OVER
+    assert len(read) >= 2 and all(file.startswith(f"/proc/{process.pid}/") for file in read)
+
+
+# -- ended meanwhile
+
+
+@needs_gdb
+def test_a_training_that_ends_while_its_answer_is_awaited(tmp_path: Path) -> None:
+    """Its parent has not waited for it: it is still there as a zombie."""
+    with training(tmp_path, sys.executable, also="time.sleep(1000)") as process:
+
+        def kill() -> bool:
+            os.kill(process.pid, signal.SIGKILL)
+            return False
+
+        message = refusal(process.pid, timeout_s=20.0, stop=kill).message
+        assert state(process) == "Z"
+    assert message == f"process {process.pid} has ended meanwhile"
+
+
+@needs_gdb
+def test_a_training_that_ends_while_gdb_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gdb, "_SCRIPT", gdb._SCRIPT.replace("set $chosen = $_thread", "set $chosen = 0"))
+    with training(tmp_path, sys.executable) as process:
+
+        def kill() -> None:
+            until(lambda: "TracerPid:\t0" not in Path(f"/proc/{process.pid}/status").read_text())
+            os.kill(process.pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        message = refusal(process.pid).message
+        killer.join()
+    assert message == f"process {process.pid} has ended meanwhile"
