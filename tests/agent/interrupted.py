@@ -21,13 +21,13 @@ AGENT = os.path.dirname(tuimon.agent.__file__)
 SLOTS = 4096
 
 
-class Interruption(BaseException):
+class Interruption(Exception):
     """What the signal handler raises."""
 
 
 def interrupted(number, call):
-    """Make the call, and raise at the bytecode with this number; whether it had so many."""
-    left = number
+    """Make the call, and raise at the bytecode with this number; whether it had so many, and whether that was lost."""
+    left, lost = number, True
 
     def trace(frame, event, argument):
         nonlocal left
@@ -45,17 +45,20 @@ def interrupted(number, call):
     try:
         call()
     except Interruption:
-        pass
+        lost = False
     finally:
         sys.settrace(None)
-    return left <= 0
+    return left <= 0, lost
 
 
 def at_every_bytecode(call, check, step=1):
     """How many bytecodes ``call`` has; ``check`` gives what is wrong after it was interrupted at one of them."""
     number, wrong = 1, []
-    while interrupted(number, call):
-        wrong += [f"{found} (at bytecode {number})" for found in check()]
+    while True:
+        was_interrupted, lost = interrupted(number, call)
+        if not was_interrupted:
+            break
+        wrong += [f"{found} (at bytecode {number})" for found in check() + ["lost"] * lost]
         number += step
     return number, wrong[:5]
 

@@ -15,6 +15,7 @@ from .gpu_clock.cuda import WaitingClock
 from .gpu_clock.points import GradientPoints
 from .loading import batches, epochs, loader_facts, worker
 from .loading.batch_timer import BatchTimer
+from .outside import raised_by_us
 from .process import loop_stacks, precision
 from .rests import Left, rest
 from .ring.layout import (
@@ -35,6 +36,7 @@ from .torch_compat.tracebacks import hide_frame
 def hide_from_dynamo() -> None:
     """Have Dynamo skip the functions that hooks call."""
     dynamo.skip_with_callees(
+        raised_by_us,
         loader_facts.iterator_id,
         loader_facts.ready_batches,
         hide_frame,
@@ -73,7 +75,7 @@ def hook_fetch(dataloader: Any) -> None:
     def tuimon_fetch(self: Any) -> Any:
         try:
             number = self._tuimon_iterator
-        except AttributeError:
+        except raised_by_us(AttributeError):
             number = loader_facts.iterator_id(self)
         left = rest.left
         if number == left.iterator and left.fetches:

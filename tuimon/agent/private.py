@@ -4,6 +4,8 @@ import os
 import stat
 from typing import List, Optional
 
+from .outside import raised_by_us
+
 #: Owner of files whose owner has no id in this user namespace: the host's root, seen from inside a container.
 _UNMAPPED_UID = 65534
 
@@ -32,7 +34,7 @@ def make_private(directory: str) -> Optional[str]:
     """Make the folder if it is missing, never its parents; why it may not be used, or None. Raises OSError."""
     try:
         os.mkdir(directory, 0o700)
-    except FileExistsError:
+    except raised_by_us(FileExistsError):
         pass
     return refusal(directory)
 

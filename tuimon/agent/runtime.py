@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional
 
 from .gpu_clock import cuda, points
 from .gpu_clock.clock import GpuClock
+from .outside import raised_by_us
 from .process import facts, loop_stacks, optimizer_facts, precision, role, starter, yama
 from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
@@ -223,7 +224,7 @@ def publish_facts(boundary: str = "", optimizer: Any = None, outputs: Any = ()) 
     if late:
         try:
             _writer.set_meta({**facts.facts(), **late})
-        except Exception:
+        except raised_by_us(Exception):
             facts_due = False
 
 
@@ -247,7 +248,7 @@ def _start_clock() -> None:
     try:
         device = cuda.CudaDevice(sys.modules["torch"], captures.any_open)
         clock = GpuClock(device, _emit_current, pause=_pause_clock, points=points.GradientPoints())
-    except Exception:  # a torch with other names for what the clock needs
+    except raised_by_us(Exception):  # a torch with other names for what the clock needs
         clock = None
 
 
@@ -295,7 +296,7 @@ def write_waiting() -> None:
         if _writer is not None and _writer.pid == os.getpid():
             end_rest()
             _writer.flush()
-    except Exception:
+    except raised_by_us(Exception):
         return
 
 

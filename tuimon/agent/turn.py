@@ -5,6 +5,7 @@ from _thread import get_ident
 from types import FrameType
 from typing import Any, Callable, List, Optional
 
+from .outside import raised_by_us
 from .own_threads import is_running
 
 
@@ -54,7 +55,7 @@ class Turn:
         """The call ends."""
         try:
             self._calls.remove(call)
-        except ValueError:  # another thread has found it ended
+        except raised_by_us(ValueError):  # another thread has found it ended
             return
 
     def is_taken(self) -> bool:

@@ -8,6 +8,8 @@ changed, until it is called.
 import os
 import sys
 
+from .outside import raised_by_us
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``tuimon run``
     from typing import Any, Callable, Dict
@@ -76,7 +78,7 @@ class ImportWatch:
 
         try:
             loader.exec_module = exec_module
-        except Exception:
+        except raised_by_us(Exception):
             return
 
     def _imported(self, name: str, module: "Any") -> None:
@@ -117,5 +119,5 @@ def is_importing(module: "Any") -> bool:
 def _call(then: "Callable[[Any], None]", module: "Any") -> None:
     try:
         then(module)
-    except Exception:  # an import must not fail for us
+    except raised_by_us(Exception):  # an import must not fail for us
         return

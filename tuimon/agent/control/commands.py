@@ -3,6 +3,7 @@
 import importlib
 from typing import Any, Dict, Tuple
 
+from ..outside import raised_by_us
 from ..ring.control_words import Command
 
 _MODULES: Dict[int, str] = {
@@ -27,5 +28,5 @@ def watch_memory() -> None:
     """Watch for out-of-memory errors; enabled by the environment, not by an order."""
     try:
         importlib.import_module(".oom", __package__).watch()
-    except Exception:  # a torch with other names for it
+    except raised_by_us(Exception):  # a torch with other names for it
         return

@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from ..outside import raised_by_us
 from .memory import write
 from .memory_cuda import CudaRecording
 
@@ -23,7 +24,7 @@ def watch() -> None:
             content = recording.blocks_now([]).content()
             content.update(wanted_bytes=wanted, pause_ns=0)
             write("oom", recording.device, 0, content)
-        except Exception:  # the program's own error is to come through
+        except raised_by_us(Exception):  # the program's own error is to come through
             return
 
     torch._C._cuda_attach_out_of_memory_observer(tuimon_out_of_memory)

@@ -9,6 +9,7 @@ import time
 from typing import Any, Dict
 
 from .. import runtime
+from ..outside import raised_by_us
 from ..rests import rest
 from ..ring.control_words import (
     BELL_WORD,
@@ -192,7 +193,7 @@ def _call(task: Task, name: str) -> None:
     """Call a function of the task's command; what it raises becomes the answer."""
     try:
         getattr(commands.module_of(task.command), name)(task)
-    except Exception as error:
+    except raised_by_us(Exception) as error:
         task.fail("%s: %s" % (type(error).__name__, error))
     except BaseException:
         task.fail("it was interrupted")

@@ -9,6 +9,7 @@ import time
 from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
 from typing import Type
 
+from ..outside import raised_by_us
 from ..ring.side_files import remove_file, write_file
 from .stack_windows import StackWindow
 from .task import Task
@@ -47,7 +48,7 @@ class StackSampler:
         """End soon; does not wait for it."""
         try:
             self._sleeping.release()
-        except RuntimeError:  # it has been woken already
+        except raised_by_us(RuntimeError):  # it has been woken already
             return
 
     def join(self) -> None:

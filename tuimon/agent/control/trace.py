@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any, Optional, Tuple
 
 from .. import rests, runtime
+from ..outside import raised_by_us
 from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_STEPS_LIMIT, TRACE_TRIAL, TRACE_TRIED
 from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
 from ..ring.no_ring import file_size_limit
@@ -231,7 +232,7 @@ def watch(kind: int, value: int = 0, flag: int = 0) -> None:
     if get_ident() == tracing.thread:
         try:
             tracing.see(kind)
-        except Exception as error:
+        except raised_by_us(Exception) as error:
             tracing.fail("%s: %s" % (type(error).__name__, error))
 
 

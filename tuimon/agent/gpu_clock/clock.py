@@ -22,6 +22,7 @@ The device that it drives (``cuda.CudaDevice``; a simulated one in the tests) ha
 import time
 from typing import Any, Callable, List, Optional
 
+from ..outside import raised_by_us
 from ..ring.layout import (
     BACKWARD_BEGIN,
     GPU_POINT,
@@ -126,7 +127,7 @@ class GpuClock:
             elif kind == BACKWARD_BEGIN and self._points is not None:
                 self._maybe_arm()
             return number
-        except Exception:
+        except raised_by_us(Exception):
             self.close()
             return 0
 
@@ -143,7 +144,7 @@ class GpuClock:
             if self._poll_due:
                 self._poll(recorded_ns)
                 self._budget.spend(min(self._now_ns() - recorded_ns, MAX_POLL_COST_NS))
-        except Exception:  # an error of the device surfaces in the user's own next call
+        except raised_by_us(Exception):  # an error of the device surfaces in the user's own next call
             self.close()
         finally:
             self._touching.release(turn)
@@ -160,7 +161,7 @@ class GpuClock:
                 self._emit(GPU_POINT, 0, number)
                 self._put(number, stream, begun_ns)
             self._budget.spend(min(self._now_ns() - begun_ns, MAX_RECORD_COST_NS))
-        except Exception:
+        except raised_by_us(Exception):
             self.close()
         finally:
             self._touching.release(turn)

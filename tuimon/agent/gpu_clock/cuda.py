@@ -8,6 +8,8 @@ beside this one, over ``torch.Event(device, enable_timing=True)`` and ``torch.ac
 import time
 from typing import Any, Callable, Dict, NamedTuple, Optional, Set
 
+from ..outside import raised_by_us
+
 #: How often the device in use is searched for, where it is not the current one.
 SEARCH_S = 1.0
 #: Most streams whose objects are kept; programs have a few.
@@ -126,7 +128,7 @@ class CudaDevice:
                 self._pinned_bytes(),
                 allocated.get("peak"),
             )
-        except Exception:  # a pluggable allocator counts nothing and raises
+        except raised_by_us(Exception):  # a pluggable allocator counts nothing and raises
             return None
 
     def _pinned_bytes(self) -> Optional[int]:
@@ -134,7 +136,7 @@ class CudaDevice:
         try:
             figures = self._native._cuda_hostMemoryStats()
             return max(int(figure["current"]) for name, figure in figures.items() if name.endswith("bytes"))
-        except Exception:  # torch before 2.6
+        except raised_by_us(Exception):  # torch before 2.6
             return None
 
     def _new_stream(self, data: Any, index: int) -> CudaStream:

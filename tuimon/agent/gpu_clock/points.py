@@ -10,6 +10,8 @@ import sys
 import weakref
 from typing import Any, Callable, List, Optional
 
+from ..outside import raised_by_us
+
 #: Fewest and most parameters. Each costs two calls of 1-2 us to hook and unhook, and an event.
 FEWEST, MOST = 4, 16
 #: One parameter for so much of a step, in ns: about 10 us of it, 0.1 %.
@@ -29,7 +31,7 @@ def see_optimizer(optimizer: Any) -> None:
     global _optimizer
     try:
         _optimizer = weakref.ref(optimizer)
-    except TypeError:
+    except raised_by_us(TypeError):
         _optimizer = None
 
 
@@ -62,7 +64,7 @@ class GradientPoints:
                 if parameter is not None and parameter.requires_grad:
                     self._hooked.append(parameter)
                     self._handles.append(parameter.register_post_accumulate_grad_hook(self.on_gradient))
-        except Exception:  # torch before 2.1, a parameter of a kind of its own
+        except raised_by_us(Exception):  # torch before 2.1, a parameter of a kind of its own
             self._on = False
             self.disarm()
         return bool(self._handles)
@@ -82,7 +84,7 @@ class GradientPoints:
             for parameter in hooked:
                 if not parameter._post_accumulate_grad_hooks:  # else autograd would call into Python for nothing
                     parameter._post_accumulate_grad_hooks = None
-        except Exception:
+        except raised_by_us(Exception):
             self._on = False
 
 

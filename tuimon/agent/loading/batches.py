@@ -9,6 +9,7 @@ from time import monotonic_ns
 from typing import Any, Dict, List, Optional, Set
 
 from .. import rests, runtime
+from ..outside import raised_by_us
 from ..rests import rest
 from ..ring.layout import BATCH, LOADER_SHIFT, pack_batch
 from ..torch_compat import captures
@@ -63,7 +64,7 @@ def inspect(iterator: int, batch: Any) -> None:
                 found = _measure(batch, sys.modules["torch"])
             if found is not None:
                 runtime.emit(BATCH, found, loader)
-    except Exception:  # tensors of a kind of their own
+    except raised_by_us(Exception):  # tensors of a kind of their own
         return
 
 
@@ -116,7 +117,7 @@ def _attributes(value: Any) -> List[Any]:
     """What an object holds, such as a dataclass or a mapping that is no dict."""
     try:
         return list(object.__getattribute__(value, "__dict__").values())
-    except AttributeError:  # it has slots, or none
+    except raised_by_us(AttributeError):  # it has slots, or none
         return []
 
 
@@ -135,5 +136,5 @@ def _are_pinned(tensors: List[Any], torch: Any) -> Optional[bool]:
         if native._cuda_isCurrentStreamCapturing():
             return None
         return all(tensor.is_pinned() for tensor in tensors if tensor.numel())
-    except Exception:
+    except raised_by_us(Exception):
         return None

@@ -8,6 +8,7 @@ import sys
 from time import monotonic_ns
 from typing import Any, Callable, Optional
 
+from ..outside import raised_by_us
 from ..torch_compat.tracebacks import hide_frame
 
 
@@ -89,7 +90,7 @@ def watch_own_queue() -> Optional[HandOver]:
         queue._send_bytes = send
         queue.put = put
         return hand_over
-    except Exception:
+    except raised_by_us(Exception):
         return None
 
 

@@ -10,6 +10,7 @@ import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .. import runtime
+from ..outside import raised_by_us
 from ..ring.layout import LOADER_SHIFT, WORKER
 from . import batches, worker
 from .dataset import dataset_name
@@ -40,7 +41,7 @@ def iterator_id(iterator: Any) -> int:
         _numbered_iterators[number] = iterator
         iterator._tuimon_iterator = number
         batches.arm(loader)
-    except Exception:
+    except raised_by_us(Exception):
         return 0
     return number
 
@@ -66,7 +67,7 @@ def ready_batches(iterator: Any) -> int:
         stored = len(iterator._task_info) - iterator._tasks_outstanding
         number: int = stored + iterator._data_queue.qsize() + 1
         return number if 0 < number < _READY_LIMIT else 0
-    except Exception:  # no such attributes (a loader that is not torch's), no qsize (macOS)
+    except raised_by_us(Exception):  # no such attributes (a loader that is not torch's), no qsize (macOS)
         return 0
 
 
@@ -83,7 +84,7 @@ def _register(iterator: Any) -> Optional[int]:
         loader, dataset = _loader_of(iterator, writer)
         for process in getattr(iterator, "_workers", ()) if loader else ():
             writer.emit(WORKER, process.pid, loader)
-    except Exception:
+    except raised_by_us(Exception):
         loader = 0
     worker.time_in_process(fetcher, loader, dataset)
     return loader
@@ -147,7 +148,7 @@ def _numbered(facts: Dict[str, Any], sampler: Any) -> str:
 def _reference(sampler: Any) -> Callable[[], Any]:
     try:
         return weakref.ref(sampler)
-    except TypeError:  # a list
+    except raised_by_us(TypeError):  # a list
         return _gone
 
 

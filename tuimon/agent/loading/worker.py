@@ -13,6 +13,7 @@ import zlib
 from functools import wraps
 from typing import Any, Callable, Dict, List, Optional
 
+from ..outside import raised_by_us
 from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, WAITING, claim
 from ..torch_compat import dynamo, rebinding
 from ..torch_compat.tracebacks import HIDES_FRAMES, hide_frame
@@ -42,7 +43,7 @@ def wrapped_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
     def tuimon_load(self: Any, possibly_batched_index: Any) -> Any:
         try:
             timer = _timers[id(self)]
-        except KeyError:
+        except raised_by_us(KeyError):
             timer = timer_of_worker(self)
         if timer is not None:
             timer.enter(ITEMS)
@@ -113,7 +114,7 @@ def time_in_process(fetcher: Any, loader: int, dataset: str) -> None:
             if slot is not None:
                 timer = _in_process[loader] = BatchTimer(slot)
                 _switch_hooks(on=True)
-    except Exception:
+    except raised_by_us(Exception):
         timer = None
     _attach(fetcher, timer)
 
@@ -127,11 +128,11 @@ def timer_of_worker(fetcher: Any) -> Optional[BatchTimer]:
             _hand_over = handover.watch_own_queue()
         if info is not None and getattr(info, "worker_method", None) != "thread":
             _own = _own or _claim_as_worker(info)
-    except (OSError, ValueError):  # another process is claiming; or the trainer has no ring (yet)
+    except raised_by_us(OSError, ValueError):  # another process is claiming; or the trainer has no ring (yet)
         _attempts += 1
         if _attempts < _ATTEMPTS:
             return None
-    except Exception:
+    except raised_by_us(Exception):
         _own = None
     _attach(fetcher, _own)
     return _own
@@ -155,7 +156,7 @@ def _attach(fetcher: Any, timer: Optional[BatchTimer]) -> None:
     try:
         _fetchers[key] = weakref.ref(fetcher, forget)
         _timers[key] = timer
-    except Exception:  # cannot be referenced weakly
+    except raised_by_us(Exception):  # cannot be referenced weakly
         return
 
 
@@ -174,7 +175,7 @@ def _stop_timing(fetcher: Any, timer: BatchTimer) -> None:
         timer.slot.free()
         if not any(_in_process.values()):
             _switch_hooks(on=False)
-    except Exception:
+    except raised_by_us(Exception):
         return
 
 

@@ -12,6 +12,7 @@ import sys
 from functools import wraps
 from typing import Any, Callable, Dict, List, Tuple
 
+from ..outside import raised_by_us
 from ..ring.layout import LOOP_LEFT
 from ..ring.side_files import CELLS, remove_file, side_file, write_file
 from ..torch_compat import rebinding
@@ -26,7 +27,7 @@ def install(runtime: Any) -> None:
         shell = _shell()
         if shell is not None:
             _follow(shell, Cells(runtime))
-    except Exception:  # an IPython with other names for what is hooked: the hooks in torch are placed all the same
+    except raised_by_us(Exception):  # an IPython with other names: the hooks in torch are placed all the same
         return
 
 
@@ -78,7 +79,7 @@ class Cells:
             self._add(file, number)
             self.publish()
             self._runtime.publish_facts_anew()
-        except Exception:  # the cell must run
+        except raised_by_us(Exception):  # the cell must run
             return
 
     def end(self, result: Any) -> None:
@@ -87,7 +88,7 @@ class Cells:
             if self._runtime.writer() is not None:
                 self._runtime.emit(LOOP_LEFT)
                 self._runtime.write_waiting()
-        except Exception:  # IPython would show it below the cell
+        except raised_by_us(Exception):  # IPython would show it below the cell
             return
 
     def publish(self) -> None:
@@ -99,7 +100,7 @@ class Cells:
         self._path = side_file(writer.path, CELLS)
         try:
             write_file(self._path, {"cells": cells})
-        except (OSError, ValueError):  # no room: their lines have no text
+        except raised_by_us(OSError, ValueError):  # no room: their lines have no text
             return
 
     def remove_file(self) -> None:

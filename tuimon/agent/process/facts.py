@@ -5,6 +5,7 @@ import sys
 from typing import Any, Dict, List, Optional
 
 from .. import debug_settings
+from ..outside import raised_by_us
 from . import gc_pauses, loop_stacks, optimizer_facts, precision
 
 _ARGV_LIMIT = 64
@@ -50,7 +51,7 @@ def late_facts() -> Dict[str, Any]:
         uuids = _gpu_uuids(torch)
         if uuids:
             late["gpu_uuids"] = uuids
-    except Exception:
+    except raised_by_us(Exception):
         return late
     return late
 
@@ -96,7 +97,7 @@ def _arguments() -> List[str]:
 def _working_directory() -> Optional[str]:
     try:
         return os.getcwd()
-    except OSError:
+    except raised_by_us(OSError):
         return None
 
 

@@ -5,6 +5,7 @@ import gc
 import time
 from typing import Any, Callable, Dict, Optional
 
+from ..outside import raised_by_us
 from ..ring.layout import GC_PAUSE
 from ..torch_compat import dynamo
 
@@ -56,7 +57,7 @@ def _make_callback(runtime: Any, now_ns: Callable[[], int] = time.monotonic_ns) 
             # without a ring ``emit`` may make one at the first marker, which must not be this
             if begun_ns and pause_ns >= PAUSE_NS and runtime.writer() is not None:
                 runtime.emit(GC_PAUSE, pause_ns, info["generation"])
-        except Exception:
+        except raised_by_us(Exception):
             return
 
     return tuimon_collected

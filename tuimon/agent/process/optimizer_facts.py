@@ -6,6 +6,7 @@ One that begins to step later, or that steps in turn with others, is found some 
 import weakref
 from typing import Any, Callable, Dict, List, Tuple
 
+from ..outside import raised_by_us
 from ..torch_compat.unobserved import unobserved
 
 #: Optimizers that are described: some programs have one for each parameter.
@@ -38,7 +39,7 @@ def note(optimizer: Any) -> bool:
         _known.append((reference, described))
         with unobserved():
             _describe(optimizer, described)
-    except Exception:  # no weak references, or an optimizer of a kind of its own: what has been found is kept
+    except raised_by_us(Exception):  # no weak references, or of a kind of its own: what has been found is kept
         return False
     return True
 

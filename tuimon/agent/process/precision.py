@@ -3,6 +3,7 @@
 import sys
 from typing import Any, Dict, List, Set
 
+from ..outside import raised_by_us
 from ..torch_compat.unobserved import unobserved
 
 #: Most parameters whose type is read.
@@ -24,7 +25,7 @@ def read_dtypes(optimizer: Any) -> None:
             parameter for group in optimizer.param_groups for parameter in group["params"][:_PARAMETERS_LIMIT]
         ]
         _types[:] = sorted({_name(parameter.dtype) for parameter in parameters[:_PARAMETERS_LIMIT]})
-    except Exception:
+    except raised_by_us(Exception):
         return
 
 
@@ -55,7 +56,7 @@ def read_products(outputs: Any) -> None:
                 name = _name(node._input_metadata[0].dtype)
                 if name not in _products:
                     _products.append(name)
-    except Exception:  # nodes of another kind
+    except raised_by_us(Exception):  # nodes of another kind
         return
 
 
@@ -64,7 +65,7 @@ def note_scaler(scaler: Any) -> None:
     try:
         if isinstance(scaler._enabled, bool):
             _scalers[:] = [scaler._enabled]
-    except Exception:
+    except raised_by_us(Exception):
         return
 
 
@@ -99,9 +100,9 @@ def _tf32(torch: Any) -> Any:
         new = torch.backends.cuda.matmul.fp32_precision
         if new != "none":
             return bool(new == "tf32")
-    except Exception:
+    except raised_by_us(Exception):
         new = None
     try:
         return bool(torch.get_float32_matmul_precision() != "highest")
-    except Exception:
+    except raised_by_us(Exception):
         return None

@@ -2,6 +2,8 @@
 
 import sys
 
+from ..outside import raised_by_us
+
 #: In the command lines of processes that import torch and rarely train.
 _AUXILIARY_SIGNS = (b"--multiprocessing-fork", b"multiprocessing.forkserver", b"_inductor/compile_worker")
 
@@ -13,6 +15,6 @@ def is_auxiliary() -> bool:
     try:
         with open("/proc/self/cmdline", "rb") as cmdline:
             line = cmdline.read(65536)
-    except OSError:
+    except raised_by_us(OSError):
         return False
     return any(sign in line for sign in _AUXILIARY_SIGNS)

@@ -3,6 +3,7 @@
 import os
 from typing import Optional, Tuple
 
+from ..outside import raised_by_us
 from ..ring.paths import is_running
 
 _NAMESPACE = "/proc/self/ns/pid"
@@ -24,6 +25,6 @@ def has_ended() -> bool:
     """Whether it is known to be gone: killed, or it has left the run to itself."""
     try:
         known = starter()
-    except (OSError, ValueError):
+    except raised_by_us(OSError, ValueError):
         return False
     return known is not None and not is_running(*known)

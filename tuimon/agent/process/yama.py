@@ -3,6 +3,7 @@
 import os
 from typing import Optional
 
+from ..outside import raised_by_us
 from ..ring.paths import is_running
 from .starter import starter
 
@@ -28,7 +29,7 @@ def allow_tracers() -> None:
 
         prctl = ctypes.CDLL(None).prctl
         prctl(_PR_SET_PTRACER, ctypes.c_ulong(tracer), 0, 0, 0)
-    except Exception:
+    except raised_by_us(Exception):
         _restricted = False
 
 
@@ -47,11 +48,11 @@ def _tracer() -> Optional[int]:
 def _scope() -> int:
     try:
         handle = os.open(_SCOPE_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except raised_by_us(OSError):
         return 0
     try:
         return int(os.read(handle, 16))
-    except (OSError, ValueError):
+    except raised_by_us(OSError, ValueError):
         return 0
     finally:
         os.close(handle)

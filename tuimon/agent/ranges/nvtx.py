@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .. import runtime
+from ..outside import raised_by_us
 from ..torch_compat import dynamo, rebinding
 from . import range_markers
 
@@ -178,7 +179,7 @@ def _start(handle: Any, name: object) -> None:
         if len(_started) < _STARTED_LIMIT:
             ours = range_markers.start(range_markers.name_id(name, _user_frame()))
             _started.setdefault(handle, []).append(ours)
-    except Exception:
+    except raised_by_us(Exception):
         return
 
 
@@ -189,5 +190,5 @@ def _end(handle: Any) -> None:
             range_markers.end(ours.pop(), _user_frame())
             if not ours:
                 _started.pop(handle, None)
-    except Exception:
+    except raised_by_us(Exception):
         return

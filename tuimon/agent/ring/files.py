@@ -5,6 +5,7 @@ import os
 import time
 from typing import List, Optional
 
+from ..outside import raised_by_us
 from ..private import make_private
 from .no_ring import file_size_limit, leave_reason
 from .paths import is_running, ring_directories, ring_name
@@ -40,7 +41,7 @@ def _make_ring() -> Optional[RingWriter]:
     try:
         directories = ring_directories()
         name = ring_name(os.getpid())
-    except (OSError, ValueError, IndexError):
+    except raised_by_us(OSError, ValueError, IndexError):
         return None
     limit = file_size_limit()
     if limit < RING_BYTES:
@@ -56,7 +57,7 @@ def _make_ring() -> Optional[RingWriter]:
                 ring.keep()
                 return ring
             reasons.append(refused)
-        except (OSError, ValueError) as error:  # missing, read-only, full
+        except raised_by_us(OSError, ValueError) as error:  # missing, read-only, full
             reasons.append("%s: %s" % (directory, getattr(error, "strerror", None) or error))
     leave_reason("; ".join(reasons))
     return None
@@ -75,13 +76,13 @@ def _remove_unlocked(path: str) -> None:
     """Unlink the file unless a process holds its lock: one in another pid namespace that shares /dev/shm."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+    except raised_by_us(OSError):
         return
     try:
         if os.fstat(handle).st_mtime < time.time() - YOUNG_S:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(path)
-    except OSError:
+    except raised_by_us(OSError):
         pass
     finally:
         os.close(handle)

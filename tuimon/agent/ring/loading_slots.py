@@ -11,6 +11,7 @@ import struct
 from time import monotonic_ns, sleep
 from typing import Any, Iterator, NamedTuple, Optional
 
+from ..outside import raised_by_us
 from .layout import LOADING_BYTES, LOADING_OFFSET
 from .paths import PID_LIMIT, is_running, ring_path, start_ticks
 
@@ -117,7 +118,7 @@ def _lock(handle: int) -> None:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, LOADING_OFFSET)
             return
-        except (BlockingIOError, PermissionError):
+        except raised_by_us(BlockingIOError, PermissionError):
             sleep(0.0005)
     raise BlockingIOError("another process is claiming")
 

@@ -4,6 +4,7 @@ import re
 from types import CodeType, FrameType
 from typing import Dict, Optional, Set, Tuple
 
+from ..outside import raised_by_us
 from .layout import PLACE_SEPARATOR
 from .writer import RingWriter
 
@@ -28,21 +29,21 @@ class RangeNames:
         """Name id of a range opened by the current instruction of ``frame``; 0 when there is no room for its name."""
         try:
             return self._ids[name, id(frame.f_code), frame.f_lasti][0]
-        except Exception:  # unknown, or a name that cannot be hashed
+        except raised_by_us(Exception):  # unknown, or a name that cannot be hashed
             return self._intern(name, frame.f_code, frame.f_lasti, frame.f_lineno)
 
     def function_id(self, name: object, code: Optional[CodeType]) -> int:
         """Name id of a range that is a whole function; 0 when there is no room for its name."""
         try:
             return self._ids[name, id(code), -1][0]
-        except Exception:  # unknown, or a name that cannot be hashed
+        except raised_by_us(Exception):  # unknown, or a name that cannot be hashed
             return self._intern(name, code, -1, code.co_firstlineno if code else 0)
 
     def _intern(self, name: object, code: Optional[CodeType], instruction: int, line: int) -> int:
         """The slow path, for unknown names and names of any type; never raises."""
         try:
             return self._remember(name, code, instruction, line)
-        except Exception:
+        except raised_by_us(Exception):
             return 0
 
     def _remember(self, name: object, code: Optional[CodeType], instruction: int, line: int) -> int:
@@ -67,6 +68,6 @@ class RangeNames:
 def _plain(name: object) -> str:
     try:
         text = str(name)
-    except Exception:
+    except raised_by_us(Exception):
         return "?"
     return text[:_NAME_CHARACTERS].replace(PLACE_SEPARATOR, "?")

@@ -8,6 +8,8 @@ import stat
 import sys
 from typing import Optional
 
+from ..outside import raised_by_us
+
 _NAME = "tuimon-no-ring"
 _LINK = "/memfd:%s (deleted)"
 _REASON_BYTES = 1024
@@ -31,7 +33,7 @@ def leave_reason(reason: str) -> None:
     try:
         handle = os.memfd_create(_NO_BYTES if limit == 0 else _NAME)
         os.write(handle, reason.encode("utf-8", "replace")[: min(_REASON_BYTES, limit)])
-    except (OSError, AttributeError):  # a Python built against an old libc
+    except raised_by_us(OSError, AttributeError):  # a Python built against an old libc
         pass
 
 
@@ -50,7 +52,7 @@ def reason_left_by(pid: int) -> Optional[str]:
     folder = "/proc/%d/fd" % pid
     try:
         links = ["%s/%s" % (folder, number) for number in os.listdir(folder)]
-    except OSError:
+    except raised_by_us(OSError):
         return None
     return next(filter(None, map(_read, links)), None)
 
@@ -63,12 +65,12 @@ def _read(link: str) -> Optional[str]:
         if name != _LINK % _NAME:
             return None
         handle = os.open(link, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
+    except raised_by_us(OSError):
         return None
     try:
         is_file = stat.S_ISREG(os.fstat(handle).st_mode)
         return os.pread(handle, _REASON_BYTES, 0).decode("utf-8", "replace") if is_file else None
-    except OSError:
+    except raised_by_us(OSError):
         return None
     finally:
         os.close(handle)

@@ -3,6 +3,7 @@
 import os
 from typing import Dict, List, Optional
 
+from ..outside import raised_by_us
 from ..private import refusal
 
 #: No pid is higher on Linux (PID_MAX_LIMIT).
@@ -30,7 +31,7 @@ def ring_directories() -> List[str]:
     name = "tuimon-%d" % os.getuid()
     try:
         bases = ["/dev/shm", tempfile.gettempdir()]
-    except OSError:  # no temporary directory is writable
+    except raised_by_us(OSError):  # no temporary directory is writable
         bases = ["/dev/shm"]
     return [os.path.join(base, name) for base in bases]
 
@@ -41,7 +42,7 @@ def refused_directories() -> Dict[str, str]:
     for directory in ring_directories():
         try:
             reason = refusal(directory)
-        except OSError:  # missing: it will be made
+        except raised_by_us(OSError):  # missing: it will be made
             continue
         if reason:
             refused[directory] = reason
@@ -90,5 +91,5 @@ def is_running(pid: int, ticks: int) -> bool:
     """Whether the process with this pid and start time still exists."""
     try:
         return start_ticks(pid) == ticks
-    except (OSError, ValueError, IndexError):
+    except raised_by_us(OSError, ValueError, IndexError):
         return False

@@ -7,6 +7,8 @@ import json
 import os
 from typing import Any, Dict
 
+from ..outside import raised_by_us
+
 #: Bytes of the largest file.
 FILE_LIMIT = 2 << 20
 STACKS, MEMORY, TRACE = "stacks", "memory", "trace"
@@ -42,5 +44,5 @@ def remove_file(path: str) -> None:
     """Remove a file that may not be there."""
     try:
         os.unlink(path)
-    except OSError:
+    except raised_by_us(OSError):
         return

@@ -11,6 +11,7 @@ from _thread import get_ident, get_native_id
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
+from ..outside import raised_by_us
 from ..turn import Turn
 from .control_words import CONTROL_BYTES, CONTROL_OFFSET
 from .layout import (
@@ -162,7 +163,7 @@ class RingWriter:
             while waiting:
                 try:
                     sequence, time_ns, kind, value, flag, ident = take()
-                except IndexError:  # another thread has taken the last
+                except raised_by_us(IndexError):  # another thread has taken the last
                     break
                 tid = tids.get(ident) or tids.setdefault(ident, _native_id(ident))
                 at = sequence % slot_count * SLOT_WORDS
@@ -170,7 +171,7 @@ class RingWriter:
                     words[at + 1] = time_ns
                     words[at + 2] = kind | (flag & 0xFFFF) << 16 | tid << 32
                     words[at + 3] = value & _WORD
-                except (TypeError, ValueError):  # no number: the slot stays empty, the reader skips it
+                except raised_by_us(TypeError, ValueError):  # no number: the slot stays empty, the reader skips it
                     continue
                 words[at] = sequence  # last: now it may be read
                 written += 1
@@ -253,7 +254,7 @@ class RingWriter:
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._map))
             self._kept = True
-        except (ImportError, AttributeError):  # another interpreter than CPython
+        except raised_by_us(ImportError, AttributeError):  # another interpreter than CPython
             pass
 
     def give_back(self) -> None:
@@ -264,7 +265,7 @@ class RingWriter:
             if self._kept and _is_open(self._file):
                 self._kept = False
                 ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._map))
-        except (ImportError, AttributeError, OSError):
+        except raised_by_us(ImportError, AttributeError, OSError):
             pass
 
     def unlink(self) -> None:
@@ -276,7 +277,7 @@ class RingWriter:
 def _remove(path: str) -> None:
     try:
         os.unlink(path)
-    except OSError:
+    except raised_by_us(OSError):
         return
 
 
@@ -285,7 +286,7 @@ def _is_open(file: Tuple[int, int]) -> bool:
     for name in os.listdir("/proc/self/fd"):
         try:
             info = os.fstat(int(name))
-        except OSError:  # the listing's own
+        except raised_by_us(OSError):  # the listing's own
             continue
         if (info.st_dev, info.st_ino) == file:
             return True

@@ -3,6 +3,8 @@
 import sys
 from typing import Any, Iterator
 
+from ..outside import raised_by_us
+
 
 def skip(*functions: Any) -> None:
     """Have Dynamo skip these functions' own frames outside a traced region, but not what they call: the user's code.
@@ -24,7 +26,7 @@ def skip_own_functions() -> None:
     """Have a torch that skips one frame, and not what it calls (2.4), skip all of the agent's that are loaded."""
     try:
         frames = sys.modules["torch"]._C._dynamo.eval_frame
-    except Exception:
+    except raised_by_us(Exception):
         return
     for function in () if hasattr(frames, "set_code_exec_strategy") else _own_functions():
         _skip_code(function)
@@ -36,14 +38,14 @@ def _set_strategy(function: Any, callees: str) -> None:
         action = frames._FrameAction
         strategy = frames._FrameExecStrategy(action.SKIP, getattr(action, callees))
         frames.set_code_exec_strategy(function.__code__, strategy)
-    except Exception:  # older torch: has skip_code, or nothing
+    except raised_by_us(Exception):  # older torch: has skip_code, or nothing
         _skip_code(function)
 
 
 def _skip_code(function: Any) -> None:
     try:
         sys.modules["torch"]._C._dynamo.eval_frame.skip_code(function.__code__)
-    except Exception:
+    except raised_by_us(Exception):
         return
 
 

@@ -2,6 +2,8 @@
 
 import sys
 
+from ..outside import raised_by_us
+
 
 def any_made() -> bool:
     """Whether one was ever made: the first of each class wraps the class's ``step`` and marks it as hooked."""
@@ -13,6 +15,6 @@ def any_made() -> bool:
             if getattr(cls.__dict__.get("step"), "hooked", False):
                 return True
             waiting.extend(cls.__subclasses__())
-    except Exception:  # classes of the program may answer as they like
+    except raised_by_us(Exception):  # classes of the program may answer as they like
         return False
     return False

@@ -2,6 +2,8 @@
 
 from typing import Any, Callable, List
 
+from ..outside import raised_by_us
+
 Undo = Callable[[], object]
 
 _undo: List[Undo] = []
@@ -59,5 +61,5 @@ def undo_all() -> None:
     while _undo:
         try:
             _undo.pop()()
-        except Exception:
+        except raised_by_us(Exception):
             continue

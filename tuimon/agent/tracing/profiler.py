@@ -9,6 +9,8 @@ import os
 import sys
 from typing import Any, Callable, Optional
 
+from ..outside import raised_by_us
+
 #: Set for the first start in a process, which reads it: kineto would add two lines to stderr at every trace.
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
 _SILENT = "6"
@@ -116,7 +118,7 @@ def _made(module: Any, uses_gpu: bool) -> Any:
     try:
         trace_only = sys.modules["torch"]._C._profiler._ExperimentalConfig(trace_only=True)
         return module.profile(use_kineto=True, experimental_config=trace_only, **gpu)
-    except (TypeError, AttributeError):
+    except raised_by_us(TypeError, AttributeError):
         return module.profile(use_kineto=True, **gpu)
 
 

@@ -1,0 +1,219 @@
+"""What a signal handler raises while the agent's code runs reaches the program; what the agent raises does not."""
+
+import ast
+import ctypes
+import functools
+import importlib
+import os
+import signal
+import sys
+from _thread import get_ident
+
+import pytest
+
+from tests.agent.programs import AGENT
+from tuimon.agent.outside import raised_by_us
+
+#: Functions (or whole files) with an ``except`` that may catch what comes from outside, and why.
+KEPT = {
+    ("boot.py", "begin"): "raises it afterwards",
+    ("boot.py", "_wait"): "raises it afterwards",
+    ("boot.py", "_load"): "a thread of its own, in which no handler runs",
+    ("boot.py", "_answer"): "in the same thread",
+    ("control/stack_sampler.py", "_run"): "a thread of its own",
+    ("control/trace_lines.py", "_run"): "a thread of its own",
+    ("inject/sitecustomize.py", ""): "runs before the program's first line",
+    ("ranges/decorated.py", "tuimon_phase"): "goes on into the program's generator",
+    ("ring/reader.py", ""): "is the monitor's",
+    ("ring/ring_bytes.py", ""): "is the monitor's",
+    ("thread_end.py", "__del__"): "nothing that it raises would go further",
+}
+
+
+class Late(TimeoutError):
+    """What the handlers raise."""
+
+
+def plain(kind, signum, frame):
+    raise kind("late")
+
+
+class Handlers:
+    """Handlers of all shapes; the arguments of some do not show what they are."""
+
+    def method(self, signum, frame):
+        raise Late("late")
+
+    def __call__(self, signum, frame):
+        raise Late("late")
+
+    @staticmethod
+    def deleting(signum, frame):
+        del signum, frame
+        raise Late("late")
+
+    @staticmethod
+    def resetting(signum, frame):
+        signal.signal(signum, signal.SIG_DFL)
+        raise Late("late")
+
+    @staticmethod
+    def any_arguments(*arguments):
+        raise Late("late")
+
+    @staticmethod
+    @functools.wraps(plain)
+    def nested(*arguments):
+        Handlers().method(*arguments)
+
+
+SHAPES = {
+    "function": functools.partial(plain, Late),
+    "method": Handlers().method,
+    "object": Handlers(),
+    "deleting": Handlers.deleting,
+    "partial": functools.partial(functools.partial(Handlers.deleting)),
+    "resetting": Handlers.resetting,
+    "arguments": Handlers.any_arguments,
+    "nested": Handlers.nested,
+    "lambda": lambda signum, frame: {}.popitem(),
+}
+
+
+@pytest.fixture
+def handle():
+    """Sets the handler of SIGUSR1 until the test is over."""
+    previous = signal.getsignal(signal.SIGUSR1)
+    yield functools.partial(signal.signal, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, previous)
+
+
+def kept(call):
+    """The error that was taken for one of ours."""
+    try:
+        call()
+    except raised_by_us(Exception) as error:
+        return error
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_handlers_exception_is_none_of_ours(shape, handle):
+    handle(SHAPES[shape])
+    with pytest.raises((Late, KeyError)):
+        kept(functools.partial(signal.raise_signal, signal.SIGUSR1))
+
+
+def test_a_trace_functions_exception_is_none_of_ours():
+    def trace(frame, event, argument):
+        raise Late("late")
+
+    def traced():
+        sys.settrace(trace)
+        callee()
+
+    def callee():
+        pass
+
+    try:
+        with pytest.raises(Late):
+            kept(traced)
+    finally:
+        sys.settrace(None)
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, Late, ValueError])
+def test_what_another_thread_sets_is_none_of_ours(kind):
+    """``PyThreadState_SetAsyncExc``, as libraries for timeouts use it."""
+
+    def interrupted():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(get_ident()), ctypes.py_object(kind))
+        for _ in range(1000):
+            os.getpid()
+
+    with pytest.raises(kind):
+        kept(interrupted)
+
+
+def raising(kind):
+    raise kind
+
+
+def failed_import():
+    import tuimon.agent.no_such_module  # noqa: F401
+
+
+class Awkward:
+    """A class of the program whose attributes raise."""
+
+    @property
+    def attribute(self):
+        raise Late("ours: this code runs because the agent asked")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        functools.partial(raising, ValueError),
+        functools.partial(raising, Late("with arguments")),
+        functools.partial(next, iter(())),
+        functools.partial(int, "no number"),
+        functools.partial(os.stat, "/no/such/file"),
+        lambda: Awkward().attribute,
+        failed_import,
+    ],
+)
+def test_errors_of_the_agent_and_of_what_it_calls_are_ours(call, handle):
+    handle(plain)
+    assert kept(call) is not None
+
+
+def test_only_the_kinds_that_are_asked_for():
+    with pytest.raises(ValueError, match="no number"):
+        try:
+            int("no number")
+        except raised_by_us(KeyError, TypeError):
+            pass
+
+
+def clauses():
+    """The ``except`` clauses of each ``try`` in the agent that keep an error, but for KEPT: (module, clauses)."""
+    for path in sorted(AGENT.rglob("*.py")):
+        file = path.relative_to(AGENT).as_posix()
+        tree = ast.parse(path.read_text())
+        functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        for node in ast.walk(tree):
+            handlers = [each for each in getattr(node, "handlers", ()) if not (raises_again(each) or is_narrow(each))]
+            if handlers and not file.startswith("interpreter/"):
+                around = [each for each in functions if each.lineno <= node.lineno <= each.end_lineno]
+                function = max(around, key=lambda each: each.lineno).name if around else ""
+                if (file, function) not in KEPT and (file, "") not in KEPT:
+                    yield pytest.param(
+                        "tuimon.agent." + file.removesuffix(".py").replace("/", "."),
+                        handlers,
+                        id=f"{file}:{function}:{node.lineno}",
+                    )
+
+
+def is_narrow(handler):
+    return isinstance(handler.type, ast.Name) and handler.type.id in ("CannotRead", "UnknownPython")
+
+
+def raises_again(handler):
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
+
+
+@pytest.mark.parametrize(("module", "handlers"), clauses())
+def test_every_except_lets_a_handlers_exception_through(module, handlers, handle):
+    """Each clause around the arrival of a signal, in place of what its ``try`` does."""
+    tree = ast.parse("def receive():\n while True:\n  try:\n   raise_signal()\n  except Exception:\n   raise")
+    tree.body[0].body[0].body[0].handlers = handlers
+    names = {
+        **vars(importlib.import_module(module)),
+        "raise_signal": functools.partial(signal.raise_signal, signal.SIGUSR1),
+    }
+    exec(compile(ast.fix_missing_locations(tree), module, "exec"), names)
+    for kind in (Late, ValueError, AttributeError, KeyError, TypeError, RuntimeError, ImportError, IndexError):
+        handle(functools.partial(plain, kind))
+        with pytest.raises(kind, match="late"):
+            names["receive"]()

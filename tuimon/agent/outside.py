@@ -1,0 +1,98 @@
+"""Tells errors of the agent from exceptions that arrive while its code runs, which are the program's.
+
+A signal handler may raise between any two bytecodes, so also inside a ``try`` of ours. What it raises must reach the
+program, as it would without us. Hence every ``except`` of the agent that keeps an error to itself reads::
+
+    try:
+        ...
+    except raised_by_us(OSError):
+        return
+"""
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``tuimon run``
+    from types import CodeType, FrameType, TracebackType
+    from typing import Any, List, Optional, Tuple, Type, TypeVar
+
+    Error = TypeVar("Error", bound=BaseException)
+
+_CO_VARARGS = 0x04  # as in ``inspect``, which takes milliseconds to import
+#: What functions written in C raise without arguments.
+_RAISED_BARE = (StopIteration, StopAsyncIteration, MemoryError, NotImplementedError)
+
+
+def raised_by_us(*kinds: "Type[Error]") -> "Tuple[Type[Error], ...]":
+    """The exceptions for an ``except`` to catch: ``kinds``, but none where the one under way came from outside.
+
+    Python evaluates this only once an exception has been raised; what is not caught goes on as it was. An exception
+    came from outside if it passed through a signal handler or a trace function, or if another thread set it
+    (``PyThreadState_SetAsyncExc``).
+    """
+    error = sys.exc_info()[1]
+    return () if error is not None and _is_from_outside(error) else kinds
+
+
+def _is_from_outside(error: BaseException) -> bool:
+    traceback = error.__traceback__
+    if traceback is None:
+        return False
+    handlers: "Optional[List[CodeType]]" = None
+    while traceback.tb_next is not None:
+        interrupted, traceback = traceback.tb_frame, traceback.tb_next
+        frame = traceback.tb_frame
+        if frame.f_code.co_filename.startswith(_FOLDER):
+            continue
+        if handlers is None:
+            handlers = _handler_codes()
+        if frame.f_code in handlers or _has_argument(frame, interrupted):
+            return True
+    return _was_set(error, traceback)
+
+
+def _has_argument(frame: "FrameType", interrupted: "FrameType") -> bool:
+    """Whether a call got the frame that it was called from, as handlers and trace functions do from Python itself."""
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & _CO_VARARGS)
+    variables = frame.f_locals
+    for name in code.co_varnames[:count]:
+        value = variables.get(name)
+        if value is interrupted or (type(value) is tuple and any(each is interrupted for each in value)):
+            return True
+    return False
+
+
+def _handler_codes() -> "List[CodeType]":
+    """The code of the signal handlers that are in place: some delete their arguments first."""
+    from _signal import NSIG, getsignal  # type: ignore[import-not-found]  # typeshed has only ``signal``, which is slow
+
+    codes = [_code_of(getsignal(number)) for number in range(1, NSIG)]
+    return [code for code in codes if code is not None]
+
+
+def _code_of(handler: "Any") -> "Optional[CodeType]":
+    from functools import partial
+    from types import FunctionType, MethodType
+
+    while type(handler) is partial:
+        handler = handler.func
+    if not callable(handler):  # SIG_DFL, SIG_IGN, None
+        return None
+    if type(handler) is MethodType:
+        handler = handler.__func__
+    return getattr(handler if type(handler) is FunctionType else type(handler).__call__, "__code__", None)
+
+
+def _was_set(error: BaseException, innermost: "TracebackType") -> bool:
+    """Whether another thread set it: Python makes such an exception of its class alone, at no ``raise``."""
+    if error.args or isinstance(error, _RAISED_BARE):
+        return False
+    from opcode import opname
+
+    instruction = opname[innermost.tb_frame.f_code.co_code[innermost.tb_lasti]]
+    return instruction not in ("RAISE_VARARGS", "RERAISE")
+
+
+#: The agent's folder, as its code objects name it.
+_FOLDER = raised_by_us.__code__.co_filename.rpartition("outside.py")[0]
