@@ -13,6 +13,7 @@ import time
 import tuimon.agent
 from tuimon.agent import runtime
 from tuimon.agent.control import commands, orders
+from tuimon.agent.outside import shielded
 from tuimon.agent.ring import control_words, layout
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
@@ -138,6 +139,25 @@ def first_markers():
     return begin, check
 
 
+def callbacks():
+    """A callback of Python's own, cut short: the exception arrives after it, and the next call is made."""
+    made = []
+    call = shielded(made.append)
+
+    def check():
+        count = len(made)
+        call(1, 2)
+        return [] if len(made) == count + 2 else ["not called any more"]
+
+    def calls():
+        for _ in range(20):
+            call(1, 2)
+        for _ in range(20):  # here the interpreter notices what is pending
+            os.getpid()
+
+    return calls, check
+
+
 class _Echo:
     """A command of some steps."""
 
@@ -201,6 +221,7 @@ def main():
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TUIMON_RING_DIR"] = os.path.join(folder, "rings")
+        found["callback"] = at_every_bytecode(*callbacks())
         ring = fresh_ring(folder)
         found["emit"] = at_every_bytecode(ring.emit_some, ring.check)
         found["flush"] = at_every_bytecode(lambda: (ring.emit_some(5), ring.writer.flush()), ring.check)

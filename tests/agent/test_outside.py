@@ -11,8 +11,8 @@ from _thread import get_ident
 
 import pytest
 
-from tests.agent.programs import AGENT
-from tuimon.agent.outside import raised_by_us
+from tests.agent.programs import AGENT, ROOT, environment, printed_json, python
+from tuimon.agent.outside import raised_by_us, shielded
 
 #: Functions (or whole files) with an ``except`` that may catch what comes from outside, and why.
 KEPT = {
@@ -23,6 +23,7 @@ KEPT = {
     ("control/stack_sampler.py", "_run"): "a thread of its own",
     ("control/trace_lines.py", "_run"): "a thread of its own",
     ("inject/sitecustomize.py", ""): "runs before the program's first line",
+    ("outside.py", "guarded_calls"): "raises it afterwards",
     ("ranges/decorated.py", "tuimon_phase"): "goes on into the program's generator",
     ("ring/reader.py", ""): "is the monitor's",
     ("ring/ring_bytes.py", ""): "is the monitor's",
@@ -217,3 +218,89 @@ def test_every_except_lets_a_handlers_exception_through(module, handlers, handle
         handle(functools.partial(plain, kind))
         with pytest.raises(kind, match="late"):
             names["receive"]()
+
+
+def test_a_callback_gives_the_program_what_a_handler_raised(handle):
+    called = []
+
+    def callback(given):
+        called.append(given)
+        if given is not None:
+            signal.raise_signal(signal.SIGUSR1)
+
+    handle(functools.partial(plain, Late))
+    call = shielded(callback)
+    for given in range(3):
+        with pytest.raises(Late, match="late"):
+            call(given, None)
+            os.getpid()
+    assert called == [0, None, 1, None, 2, None]
+
+
+def test_a_callback_keeps_errors_of_its_own():
+    call = shielded({}.__getitem__)
+    assert [call("missing", "missing"), call("missing", "missing")] == ["missing", "missing"]
+
+
+FORKING = """
+import os, signal
+from tuimon.agent import outside
+
+def handler(signum, frame):
+    raise TimeoutError("late")
+
+signal.signal(signal.SIGUSR1, handler)
+os.register_at_fork(before=outside.shielded_at_fork(lambda: signal.raise_signal(signal.SIGUSR1)))
+parent, arrived = os.getpid(), 0
+try:
+    os.fork()
+    arrived = 0
+except TimeoutError:
+    arrived = 1
+if os.getpid() == parent:
+    print([arrived, os.waitstatus_to_exitcode(os.wait()[1])])
+else:
+    os._exit(arrived)
+"""
+
+
+def test_a_fork_gives_it_to_the_process_that_got_the_signal():
+    done = python("-c", FORKING, env=environment(None, path=str(ROOT)))
+    assert (done.stdout, done.stderr) == ("[1, 0]\n", "")
+
+
+PROGRAM = """
+import json, random, signal, sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def handler(signum, frame):
+    global arrived
+    arrived = True
+    raise TimeoutError("late")
+
+signal.signal(signal.SIGALRM, handler)
+printed = []
+sys.unraisablehook = printed.append
+data, drawn = TensorDataset(torch.zeros(8, 1)), random.Random(1)
+list(DataLoader(data))  # the first imports what is optional, and torch keeps any error of that to itself
+raised = 0
+for _ in range(1000):
+    arrived = False
+    try:
+        signal.setitimer(signal.ITIMER_REAL, drawn.uniform(0.0001, 0.001))
+        while not arrived:
+            for batch in DataLoader(data, batch_size=4):
+                pass
+        for _ in range(9):  # the interpreter looks here whether something is pending
+            pass
+    except TimeoutError:
+        raised += 1
+print(json.dumps([raised, len(printed)]))
+"""
+
+
+def test_a_timeout_is_not_lost_while_iterators_begin_and_end(tmp_path):
+    """A thousand signals at any moment of short epochs: each reaches the program."""
+    done = python("-c", PROGRAM, env=environment(tmp_path / "rings"))
+    assert printed_json(done) == [1000, 0]

@@ -7,14 +7,17 @@ program, as it would without us. Hence every ``except`` of the agent that keeps 
         ...
     except raised_by_us(OSError):
         return
+
+Where Python only prints what a function raises, it is ``shielded``.
 """
 
+import os
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``tuimon run``
     from types import CodeType, FrameType, TracebackType
-    from typing import Any, List, Optional, Tuple, Type, TypeVar
+    from typing import Any, Callable, Generator, List, Optional, Tuple, Type, TypeVar
 
     Error = TypeVar("Error", bound=BaseException)
 
@@ -92,6 +95,89 @@ def _was_set(error: BaseException, innermost: "TracebackType") -> bool:
 
     instruction = opname[innermost.tb_frame.f_code.co_code[innermost.tb_lasti]]
     return instruction not in ("RAISE_VARARGS", "RERAISE")
+
+
+def shielded(function: "Callable[[Any], object]") -> "Callable[[Any, Any], object]":
+    """A callback that calls the function with each of its two arguments, for where Python only prints what is raised.
+
+    Errors of ours end there; an exception from outside is raised afterwards, in what the program does then. A callback
+    that is a function could be interrupted before its ``try`` begins: this is C around a generator, which is inside
+    one when it goes on. ``max`` calls it with each argument, and then compares what it gave.
+    """
+    from functools import partial
+
+    calls = guarded_calls(function, _scheduler())
+    next(calls)
+    return partial(max, key=calls.send)
+
+
+def shielded_at_fork(function: "Callable[[], object]") -> "Callable[[], object]":
+    """The same for ``os.register_at_fork``."""
+    from functools import partial
+
+    return partial(shielded(lambda is_first: function() if is_first else None), True, False)
+
+
+def guarded_calls(function: "Callable[[Any], object]", scheduler: "Any") -> "Generator[Any, Any, None]":
+    """Call the function with what is sent. It goes on whatever is raised, until it is closed."""
+    raised: "List[BaseException]" = []
+    while True:
+        try:
+            while True:
+                try:
+                    while raised:
+                        error = raised.pop()
+                        if type(error) is GeneratorExit:
+                            return
+                        if not isinstance(error, Exception) or _is_from_outside(error):
+                            _late.append((error, os.getpid()))
+                        del error
+                    while True:
+                        function((yield scheduler if _late else 0))
+                except BaseException as error:
+                    raised.append(error)
+        except BaseException as error:  # another one, as the first was being noted
+            raised.append(error)
+
+
+#: What is still to be raised, and in which process: a child that was forked meanwhile got no signal.
+_late: "List[Tuple[BaseException, int]]" = []
+_schedulers: "List[Any]" = []
+
+
+class _Raiser:
+    """Raises what is late when its truth is taken, but not inside a callback."""
+
+    def __bool__(self) -> bool:
+        frame: "Optional[FrameType]" = sys._getframe()
+        while frame is not None:
+            if frame.f_code is guarded_calls.__code__:
+                return False
+            frame = frame.f_back
+        while _late:
+            error, pid = _late.pop(0)
+            if pid == os.getpid():
+                raise error
+        return False
+
+
+def _scheduler() -> "Any":
+    """An object that has a pending call take the truth of a ``_Raiser`` when it is compared.
+
+    All in C: a call of ours would be interrupted by that pending call at once, and not what the program does then.
+    """
+    if not _schedulers:
+        import ctypes  # torch has imported it
+        from functools import partial
+
+        api, raiser = ctypes.pythonapi, ctypes.py_object(_Raiser())
+        api.Py_IncRef(raiser)  # a pending call has but its address
+        is_true = ctypes.cast(api.PyObject_IsTrue, ctypes.c_void_p)
+        schedule = staticmethod(partial(api.Py_AddPendingCall, is_true, raiser))
+        # what it is compared with is passed as well, as one more argument than the function takes
+        compared = {"__gt__": schedule, "__lt__": schedule, "_as_parameter_": 0}
+        _schedulers.append(type("_Scheduler", (), compared)())
+    return _schedulers[0]
 
 
 #: The agent's folder, as its code objects name it.

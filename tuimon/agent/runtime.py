@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 
 from .gpu_clock import cuda, points
 from .gpu_clock.clock import GpuClock
-from .outside import raised_by_us
+from .outside import raised_by_us, shielded_at_fork
 from .process import facts, loop_stacks, optimizer_facts, precision, role, starter, yama
 from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
@@ -109,7 +109,7 @@ def start(torch: Any) -> None:
     on = True
     if not _fork_hooked:
         _fork_hooked = True
-        os.register_at_fork(after_in_child=_after_fork)
+        os.register_at_fork(after_in_child=shielded_at_fork(_after_fork))
         atexit.register(_at_exit)
     yama.allow_tracers()
     if cuda.is_built(torch) and os.environ.get("TUIMON_GPU_EVENTS") != "0":

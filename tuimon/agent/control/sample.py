@@ -9,6 +9,7 @@ import os
 from typing import Any, Optional
 
 from .. import runtime
+from ..outside import shielded_at_fork
 from ..ring.side_files import STACKS, side_file
 from ..ring.stack_file import unpack_sampling
 from .orders import call_again
@@ -28,7 +29,7 @@ def begin(task: Task) -> None:
     global _fork_hooked
     if not _fork_hooked:
         _fork_hooked = True
-        os.register_at_fork(before=_before_fork)
+        os.register_at_fork(before=shielded_at_fork(_before_fork))
     _start(task)
 
 

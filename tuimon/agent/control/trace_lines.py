@@ -9,6 +9,7 @@ import time
 from _thread import allocate_lock, start_new_thread
 from typing import List, Optional, Tuple, Type
 
+from ..outside import shielded_at_fork
 from ..ring.side_files import LINES, remove_file, side_file, write_file
 from .stack_windows import StackWindow
 
@@ -35,7 +36,7 @@ class LineSampler:
         self._pause_s = _SHORTEST_S
         if not _fork_hooked:
             _fork_hooked = True
-            os.register_at_fork(before=_before_fork)
+            os.register_at_fork(before=shielded_at_fork(_before_fork))
         _current = self
 
     def start(self, expected_ns: int) -> None:

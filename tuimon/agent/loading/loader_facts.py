@@ -7,6 +7,7 @@ as a name whose id stands in every fetch marker. Nothing here keeps a loader or 
 import itertools
 import json
 import weakref
+from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .. import runtime
@@ -18,16 +19,15 @@ from .dataset import dataset_name
 _LOADERS_LIMIT = 64
 _READY_LIMIT = 0xFFFF
 
-_BY_IDENTITY: Any = object.__eq__
-
 _next_iterator = itertools.count(0).__next__
 #: Facts as text -> the loaders they are true of: a reference to the sampler, and the loader's number.
 _alike: Dict[str, List[Tuple[Callable[[], Any], int]]] = {}
-#: Sampler -> id of the writer of the ring that has the facts, their name id, the data set's name.
-_interned: "weakref.WeakKeyDictionary[Any, Tuple[Optional[int], int, str]]" = weakref.WeakKeyDictionary()
+#: Of each sampler, until it is gone: a reference, id of the writer of the ring that has the facts, their name id, the
+#: data set's name. What removes an entry is no Python code, in which a signal handler could raise to nobody.
+_interned: Dict[int, Tuple[Any, int, int, str]] = {}
 _loader_count = 0
-#: The iterators that have an id, by it.
-_numbered_iterators: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
+#: References to the iterators that have an id.
+_numbered_iterators: Dict[int, Any] = {}
 
 
 def iterator_id(iterator: Any) -> int:
@@ -38,7 +38,7 @@ def iterator_id(iterator: Any) -> int:
         if loader is None:  # no ring yet: try again at the next fetch
             return number
         number |= loader << LOADER_SHIFT
-        _numbered_iterators[number] = iterator
+        _numbered_iterators[id(iterator)] = weakref.ref(iterator, partial(_numbered_iterators.pop, id(iterator)))
         iterator._tuimon_iterator = number
         batches.arm(loader)
     except raised_by_us(Exception):
@@ -49,8 +49,8 @@ def iterator_id(iterator: Any) -> int:
 def forget() -> None:
     """Take the ids off the iterators; the next ring will know none of the loaders."""
     global _loader_count
-    for iterator in list(_numbered_iterators.values()):
-        iterator.__dict__.pop("_tuimon_iterator", None)
+    for reference in list(_numbered_iterators.values()):
+        getattr(reference(), "__dict__", {}).pop("_tuimon_iterator", None)
     _numbered_iterators.clear()
     _interned.clear()
     _alike.clear()
@@ -93,21 +93,16 @@ def _register(iterator: Any) -> Optional[int]:
 def _loader_of(iterator: Any, writer: Any) -> Tuple[int, str]:
     """Name id of the loader's facts, and its data set's name. Gathered once: an epoch may last a few milliseconds."""
     sampler = iterator._index_sampler
-    owner, loader, dataset = _interned.get(sampler, (None, 0, "")) if _can_be_key(sampler) else (None, 0, "")
+    _, owner, loader, dataset = _interned.get(id(sampler), (None, None, 0, ""))
     if owner == id(writer):
         return loader, dataset
     facts = _facts(iterator)
     dataset = str(facts["dataset"])
     loader = writer.name_id(_numbered(facts, sampler))
-    if _can_be_key(sampler):
-        _interned[sampler] = (id(writer), loader, dataset)
+    if type(sampler).__weakrefoffset__:  # else a list
+        reference = weakref.ref(sampler, partial(_interned.pop, id(sampler)))
+        _interned[id(sampler)] = (reference, id(writer), loader, dataset)
     return loader, dataset
-
-
-def _can_be_key(sampler: Any) -> bool:
-    """Whether the sampler is compared by identity and allows weak references (a list does neither)."""
-    kind = type(sampler)
-    return kind.__eq__ is _BY_IDENTITY and kind.__weakrefoffset__ != 0
 
 
 def _facts(iterator: Any) -> Dict[str, Any]:

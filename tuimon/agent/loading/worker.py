@@ -10,10 +10,10 @@ import os
 import sys
 import weakref
 import zlib
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Callable, Dict, List, Optional
 
-from ..outside import raised_by_us
+from ..outside import raised_by_us, shielded_at_fork
 from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, WAITING, claim
 from ..torch_compat import dynamo, rebinding
 from ..torch_compat.tracebacks import HIDES_FRAMES, hide_frame
@@ -31,7 +31,7 @@ _attempts = 0
 _fork_hooked = False
 #: Fetchers by their id, until they are gone: None, where they are not timed.
 _timers: Dict[int, Optional[BatchTimer]] = {}
-_fetchers: Dict[int, Any] = {}  # weak references that clear both
+_fetchers: Dict[int, List[Any]] = {}  # weak references that clear both
 #: The hooks of this module, off in a trainer with nothing to time: in a step of 0.3 ms two plain calls cost 0.5 %.
 _hooks: List[rebinding.Rebound] = []
 
@@ -75,7 +75,7 @@ def hook_fetchers(fetch: Any) -> None:
         return
     if not _fork_hooked:
         _fork_hooked = True
-        os.register_at_fork(after_in_child=_after_fork)
+        os.register_at_fork(after_in_child=shielded_at_fork(_after_fork))
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         fetcher_class = getattr(fetch, name)
         fetch_hook = wrapped_fetch(fetcher_class.__dict__["fetch"])
@@ -147,14 +147,9 @@ def _claim_as_worker(info: Any) -> Optional[BatchTimer]:
 
 def _attach(fetcher: Any, timer: Optional[BatchTimer]) -> None:
     key = id(fetcher)
-
-    def forget(reference: Any) -> None:
-        if _fetchers.get(key) is reference:
-            _timers.pop(key, None)
-            del _fetchers[key]
-
     try:
-        _fetchers[key] = weakref.ref(fetcher, forget)
+        # no Python code runs at its end: a signal handler could raise in that to nobody
+        _fetchers[key] = [weakref.ref(fetcher, partial(table.pop, key)) for table in (_timers, _fetchers)]
         _timers[key] = timer
     except raised_by_us(Exception):  # cannot be referenced weakly
         return

@@ -5,14 +5,14 @@ import gc
 import time
 from typing import Any, Callable, Dict, Optional
 
-from ..outside import raised_by_us
+from ..outside import guarded_calls, shielded
 from ..ring.layout import GC_PAUSE
 from ..torch_compat import dynamo
 
 #: Shorter collections get no marker: those of the youngest generation take 10-50 us, hundreds of times a second.
 PAUSE_NS = 500_000
 
-_Callback = Callable[[str, Dict[str, Any]], None]
+_Callback = Callable[[str, Dict[str, Any]], object]
 
 _callback: Optional[_Callback] = None
 
@@ -22,7 +22,6 @@ def install(runtime: Any) -> None:
     global _callback
     if _callback is None:
         _callback = _make_callback(runtime)
-        dynamo.skip_with_callees(_callback)  # collections happen inside compiled regions, too
         gc.callbacks.append(_callback)
         atexit.register(uninstall)  # the last collections of an interpreter are no pauses of a training
 
@@ -45,19 +44,18 @@ def is_installed() -> bool:
 
 def _make_callback(runtime: Any, now_ns: Callable[[], int] = time.monotonic_ns) -> _Callback:
     # A closure: while the interpreter ends, the globals of modules become None before the last collections.
-    begun_ns = 0
+    begun_ns = pause_ns = 0
 
-    def tuimon_collected(phase: str, info: Dict[str, Any]) -> None:
-        nonlocal begun_ns
-        try:
-            if phase == "start":
-                begun_ns = now_ns()
-                return
-            pause_ns = now_ns() - begun_ns
-            # without a ring ``emit`` may make one at the first marker, which must not be this
-            if begun_ns and pause_ns >= PAUSE_NS and runtime.writer() is not None:
-                runtime.emit(GC_PAUSE, pause_ns, info["generation"])
-        except raised_by_us(Exception):
-            return
+    def tuimon_collected(given: Any) -> None:
+        """``given``: the phase, and then what is known of the collection."""
+        nonlocal begun_ns, pause_ns
+        if given == "start":
+            begun_ns, pause_ns = now_ns(), 0
+        elif given == "stop":
+            pause_ns = now_ns() - begun_ns if begun_ns else 0
+        # without a ring ``emit`` may make one at the first marker, which must not be this
+        elif pause_ns >= PAUSE_NS and runtime.writer() is not None:
+            runtime.emit(GC_PAUSE, pause_ns, given["generation"])
 
-    return tuimon_collected
+    dynamo.skip_with_callees(tuimon_collected, guarded_calls)  # collections happen inside compiled regions, too
+    return shielded(tuimon_collected)
