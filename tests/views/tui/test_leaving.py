@@ -74,6 +74,36 @@ async def test_a_run_that_ends_while_the_question_is_open_withdraws_it():
         assert not isinstance(app.screen, QuitDialog) and app.is_running
 
 
+@pytest.mark.parametrize("first", ["key", "tick"])
+@pytest.mark.parametrize(
+    ("dialog", "key"), [("q", "end"), ("q", "choose('leave')"), ("q", "choose('cancel')"), ("R", "end")]
+)
+async def test_a_key_in_the_tick_in_which_the_run_ends_closes_the_dialog_once(dialog, key, first):
+    monitor = streams.input_bound(5)
+    async with running(monitor) as (app, pilot):
+        await pilot.press(dialog)
+        opened = app.screen
+        monitor.session.add(Exit(t=9.0, pid=streams.MAIN, exit_code=0))
+        if first == "tick":
+            app.tick()
+        await app.run_action(key, opened)
+        if first == "key":
+            app.tick()
+        await pilot.pause()
+        assert opened not in app.screen_stack
+        assert app.is_running == (first == "tick" or "cancel" in key)
+
+
+async def test_a_sheet_that_is_closed_twice_leaves_the_board():
+    async with running(streams.input_bound(5)) as (app, pilot):
+        await pilot.press("question_mark")
+        sheet = app.screen
+        sheet.dismiss()
+        sheet.dismiss()
+        await pilot.press("escape", "escape")
+        assert app.is_running and len(app.screen_stack) == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
 async def test_a_signal_leaves_and_the_training_goes_on(number):
     with LeaveSignals() as signals:

@@ -6,18 +6,18 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
 from tuimon.monitor.hooks import RISK
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
+from tuimon.views.tui.sheets.overlay import Overlay
 
 
 class InjectBody(Canvas, can_focus=True):
     """The text of the dialog."""
 
 
-class InjectDialog(ModalScreen[bool]):
+class InjectDialog(Overlay[bool]):
     """Dismissed with whether to do it."""
 
     AUTO_FOCUS = "InjectBody"

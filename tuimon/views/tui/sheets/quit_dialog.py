@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
+from tuimon.views.tui.sheets.overlay import Overlay
 from tuimon.views.tui.sheets.renewed import Renewed
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class QuitBody(Canvas, can_focus=True):
     """The text of the dialog."""
 
 
-class QuitDialog(Renewed, ModalScreen[Choice]):
+class QuitDialog(Renewed, Overlay[Choice]):
     """Dismissed with what is to happen; ``ended`` once the run that was to be ended has ended."""
 
     AUTO_FOCUS = "QuitBody"

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
+from tuimon.views.tui.sheets.overlay import Overlay
 from tuimon.views.tui.sheets.renewed import Renewed
 
 #: Lines for a width; called at every tick, so that a sheet stays live.
@@ -63,7 +63,7 @@ class SheetBody(Moving, Canvas, can_focus=True):
         self.update()
 
 
-class Sheet(Renewed, ModalScreen[None]):
+class Sheet(Renewed, Overlay[None]):
     """Lines over the panes until Esc."""
 
     AUTO_FOCUS = "SheetBody"

@@ -9,7 +9,6 @@ from typing import ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 from textual.worker import Worker, WorkerState
 
 from tuimon.errors import TuimonError
@@ -22,6 +21,7 @@ from tuimon.views.format import duration, plain
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
+from tuimon.views.tui.sheets.overlay import Overlay
 from tuimon.views.tui.sheets.renewed import Renewed
 from tuimon.views.tui.trace.timeline_lines import View, timeline_lines
 from tuimon.views.tui.trace.trace_lines import trace_lines
@@ -137,7 +137,7 @@ class TraceBody(Moving, Canvas, can_focus=True):
             self.update()
 
 
-class TraceSheet(Renewed, ModalScreen[None]):
+class TraceSheet(Renewed, Overlay[None]):
     """Takes a trace of a process off this thread; closed before its end, it takes the order back."""
 
     AUTO_FOCUS = "TraceBody"
