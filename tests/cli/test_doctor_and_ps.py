@@ -101,8 +101,8 @@ def test_ps_lists_what_has_markers_first_and_what_has_only_imported_torch_after_
 ) -> None:
     made = [Candidate(pid, 1, 100 - pid, [str(pid)], RingFacts() if pid in (5, 6) else None) for pid in (5, 6, 7, 8)]
     known = {candidate.pid: candidate for candidate in made}
-    monkeypatch.setattr(candidates.psutil, "process_iter", lambda: made)
-    monkeypatch.setattr(candidates, "_candidate", lambda process, _: known[process.pid])
+    monkeypatch.setattr(candidates.procfs, "pids", lambda: list(known))
+    monkeypatch.setattr(candidates, "_candidate", lambda pid, _: known[pid])
     assert [candidate.pid for candidate in find_candidates()] == [6, 5, 8, 7]
 
 

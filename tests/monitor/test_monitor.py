@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -66,6 +67,30 @@ def test_records_reach_session_and_log(tmp_path: Path) -> None:
     monitor.stop()
     assert source.closed
     assert not any(isinstance(record, Exit) for record in read_log(log.path))
+
+
+def test_a_source_for_which_there_is_no_thread_is_left_out_and_the_run_is_watched_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = threading.Thread.start
+
+    def start_others(thread: threading.Thread) -> None:
+        if thread.name == "tuimon-threadless":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_others)
+    threadless, process = Given([steps(9.0)]), Process()
+    threadless.name = "threadless"
+    monitor = Monitor([threadless, Given([steps(1.0)])], process=process)
+    monitor.start()
+    ticked_until(monitor, lambda: monitor.session.steps(7))
+    notice = monitor.session.notices["threadless"]
+    assert notice.level == "warning" and "no thread" in notice.message and "ulimit -v" in str(notice.hint)
+    process.ended = Ended(3, None)
+    ticked_until(monitor, lambda: monitor.ended)
+    assert monitor.exit_code == 3 and threadless.closed
+    monitor.stop()
 
 
 def test_the_last_read_comes_before_the_exit(tmp_path: Path) -> None:

@@ -69,3 +69,18 @@ def test_the_user_hears_of_one_that_raises() -> None:
     notice = monitor.session.notices["watching"]
     assert (notice.level, notice.message) == ("warning", "no longer kept up to date: ValueError: oh")
     monitor.stop()
+
+
+def test_one_that_cannot_begin_is_left_out_with_a_notice() -> None:
+    class Unable(Watching):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    unable, sound = Unable(), Watching()
+    unable.name = "unable"
+    monitor = Monitor([Given([steps(3.0)])], process=Process(), observers=[unable, sound])
+    monitor.start()
+    ticked_until(monitor, lambda: sound.seen >= 3)
+    assert unable.calls == []
+    assert "can't start new thread" in monitor.session.notices["unable"].message
+    monitor.stop()

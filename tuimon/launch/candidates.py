@@ -9,7 +9,7 @@ from typing import NamedTuple
 import psutil
 
 from tuimon.proc import procfs
-from tuimon.proc.processes import command_line
+from tuimon.proc.processes import command_line, environment
 from tuimon.proc.ring_facts import RingFacts, read_ring_facts
 
 
@@ -29,16 +29,16 @@ def find_candidates() -> list[Candidate]:
     Those with markers first, then the others: some of these have only imported torch; each the oldest first.
     """
     own, user = os.getpid(), os.getuid()
-    listed = [_candidate(process, user) for process in psutil.process_iter() if process.pid != own]
+    listed = [_candidate(pid, user) for pid in sorted(procfs.pids()) if pid != own]
     found = [candidate for candidate in listed if candidate is not None]
     found.sort(key=lambda candidate: (candidate.facts is None, candidate.start_ticks, candidate.pid))
     commands = {candidate.pid: candidate.command for candidate in found}
     return [candidate for candidate in found if not _is_worker(candidate, commands)]
 
 
-def _candidate(process: psutil.Process, user: int) -> Candidate | None:
-    pid = process.pid
+def _candidate(pid: int, user: int) -> Candidate | None:
     try:
+        process = psutil.Process(pid)
         if process.uids().effective != user:
             return None
         ticks = procfs.start_ticks(pid)
@@ -62,12 +62,12 @@ def _is_worker(candidate: Candidate, commands: Mapping[int, list[str]]) -> bool:
 
 
 def processes_of_run(run_id: str) -> list[int]:
-    """The live processes of a run, lowest pid first, by what it left in their environment."""
-    return [process.pid for process in psutil.process_iter() if _run_of(process) == run_id]
+    """The live processes of a run that /proc shows, lowest pid first, by what it left in their environment."""
+    return [pid for pid in sorted(procfs.pids()) if _run_of(pid) == run_id]
 
 
-def _run_of(process: psutil.Process) -> str | None:
+def _run_of(pid: int) -> str | None:
     try:
-        return process.environ().get("TUIMON_RUN")
-    except psutil.Error:
+        return environment(pid).get("TUIMON_RUN")
+    except OSError:  # no file handle is left: the end of the run is reported without those that outlive it
         return None

@@ -34,21 +34,27 @@ class Observers:
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = list(observers)
+        self._failed: list[tuple[str, Exception]] = []  # those that could not begin
 
     def start(self) -> None:
         """Begin all."""
-        for observer in self._observers:
-            observer.start()
+        for observer in tuple(self._observers):
+            try:
+                observer.start()
+            except Exception as error:  # noqa: BLE001  (as below; there may be no thread for it)
+                self._observers.remove(observer)
+                self._failed.append((observer.name, error))
 
     def show(self, session: Session, findings: Sequence[Finding]) -> Iterator[Notice]:
         """Call all; their notices."""
+        while self._failed:
+            yield _left_out(*self._failed.pop(0), session.now_s)
         for observer in tuple(self._observers):
             try:
                 yield from observer.show(session, findings)
             except Exception as error:  # noqa: BLE001  (a fault in one view ends neither the monitor nor the others)
                 self._observers.remove(observer)
-                message = f"no longer kept up to date: {type(error).__name__}: {str(error)[:200]}"
-                yield Notice(t=session.now_s, pid=0, source=observer.name, level="warning", message=message)
+                yield _left_out(observer.name, error, session.now_s)
 
     def close(self, session: Session, findings: Sequence[Finding]) -> None:
         """End all."""
@@ -56,3 +62,8 @@ class Observers:
             with contextlib.suppress(Exception):  # as above; and the run is over
                 observer.close(session, findings)
         self._observers.clear()
+
+
+def _left_out(name: str, error: Exception, now_s: float) -> Notice:
+    message = f"no longer kept up to date: {type(error).__name__}: {str(error)[:200]}"
+    return Notice(t=now_s, pid=0, source=name, level="warning", message=message)

@@ -18,6 +18,7 @@ from tuimon.text import plain
 #: Delay of the next read after a failure, doubled at every further one up to the second value.
 BACKOFF_S = (1.0, 30.0)
 STOP_TIMEOUT_S = 2.0
+_NO_THREAD_HINT = "Raise the limits on memory and processes: ulimit -v, ulimit -u, or those of the container"
 #: Records of a replay that are put on the queue at once, and taken off it: some ms of folding.
 MANY = 256
 
@@ -47,8 +48,12 @@ class Poller:
         self._thread = threading.Thread(target=self._run, name=f"tuimon-{source.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin reading."""
-        self._thread.start()
+        """Begin reading; a source for which there is no thread is left out, with a notice."""
+        try:
+            self._thread.start()
+        except RuntimeError:  # Python's only word for it, whether memory or the number of threads ran out
+            self._put(self._notice("warning", "not watched: the system gives tuimon no thread for it", _NO_THREAD_HINT))
+            self._close()
 
     def request_stop(self) -> None:
         """Let the source read one last time and close; does not wait for it."""
@@ -72,9 +77,12 @@ class Poller:
                 due_s = self._next(due_s)
                 self._stopping.wait(max(due_s - self._clock(), 0.0))
         finally:
-            with contextlib.suppress(Exception):  # what it reads may be gone, and nobody is left to report to
-                self.source.close()
-            self.done.set()
+            self._close()
+
+    def _close(self) -> None:
+        with contextlib.suppress(Exception):  # what it reads may be gone, and nobody is left to report to
+            self.source.close()
+        self.done.set()
 
     def _next(self, due_s: float) -> float:
         """When to read next: on the schedule, later after failures; of missed times at most one is made up for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Literal
@@ -53,6 +54,7 @@ class ProcessSource:
         self._left_out: set[int] = set()
         self._reported_left_out = False
         self._reported_no_ring = False
+        self._reported_no_proc = False
         self._focus: frozenset[int] = frozenset()
 
     def read(self) -> Iterable[Record]:
@@ -60,6 +62,7 @@ class ProcessSource:
         now_s = self._clock()
         out: list[Record] = list(self._follow(now_s))
         self._discover()
+        out.extend(self._no_proc_notice(now_s))
         out.extend(self._limit_notice(now_s))
         facts = {pid: followed.facts for pid, followed in self._known.items()}
         roles = roles_of(facts, self._table.trainers(), self._table.roles, waits_for_child, self._table.seen_training())
@@ -155,6 +158,20 @@ class ProcessSource:
         left_out = f"the run has more than {_PROCESSES} processes: the latest are not shown"
         message = left_out if self._left_out else "all processes are shown"
         yield Notice(t=now_s, pid=0, source=self.name, level=level, message=message)
+
+    def _no_proc_notice(self, now_s: float) -> Iterable[Record]:
+        """One notice a run where /proc does not show even this process."""
+        if self._known or self._reported_no_proc or start_ticks(os.getpid()) is not None:
+            return
+        self._reported_no_proc = True
+        yield Notice(
+            t=now_s,
+            pid=0,
+            source=self.name,
+            level="warning",
+            message="/proc shows no processes here: threads, stacks, markers, steps and phases cannot be read",
+            hint="Mount it: mount -t proc proc /proc, or start a container that has it",
+        )
 
     def _no_ring_notice(self, now_s: float) -> Iterable[Record]:
         """One notice a run, of the first process that had no room for its ring."""
