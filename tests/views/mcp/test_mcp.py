@@ -6,6 +6,7 @@ import gzip
 import os
 import re
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from tuimon.launch.candidates import Candidate
 from tuimon.monitor.opening.log import open_log
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.views.mcp import opened
+from tuimon.views.mcp import server as server_module
 from tuimon.views.mcp.limits import MOST_CHARACTERS, bounded
 from tuimon.views.mcp.opened import Seen, Trainings
 from tuimon.views.mcp.server import server
@@ -151,6 +153,89 @@ async def test_what_cannot_be_answered_says_why(trainings, tool, arguments, mess
         result = await connected.call_tool(tool, arguments)
         assert result.is_error and message in result.content[0].text
         assert "Traceback" not in result.content[0].text and "root:" not in result.content[0].text
+
+
+LONG = "a" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "message"),
+    [
+        ("verdict", {"training": LONG}, "training has 1,000,000 characters, at most 4,096 are taken"),
+        ("diff", {"before": "x", "after": LONG}, "after has 1,000,000 characters"),
+        ("explain", {"rule": LONG}, "rule has 1,000,000 characters"),
+        ("hot_lines", {"phase": LONG}, "phase has 1,000,000 characters"),
+        ("verdict", {"training": "/nowhere/" * 400}, "the log /nowhere//nowhere"),
+        ("explain", {"rule": "b" * 4000}, "The rules are"),
+        ("hot_lines", {"phase": "b" * 4000}, "One of: data, forward"),
+        ("verdict", {LONG: 1}, "verdict takes no argument"),
+        ("verdict", {f"a{number}": 1 for number in range(100)}, "'a4' and 95 more. It takes: training, seconds"),
+        ("verdict", {"training": [LONG]}, "training is neither a text nor a number"),
+        ("verdict", {"training": 10**4000}, "at most 18 digits"),
+        ("verdict", {"training": "9" * 4000}, "999"),
+        (LONG, {}, "There are: trainings, verdict"),
+        ("verdict", {"training": "a\0b"}, "training has a NUL"),
+        ("diff", {"before": "\0", "after": ""}, "before has a NUL"),
+        ("explain", {"rule": "\0"}, "rule has a NUL"),
+    ],
+    ids=range(16),
+)
+async def test_what_is_asked_is_echoed_in_part_and_never_a_fault(
+    trainings, tool, arguments, message, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with client(trainings) as connected:
+        result = await connected.call_tool(tool, arguments)
+    text = result.content[0].text
+    assert result.is_error and message in text
+    assert len(text) <= 2500
+    assert not [each for each in caplog.records if each.exc_info]
+
+
+async def test_prompts_and_resources_are_refused_without_their_names(trainings) -> None:
+    mcp = pytest.importorskip("mcp")
+    async with client(trainings) as connected:
+        for asked in (connected.get_prompt(LONG), connected.read_resource(f"x://{LONG}")):
+            with pytest.raises(mcp.MCPError, match=r"^there are no (prompts|resources), only tools$"):
+                await asked
+
+
+async def test_calls_wait_for_their_turn_and_none_is_lost(trainings, monkeypatch) -> None:
+    import anyio
+
+    monkeypatch.setattr(server_module, "_MOST_CALLS", 40)
+    lock, inside, most = threading.Lock(), 0, 0
+    entered = threading.Semaphore(0)
+    leave = threading.Event()
+
+    def query(*_asked: object) -> str:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        entered.release()
+        leave.wait()
+        with lock:
+            inside -= 1
+        return "answered"
+
+    monkeypatch.setattr(trainings, "query", query)
+    texts: list[str] = []
+
+    async with client(trainings) as connected, anyio.create_task_group() as tasks:
+
+        async def ask() -> None:
+            texts.append((await connected.call_tool("verdict", {"training": "x"})).content[0].text)
+
+        for _ in range(60):
+            tasks.start_soon(ask)
+        for _ in range(server_module._AT_ONCE):
+            await anyio.to_thread.run_sync(entered.acquire)
+        while len(texts) < 20:  # the refused ones
+            await anyio.sleep(0)
+        leave.set()
+    assert most == server_module._AT_ONCE
+    assert texts.count("answered") == 40
+    assert sum("40 calls wait for their answers already" in text for text in texts) == 20
 
 
 def test_over_stdio_it_answers_and_ends_with_its_input() -> None:

@@ -1,13 +1,22 @@
-"""The bound of an answer."""
+"""The bounds of questions and of answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 from tuimon.views.format import plain
 
 #: 1,500 tokens at three characters each: paths, figures and code take more tokens than prose, which has four.
 MOST_CHARACTERS = 4500
+#: Of an error: what was asked is in it, in part.
+_MOST_OF_AN_ERROR = 1000
+#: Of an argument: a path on Linux is no longer.
+_MOST_OF_AN_ARGUMENT = 4096
+_MOST_DIGITS = 18
+#: What stands in no path: NUL, and halves of characters.
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+_SHOWN_NAMES = 5
 
 
 def bounded(lines: Iterable[str], more: str = "") -> str:
@@ -24,6 +33,31 @@ def bounded(lines: Iterable[str], more: str = "") -> str:
     return "\n".join(kept)
 
 
+def shortened(text: str, most: int = _MOST_OF_AN_ERROR) -> str:
+    """The text without control characters, cut."""
+    text = plain(text[: 2 * most])
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def names_of(names: Iterable[str]) -> str:
+    """The first of the names that a caller has used, each cut."""
+    each = [repr(shortened(name, 40)) for name in names]
+    more = f" and {len(each) - _SHOWN_NAMES} more" if len(each) > _SHOWN_NAMES else ""
+    return ", ".join(each[:_SHOWN_NAMES]) + more
+
+
+def refusal(arguments: Mapping[str, object]) -> str | None:
+    """Why no tool takes these values of its arguments; None when they are short texts and numbers."""
+    for name, value in arguments.items():
+        if isinstance(value, str):
+            if len(value) > _MOST_OF_AN_ARGUMENT:
+                return f"{name} has {len(value):,} characters, at most {_MOST_OF_AN_ARGUMENT:,} are taken"
+            if _NOT_TEXT.search(value):
+                return f"{name} has a NUL or half a character in it"
+        elif isinstance(value, (list, dict)) or (isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS):
+            return f"{name} is neither a text nor a number of at most {_MOST_DIGITS} digits"
+    return None
+
+
 def _plain(line: str) -> str:
-    text = plain(line)
-    return text if len(text) <= MOST_CHARACTERS // 4 else f"{text[: MOST_CHARACTERS // 4]}…"
+    return shortened(line, MOST_CHARACTERS // 4)

@@ -17,6 +17,7 @@ from tuimon.monitor.opening.attach import open_attach
 from tuimon.monitor.opening.options import Options
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose, read_logs
+from tuimon.text import whole_number
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import report_of
 
@@ -87,9 +88,10 @@ class Trainings:
         Raises TuimonError.
         """
         named = str(training).strip()
-        if named and not named.isdecimal():
+        pid = whole_number(named)
+        if named and pid is None:
             return answer(_of_log(str(training)))
-        watched = self._watch(int(named) if named else _only_one())
+        watched = self._watch(_only_one() if pid is None else pid)
         seen = watched.seen(seconds)
         with watched.lock:  # the session changes under it otherwise
             return answer(seen)
