@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
+import signal
 import sys
 
 import pytest
 from msgspec.structs import replace
 
 from tests.session.records import header, process, session_of, steps
+from tests.waiting import until
 from tuimon.diagnosis.finding import Finding
+from tuimon.launch.candidates import processes_with
 from tuimon.monitor.detached import OUTPUT_BYTES, Detached
 from tuimon.monitor.reactions import Reaction, Reactions
+from tuimon.proc.processes import is_alive
 from tuimon.records import Frame, Place, StackGroup, StandingProcess, Standstill
 
 HANG = Finding("hang", "critical", "nothing has moved for 20 s", "look at that line", where=(Place("t.py", 9, "f"),))
@@ -97,6 +103,50 @@ def test_one_that_takes_too_long_is_ended_with_all_it_has_started():
     slow = Detached([sys.executable, "-c", "import os, time; os.fork(); time.sleep(600)"], b"", False, limit_s=1.0)
     slow.join(60.0)  # its output ends when the last process that holds it has ended
     assert slow.outcome is not None and "was ended after" in slow.outcome.trouble
+
+
+LEAVES_ONE = """
+import os, signal, sys
+ready, leave = os.pipe()
+if not os.fork():
+    os.setsid()
+    print("left", os.getpid(), flush=True)
+    os.write(leave, b"x")
+    while "loud" in sys.argv:
+        os.write(1, b"and so on\\n")
+    signal.pause()
+os.read(ready, 1)
+if "waits" in sys.argv:
+    os.wait()
+"""
+
+
+def _left_by(output: str) -> int:
+    found = re.search(r"left (\d+)", output)
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.mark.parametrize("how", ["silent", "loud"])
+def test_one_that_leaves_a_process_in_a_session_of_its_own_ends_alone_and_that_is_said(how):
+    watched = Watched(("input_bound", shlex.join([sys.executable, "-c", LEAVES_ONE, how])))
+    watched.see(0.0, INPUT)
+    watched.see(10.0, INPUT)
+    ((level, message),) = watched.ended()
+    left = _left_by(message)
+    if how == "silent":  # the other one is ended by the pipe that nobody reads any more
+        assert level == "ok" and "has started go on by themselves: 1" in message
+        assert processes_with("PATH", os.environ["PATH"]).count(left) == 1
+        os.kill(left, signal.SIGKILL)
+    until(lambda: not is_alive(left, None))
+
+
+def test_what_takes_too_long_is_ended_in_sessions_of_their_own_too():
+    slow = Detached([sys.executable, "-c", LEAVES_ONE, "silent", "waits"], b"", False, limit_s=2.0)
+    slow.join(60.0)
+    assert slow.outcome is not None and "was ended after" in slow.outcome.trouble
+    left = _left_by(slow.outcome.output)
+    until(lambda: not is_alive(left, None))
 
 
 def test_it_is_a_session_of_its_own_and_its_output_is_bounded():

@@ -62,12 +62,17 @@ def _is_worker(candidate: Candidate, commands: Mapping[int, list[str]]) -> bool:
 
 
 def processes_of_run(run_id: str) -> list[int]:
-    """The live processes of a run that /proc shows, lowest pid first, by what it left in their environment."""
-    return [pid for pid in sorted(procfs.pids()) if _run_of(pid) == run_id]
+    """The live processes of a run, lowest pid first."""
+    return processes_with("TUIMON_RUN", run_id)
 
 
-def _run_of(pid: int) -> str | None:
+def processes_with(name: str, value: str) -> list[int]:
+    """The live processes that /proc shows and that were started with this in their environment, lowest pid first."""
+    return [pid for pid in sorted(procfs.pids()) if _variable(pid, name) == value]
+
+
+def _variable(pid: int, name: str) -> str | None:
     try:
-        return environment(pid).get("TUIMON_RUN")
-    except OSError:  # no file handle is left: the end of the run is reported without those that outlive it
+        return environment(pid).get(name)
+    except OSError:  # no file handle is left: what has ended is reported without those that outlive it
         return None

@@ -143,9 +143,9 @@ def _steps(session: Session) -> int:
 
 
 def _notice(outcome: Outcome, now_s: float) -> Notice:
-    text = shlex.join(outcome.words)
+    ok = outcome.exit_code == 0
+    how = "has ended" if ok else outcome.trouble or f"ended with code {outcome.exit_code}"
+    left = f"; processes that it has started go on by themselves: {outcome.left}" if outcome.left else ""
     printed = f": {outcome.output.strip()}" if outcome.output.strip() else ""
-    if outcome.exit_code == 0:
-        return Notice(t=now_s, pid=0, source="command", level="ok", message=f"{text} has ended{printed}")
-    how = outcome.trouble or f"ended with code {outcome.exit_code}"
-    return Notice(t=now_s, pid=0, source="command", level="warning", message=f"{text} {how}{printed}")
+    message = f"{shlex.join(outcome.words)} {how}{left}{printed}"
+    return Notice(t=now_s, pid=0, source="command", level="ok" if ok else "warning", message=message)
