@@ -8,7 +8,7 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ from tuimon.views.metrics.outlets.address import Address, parse_address
 from tuimon.views.metrics.outlets.http_server import MetricsServer
 from tuimon.views.metrics.outlets.outlet import Condition, Outlet
 from tuimon.views.metrics.outlets.textfile import Textfile, replace_file
-from tuimon.views.metrics.snapshot import Snapshots
+from tuimon.views.metrics.snapshot import Snapshot, Snapshots
 
 LOOPBACK = "127.0.0.1"
 
@@ -122,7 +122,33 @@ def test_an_address_that_is_not_ours(host: str, says: str) -> None:
     monitor.view.close(session, ())
 
 
-def test_silent_scrapers_hold_up_nobody() -> None:
+def test_of_many_scrapers_at_once_none_is_cut_off() -> None:
+    """All have asked before the first is answered: those that find no room wait."""
+    all_asked = threading.Event()
+
+    class Gated(Snapshots):
+        def fresh(self, timeout_s: float = 60.0) -> Snapshot | None:
+            all_asked.wait()
+            return super().fresh(timeout_s)
+
+    session, snapshots = whole_session(1), Gated()
+    with (
+        ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor,
+        contextlib.ExitStack() as stack,
+    ):
+        port = port_of(monitor)
+        asked = [stack.enter_context(socket.create_connection((LOOPBACK, port))) for _ in range(30)]
+        for each in asked:
+            each.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        until(lambda: len(_scrapes()) == http_server._AT_A_TIME)
+        all_asked.set()
+        answers = [_all_of(each) for each in asked]
+        assert all(each.startswith(b"HTTP/1.0 200") and b"tuimon_steps_total" in each for each in answers)
+        assert len({len(each) for each in answers}) == 1
+
+
+def test_silent_scrapers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_ASK_S", 0.05)
     session, snapshots = whole_session(1), Snapshots()
     with (
         ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor,
@@ -131,9 +157,44 @@ def test_silent_scrapers_hold_up_nobody() -> None:
         port = port_of(monitor)
         silent = [stack.enter_context(socket.create_connection((LOOPBACK, port))) for _ in range(12)]
         assert get(port)[0] == 200
-        assert silent[0].recv(1) == b""  # more than some at a time: the oldest was ended
-        names = [thread.name for thread in threading.enumerate() if "process_request" in thread.name]
-        assert len(names) <= 2 * http_server._AT_A_TIME
+        assert silent[0].recv(1) == b""  # it had not asked, and others waited
+        assert len(_scrapes()) <= http_server._AT_A_TIME
+
+
+def test_scrapers_that_do_not_take_their_answer_hold_up_others_for_a_bounded_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_server, "_ANSWER_S", 0.05)
+    answer = b"x" * (32 << 20)  # more than sockets hold
+
+    def long(_environ: object, start: Callable[[str, list[tuple[str, str]]], object]) -> list[bytes]:
+        start("200 OK", [])
+        return [answer]
+
+    monkeypatch.setattr(http_server, "make_wsgi_app", lambda *_args, **_named: long)
+    session, snapshots = whole_session(1), Snapshots()
+    with (
+        ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor,
+        contextlib.ExitStack() as stack,
+    ):
+        port = port_of(monitor)
+        for _ in range(http_server._AT_A_TIME):
+            slow = stack.enter_context(socket.create_connection((LOOPBACK, port)))
+            slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        until(lambda: len(_scrapes()) == http_server._AT_A_TIME)
+        monkeypatch.setattr(http_server, "_ANSWER_S", 60.0)
+        assert len(get(port)[1]) == len(answer)
+
+
+def _scrapes() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if "process_request" in thread.name]
+
+
+def _all_of(connection: socket.socket) -> bytes:
+    parts = []
+    while part := connection.recv(1 << 16):
+        parts.append(part)
+    return b"".join(parts)
 
 
 def test_nonsense_is_answered_and_breaks_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import socket
 import socketserver
 import threading
-from collections import OrderedDict
+import time
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
@@ -20,8 +21,14 @@ from tuimon.views.metrics.snapshot import Snapshots
 
 #: Seconds that a connection may be silent.
 _SILENT_S = 10.0
-#: Scrapes at a time. One more ends the oldest, so that slow ones, whatever their number, hold up nobody else.
+#: Scrapes at a time; others wait for their turn.
 _AT_A_TIME = 8
+#: While others wait: seconds until a connection that has not asked yet is ended, and one whose answer is not taken.
+#: Prometheus gives a scrape up after 10 s.
+_ASK_S = 1.0
+_ANSWER_S = 10.0
+#: Seconds between two looks at who waits.
+_LOOK_S = 0.1
 #: Seconds between two attempts to listen.
 _RETRY_S = 5.0
 
@@ -29,22 +36,28 @@ _RETRY_S = 5.0
 class _Handler(WSGIRequestHandler):
     timeout = _SILENT_S
 
+    def get_environ(self) -> dict[str, object]:
+        """The request has been read: from here on it is answered."""
+        assert isinstance(self.server, _Server)
+        self.server.begin_answer(self.request)
+        return super().get_environ()
+
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing: stderr is the screen."""
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
-    """A thread for each scrape, and no more than some of them."""
+    """A thread for each scrape, and no more than some of them; further ones wait in the kernel's queue."""
 
     daemon_threads = True
-    request_queue_size = 2 * _AT_A_TIME
+    request_queue_size = 128
     timeout = 0.5  # seconds until the end is noticed
 
     def __init__(self, address: Address) -> None:
         family, _, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         self.address_family = family
-        self._open: OrderedDict[int, socket.socket] = OrderedDict()
-        self._changing = threading.Lock()
+        self._open: dict[socket.socket, float] = {}  # until when each may hold up others
+        self._changed = threading.Condition()
         super().__init__(where[:2], _Handler)  # type: ignore[arg-type]  # (of IPv6 it holds more)
 
     def server_bind(self) -> None:
@@ -53,21 +66,35 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
+    def has_room(self) -> bool:
+        """Whether one more can be answered now; where others wait for that, end what is slow."""
+        with self._changed:
+            if len(self._open) < _AT_A_TIME or self._changed.wait(_LOOK_S):
+                return len(self._open) < _AT_A_TIME
+            if select.select([self.socket], [], [], 0.0)[0]:
+                now_s = time.monotonic()
+                for slow in [each for each, until_s in self._open.items() if until_s < now_s]:
+                    with contextlib.suppress(OSError):  # its thread closes it, and makes room
+                        slow.shutdown(socket.SHUT_RDWR)
+            return False
+
     def process_request(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]
-        """Begin a scrape; where there are too many, end the oldest."""
-        with self._changing:
-            self._open[id(request)] = request
-            oldest = self._open.popitem(last=False)[1] if len(self._open) > _AT_A_TIME else None
-        if oldest is not None:
-            with contextlib.suppress(OSError):
-                oldest.shutdown(socket.SHUT_RDWR)
+        """Begin a scrape."""
+        with self._changed:
+            self._open[request] = time.monotonic() + _ASK_S
         super().process_request(request, client_address)
+
+    def begin_answer(self, request: socket.socket) -> None:
+        """It has asked: it is given the time to take the answer."""
+        with self._changed:
+            self._open[request] = time.monotonic() + _ANSWER_S
 
     def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override]
         """The scrape is over."""
-        with self._changing:
-            self._open.pop(id(request), None)
         super().shutdown_request(request)
+        with self._changed:
+            self._open.pop(request, None)
+            self._changed.notify_all()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A scraper that went away, or sent nonsense, is its own trouble."""
@@ -101,7 +128,8 @@ class MetricsServer:
         if server is not None:
             with server:
                 while not self._closing.is_set():
-                    server.handle_request()
+                    if server.has_room():
+                        server.handle_request()
 
     def _listen(self) -> _Server | None:
         try:
