@@ -62,6 +62,8 @@ def test_the_innermost_package_of_a_stack() -> None:
     pil = "/v/lib/python3.11/site-packages/PIL/Image.py"
     assert code_origin.innermost_package(["train.py", pil, pil, "threading.py"]) == 2
     assert code_origin.innermost_package(["train.py", "threading.py"]) == 1
+    hook = "/v/lib/python3.11/site-packages/tuimon/agent/watch.py"
+    assert code_origin.innermost_package(["train.py", hook]) == code_origin.innermost_package([hook]) == 0
 
 
 def test_imports_and_packages() -> None:

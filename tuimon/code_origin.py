@@ -74,9 +74,12 @@ def is_library_file(file: str) -> bool:
 def innermost_package(files: Sequence[str]) -> int:
     """Which frame of a stack, given their files from the root on, is the innermost of an installed package.
 
-    The last one if none is: of ``train.py``, ``/…/site-packages/PIL/Image.py``, ``threading.py`` it is 1.
+    The last one if none is: of ``train.py``, ``/…/site-packages/PIL/Image.py``, ``threading.py`` it is 1. Never one of
+    our hooks, unless there is nothing else.
     """
-    return next((i for i in range(len(files) - 1, -1, -1) if is_package_file(files[i])), len(files) - 1)
+    others = [i for i, file in enumerate(files) if not is_agent_file(file)]
+    packages = [i for i in others if is_package_file(files[i])]
+    return (packages or others or [len(files) - 1])[-1]
 
 
 def innermost_work(files: Sequence[str]) -> int:

@@ -44,6 +44,28 @@ def test_of_several_names_the_one_whose_code_runs():
     assert doing(more, stacks(1, ([20, 21], 20))).words == "importing time, keras"
 
 
+AGENT = "/v/lib/python3.11/site-packages/tuimon/agent/watch.py"
+
+
+@pytest.mark.parametrize("line", ["import sys, time, torch", "from .models import Net", ""])
+def test_our_import_hook_is_never_what_is_imported(line):
+    more = frames(
+        ("<stdin>", 1, "<module>", line, True),
+        (AGENT, 63, "exec_module"),
+        ("/v/lib/python3.11/site-packages/torch/__init__.py", 9, "<module>"),
+        first=20,
+    )
+    assert doing(more, stacks(1, ([20, 1, 21, 22], 20))).words == "importing torch"
+    assert "tuimon" not in doing(more, stacks(1, ([20, 1, 21], 20))).words
+    assert "tuimon" not in doing(more, stacks(1, ([20, 21], 20))).words
+
+
+def test_our_hooks_are_never_the_line_at_work():
+    more = frames(("/v/lib/python3.11/site-packages/tuimon/agent/rests.py", 9, "waited"), first=20)
+    timer = frames(("/usr/lib/python3.11/threading.py", 5, "run"), first=30)
+    assert doing(more, timer, stacks(1, ([30, 20], 20))).place == Place("/usr/lib/python3.11/threading.py", 5, "run")
+
+
 def test_a_program_in_a_package_is_at_its_own_line_and_not_at_torchs():
     engine = "/v/lib/python3.11/site-packages/torch/autograd/graph.py"
     more = frames(

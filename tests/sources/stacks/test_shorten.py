@@ -18,6 +18,7 @@ from tuimon.sources.stacks.frames.shorten import (
     is_parked,
     loop_depth,
     most_frequent,
+    outline_stack,
     shorten,
     without_callees,
 )
@@ -71,6 +72,26 @@ def test_the_outermost_frame_of_an_import_is_kept_in_every_form() -> None:
     assert shorten([MAIN, *made, body, inside, leaf], ids) == (MAIN, *made, body, inside, leaf)
     runner = RawFrame(f"{PACKAGES}/runner/__main__.py", 3, "<module>")
     assert shorten([runner, loading, MAIN, CALL, LINEAR], ids) == (MAIN, CALL, LINEAR)  # runs the user's code
+
+
+def test_the_package_that_a_line_of_the_users_imports_is_kept_in_every_form_and_our_hook_is_not_taken_for_it() -> None:
+    """Of a program from stdin or in a zipapp nothing else shows what is imported."""
+    ids = FrameIds()
+    line = RawFrame("<stdin>", 1, "<module>")
+    loading = RawFrame("<frozen importlib._bootstrap>", 1176, "_find_and_load")
+    hook = RawFrame(f"{PACKAGES}/tuimon/agent/watch.py", 69, "exec_module")
+    torch = RawFrame(f"{PACKAGES}/torch/__init__.py", 445, "<module>")
+    numpy = RawFrame(f"{PACKAGES}/numpy/__init__.py", 11, "<module>")
+    leaf = RawFrame("/usr/lib/python3.11/dataclasses.py", 433, "_create_fn")
+    kept = shorten([line, loading, hook, torch, loading, numpy, loading, leaf], ids)
+    assert torch in kept
+    assert torch._replace(line=0) in coarse_stack(kept, ids)
+    assert torch._replace(line=0) in outline_stack(coarse_stack(kept, ids), 0, {}, ids)
+    many = Counter(
+        {(line, loading, hook, torch._replace(line=n), loading, numpy._replace(line=n)): 1 for n in range(99)}
+    )
+    listed, lost = most_frequent(Counter({shorten(stack, ids): n for stack, n in many.items()}), 24, ids)
+    assert lost == 0 and all(any("torch" in frame.file for frame in stack) for stack, _ in listed)
 
 
 FIT = RawFrame(f"{PACKAGES}/nice/trainer.py", 70, "fit")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tuimon.code_origin import is_import_system, package_of
+from tuimon.code_origin import is_agent_file, is_import_system, package_of
 from tuimon.records import Frame, Place, Stacks
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
@@ -94,7 +94,8 @@ def imported_by(frames: Sequence[Frame]) -> str | None:
     name = (statement[1] or statement[2]) if statement is not None else ""
     if statement is not None and not statement[3] and not name.startswith("."):
         return name
-    package = next(filter(None, (package_of(frame.file) for frame in frames[at:])), "")
+    others = (frame.file for frame in frames[at:] if not is_agent_file(frame.file))
+    package = next(filter(None, map(package_of, others)), "")
     return package or (f"{name}{(statement[3] or '').rstrip()}" if statement is not None else "")
 
 

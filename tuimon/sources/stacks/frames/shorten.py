@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from tuimon.code_origin import innermost_package
+from tuimon.code_origin import innermost_package, is_agent_file, package_of
 from tuimon.library_code import is_iteration
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import StackCount
@@ -29,7 +29,8 @@ NO_PATH: tuple[Function, ...] = ()
 def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] = NO_PATH) -> Stack:
     """The frames to keep: the user's, marked parts of torch, the innermost of a package, the leaf, few of libraries.
 
-    Of an import by a line of the user's the outermost frame: what it runs is in no phase, wherever it is.
+    Of an import by a line of the user's the outermost frame, which is in no phase wherever it is, and the outermost of
+    a package, which is what is imported: the line's text cannot always be read.
 
     Of libraries those that the user calls and that call the user, the one that runs the model, and the last on the
     ``path``: its functions lead to backward one after another, and the line at which a stack leaves them shows whether
@@ -44,10 +45,11 @@ def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] =
     leaves_path = _last_on(path, stack, traits) if path else None
     model = next((i for i, trait in enumerate(traits) if trait.part == MODULES), 0)
     imported = _imported_at(traits)
+    module = _module_at(stack, traits, imported)
     kept = tuple(
         frame
         for i, (frame, trait) in enumerate(zip(stack, traits, strict=True))
-        if i in (last, package, leaves_path, imported)
+        if i in (last, package, leaves_path, imported, module)
         or trait.user
         or (i and i - 1 == leaves_path and trait.library and is_iteration(frame.function))
         or (not trait.wrapper and (trait.part or (i > 0 and traits[i - 1].user)))  # the latter: what the user called
@@ -85,6 +87,17 @@ def _imported_at(traits: Sequence[FrameTraits]) -> int | None:
         if traits[i].imports:
             found = i
     return None
+
+
+def _module_at(stack: Sequence[RawFrame], traits: Sequence[FrameTraits], imported: int | None) -> int | None:
+    """Which frame is the outermost of the package that a line of the user's imports; never one of our own hooks."""
+    if not imported or not traits[imported - 1].user:
+        return None
+    return next((i for i in range(imported, len(stack)) if _is_of_package(stack[i].file)), None)
+
+
+def _is_of_package(file: str) -> bool:
+    return package_of(file) is not None and not is_agent_file(file)
 
 
 def _closure_at(stack: Stack, traits: Sequence[FrameTraits]) -> int | None:
@@ -128,9 +141,12 @@ def coarse_stack(stack: Stack, ids: FrameIds, path: Sequence[Function] = NO_PATH
     loads = False
     traits = [ids.traits(frame) for frame in stack]
     imported = _imported_at(traits)
+    module = _module_at(stack, traits, imported)
     closure = _closure_at(stack, traits)
     for i, (frame, trait) in enumerate(zip(stack, traits, strict=True)):
-        if i == imported or (closure is not None and i in (closure - 1, closure)):
+        if i == module:
+            out.append(frame._replace(line=0))  # of any of its lines
+        elif i == imported or (closure is not None and i in (closure - 1, closure)):
             out.append(frame)
             part = trait.part or part
         elif trait.part and (trait.part != part or is_worker_loop(*_function(frame)) or is_fetcher(frame.file)):
@@ -173,10 +189,12 @@ def outline_stack(stack: Stack, depth: int, lines: dict[Function, int], ids: Fra
     The line within a function of torch does not matter: ``lines`` holds the one that stands for all.
     """
     out, parts = [], set()
-    closure = _closure_at(stack, [ids.traits(frame) for frame in stack])
+    traits = [ids.traits(frame) for frame in stack]
+    module = _module_at(stack, traits, _imported_at(traits))
+    closure = _closure_at(stack, traits)
     for i, frame in enumerate(stack):
         part = ids.traits(frame).part
-        if closure is not None and i in (closure - 1, closure):
+        if i == module or (closure is not None and i in (closure - 1, closure)):
             out.append(frame)
         elif part and (part not in parts or is_worker_loop(frame.file, frame.function)):
             parts.add(part)
