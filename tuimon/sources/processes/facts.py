@@ -47,7 +47,9 @@ def read_facts(pid: int, name: str) -> ProcessFacts | None:
     if stat is None:
         return None
     command = shortened(masked(command_line(pid)))  # in this order: half a secret is not recognised
-    return ProcessFacts(pid, stat.ppid, name, tuple(command), is_python(pid), _variables(environment(pid)))
+    readable = read_bytes(f"/proc/{pid}/environ", 1) is not None  # env -i leaves nothing to read
+    variables = _variables(environment(pid), readable)
+    return ProcessFacts(pid, stat.ppid, name, tuple(command), is_python(pid), variables)
 
 
 def fingerprint(pid: int) -> int:
@@ -59,8 +61,8 @@ def fingerprint(pid: int) -> int:
     return hash((program, read_bytes(f"/proc/{pid}/cmdline"), read_bytes(f"/proc/{pid}/environ")))
 
 
-def _variables(environ: dict[str, str]) -> Variables | None:
-    if not environ:
+def _variables(environ: dict[str, str], readable: bool = True) -> Variables | None:
+    if not environ and not readable:
         return None
     return Variables(
         rank=_number(environ.get("RANK")),

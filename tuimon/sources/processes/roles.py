@@ -125,18 +125,28 @@ def why_no_markers(process: ProcessFacts, role: ProcessRole, launched: bool, no_
         return f"no room for its markers: {no_ring}"
     if not launched:
         return "attached: not started by tuimon"
-    if _ignores_environment(process.command):
-        return "started with -I or -E: it ignores PYTHONPATH"
     variables = process.variables
+    if (without := without_hooks(process)) is not None:
+        return without
     if variables is not None and variables.markers_off:
         return "switched off (--no-markers)"
-    if variables is not None and not variables.has_run_id:
-        return "started with an environment of its own, without tuimon's PYTHONPATH"
     return NO_TORCH_YET
 
 
-def _ignores_environment(command: tuple[str, ...]) -> bool:
-    """Whether an interpreter's own options (before script, -c or -m) hold -I or -E."""
+def without_hooks(process: ProcessFacts) -> str | None:
+    """How a process of a launched run was started so that no hooks can come into it; None where they can."""
+    if _has_option(process.command, "IE"):
+        return "started with -I or -E: it ignores PYTHONPATH"
+    if _has_option(process.command, "S"):
+        return "started with -S: it runs nothing at its start"
+    variables = process.variables
+    if variables is not None and not variables.markers_off and not variables.has_run_id:
+        return "started with an environment of its own, without tuimon's PYTHONPATH"
+    return None
+
+
+def _has_option(command: tuple[str, ...], wanted: str) -> bool:
+    """Whether an interpreter's own options (before script, -c or -m) hold one of these letters."""
     takes_value = False
     for word in command[1:]:
         if takes_value:
@@ -146,7 +156,7 @@ def _ignores_environment(command: tuple[str, ...]) -> bool:
             return False
         letters = word[1:]
         for i, letter in enumerate(letters):
-            if letter in "IE":
+            if letter in wanted:
                 return True
             if letter in "cm":
                 return False

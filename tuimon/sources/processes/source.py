@@ -11,7 +11,7 @@ import msgspec
 
 from tuimon.proc.ancestry import waits_for_child
 from tuimon.proc.processes import start_unix_s
-from tuimon.proc.procfs import TICKS_PER_S, start_ticks
+from tuimon.proc.procfs import TICKS_PER_S, read_maps, start_ticks
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Notice, Process, ProcessRole, Record
 from tuimon.sources.process_table import ProcessTable
@@ -20,7 +20,7 @@ from tuimon.sources.processes.descendants import Descendants
 from tuimon.sources.processes.facts import ProcessFacts, Variables, read_facts
 from tuimon.sources.processes.followed import Followed
 from tuimon.sources.processes.own_cost import CostMeter
-from tuimon.sources.processes.roles import roles_of, why_no_markers
+from tuimon.sources.processes.roles import roles_of, why_no_markers, without_hooks
 from tuimon.sources.processes.threads import ThreadMeter
 from tuimon.sources.window_lengths import SETTLED_S, longest_intervals
 
@@ -55,6 +55,7 @@ class ProcessSource:
         self._reported_left_out = False
         self._reported_no_ring = False
         self._reported_no_proc = False
+        self._reported_no_hooks = self._reported_hooks = False
         self._focus: frozenset[int] = frozenset()
 
     def read(self) -> Iterable[Record]:
@@ -69,6 +70,7 @@ class ProcessSource:
         self._table.publish({pid: followed.start_ticks for pid, followed in self._known.items()}, roles)
         out.extend(self._changed(roles, now_s))
         out.extend(self._no_ring_notice(now_s))
+        out.extend(self._no_hooks_notice(roles, now_s))
         out.extend(self._threads(roles, now_s))
         out.extend(self._cost.read(now_s, self._table.sampler_cpu_s))
         return out
@@ -191,6 +193,29 @@ class ProcessSource:
             else "Make 3 MB of room for each process (in a container: --shm-size), or name a folder that has it"
             " in TUIMON_RING_DIR, and start again.",
         )
+
+    def _no_hooks_notice(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
+        """One notice a run, of the first process that trains and that no hooks can come into, until some come in."""
+        if self._reported_no_hooks and self._table.facts and not self._reported_hooks:
+            self._reported_hooks = True
+            yield Notice(t=now_s, pid=0, source="markers", level="ok", message="hooks are in")
+        if self._reported_no_hooks or self._table.run_id is None or self._table.facts:
+            return
+        for pid, followed in self._known.items():
+            reason = without_hooks(followed.facts) if roles[pid] == "trainer" and followed.facts.is_python else None
+            if reason is not None and b"/libtorch" in read_maps(pid):  # else it need not train
+                self._reported_no_hooks = True
+                yield Notice(
+                    t=now_s,
+                    pid=0,
+                    source="markers",
+                    level="warning",
+                    message=f"process {pid} has no hooks ({reason}): steps are not counted, the rest is estimated from"
+                    " stack samples",
+                    hint="Start it without that option, or hand PYTHONPATH and TUIMON_RUN on; tuimon attach --inject"
+                    " brings hooks into one that runs",
+                )
+                return
 
     # ---- what is reported of them
 

@@ -3,8 +3,8 @@
 import pytest
 from msgspec import structs
 
-from tests.session.records import header, process
-from tuimon.records import Cost, Exit, Node
+from tests.session.records import header, process, session_of
+from tuimon.records import NO_TORCH_YET, Cost, Exit, Node
 from tuimon.session.rows import StepSummary
 from tuimon.session.session import Session
 from tuimon.session.trainings import Which
@@ -97,3 +97,16 @@ def test_a_program_that_only_starts_the_training_is_no_name_of_it(command, name)
     assert pane.collect(session, ()).name == command[0]
     session.add(process())
     assert pane.collect(session, ()).name == name
+
+
+def test_the_title_says_that_hooks_are_missing_why_and_what_that_costs() -> None:
+    reason = "started with -I or -E: it ignores PYTHONPATH"
+    facts = FACTS._replace(no_hooks=reason)
+    assert f"no hooks, {reason}; figures are estimates" in text_of(title_line(facts, 160))
+    assert "no hooks" in text_of(title_line(facts, 80))
+    started = process(pid=100, markers=False, markers_reason=reason)
+    assert TitleLine().collect(session_of(header(), started), ()).no_hooks == reason
+    attached = structs.replace(header(), mode="attach")
+    assert TitleLine().collect(session_of(attached, started), ()).no_hooks is None
+    later = structs.replace(started, markers_reason=NO_TORCH_YET)
+    assert TitleLine().collect(session_of(header(), later), ()).no_hooks is None

@@ -42,6 +42,7 @@ class RunFacts(NamedTuple):
     followed: bool = False  # a log that is still being written
     read_ratio: float | None = None  # 0..1, of a log of which not all has been read that was written
     nodes: str | None = None  # those that are not well
+    no_hooks: str | None = None  # why the figures are estimates
     still: bool = False  # its loop stands still: the pace of the last seconds means nothing
 
 
@@ -68,6 +69,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
             read_ratio=self.read_ratio,
             nodes=nodes_text(session.nodes.known.values()) if session.exit is None else None,
             still=stands_still(session),
+            no_hooks=_no_hooks(session, pid),
             gpu=gpu_text(run.gpus(), session.header.interval_s if session.header else 1.0),
         )
 
@@ -113,10 +115,21 @@ def _items(facts: RunFacts) -> list[_Item]:
         items.append((4, "no step lately" if facts.still else rate(facts.steps.per_second), "text"))
         items.append((1, f"median {ms(facts.steps.median_ms)}", "text"))
         items.append((8, f", p95 {number(facts.steps.p95_ms)}", "dim"))
+    if facts.no_hooks is not None:
+        items += [(1, "no hooks", "warning"), (6, f", {plain(facts.no_hooks)}; figures are estimates", "warning")]
     if facts.gpu is not None:
         busy, _, tensor = facts.gpu.partition(" · ")
         items += [(5, busy, "text"), *([(6, tensor, "text")] if tensor else [])]
     return items
+
+
+def _no_hooks(session: Session, pid: int | None) -> str | None:
+    """Why a process of a run that tuimon has launched has no hooks; None where it has, or may yet have them."""
+    process = session.process(pid) if pid is not None else None
+    if process is None or process.markers or session.header is None or session.header.mode != "run":
+        return None
+    reason = process.markers_reason or ""
+    return reason if reason.startswith("started with") else None
 
 
 def _joined(items: list[_Item]) -> list[Span]:
