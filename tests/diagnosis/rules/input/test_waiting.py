@@ -7,6 +7,7 @@ from tests.diagnosis.cpu import STARVED, run, warm, workers
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, session_of
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, ThreadCpu, Threads
 from tuimon.session.session import Session
 
@@ -498,6 +499,28 @@ def test_a_wait_for_data_that_launches_cover_is_none():
     found = {f.rule: f for f in diagnose(session_of("gpu_bound", more=more))}
     assert "input_bound" not in found
     assert "compute_bound" in found
+
+
+@pytest.mark.parametrize(("in_fetch", "cause"), [(True, "no_workers"), (False, "hand_rolled_loader")])
+def test_without_markers_few_samples_show_whether_there_is_a_loader(in_fetch: bool, cause: str) -> None:
+    """Of a short run there are fewer than a share of them can be known by."""
+    torch = "/v/lib/python3.11/site-packages/torch"
+    loop = frames(
+        ("train.py", 40, "main", "x, y = next_batch()", True),
+        (f"{torch}/utils/data/dataloader.py", 700, "__next__"),
+        ("train.py", 9, "make", "raw.split()", True),
+        ("train.py", 44, "main", "loss = model(x)", True),
+        (f"{torch}/nn/modules/module.py", 2, "_call_impl"),
+        ("train.py", 45, "main", "loss.backward()", True),
+        (f"{torch}/_tensor.py", 3, "backward"),
+    )
+    making = [0, 1, 2] if in_fetch else [0, 2]
+    session = Session()
+    window = stacks(1, (making, MIN_SAMPLES - 1), ([3, 4], 2), ([5, 6], 2))
+    for record in (header(), process(markers=False, markers_reason="started with -I"), loop, window):
+        session.add(record)
+    first, *_ = diagnose(session)
+    assert (first.rule, first.cause) == ("input_bound", cause)
 
 
 @pytest.mark.parametrize(("in_fetch", "cause"), [(True, "no_workers"), (False, "hand_rolled_loader")])

@@ -89,9 +89,13 @@ def long_starts(evidence: Evidence) -> EpochStarts | None:
 
 
 def _is_made_by_hand(evidence: Evidence, data: PhaseRow, table: PhaseTable) -> bool:
-    """Whether the loop itself makes most of its data, as markers or samples show: without a DataLoader, or after it."""
-    fetching = evidence.stacks.data_phase.share_where(lambda sample: "fetch" in sample.kinds) or 0.0
-    return (data.estimated or table.inferred) and fetching < MADE_SHARE
+    """Whether the loop itself makes most of its data, as markers or samples show: without a DataLoader, or after it.
+
+    Samples show it however few they are: a single one in a DataLoader is one that is there.
+    """
+    samples = evidence.stacks.data_phase
+    fetching = sum(sample.count for sample in samples.stacks if "fetch" in sample.kinds)
+    return (data.estimated or table.inferred) and fetching < MADE_SHARE * max(samples.total, 1)
 
 
 def _cause(evidence: Evidence, by_hand: bool) -> Cause:
