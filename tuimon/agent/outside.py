@@ -127,13 +127,13 @@ def guarded_calls(function: "Callable[[Any], object]", scheduler: "Any") -> "Gen
                 try:
                     while raised:
                         error = raised.pop()
-                        if type(error) is GeneratorExit:
-                            return
                         if not isinstance(error, Exception) or _is_from_outside(error):
                             _late.append((error, os.getpid()))
                         del error
                     while True:
                         function((yield scheduler if _late else 0))
+                except GeneratorExit:  # not kept: it has a frame with those of its callers, and what those hold
+                    return
                 except BaseException as error:
                     raised.append(error)
         except BaseException as error:  # another one, as the first was being noted

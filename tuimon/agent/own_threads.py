@@ -8,6 +8,8 @@ import sys
 from types import CodeType
 from typing import Any, Callable, Collection, Optional
 
+from .outside import raised_by_us
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .dumped_stacks import DumpedPlace
@@ -63,6 +65,6 @@ def _is_dumped(wanted: "Callable[[DumpedPlace], bool]", ident: int = 0) -> bool:
 
     try:
         threads = [thread for thread in dump() if not ident or thread.ident == ident]
-    except (ImportError, OSError):
+    except raised_by_us(ImportError, OSError):
         return True
     return any(thread.is_cut or any(wanted(place_of(frame)) for frame in thread.frames) for thread in threads)

@@ -32,7 +32,7 @@ def _in_place_of_closed_streams() -> List[int]:
         while (handle := os.open("/", os.O_PATH | os.O_CLOEXEC)) < 3:
             handles.append(handle)
         os.close(handle)
-    except OSError:  # no handle is left
+    except raised_by_us(OSError):  # no handle is left
         pass
     return handles
 

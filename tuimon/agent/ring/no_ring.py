@@ -41,7 +41,7 @@ def file_size_limit() -> int:
     """The most bytes that a file of this process may have (RLIMIT_FSIZE): beyond them SIGXFSZ may end the process."""
     try:
         import resource
-    except ImportError:  # left out when this Python was built
+    except raised_by_us(ImportError):  # left out when this Python was built
         return sys.maxsize
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit
