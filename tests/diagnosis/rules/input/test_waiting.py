@@ -8,6 +8,7 @@ from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, sess
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
+from tuimon.diagnosis.finding import Finding
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, ThreadCpu, Threads
 from tuimon.session.session import Session
 
@@ -501,9 +502,8 @@ def test_a_wait_for_data_that_launches_cover_is_none():
     assert "compute_bound" in found
 
 
-@pytest.mark.parametrize(("in_fetch", "cause"), [(True, "no_workers"), (False, "hand_rolled_loader")])
-def test_without_markers_few_samples_show_whether_there_is_a_loader(in_fetch: bool, cause: str) -> None:
-    """Of a short run there are fewer than a share of them can be known by."""
+def found_without_markers(in_fetch: bool, windows: int, fetches: int, others: int, **why: str) -> Finding:
+    """The first finding on a loop that makes its batches itself, in a fetch or not, known by samples alone."""
     torch = "/v/lib/python3.11/site-packages/torch"
     loop = frames(
         ("train.py", 40, "main", "x, y = next_batch()", True),
@@ -515,32 +515,26 @@ def test_without_markers_few_samples_show_whether_there_is_a_loader(in_fetch: bo
         (f"{torch}/_tensor.py", 3, "backward"),
     )
     making = [0, 1, 2] if in_fetch else [0, 2]
+    sampled = [stacks(t, (making, fetches), ([3, 4], others), ([5, 6], others)) for t in range(1, windows + 1)]
     session = Session()
-    window = stacks(1, (making, MIN_SAMPLES - 1), ([3, 4], 2), ([5, 6], 2))
-    for record in (header(), process(markers=False, markers_reason="started with -I"), loop, window):
+    for record in (header(), process(markers=False, **why), loop, *sampled):
         session.add(record)
-    first, *_ = diagnose(session)
+    return diagnose(session)[0]
+
+
+MAKERS = [(True, "no_workers"), (False, "hand_rolled_loader")]
+
+
+@pytest.mark.parametrize(("in_fetch", "cause"), MAKERS)
+def test_without_markers_few_samples_show_whether_there_is_a_loader(in_fetch: bool, cause: str) -> None:
+    """Of a short run there are fewer than a share of them can be known by."""
+    first = found_without_markers(in_fetch, 1, MIN_SAMPLES - 1, 2, markers_reason="started with -I")
     assert (first.rule, first.cause) == ("input_bound", cause)
 
 
-@pytest.mark.parametrize(("in_fetch", "cause"), [(True, "no_workers"), (False, "hand_rolled_loader")])
+@pytest.mark.parametrize(("in_fetch", "cause"), MAKERS)
 def test_without_markers_samples_show_whether_there_is_a_loader(in_fetch: bool, cause: str) -> None:
-    torch = "/v/lib/python3.11/site-packages/torch"
-    loop = frames(
-        ("train.py", 40, "main", "x, y = next_batch()", True),
-        (f"{torch}/utils/data/dataloader.py", 700, "__next__"),
-        ("train.py", 9, "make", "raw.split()", True),
-        ("train.py", 44, "main", "loss = model(x)", True),
-        (f"{torch}/nn/modules/module.py", 2, "_call_impl"),
-        ("train.py", 45, "main", "loss.backward()", True),
-        (f"{torch}/_tensor.py", 3, "backward"),
-    )
-    making = [0, 1, 2] if in_fetch else [0, 2]
-    windows = [stacks(t, (making, 60), ([3, 4], 20), ([5, 6], 20)) for t in range(1, 9)]
-    session = Session()
-    for record in (header(), process(markers=False), loop, *windows):
-        session.add(record)
-    first, *_ = diagnose(session)
+    first = found_without_markers(in_fetch, 8, 60, 20)
     assert (first.rule, first.cause) == ("input_bound", cause)
     with_workers = next(fix for fix in first.fixes if fix.change and fix.change.what == "workers")
     assert with_workers.low == 1.0 < with_workers.high  # of a step of 1 ms, handing a batch over is all of it
