@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.recorded_logs import log_path
 from tuimon.diagnosis.reading import fold
 from tuimon.sources.log.reader import read_log
 from tuimon.views.finding_text import rule_title, times_text
@@ -42,7 +43,7 @@ _QUOTES = _QUOTED.findall((ROOT / "docs" / "questions.md").read_text())
 
 @pytest.mark.parametrize(("log", "verdict", "headline"), _QUOTES)
 def test_a_verdict_that_answers_a_question_is_that_of_its_log(log: str, verdict: str, headline: str) -> None:
-    _, findings = fold(read_log(str(ROOT / f"tests/data/logs/{log}.jsonl.gz")))
+    _, findings = fold(read_log(str(log_path(log))))
     told = [(finding.rule.upper().replace("_", "-"), finding.headline) for finding in findings]
     assert (verdict, headline) in told
 
@@ -61,7 +62,7 @@ _TOLD = {
 def test_a_gain_that_the_readme_tells_is_that_of_its_log(training: str) -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     row = next(line for line in lines if line.startswith(f"| {training} |"))
-    _, findings = fold(read_log(str(ROOT / f"tests/data/logs/{_TOLD[training]}.jsonl.gz")))
+    _, findings = fold(read_log(str(log_path(_TOLD[training]))))
     _, _, verdict, told, _, _ = map(str.strip, row.split("|"))
     assert verdict == rule_title(findings[0].rule)
     gains = times_text(*findings[0].fixes[0][1:4]).removesuffix(" times as fast")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import pytest
 from msgspec import structs
 
+from tests.recorded_logs import LOGS, log_path
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.reading import fold
@@ -19,7 +19,6 @@ from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
 from tuimon.sources.log.reader import read_log
 
-LOGS = Path(__file__).parents[1] / "data" / "logs"
 #: As far as the ends of a range may be from what was measured; and an estimate, as far as the ends of the widest range
 #: are apart: of a share of 0.76 in 64 samples 1 / (1 - share) is 2.9 to 7.7.
 NEAR, FAR = 1.25, 2.0
@@ -50,7 +49,7 @@ CASES = (
 
 
 def records(name: str) -> list[Record]:
-    return list(read_log(str(LOGS / f"h100_{name}.jsonl.gz")))
+    return list(read_log(str(log_path(f"h100_{name}"))))
 
 
 def judged(name: str) -> list[Finding]:
@@ -92,7 +91,7 @@ def test_no_two_findings_are_about_the_same_copy() -> None:
     assert [finding.rule for finding in judged("pageable_images")] == ["transfer_bound"]
 
 
-ALL = sorted(path.name.removeprefix("h100_").removesuffix(".jsonl.gz") for path in LOGS.glob("h100_*.gz"))
+ALL = [path.name.removeprefix("h100_").removesuffix(".jsonl.gz") for path in LOGS if path.name.startswith("h100_")]
 
 
 def idle(found: list[Record]) -> tuple[float, float] | None:

@@ -16,6 +16,7 @@ from tuimon.stand_ins import without_typing_extensions
 
 #: Each command is ``tuimon.cli.commands.NAME`` with ``main(argv) -> exit code``; only the one that runs is imported.
 COMMANDS = {
+    "demo": "no training at hand? look at a recorded one",
     "run": "start a training and watch it",
     "attach": "watch a training that is already running",
     "view": "replay a log, or follow one that is still being written",
@@ -39,6 +40,7 @@ What is my training waiting for, which line of code causes it, and what would fi
 
 {commands}
 
+  tuimon demo                    no training at hand? look at a recorded one
   tuimon run train.py            start train.py and watch it
   tuimon attach                  pick a running training
   tuimon COMMAND --help          the options of a command

@@ -79,15 +79,15 @@ class LogSource:
     #: Most records in one ``read``.
     BATCH = 5000
 
-    def __init__(self, path: str, speed: float | None = None, *, follow: bool = False) -> None:
-        """Open it and check the header. Raises NotALog."""
+    def __init__(self, path: str, speed: float | None = None, *, follow: bool = False, at_once_s: float = 0.0) -> None:
+        """Open it and check the header; ``at_once_s`` of it are not played at that speed. Raises NotALog."""
         self.path = find_log(path)
         self._stream = LogStream(self.path)
         self._records = self._stream.records()
         self.header = self._stream.header
         self.period_s = 0.2
         self.backlog = self._stream.backlog() if speed is None else None  # None: read, or played at a pace
-        self._pace = Pace(speed)
+        self._pace = Pace(speed, at_once_s=at_once_s)
         self._follow = follow
         self._reported = 0  # skipped lines that a Notice has counted
         self._held: Record | None = None

@@ -1,0 +1,110 @@
+"""``tuimon demo``: recorded runs that ship with tuimon."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyte
+import pytest
+
+from tests.cli.terminal import drained, ended, on_terminal
+from tests.recorded_logs import ROOT
+from tests.waiting import until
+from tuimon.cli.commands.demo import DEFAULT, DEMOS, log_of, open_demo
+from tuimon.cli.main import run_command_line
+from tuimon.diagnosis.reading import Reading, fold
+from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.records import Exit
+from tuimon.session.session import Session
+from tuimon.sources.log.reader import LogSource, read_log
+from tuimon.views.finding_text import rule_title
+
+SHIPPED = sorted((ROOT / "tuimon" / "recorded_runs").iterdir())
+RULES = {
+    "starved": "input_bound",
+    "sync": "sync_point",
+    "launch-bound": "launch_bound",
+    "late-rank": "straggler_rank",
+    "healthy": "compute_bound",
+}
+
+
+def test_what_ships_is_what_is_shown_and_small() -> None:
+    assert [path.name for path in SHIPPED] == sorted(f"{demo.log}.jsonl.gz" for demo in DEMOS.values())
+    assert sum(path.stat().st_size for path in SHIPPED) < 300_000
+
+
+@pytest.mark.parametrize("name", DEMOS)
+def test_the_verdict_that_its_name_promises_is_there_before_the_last_seconds_are_played(name: str) -> None:
+    with log_of(DEMOS[name]) as path:
+        _, findings = fold(read_log(path))
+        assert findings[0].rule == RULES[name]
+        assert (findings[0].severity == "benign") == (name == "healthy")
+        played_s = DEMOS[name].played_s
+        end_s = max(record.t for record in read_log(path))
+        session = Session()
+        reading = Reading(session, Verdicts())
+        for record in read_log(path):
+            if record.t <= end_s - played_s:
+                reading.add(record)
+    assert reading.findings
+    assert played_s == 0 or reading.findings[0].rule == RULES[name]
+
+
+@pytest.mark.parametrize("name", [name for name in DEMOS if DEMOS[name].played_s])
+def test_all_but_the_last_seconds_are_read_at_once(name: str) -> None:
+    demo = DEMOS[name]
+    with log_of(demo) as path:
+        records = list(read_log(path))
+        at_once_s = records[-1].t - records[0].t - demo.played_s
+        log = LogSource(path, speed=1e-9, at_once_s=at_once_s)
+        due = list(log.read())
+        log.close()
+    assert due == records[: len(due)]
+    assert due[-1].t <= records[0].t + at_once_s + 1e-6 < records[len(due)].t
+
+
+def test_a_demo_plays_to_the_end_of_its_run() -> None:
+    demo = DEMOS["starved"]._replace(played_s=0.5)
+    with log_of(demo) as path:
+        monitor = open_demo(demo, path)
+        monitor.start()
+        until(lambda: (monitor.tick(), monitor.ended)[1])
+        monitor.stop()
+        _, findings = fold(read_log(path))
+    assert isinstance(monitor.session.exit, Exit)
+    assert [finding.headline for finding in monitor.findings] == [finding.headline for finding in findings]
+    assert demo.keys in monitor.session.notices["output"].message
+
+
+def test_without_a_terminal_it_is_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["demo"]) == 0
+    shown = capsys.readouterr().out
+    with log_of(DEMOS[DEFAULT]) as path:
+        assert run_command_line(["report", path]) == 0
+    assert shown == capsys.readouterr().out
+    assert "INPUT-BOUND" in shown
+
+
+def test_the_list_has_a_row_for_each_with_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["demo", "--list"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["NAME", "VERDICT", "RECORDED"]
+    assert [row.split()[:2] for row in rows] == [[name, rule_title(RULES[name])] for name in DEMOS]
+    assert max(map(len, rows)) <= 100
+
+
+def test_on_a_terminal_the_screen_shows_the_verdict_and_names_keys(tmp_path: Path) -> None:
+    screen = pyte.Screen(120, 40)
+    stream = pyte.ByteStream(screen)
+
+    def shows(*texts: str) -> bool:
+        stream.feed(drained(terminal))
+        lines = " ".join(screen.display)
+        return all(text in lines for text in texts)
+
+    with on_terminal("demo", "sync", cwd=tmp_path) as (process, terminal):
+        until(lambda: shows("SYNC-POINT", "g07_masked_loss.py:8", "H100", f"Press {DEMOS['sync'].keys}"))
+        os.write(terminal, b"q")
+        assert ended(process, terminal) == 0

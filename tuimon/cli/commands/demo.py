@@ -1,0 +1,104 @@
+"""``tuimon demo``: replay a recorded run that ships with tuimon."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from typing import NamedTuple
+
+from tuimon.cli.messages import write_message
+from tuimon.cli.options import parser_of, terminal_can_draw
+from tuimon.cli.quick_start import collect_seldom
+from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.opening.options import Options
+from tuimon.records import Notice
+from tuimon.sources.log.reader import LogSource, read_log
+from tuimon.sources.notices import NoticeSource
+
+_DOC = """\
+Look at tuimon without a training: replay a recorded run in the full screen, its last seconds at the recorded pace.
+Where there is no terminal, print its report."""
+
+
+class Demo(NamedTuple):
+    """A recorded run that ships with tuimon."""
+
+    log: str  # its file, without the ending
+    about: str  # what ran, and on what it was recorded
+    keys: str  # worth pressing first
+    played_s: float  # at its end: the verdict is there before, so that the first screen has it
+
+
+H100 = "NVIDIA H100"
+DEMOS = {
+    "starved": Demo("h100_seed_dummy_loader_pyspy", f"two slow DataLoader workers; {H100}", "v fixes  h lines", 4.0),
+    "sync": Demo("h100_masked_loss_pyspy", f"a loss that indexes by a mask; {H100}", "v fixes  K trace", 8.0),
+    "launch-bound": Demo("h100_cell_by_cell", f"a loop over nn.LSTMCell; {H100}", "v fixes  h lines", 3.0),
+    "late-rank": Demo(
+        "slow_rank", "DDP, one rank works twice as long; two CPU processes, no GPU", "r ranks  v fixes", 6.0
+    ),
+    "healthy": Demo("h100_guard_in_every_layer", f"a model that keeps the GPU busy; {H100}", "v more  h lines", 0.0),
+}
+DEFAULT = "starved"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command."""
+    parser = parser_of("demo", _DOC)
+    parser.add_argument("name", nargs="?", choices=DEMOS, default=DEFAULT, help=f"which run (default: {DEFAULT})")
+    parser.add_argument("--list", action="store_true", help="list the runs: name, verdict, and what was recorded")
+    parsed = parser.parse_args(argv)
+    if parsed.list:
+        sys.stdout.write("\n".join(table()) + "\n")
+        return 0
+    demo = DEMOS[parsed.name]
+    with log_of(demo) as path:
+        if not terminal_can_draw():
+            from tuimon.cli.commands import report
+
+            return report.main([path])
+        return _show(demo, path)
+
+
+@contextmanager
+def log_of(demo: Demo) -> Iterator[str]:
+    """The path of its log, for as long as the context lasts."""
+    with as_file(files("tuimon") / "recorded_runs" / f"{demo.log}.jsonl.gz") as path:
+        yield str(path)
+
+
+def open_demo(demo: Demo, path: str) -> Monitor:
+    """A monitor that reads the run at once up to its last seconds, and plays these."""
+    times = [record.t for record in read_log(path)]
+    log = LogSource(path, speed=1.0, at_once_s=max(times) - times[0] - demo.played_s)
+    hint = Notice(t=times[0], pid=0, source="output", level="info", message=f"not recorded. Press {demo.keys}  ? help")
+    return Monitor([log, NoticeSource([hint])], replay=True)
+
+
+def table() -> list[str]:
+    """The runs as lines of text, each with the verdict on it."""
+    rows = [("NAME", "VERDICT", "RECORDED"), *((name, _verdict(demo), demo.about) for name, demo in DEMOS.items())]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return [f"{name:<{widths[0]}}  {verdict:<{widths[1]}}  {about}" for name, verdict, about in rows]
+
+
+def _verdict(demo: Demo) -> str:
+    from tuimon.diagnosis.reading import fold
+    from tuimon.views.finding_text import rule_title
+
+    with log_of(demo) as path:
+        _, findings = fold(read_log(path))
+    return rule_title(findings[0].rule)
+
+
+def _show(demo: Demo, path: str) -> int:
+    from tuimon.cli.watching import watch_full_screen
+
+    collect_seldom()
+    with LeaveSignals() as signals:
+        code = watch_full_screen(open_demo(demo, path), Options(), signals).exit_code
+    write_message("Your own training: tuimon run train.py. More recorded runs: tuimon demo --list")
+    return code
