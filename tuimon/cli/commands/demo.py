@@ -38,7 +38,7 @@ DEMOS = {
     "sync": Demo("h100_masked_loss_pyspy", f"a loss that indexes by a mask; {H100}", "v fixes  K trace", 8.0),
     "launch-bound": Demo("h100_cell_by_cell", f"a loop over nn.LSTMCell; {H100}", "v fixes  h lines", 3.0),
     "late-rank": Demo(
-        "slow_rank", "DDP, one rank works twice as long; two CPU processes, no GPU", "r ranks  v fixes", 6.0
+        "slow_reader", "DDP, a rank with a slow disk; four CPU processes, no GPU", "r ranks  v fixes", 12.0
     ),
     "healthy": Demo("h100_guard_in_every_layer", f"a model that keeps the GPU busy; {H100}", "v more  h lines", 0.0),
 }

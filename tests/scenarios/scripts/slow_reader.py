@@ -1,0 +1,60 @@
+"""Four ranks over gloo; rank 2 reads its data from a slower disk."""
+# expects: straggler_rank
+# launch: torchrun 4
+
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from laps import Laps, options
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+
+class Shards(Dataset):
+    def __init__(self, read_s):
+        self.read_s = read_s
+
+    def __len__(self):
+        return 1_000_000
+
+    def __getitem__(self, index):
+        time.sleep(self.read_s)  # <- cause
+        return torch.randn(64)
+
+
+def main():
+    args = options()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    slow = rank == 2 and not args.fixed
+    loader = DataLoader(Shards(0.006 if slow else 0.002), batch_size=8)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    watch = Laps(args.seconds)
+    going = torch.ones(1)
+    for batch in loader:
+        watch.lap("data")
+        loss = model(batch).square().mean()
+        watch.lap("forward")
+        optimizer.zero_grad()
+        loss.backward()
+        watch.lap("backward")
+        optimizer.step()
+        watch.lap("optimizer")
+        going.fill_(float(watch.step()))
+        dist.broadcast(going, 0)
+        watch.lap("other")
+        if not going.item():
+            break
+    if rank == 0:
+        watch.tell()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__" and os.environ.get("RANK"):
+    main()
