@@ -43,6 +43,14 @@ def version(lock: list[tuple[Requirement, int]], name: str, python: str) -> Vers
     return None
 
 
+def test_every_python_is_a_classifier_and_tested_by_the_workflow() -> None:
+    prefix = "Programming Language :: Python :: "
+    listed = [each.removeprefix(prefix) for each in PROJECT["classifiers"] if each.startswith(f"{prefix}3.")]
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert listed == list(PYTHONS)
+    assert re.findall(r"^ +python: \[(.*)\]$", workflow, re.MULTILINE) == [", ".join(f'"{each}"' for each in PYTHONS)]
+
+
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("name", LOCKS)
 def test_a_lock_covers_what_is_asked_for(name: str, python: str) -> None:
