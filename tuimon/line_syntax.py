@@ -40,9 +40,14 @@ def parsed_part(source: str) -> tuple[ast.Module, str] | None:
     return None
 
 
+def without_comment(source: str) -> str:
+    """A line without the comment at its end."""
+    return _STRING_OR_COMMENT.sub(r"\1", source).rstrip()
+
+
 def _completions(source: str) -> Iterator[str]:
     """Statements that a line may be a part of."""
-    line = _STRING_OR_COMMENT.sub(r"\1", _BARE_HEAD.sub("", source)).rstrip(" \\")
+    line = without_comment(_BARE_HEAD.sub("", source)).rstrip(" \\")
     opening, closing = _other_brackets(line)
     yield f"{opening}{line}{closing}"
     yield f"{opening}{line}{closing}:"
