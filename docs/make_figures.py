@@ -1,7 +1,7 @@
 """Write the figures of README.md and docs anew, from recorded logs and docs/cases.py: python -m docs.make_figures
 
-A comment in a page names what the lines below it show, up to the next blank line:
-``<!-- verdict LOG RULE -->`` a verdict as a quotation, ``<!-- cases LOG ... -->`` a table.
+Comments in a page name what the lines between them show: ``<!-- verdict LOG RULE -->`` a verdict as a quotation,
+``<!-- cases LOG ... -->`` a table, ``<!-- accuracy GROUP -->`` labelled programs; ``<!-- end -->`` ends each.
 """
 
 from __future__ import annotations
@@ -12,24 +12,32 @@ import sys
 from functools import cache
 
 from docs.cases import CASES, LOGS, ROOT, Case
+from docs.make_accuracy import accuracy
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.reading import fold
 from tuimon.sources.log.reader import read_log
 from tuimon.views.finding_text import fix_text, rule_title, times_text
 
-PAGES = ("README.md", "docs/questions.md", "docs/gallery.md")
+PAGES = ("README.md", "docs/questions.md", "docs/gallery.md", "docs/accuracy.md")
+_END = "<!-- end -->"
 _BLOCK = re.compile(
-    r"^(?P<order><!-- (?P<what>verdict|cases) (?P<words>[^>]+?) -->)\n(?P<shown>(?:.+\n)*)", re.MULTILINE
+    rf"^(?P<order><!-- (?P<what>verdict|cases|accuracy) (?P<words>[^>]+?) -->)\n.*?^{_END}$", re.DOTALL | re.MULTILINE
 )
 
 
 def with_figures(page: str) -> str:
     """The text of a page with its figures as they are now. Raises LookupError where a log or a finding is not there."""
-    return _BLOCK.sub(lambda block: f"{block['order']}\n{_shown(block['what'], block['words'].split())}", page)
+    return _BLOCK.sub(lambda block: f"{block['order']}\n{_shown(block['what'], block['words'].split())}{_END}", page)
 
 
 def _shown(what: str, words: list[str]) -> str:
-    return _verdict(*words) if what == "verdict" else _table([CASES[word] for word in words])
+    match what:
+        case "verdict":
+            return _verdict(*words)
+        case "cases":
+            return _table([CASES[word] for word in words])
+        case _:
+            return accuracy(*words)
 
 
 def _verdict(log: str, rule: str) -> str:

@@ -77,7 +77,7 @@ toggle.name = "Light"
 
 _LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?P<address>[^)\s]+)\)")
 _IMAGE = re.compile(r'(?<=<img src=")[^"]+(?=")')
-_ORDER = re.compile(r"^<!-- (?:verdict|cases) .*-->$", re.MULTILINE)
+_ORDER = re.compile(r"^<!-- (?:verdict|cases|accuracy|end) .*?-->$", re.MULTILINE)
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 
 

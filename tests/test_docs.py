@@ -46,16 +46,16 @@ def test_the_figures_of_a_page_are_those_of_its_logs(page: str) -> None:
 
 
 def test_figures_below_a_comment_are_written_anew() -> None:
-    stale = "Before\n\n<!-- verdict queue_full spin_wait -->\n> **SPIN-WAIT**: yesterday's\n\nAfter\n"
+    stale = "Before\n\n<!-- verdict queue_full spin_wait -->\n> **SPIN-WAIT**: yesterday's\n<!-- end -->\nAfter\n"
     fresh = with_figures(stale)
     assert fresh.startswith("Before\n\n<!-- verdict queue_full spin_wait -->\n> **SPIN-WAIT** (benign): ")
-    assert fresh.endswith("> `tuimon view tests/data/logs/queue_full.jsonl.gz`\n\nAfter\n")
+    assert fresh.endswith("> `tuimon view tests/data/logs/queue_full.jsonl.gz`\n<!-- end -->\nAfter\n")
     assert "yesterday" not in fresh
 
 
 def test_a_verdict_that_its_log_does_not_have_is_an_error() -> None:
     with pytest.raises(LookupError, match=r"queue_full: no hang, but .*spin_wait"):
-        with_figures("<!-- verdict queue_full hang -->\n")
+        with_figures("<!-- verdict queue_full hang -->\n<!-- end -->\n")
 
 
 def test_the_readme_begins_with_the_commands_of_a_clone() -> None:
