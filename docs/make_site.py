@@ -78,6 +78,7 @@ toggle.name = "Light"
 _LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?P<address>[^)\s]+)\)")
 _IMAGE = re.compile(r'(?<=<img src=")[^"]+(?=")')
 _ORDER = re.compile(r"^<!-- (?:verdict|cases|accuracy|end) .*?-->$", re.MULTILINE)
+_VERDICT = re.compile(r"\*\*([A-Z]+(?:-[A-Z]+)*)\*\*(?= \((?:critical|warning|info|benign)\): )")
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 
 
@@ -91,7 +92,7 @@ def sources() -> dict[str, str]:
 def moved(text: str, source: str, site: dict[str, str]) -> str:
     """A page with its links as they are in the site; a link to a file that the site lacks becomes its text.
 
-    Raises FileNotFoundError for a link to a file that the repository lacks.
+    Quoted verdicts link to their rules. Raises FileNotFoundError for a link to a file that the repository lacks.
     """
     here = posixpath.dirname(site[source])
 
@@ -114,6 +115,8 @@ def moved(text: str, source: str, site: dict[str, str]) -> str:
         end = fence.end()
     text = "".join([*parts, _LINK.sub(link, text[end:])])
     text = _IMAGE.sub(lambda match: address(match[0]) or match[0], text)
+    rules = posixpath.relpath("rules", here or ".")
+    text = _VERDICT.sub(lambda match: f"[{match[0]}]({rules}/{match[1].lower().replace('-', '_')}.md)", text)
     return _ORDER.sub("", text)
 
 

@@ -103,6 +103,10 @@ def test_links_move_with_their_page() -> None:
     assert moved("[e](../ssh.md)", "docs/internals/log.md", site) == "[e](../ssh.md)"
 
 
+def test_a_quoted_verdict_links_to_its_rule() -> None:
+    assert "> [**SPIN-WAIT**](rules/spin_wait.md) (benign): " in _site()["questions.md"]
+
+
 def test_a_link_to_nothing_is_an_error() -> None:
     with pytest.raises(FileNotFoundError, match=r"docs/ssh\.md: there is no nowhere\.md"):
         moved("[a](nowhere.md)", "docs/ssh.md", sources())
