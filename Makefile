@@ -17,12 +17,15 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: inject-stress help demo test test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
+.PHONY: inject-stress help demo test docs figures screens test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
 .PHONY: torches schema explain-pairs diff-truth rank-truth gain-truth hang-truth prometheus-check gpu-truth gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
 	@echo "make test    the tests"
+	@echo "make docs    build the docs site into site/, links checked"
+	@echo "make figures write the figures of README.md and docs anew, from recorded logs and docs/cases.py"
+	@echo "make screens make README's picture and docs/screens anew, from recorded logs"
 	@echo "make lint    format, lint, types, layers"
 	@echo "make licences  is every installed package's licence one that pyproject.toml allows?"
 	@echo "make advisories  has a locked package a known vulnerability? (where the database can be reached)"
@@ -67,6 +70,24 @@ demo: $(VENV)/.demo-installed
 test: $(VENV)/.test-installed
 	$(BIN)/python -m pytest $(PYTEST_JOBS) $(PYTEST_ARGS)
 
+# An environment of its own, without torch: the generator, which needs Python 3.11, and what tuimon itself needs.
+DOCS := $(VENV)/docs
+docs: $(DOCS)/.installed
+	$(DOCS)/bin/python -m docs.make_site build/docs
+	$(DOCS)/bin/zensical build --strict --clean --config-file build/docs/zensical.toml
+	rm -rf site && mv build/docs/site site
+
+$(DOCS)/.installed: requirements/docs.lock $(VENV)/bin/python
+	$(PYTHON) -m venv --clear $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/docs.lock
+	@touch $@
+
+figures: $(VENV)/.test-installed
+	$(BIN)/python -m docs.make_figures
+
+screens: $(VENV)/.test-installed
+	$(BIN)/python -m docs.make_screens
+
 N ?= 6
 soak-tests: $(VENV)/.test-installed
 	$(BIN)/python -m tests.soak $(N) -- $(PYTEST_JOBS) $(PYTEST_ARGS)
@@ -102,13 +123,14 @@ advisories: $(VENV)/.test-installed
 
 check: lint licences advisories test
 
-# For every Python from 3.10 on and every platform; the wheels' hashes come from the package index.
-LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-annotate \
+# For every Python from 3.10 on (the docs: 3.11) and every platform; the wheels' hashes come from the package index.
+LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate \
   --custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links --excludes requirements/excluded.txt
 lock: $(BIN)/python
 	$(BIN)/python -c 'import uv' 2>/dev/null || $(PIP) uv
-	$(LOCK) --extra demo --extra test pyproject.toml requirements/dev.in --output-file requirements/dev.lock
-	$(LOCK) --extra demo pyproject.toml requirements/demo.in --output-file requirements/demo.lock
+	$(LOCK) --python-version 3.10 --extra demo --extra test pyproject.toml requirements/dev.in --output-file requirements/dev.lock
+	$(LOCK) --python-version 3.10 --extra demo pyproject.toml requirements/demo.in --output-file requirements/demo.lock
+	$(LOCK) --python-version 3.11 --extra docs pyproject.toml --output-file requirements/docs.lock
 
 # An environment of its own: torch comes from the other one, which it finds behind its own packages.
 LOWEST := $(VENV)/lowest
@@ -210,7 +232,7 @@ gpu-check:
 	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" $(GPU_PYTHON) -m bench.gpu $(GPU_ARGS)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Everything by hash but torch, which is another wheel on each machine; what it imports is in the locks.

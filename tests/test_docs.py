@@ -1,19 +1,19 @@
-"""The tests that the docs name as proof exist, and verdicts that they quote are those of the logs they name."""
+"""The docs name tests that exist, show the figures of their logs, and link to what is there."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.recorded_logs import log_path
-from tuimon.diagnosis.reading import fold
-from tuimon.sources.log.reader import read_log
-from tuimon.views.finding_text import rule_title, times_text
+from docs.make_figures import PAGES, with_figures
+from docs.make_site import command_page, moved, navigation, pages, parser_of, sources
+from tests.recorded_logs import ROOT
+from tuimon.cli.main import COMMANDS
+from tuimon.diagnosis.explain.page import all_pages
 
-ROOT = Path(__file__).resolve().parents[1]
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -37,33 +37,83 @@ def test_every_row_names_a_test(page: str) -> None:
     assert [row for row in rows if not _NAMED.search(row) and not row.startswith("| 10 |")] == []
 
 
-_QUOTED = re.compile(r"^> `(\w+)` ([A-Z-]+): (.+)$", re.MULTILINE)
-_QUOTES = _QUOTED.findall((ROOT / "docs" / "questions.md").read_text())
+@pytest.mark.parametrize("page", PAGES)
+def test_the_figures_of_a_page_are_those_of_its_logs(page: str) -> None:
+    """After a change of words or rules: make figures."""
+    text = (ROOT / page).read_text()
+    assert "\n<!-- " in text
+    assert with_figures(text) == text
 
 
-@pytest.mark.parametrize(("log", "verdict", "headline"), _QUOTES)
-def test_a_verdict_that_answers_a_question_is_that_of_its_log(log: str, verdict: str, headline: str) -> None:
-    _, findings = fold(read_log(str(log_path(log))))
-    told = [(finding.rule.upper().replace("_", "-"), finding.headline) for finding in findings]
-    assert (verdict, headline) in told
+def test_figures_below_a_comment_are_written_anew() -> None:
+    stale = "Before\n\n<!-- verdict queue_full spin_wait -->\n> **SPIN-WAIT**: yesterday's\n<!-- end -->\nAfter\n"
+    fresh = with_figures(stale)
+    assert fresh.startswith("Before\n\n<!-- verdict queue_full spin_wait -->\n> **SPIN-WAIT** (benign): ")
+    assert fresh.endswith("> `tuimon view tests/data/logs/queue_full.jsonl.gz`\n<!-- end -->\nAfter\n")
+    assert "yesterday" not in fresh
 
 
-_TOLD = {
-    "two slow DataLoader workers": "h100_seed_dummy_loader_pyspy",
-    "an LSTM cell for each step of time": "h100_cell_by_cell",
-    "batches of 77 MB from ordinary memory": "h100_pageable_images",
-    "a loss over `errors[mask]`": "h100_masked_loss",
-    "AdamW, 800 tensors one by one": "h100_adam_one_by_one",
-    "autocast on a small model": "h100_amp_on_a_small_model",
-}
+def test_a_verdict_that_its_log_does_not_have_is_an_error() -> None:
+    with pytest.raises(LookupError, match=r"queue_full: no hang, but .*spin_wait"):
+        with_figures("<!-- verdict queue_full hang -->\n<!-- end -->\n")
 
 
-@pytest.mark.parametrize("training", _TOLD)
-def test_a_gain_that_the_readme_tells_is_that_of_its_log(training: str) -> None:
-    lines = (ROOT / "README.md").read_text().splitlines()
-    row = next(line for line in lines if line.startswith(f"| {training} |"))
-    _, findings = fold(read_log(str(log_path(_TOLD[training]))))
-    _, _, verdict, told, _, _ = map(str.strip, row.split("|"))
-    assert verdict == rule_title(findings[0].rule)
-    gains = times_text(*findings[0].fixes[0][1:4]).removesuffix(" times as fast")
-    assert told.endswith(f", {gains}x")
+def test_the_readme_begins_with_the_commands_of_a_clone() -> None:
+    beginning = "".join((ROOT / "README.md").read_text().splitlines(keepends=True)[:30])
+    assert "\nmake demo " in beginning
+    assert "\nmake test " in beginning
+    assert "make demo TORCH=./torch-" in beginning
+
+
+@cache
+def _site() -> dict[str, str]:
+    return pages()
+
+
+def test_every_page_of_the_site_is_in_its_navigation() -> None:
+    def paths(entry: Any) -> list[str]:  # a page, or sections of pages
+        return [entry] if isinstance(entry, str) else [path for part in entry for path in paths(part)]
+
+    listed = [path for section in navigation(_site()) for entries in section.values() for path in paths(entries)]
+    assert sorted(listed) == sorted(_site())
+
+
+def test_every_rule_has_a_page_with_its_code() -> None:
+    for page in all_pages():
+        text = _site()[f"rules/{page.rule}.md"]
+        for pair in page.code:
+            assert f"```{pair.language}\n{pair.before}\n```" in text
+            assert f"```{pair.language}\n{pair.after}\n```" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_page_with_its_options(command: str) -> None:
+    text = command_page(command)
+    options = {option for action in parser_of(command)._actions for option in action.option_strings}
+    assert "--help" in options
+    assert [option for option in options if option not in text] == []
+
+
+def test_links_move_with_their_page() -> None:
+    site = sources()
+    text = "[a](docs/ssh.md#metrics-through-ssh) [b](tests/conftest.py) [c](https://example.com) ![d](docs/tuimon.svg)"
+    assert moved(text, "README.md", site) == (
+        "[a](ssh.md#metrics-through-ssh) b [c](https://example.com) ![d](tuimon.svg)"
+    )
+    assert moved("[e](../ssh.md)", "docs/internals/log.md", site) == "[e](../ssh.md)"
+
+
+def test_a_quoted_verdict_links_to_its_rule() -> None:
+    assert "> [**SPIN-WAIT**](rules/spin_wait.md) (benign): " in _site()["questions.md"]
+
+
+def test_a_link_to_nothing_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError, match=r"docs/ssh\.md: there is no nowhere\.md"):
+        moved("[a](nowhere.md)", "docs/ssh.md", sources())
+
+
+def test_pictures_load_nothing_from_elsewhere() -> None:
+    pictures = list((ROOT / "docs").rglob("*.svg"))
+    assert len(pictures) > 10
+    loads = re.compile(r"url\((?!#)|@import|@font-face|href=|src=|<script|<foreignObject")
+    assert [picture.name for picture in pictures if loads.search(picture.read_text())] == []

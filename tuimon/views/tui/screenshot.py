@@ -1,15 +1,19 @@
-"""Screenshots of the app, made by the app: for the README."""
+"""Screenshots of the app, made by the app: for README and docs."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from tuimon.views.tui.app import TuimonApp
+from tuimon.views.tui.drawing.svg import standalone_svg
 from tuimon.views.tui.terminal_app import Capabilities
 
 if TYPE_CHECKING:
     from tuimon.monitor.monitor import Monitor
+
+Theme = Literal["dark", "light"]
 
 
 def screenshot(
@@ -17,20 +21,24 @@ def screenshot(
     path: str,
     *,
     size: tuple[int, int] = (120, 40),
-    theme: Literal["dark", "light"] = "dark",
+    theme: Theme = "dark",
     title: str = "",
+    keys: Sequence[str] = (),
 ) -> None:
-    """Write what the app shows of ``monitor`` now to ``path`` as SVG; ``size`` in columns and rows."""
-    svg = asyncio.run(_export(monitor, size, theme, title))
+    """Write what the app shows of ``monitor``, after these keys, to ``path`` as SVG; ``size`` in columns and rows."""
+    svg = asyncio.run(_export(monitor, size, theme, title, keys))
     with open(path, "w", encoding="utf-8") as file:
         file.write(svg)
 
 
-async def _export(monitor: Monitor, size: tuple[int, int], theme: str, title: str) -> str:
+async def _export(monitor: Monitor, size: tuple[int, int], theme: Theme, title: str, keys: Sequence[str]) -> str:
     app = TuimonApp(monitor, refresh_s=3600, capabilities=Capabilities())
     async with app.run_test(size=size) as pilot:
         if theme == "light":
             app.action_theme()
         app.tick()
         await pilot.pause()
-        return app.export_screenshot(title=title)
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+        return standalone_svg(app.export_screenshot(title=title))

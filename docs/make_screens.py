@@ -1,0 +1,81 @@
+"""Make screenshots of recorded runs, as `tuimon view` shows them: python -m docs.make_screens
+
+Without LOG: the picture in README.md (docs/tuimon.svg) and all of docs/screens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.recorded_logs import ROOT, log_path
+from tuimon.monitor.opening.log import open_log
+from tuimon.views.tui.screenshot import Theme, screenshot
+
+
+class Screen(NamedTuple):
+    """A screen of ``docs/screens``: a recorded log, and the keys that lead there."""
+
+    log: str
+    keys: tuple[str, ...] = ()
+
+
+PICTURE = Screen("h100_seed_dummy_loader_pyspy")
+SCREENS = {
+    "launch-bound": Screen("h100_cell_by_cell"),
+    "findings": Screen("h100_seed_dummy_loader_pyspy", ("v",)),
+    "hot-lines": Screen("h100_masked_loss_pyspy", ("h",)),
+    "ranks": Screen("slow_rank", ("r",)),
+    "healthy": Screen("demo_mnist_like"),
+}
+SIZES = ((80, 24), (120, 40), (200, 60))
+
+
+def make(screen: Screen, output: Path, size: tuple[int, int] = (120, 40), theme: Theme = "dark") -> None:
+    """Write one screen to ``output``."""
+    log = Path(screen.log)
+    if not log.exists():
+        log = log_path(screen.log)
+    monitor = open_log(str(log))
+    monitor.start()
+    try:
+        while not monitor.ended:
+            monitor.tick()
+            time.sleep(0.01)
+        screenshot(monitor, str(output), size=size, theme=theme, title="tuimon", keys=screen.keys)
+    finally:
+        monitor.stop()
+    print(f"{output.relative_to(Path.cwd()) if output.is_relative_to(Path.cwd()) else output}")
+
+
+def main() -> int:
+    """Make one screen, or all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("log", nargs="?", metavar="LOG", help="a log, or the name of a recorded one")
+    parser.add_argument("-o", "--output", type=Path, default=Path("screen.svg"), help="default: %(default)s")
+    parser.add_argument("--size", type=_size, default=(120, 40), metavar="COLUMNSxROWS", help="default: 120x40")
+    parser.add_argument("--theme", choices=["dark", "light"], default="dark")
+    parser.add_argument("--keys", default="", help="keys to press first, such as v or h")
+    args = parser.parse_args()
+    if args.log:
+        make(Screen(args.log, tuple(args.keys)), args.output.absolute(), args.size, args.theme)
+        return 0
+    docs = ROOT / "docs"
+    make(PICTURE, docs / "tuimon.svg")
+    (docs / "screens").mkdir(exist_ok=True)
+    for name, screen in SCREENS.items():
+        for columns, rows in SIZES:
+            make(screen, docs / "screens" / f"{name}-{columns}x{rows}.svg", (columns, rows))
+    return 0
+
+
+def _size(text: str) -> tuple[int, int]:
+    columns, rows = text.split("x")
+    return int(columns), int(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
