@@ -17,7 +17,7 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: inject-stress help demo test docs figures screens test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
+.PHONY: inject-stress help demo test completions docs figures screens test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
 .PHONY: torches schema explain-pairs diff-truth rank-truth gain-truth hang-truth prometheus-check gpu-truth gpu-check clean
 
 help:
@@ -37,6 +37,7 @@ help:
 	@echo "make soak    a training day in SOAK_MINUTES (default 30): what grows, what is lost, what is counted wrong"
 	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 12 minutes)"
 	@echo "make schema  write docs/schema anew, from the types"
+	@echo "make completions  write tuimon/completions and docs/tuimon.1 anew, from the commands' parsers"
 	@echo "make explain-pairs  the code pairs of tuimon explain, run: does each rule fire before, and not after? (about 8 minutes)"
 	@echo "             (PAIRS_ARGS='--record --missing': keep the logs of code that has none yet, for the tests)"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
@@ -96,6 +97,9 @@ SOAK_MINUTES ?= 30
 SOAK_ARGS ?=
 soak: $(VENV)/.test-installed
 	$(BIN)/python -m tests.day --minutes $(SOAK_MINUTES) $(SOAK_ARGS)
+
+completions: $(VENV)/.test-installed
+	$(BIN)/python -m docs.make_completions
 
 schema: $(VENV)/.test-installed
 	$(BIN)/python -m docs.make_schema

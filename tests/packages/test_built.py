@@ -82,6 +82,17 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
     assert top <= {"__pycache__"}
 
 
+def test_shells_and_man_find_their_files_below_the_environment(built: Built) -> None:
+    share = built.env / "share"
+    for name in (
+        "bash-completion/completions/tuimon",
+        "fish/vendor_completions.d/tuimon.fish",
+        "man/man1/tuimon.1",
+        "zsh/site-functions/_tuimon",
+    ):
+        assert "completions" in (share / name).read_text(), name
+
+
 def test_what_the_readme_links_to_is_in_the_sdist(built: Built) -> None:
     pages = [built.sdist / "README.md", *(built.sdist / "docs").rglob("*.md")]
     links = [(page, link or image) for page in pages for link, image in _LINK.findall(page.read_text())]

@@ -28,6 +28,7 @@ COMMANDS = {
     "mcp": "answer a coding assistant's questions about trainings and logs",
     "ps": "list the trainings on this machine",
     "doctor": "what works on this machine, what does not, and how to fix it",
+    "completions": "what bash, zsh or fish needs to complete commands and options",
 }
 
 #: Commands that stay beside a training: what they load is theirs alone.
@@ -102,7 +103,7 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 def help_text() -> str:
     """What ``tuimon --help`` prints."""
-    lines = [f"  {name:<8} {text}" for name, text in COMMANDS.items()]
+    lines = [f"  {name:<11} {text}" for name, text in COMMANDS.items()]
     return _HELP.format(commands="\n".join(lines))
 
 

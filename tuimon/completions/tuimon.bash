@@ -1,0 +1,59 @@
+# Completion of tuimon for bash: written by `make completions`, from the parsers of its commands.
+_tuimon() {
+  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" options="" words="" each
+  COMPREPLY=()
+  if ((COMP_CWORD == 1)); then
+    COMPREPLY=($(compgen -W "demo run attach view report explain diff export trace mcp ps doctor completions --help --version" -- "$word"))
+    return
+  fi
+  if [[ ${COMP_WORDS[1]} == run ]]; then  # what follows the program is its own
+    for each in "${COMP_WORDS[@]:2:COMP_CWORD-2}"; do
+      [[ $each == -- || $each == -m || $each == *.py ]] && return
+    done
+  fi
+  case "${COMP_WORDS[1]} $before" in
+    "run --interval" | "run --rate" | "run --max-cpu" | "run --log" | "run --log-max" | "run --run" | "run --on-hang" | "run --on-finding" | "run --prometheus" | "run --prometheus-textfile" | "run --otlp") return ;;
+    "attach --interval" | "attach --rate" | "attach --max-cpu" | "attach --log" | "attach --log-max" | "attach --run" | "attach --on-hang" | "attach --on-finding" | "attach --prometheus" | "attach --prometheus-textfile" | "attach --otlp" | "attach --duration") return ;;
+    "view --speed" | "view --run" | "view --prometheus" | "view --prometheus-textfile" | "view --otlp") return ;;
+    "report --format")
+      COMPREPLY=($(compgen -W "text json html" -- "$word"))
+      return ;;
+    "report --run" | "report -o" | "report --output" | "report --fail-on") return ;;
+    "explain --format")
+      COMPREPLY=($(compgen -W "text json" -- "$word"))
+      return ;;
+    "diff --format")
+      COMPREPLY=($(compgen -W "text json" -- "$word"))
+      return ;;
+    "diff -o" | "diff --output" | "diff --fail-if-slower") return ;;
+    "export --to")
+      COMPREPLY=($(compgen -W "perfetto speedscope collapsed csv" -- "$word"))
+      return ;;
+    "export --run" | "export -o" | "export --output" | "export --phase" | "export --role" | "export --from" | "export --until") return ;;
+    "trace --steps" | "trace -o" | "trace --output" | "trace --max-pause") return ;;
+    "ps --format")
+      COMPREPLY=($(compgen -W "text json" -- "$word"))
+      return ;;
+    "doctor --format")
+      COMPREPLY=($(compgen -W "text json" -- "$word"))
+      return ;;
+  esac
+  case "${COMP_WORDS[1]}" in
+    demo) options="-h --help --list" words="starved sync launch-bound late-rank healthy" ;;
+    run) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --rate --max-cpu --log --log-max --run --force --on-hang --on-finding --prometheus --prometheus-textfile --otlp" ;;
+    attach) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --rate --max-cpu --log --log-max --run --force --on-hang --on-finding --prometheus --prometheus-textfile --otlp --duration --inject --keep-hooks" ;;
+    view) options="-h --help --speed --headless --run --prometheus --prometheus-textfile --otlp" ;;
+    report) options="-h --help --run --format --full -o --output --force --fail-on" ;;
+    explain) options="-h --help --all --format" ;;
+    diff) options="-h --help --format -o --output --force --fail-if-slower --anyway" ;;
+    export) options="-h --help --run --to --anonymous -o --output --force --phase --role --from --until" ;;
+    trace) options="-h --help --steps -o --output --force --all-ranks --max-pause" ;;
+    mcp) options="-h --help" ;;
+    ps) options="-h --help --format" ;;
+    doctor) options="-h --help --format" ;;
+    completions) options="-h --help" words="bash zsh fish" ;;
+  esac
+  [[ $word == -* ]] && words="$options"
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+}
+complete -o bashdefault -o default -F _tuimon tuimon
