@@ -12,6 +12,7 @@ import pytest
 from bench.fleet_logs import Job, write
 from docs.make_schema import FOLDER, texts
 from tests.session.records import header, process, session_of, steps
+from tests.verdicts import recorded_logs
 from tests.views.tui.sheets.test_memory_sheet import HISTORY
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Explained
@@ -23,7 +24,7 @@ from tuimon.views.report.summary import report_of
 from tuimon.views.report.types import Report
 from tuimon.views.report.write import as_json
 
-LOGS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.gz"))
+LOGS = recorded_logs()
 #: What DESIGN promises of a report, as paths.
 CONTRACT = ("schema", "run", "ranks", "steps", "phases", "findings")
 

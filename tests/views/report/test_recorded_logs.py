@@ -5,11 +5,11 @@ from __future__ import annotations
 import html
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.verdicts import recorded_logs
 from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.diagnosis.words import percent
@@ -18,7 +18,7 @@ from tuimon.views.report.course import Course
 from tuimon.views.report.html.page import as_html
 from tuimon.views.report.summary import Page, report_of
 
-LOGS = sorted((Path(__file__).parents[2] / "data" / "logs").glob("*.gz"))
+LOGS = recorded_logs()
 #: The phases that a rule's share is of.
 PHASES = {
     "input_bound": ("data",),
