@@ -1,6 +1,6 @@
 """``python -m tests.verdicts [--accept]``: the verdicts on all recorded runs, beside the accepted ones.
 
-For each run its phases; for each finding its severity, rule and cause, share of the step, places, and the gain of each fix.
+For each run its phases; for each finding severity, rule and cause, share of the step, places and gains of its fixes.
 Headlines and actions are left out: their words may change while the verdict stays.
 """
 
