@@ -1,22 +1,27 @@
-"""The comparison in one sentence."""
+"""The comparison in one sentence, and what disturbs it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Iterable
 
-from tuimon.diagnosis.comparison.outcome.result import Outcome, Range
-from tuimon.diagnosis.comparison.side.sides import Runs
-from tuimon.diagnosis.comparison.table.phases import PARTS, evaluation_part, phase_share
+from tuimon.diagnosis.comparison.result import Outcome, Range
+from tuimon.diagnosis.comparison.rows import PARTS, evaluation_part, phase_share
+from tuimon.diagnosis.comparison.side import JudgedRun, Runs
+from tuimon.diagnosis.comparison.speed import STARVED
+from tuimon.diagnosis.words import after as after_time
 from tuimon.diagnosis.words import percent
 
 #: A phase is named whose share of the step changed by this and more: our choice.
 _WORTH_NAMING = 0.05
 #: Factors that are all this close to 1 have a digit more.
 _CLOSE = 0.0995
-#: Where by chance a run may be this many times as fast as another, the ends of the interval mean nothing.
+#: If one run may be so many times faster than another by chance, the ends of the interval mean nothing.
 _UNEVEN = 2
 #: Rules that name a phase's own work as what is left.
 _COMPUTES = ("compute_bound", "compute_bound_cpu")
+#: The rule that finds other programs using what the run uses.
+_SHARED = "neighbour"
 
 
 def headline_of(
@@ -42,12 +47,12 @@ def verdict_text(outcome: Outcome, speedup: Range) -> str:
         case "faster" | "slower":
             return f"{middle}x {outcome} ({least}-{most})"
         case "same":
-            return f"as fast as before: {middle}x ({least}-{most})"
+            return f"no difference: {middle}x ({least}-{most})"
         case "unclear" if high > _UNEVEN**2 * low:
-            by_chance = f"runs this uneven differ by a factor of {_UNEVEN} and more by chance"
-            return f"cannot tell: {middle}x as fast, but {by_chance}"
+            return f"cannot tell: runs this uneven differ by a factor of {_UNEVEN} or more by chance; repeat the runs"
         case "unclear":
-            return f"cannot tell: {middle}x as fast, but anything from {least}x to {most}x fits"
+            slower = factor(1 / low, digits)
+            return f"cannot tell: between {slower}x slower and {most}x faster; repeat the runs"
 
 
 def factor(value: float, digits: int = 2) -> str:
@@ -78,3 +83,53 @@ def _state_text(before: Runs, after: Runs) -> str:
     if finding.rule in _COMPUTES:
         return f"{word} compute-bound in {max(PARTS, key=lambda name: phase_share(after, name))}"
     return f"{word} {finding.rule.replace('_', '-')}"
+
+
+# -- what disturbs it
+
+
+def notes_of(before: Runs, after: Runs) -> list[str]:
+    """As sentences, the gravest first."""
+    sides = (("BEFORE", before), ("AFTER", after))
+    found = [note for name, runs in sides for run in runs for note in (*_held_up(name, run), *_shifted(name, run))]
+    found += [note for name, runs in sides for run in runs for note in _trend(name, run)]
+    single = [runs[0] for runs in (before, after) if len(runs) == 1]
+    if single:
+        assumed = 100 * math.sqrt(max(run.assumed_variance for run in single))
+        which = "per side" if len(single) == 2 else "on one side"
+        found.append(
+            f"With one run {which}, {assumed:.1f} % run-to-run noise is assumed; record several runs to measure it"
+        )
+    return found
+
+
+def _held_up(name: str, run: JudgedRun) -> Iterable[str]:
+    shared = next((each for each in run.figures.findings if each.rule == _SHARED and each.severity != "benign"), None)
+    ratio = run.figures.starved.ratio
+    if ratio >= STARVED:
+        yield (
+            f"Other programs ran beside {name}: a thread waited for a core {percent(ratio)} of the time; the interval"
+            " allows for what that may have cost. Repeat the run on an idle machine"
+        )
+    elif shared is not None:
+        allowed = "; the interval allows for what that may have cost" if run.figures.gpu_taken else ""
+        yield f"{name} was not alone: {shared.headline}{allowed}"
+
+
+def _shifted(name: str, run: JudgedRun) -> Iterable[str]:
+    if run.shift is not None:
+        since_s = run.steady.rows[run.shift.at].begin_s - run.steady.rows[0].begin_s + run.warmup_s
+        more = run.shift.ratio - 1
+        yield (
+            f"Steps of {name} take {percent(abs(more))} {'longer' if more > 0 else 'less'} from"
+            f" {after_time(since_s)} on; the interval allows for both levels"
+        )
+
+
+def _trend(name: str, run: JudgedRun) -> Iterable[str]:
+    if run.trend is not None:
+        change = run.trend[-1] / run.trend[0] - 1
+        yield (
+            f"Steps of {name} {'grow' if change > 0 else 'shrink'} by {percent(abs(change))} over the run;"
+            " only steps with the same numbers are compared"
+        )

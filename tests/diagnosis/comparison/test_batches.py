@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.diagnosis.comparison.series import correlated, stretches
-from tuimon.diagnosis.comparison.course.batches import batches
-from tuimon.diagnosis.comparison.course.changes import has_trend, line_through, shift_in
-from tuimon.diagnosis.comparison.course.warmup import warmup_length
+from tuimon.diagnosis.comparison.batches import batches, has_trend, line_through, shift_in, warmup_length
 from tuimon.session.course import StepStretch
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.comparison.outcome.result import Became, FindingChange, Kept, Promise, Range
-from tuimon.diagnosis.comparison.side.facts import RunFacts
-from tuimon.diagnosis.comparison.side.sides import Runs
-from tuimon.diagnosis.comparison.table.phases import evaluation_part
+from tuimon.diagnosis.comparison.figures import RunFacts
+from tuimon.diagnosis.comparison.result import Became, FindingChange, Kept, Promise, Range
+from tuimon.diagnosis.comparison.rows import evaluation_part
+from tuimon.diagnosis.comparison.side import Runs
 from tuimon.diagnosis.finding import Finding, Fix
 
 _Key = tuple[str, str | None]

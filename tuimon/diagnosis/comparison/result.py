@@ -6,8 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from tuimon.diagnosis.comparison.outcome.likeness import Unlike
-from tuimon.diagnosis.comparison.side.facts import RunFacts
+from tuimon.diagnosis.comparison.figures import RunFacts
 
 DIFF_SCHEMA = 1
 
@@ -18,6 +17,19 @@ Kept = Literal["kept", "more", "less", "unclear"]
 Became = Literal["gone", "new", "stays"]
 #: ``same``: no difference that would matter; ``unclear``: what is seen allows for one, and for none.
 Outcome = Literal["faster", "slower", "same", "unclear"]
+
+
+#: ``void``: a step is not the same work, or not on the same machine; ``per sample``: steps differ in a known size.
+Effect = Literal["said", "per sample", "void"]
+
+
+class Unlike(msgspec.Struct, frozen=True):
+    """A fact that differs: its name, both values as text, and what follows for the comparison."""
+
+    name: str
+    before: str
+    after: str
+    effect: Effect = "said"
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -102,7 +114,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     #: How many times as fast: time of a step before / after; of a sample where steps differ in size.
     speedup: Range
     per_sample: bool = False
-    notes: list[str] = msgspec.field(default_factory=list)  # what disturbs the comparison, what was taken out
+    notes: list[str] = msgspec.field(default_factory=list)  # what disturbs the comparison
     before: Side
     after: Side
     unlike: list[Unlike] = msgspec.field(default_factory=list)

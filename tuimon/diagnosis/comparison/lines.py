@@ -7,8 +7,8 @@ import os
 from statistics import NormalDist
 from typing import NamedTuple
 
-from tuimon.diagnosis.comparison.outcome.result import LineChange
-from tuimon.diagnosis.comparison.side.sides import Runs
+from tuimon.diagnosis.comparison.result import LineChange
+from tuimon.diagnosis.comparison.side import Runs
 from tuimon.records import Place
 
 #: Lines that are listed, those that changed most.

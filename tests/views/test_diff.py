@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tuimon.diagnosis.comparison.outcome.likeness import Unlike
-from tuimon.diagnosis.comparison.outcome.result import Comparison, FindingChange, LineChange, Promise, Range, Row, Side
-from tuimon.diagnosis.comparison.side.facts import RunFacts
-from tuimon.views.diff.text import text_diff
+from tuimon.diagnosis.comparison.figures import RunFacts
+from tuimon.diagnosis.comparison.result import Comparison, FindingChange, LineChange, Promise, Range, Row, Side, Unlike
+from tuimon.views.diff import text_diff
 
 SIDE = Side(["runs/before.jsonl"], RunFacts(), 1240, 62.0, 2.0)
 FOUND = Comparison(

@@ -1,12 +1,19 @@
-"""A comparison as plain text, no colours: fits an e-mail of 78 columns, or a wider terminal."""
+"""Logs and folders of runs compared, and that as plain text: no colours, for an e-mail or a wider terminal."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from tuimon.diagnosis.comparison.headline import factor
-from tuimon.diagnosis.comparison.outcome.result import Comparison, FindingChange, LineChange, Promise, Row, Side
+from msgspec.structs import replace
+
+from tuimon.diagnosis.comparison.compare import compare
+from tuimon.diagnosis.comparison.figures import RunFigures, figures_of
+from tuimon.diagnosis.comparison.result import Comparison, FindingChange, LineChange, Promise, Row, Side
+from tuimon.diagnosis.comparison.words import factor
+from tuimon.diagnosis.reading import fold
+from tuimon.errors import UnreadableLog
+from tuimon.sources.log.joined.opening import Chosen, read_logs
 from tuimon.views.finding_text import rule_title
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, place, plain, shorten, size
 
@@ -21,6 +28,36 @@ _MANY_TIMES = 9.0
 #: Instead of an interval from less than a tenth to more than ten times as much.
 _ANYTHING = "cannot tell"
 _KEPT = {"kept": "as promised", "more": "more than promised", "less": "less than promised", "unclear": "cannot tell"}
+
+
+def compare_logs(before: Sequence[Chosen], after: Sequence[Chosen], *, anyway: bool = False) -> Comparison:
+    """Compare what ``choose_all`` has found on each side. Raises NotALog, NotComparable."""
+    left_out = {error.message: None for run in (*before, *after) for error in run.left_out}
+    sides = [_figures_of_side(runs, left_out) for runs in (before, after)]
+    found = compare(*sides, anyway=anyway)
+    return replace(found, notes=[*found.notes, *(f"left out: {message}" for message in left_out)])
+
+
+def _figures_of_side(runs: Sequence[Chosen], left_out: dict[str, None]) -> list[RunFigures]:
+    """The runs that can be read to their ends. Raises UnreadableLog where there is none."""
+    found, failure = [], None
+    for run in runs:
+        try:
+            found.append(_figures(run))
+        except UnreadableLog as error:
+            failure = error
+            left_out[error.message] = None
+    if not found and failure is not None:
+        raise failure
+    return found
+
+
+def _figures(run: Chosen) -> RunFigures:
+    session, findings = fold(read_logs(run))
+    return figures_of(session, findings, run.name)
+
+
+# -- as text
 
 
 def text_diff(comparison: Comparison, width: int = WIDTH) -> str:
