@@ -17,7 +17,7 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: inject-stress help demo test completions docs figures screens test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
+.PHONY: inject-stress help demo test completions docs figures screens test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild verdicts
 .PHONY: torches schema explain-pairs diff-truth rank-truth gain-truth hang-truth prometheus-check gpu-truth gpu-check clean
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 12 minutes)"
 	@echo "make schema  write docs/schema anew, from the types"
 	@echo "make completions  write tuimon/completions and docs/tuimon.1 anew, from the commands' parsers"
+	@echo "make verdicts  what differs between the verdicts on recorded runs and the accepted ones (VERDICTS_ARGS=--accept: keep them)"
 	@echo "make explain-pairs  the code pairs of tuimon explain, run: does each rule fire before, and not after? (about 8 minutes)"
 	@echo "             (PAIRS_ARGS='--record --missing': keep the logs of code that has none yet, for the tests)"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
@@ -103,6 +104,10 @@ completions: $(VENV)/.test-installed
 
 schema: $(VENV)/.test-installed
 	$(BIN)/python -m docs.make_schema
+
+VERDICTS_ARGS ?=
+verdicts: $(VENV)/.test-installed
+	$(BIN)/python -m tests.verdicts $(VERDICTS_ARGS)
 
 PAIRS_ARGS ?=
 explain-pairs: $(VENV)/.test-installed

@@ -1,4 +1,4 @@
-"""How large a log becomes: megabytes for an hour of one training that goes on as it began, and its parts."""
+"""How large a log becomes: megabytes for an hour of one training, compressed and plain, and its parts."""
 
 from __future__ import annotations
 
@@ -16,33 +16,10 @@ from bench.table import Row, Spread
 
 ROOT = Path(__file__).resolve().parent.parent
 SLOW_LOADER = str(ROOT / "demo" / "slow_loader.py")
-#: Megabytes for an hour of one rank: with workers and a GPU, and without either.
-PROMISE_MB, QUIET_PROMISE_MB = 5.0, 2.0
+#: Megabytes for an hour of one rank, compressed.
+PROMISE_MB = 5.0
 #: What is told once (frames, processes) is over by then.
 SETTLE_S = 10.0
-#: The first ten minutes of an hour are recorded in fine windows.
-FINE_SHARE = 1 / 6
-
-#: tuimon with its ten minutes of waiting for a steady run cut short: ``argv[1]`` is the seconds instead, and what else
-#: goes on on the machine is no change.
-TUIMON = """
-import sys
-from tuimon.cli.main import run_command_line
-from tuimon.records import Exit, Header
-from tuimon.sources.log.coarse import held
-from tuimon.sources.log.coarse.steadiness import Steadiness
-
-class Undisturbed(Steadiness):
-    def add_record(self, record):
-        self._since_s = record.t if self._since_s is None else self._since_s
-        return isinstance(record, (Header, Exit))
-
-    def note_change(self, t):
-        pass
-
-held.Steadiness = lambda: Undisturbed(float(sys.argv[1]))
-sys.exit(run_command_line(sys.argv[2:]))
-"""
 
 #: A training of small steps and nothing else.
 QUIET = """
@@ -73,15 +50,14 @@ for n in range(200):
 
 
 class Case(NamedTuple):
-    """A kind of training, and the limit of its log."""
+    """A kind of training."""
 
     command: list[str]
-    promise_mb: float = PROMISE_MB
     gpus: int = 0  # simulated
 
 
 CASES = {
-    "quiet": Case(["-c", QUIET], QUIET_PROMISE_MB),
+    "quiet": Case(["-c", QUIET]),
     "2 workers": Case([SLOW_LOADER, "--workers", "2", "--seconds"]),
     "8 workers": Case([SLOW_LOADER, "--workers", "8", "--seconds"]),
     "200 threads": Case(["-c", MANY_THREADS]),
@@ -97,66 +73,51 @@ class Grown(NamedTuple):
 
 
 class Hour(NamedTuple):
-    """What a log gains in fine and in coarse windows, and by how much compression shrinks all of it."""
+    """What a log gains, plain, and by how much compression shrinks it."""
 
-    fine: Grown
-    coarse: Grown
+    plain: Grown
     compression: float
 
     @property
     def mb(self) -> float:
-        """Of the first hour of a steady run."""
-        return FINE_SHARE * self.fine.mb_per_hour + (1 - FINE_SHARE) * self.coarse.mb_per_hour
+        """Compressed."""
+        return self.plain.mb_per_hour / self.compression
 
 
 def measure(window_s: float, say: Say) -> list[Row]:
-    """A row for each kind of training; its parts are said beside it. Half of ``window_s`` is recorded finely."""
+    """A row for each kind of training; its parts are said beside it."""
     rows: list[Row] = []
     for name, case in CASES.items():
-        say(f"the log of one training, {name}: {2 * SETTLE_S + window_s:.0f} s")
+        say(f"the log of one training, {name}: {SETTLE_S + window_s:.0f} s")
         hour = watch(case, window_s)
         if hour is not None:
-            say(_parts("the first ten minutes", hour.fine))
-            say(_parts("from then on", hour.coarse))
-            say(f"  compressed (.zst): {hour.compression:.1f} times smaller")
+            say(_parts(hour.plain))
+            say(f"  compressed (.zst): {hour.compression:.1f}x smaller")
         measured = Spread.of([hour.mb]) if hour else None
-        rows.append(Row(f"log of the first hour, {name}", case.promise_mb, measured, unit="MB"))
+        rows.append(Row(f"compressed log of an hour, {name}", PROMISE_MB, measured, unit="MB"))
     return rows
 
 
-def _parts(when: str, grown: Grown) -> str:
-    fattest = sorted(grown.by_type.items(), key=lambda entry: -entry[1])[:4]
+def _parts(plain: Grown) -> str:
+    fattest = sorted(plain.by_type.items(), key=lambda entry: -entry[1])[:4]
     kinds = ", ".join(f"{kind} {mb:.2f}" for kind, mb in fattest)
-    return f"  {when}: {grown.mb_per_hour:.2f} MB an hour ({kinds})"
+    return f"  plain: {plain.mb_per_hour:.2f} MB an hour ({kinds})"
 
 
 def watch(case: Case, window_s: float) -> Hour | None:
-    """Run it under ``tuimon run --headless``; None when that leaves no log with both kinds of windows."""
+    """Run it under ``tuimon run --headless``; None when that leaves no log."""
     with tempfile.TemporaryDirectory(prefix="tuimon-bench-") as folder:
         log = Path(folder, "run.jsonl")
-        steady_s, seconds = str(SETTLE_S + window_s / 2), str(2 * SETTLE_S + window_s)
-        run = [sys.executable, "-c", TUIMON, steady_s, "run", "--headless", "--log", str(log), "--"]
-        run += [sys.executable, *case.command, seconds]
+        run = [sys.executable, "-m", "tuimon", "run", "--headless", "--log", str(log), "--"]
+        run += [sys.executable, *case.command, str(SETTLE_S + window_s)]
         if case.gpus:
             run = [sys.executable, "-m", "tests.fake_nvml", str(case.gpus), *run]
         subprocess.run(run, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         if not log.exists():
             return None
         lines = log.read_bytes().splitlines()
-        fine, coarse = split(lines)
-        before, after = grown(fine, SETTLE_S), grown(coarse)
-        compression = compressed(lines)
-        return Hour(before, after, compression) if before is not None and after is not None else None
-
-
-def split(lines: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """The lines before windows have grown, and those from then on up to the end of the training."""
-    read = [(json.loads(line), line) for line in lines]
-    steps = [(record["t"], record["window_s"]) for record, _ in read if record["type"] == "steps"]
-    at_s = next((t - length for t, length in steps if length > 5), float("inf"))
-    end_s = max((t for t, length in steps if length > 5), default=float("inf"))
-    fine = [line for record, line in read if record["t"] <= at_s]
-    return fine, [line for record, line in read if at_s < record["t"] <= end_s]
+        plain = grown(lines, SETTLE_S)
+        return Hour(plain, compressed(lines)) if plain is not None else None
 
 
 def grown(lines: Sequence[bytes], settle_s: float = 0.0) -> Grown | None:

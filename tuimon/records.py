@@ -350,9 +350,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     function: str
     source: str = ""
     user: bool = False  # whether it is outside the standard library, site-packages and tuimon
-    # what the with blocks around it name, outermost first, and locks held by acquire(): "self.lock, other"; "": none,
-    # or unknown
-    inside: str = ""
+    inside: str = ""  # unused; older logs have what the blocks around it name here
     packages: str = ""  # those other than torch that do the line's work, "zlib"; "": unknown, or torch may do some
     # first and last line of the block around it that runs without gradients, a function or ``with``; None: unknown
     no_grad: tuple[Count, Count] | None = None
@@ -857,10 +855,9 @@ class RankCollective(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Collectives(Record, frozen=True, kw_only=True, tag="collectives"):
-    """What torch's flight recorder and NCCL reported of the ranks' collectives at the latest standstill, as it came."""
+    """What torch's flight recorder reported of the ranks' collectives at the latest standstill, as it came."""
 
     ranks: Annotated[list[RankCollective], _LISTED] = msgspec.field(default_factory=list)
-    nccl: Annotated[list[str], _LISTED] = msgspec.field(default_factory=list)  # what is wrong, by NCCL's RAS: its lines
 
 
 class Notice(Record, frozen=True, kw_only=True, tag="notice"):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.diagnosis.comparison.series import correlated, run_records
 from tuimon.cli.main import run_command_line
-from tuimon.diagnosis.comparison.outcome.result import Comparison
+from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.records import Record
 from tuimon.text import plain
 
@@ -42,7 +42,7 @@ def test_text_fits_an_email(before: str, tmp_path: Path, capsys: pytest.CaptureF
     assert err == ""
     lines = out.splitlines()
     assert lines[0].startswith("2.0")
-    assert "x faster (1.9" in lines[0]
+    assert "x faster (2.00-2.06)" in lines[0]
     assert max(map(len, lines)) <= 78
     assert re.search(r"^step time +(49|50)\.\d ms +(24|25)\.\d ms +-5[01] % +-5\d % to -(49|50) %$", out, re.MULTILINE)
     assert re.search(r"^data +(29|30)\.\d ms +(14|15)\.\d ms +-5[01] % ", out, re.MULTILINE)

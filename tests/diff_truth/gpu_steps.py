@@ -15,7 +15,7 @@ from tests.diff_truth.judging import Judged, figures, judge
 from tests.gpu_simulator.recording import load, names
 from tests.session import records
 from tuimon.agent.ring import layout
-from tuimon.diagnosis.comparison.side.sides import RUN_DEVIATION
+from tuimon.diagnosis.comparison.side import RUN_DEVIATION
 from tuimon.records import Record
 
 #: A recording with fewer whole steps says nothing of how they vary.

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from tests.session.records import session_of
 from tuimon.diagnosis.comparison.compare import compare
-from tuimon.diagnosis.comparison.outcome.result import Comparison
-from tuimon.diagnosis.comparison.side.figures import RunFigures, figures_of
+from tuimon.diagnosis.comparison.figures import RunFigures, figures_of
+from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.errors import NotComparable
 from tuimon.records import Record
 
@@ -28,7 +28,7 @@ class Judged(NamedTuple):
     def is_disturbed(self) -> bool:
         """Whether something was said to disturb either run."""
         notes = self.found.notes if self.found is not None else ()
-        return any("other programs" in note or "steps of" in note for note in notes)
+        return any("Other programs" in note or "Steps of" in note for note in notes)
 
     @property
     def width(self) -> float:

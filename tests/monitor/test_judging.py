@@ -23,7 +23,7 @@ class Pollers:
 @pytest.fixture
 def judging():
     """Each judgement finds what ``rule`` names, and takes ``cost_s`` of CPU time."""
-    made = Judging(Pollers(), None, lambda: made.cpu_s, replayed=None)
+    made = Judging(Pollers(), lambda: made.cpu_s, replayed=None)
     made.cpu_s, made.cost_s, made.rule = 0.0, 0.0, "input_bound"
 
     def judge_moment(session, lasting_s):

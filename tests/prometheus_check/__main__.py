@@ -67,7 +67,7 @@ def _check(folder: Path, stack: ExitStack) -> int:
     )
     serve = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
     stack.enter_context(_running([*serve, f"--web.listen-address=127.0.0.1:{prometheus}"], folder / "prometheus.log"))
-    _wait_for(lambda: any((folder / "logs").glob("*.jsonl")))
+    _wait_for(lambda: any((folder / "logs").glob("*.jsonl*")))
     view = [*tuimon, "view", "--headless", "--prometheus", str(joined), f"{folder}/logs"]
     stack.enter_context(_running(view, folder / "view.log"))
     names = {f"127.0.0.1:{ours}": "run", f"127.0.0.1:{joined}": "view", f"127.0.0.1:{made_up}": "made up", "all": "all"}

@@ -104,7 +104,7 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--log",
         metavar="FILE|DIR",
-        help="record the session to this file, or to a new file in this folder; compressed if the name ends in .zst",
+        help="record the session to this file (.zst: compressed), or to a new and compressed one in this folder",
     )
     group.add_argument(
         "--log-max",

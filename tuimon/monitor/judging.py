@@ -1,9 +1,8 @@
-"""When the run is judged, and what follows for its sources and its log."""
+"""When the run is judged, and what follows for its sources."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import name_of
@@ -11,9 +10,6 @@ from tuimon.diagnosis.reading import Reading
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.monitor.pollers import Pollers
 from tuimon.session.session import Session
-
-if TYPE_CHECKING:
-    from tuimon.sources.log.writer import LogWriter
 
 EVERY_S = 1.0
 #: Once its first finding has been the same for so long, a run is judged half as often: that is most of what we cost.
@@ -25,14 +21,11 @@ RATIO = 0.015
 class Judging:
     """Judges a session from moment to moment."""
 
-    def __init__(
-        self, pollers: Pollers, log: LogWriter | None, cpu_clock: Callable[[], float], replayed: Session | None
-    ) -> None:
+    def __init__(self, pollers: Pollers, cpu_clock: Callable[[], float], replayed: Session | None) -> None:
         """``replayed``: what a log is read into; None where the run itself is watched."""
         self.verdicts = Verdicts()
         self.reading = Reading(replayed, self.verdicts) if replayed is not None else None
         self._pollers = pollers
-        self._log = log
         self._cpu_clock = cpu_clock
         self._judged_s: float | None = None
         self._changed_s: float | None = None  # when the first finding last became another, or was first judged
@@ -58,8 +51,6 @@ class Judging:
         is_another = _primary(findings) != _primary(before)
         if is_another or self._changed_s is None:
             self._changed_s = now_s
-        if is_another and self._log is not None:
-            self._log.note_change(now_s)
         self._judged_s = now_s
         self._pollers.inspect(session)
         self._sample_first(session, findings)

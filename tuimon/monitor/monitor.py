@@ -297,4 +297,4 @@ class Monitor:
     def _judging(self) -> Judging:
         from tuimon.monitor.judging import Judging
 
-        return Judging(self._pollers, self.log, self._cpu_clock, self.session if self._replay else None)
+        return Judging(self._pollers, self._cpu_clock, self.session if self._replay else None)

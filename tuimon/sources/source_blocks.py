@@ -1,4 +1,4 @@
-"""Which lines a ``with`` block, a loop or a function spans, and where a lock is held, read from the source."""
+"""Which lines a ``with`` block, a loop or a function spans, read from the source."""
 
 from __future__ import annotations
 
@@ -11,16 +11,10 @@ from tuimon.sources.source_text import SourceText
 if TYPE_CHECKING:
     import ast
 
-    from tuimon.sources.held_locks import Held
-
 #: How many parsed files are held at once.
 _FILES_HELD = 16
 #: A larger file is not parsed: parsing takes about a second per MB.
 _LARGEST_BYTES = 512 << 10
-#: Most characters of what the head of a block names.
-_NAME_CHARS = 160
-#: And most of all that are around a line.
-_INSIDE_CHARS = 1000
 
 
 class Block(NamedTuple):
@@ -39,8 +33,6 @@ class SourceBlocks:
         self._source = SourceText()
         self._withs: dict[str, list[tuple[Block, Block]]] = {}  # file: lines of the statement's head, its whole
         self._functions: dict[str, dict[tuple[str, int], Block]] = {}
-        self._names: dict[str, dict[Block, str]] = {}  # file: what the heads name
-        self._held: dict[str, list[Held]] = {}
         self._loops: dict[str, list[Block] | None] = {}  # file; None: its source is not known
 
     def name_of(self, file: str) -> str:
@@ -58,18 +50,6 @@ class SourceBlocks:
         found = [(head, block) for head, block in self._withs[file] if head.first <= line <= head.last]
         return min(found, key=lambda pair: pair[0].last - pair[0].first)[1] if found else None
 
-    def inside(self, file: str, line: int) -> str:
-        """What the heads of the ``with`` blocks around a line name, outermost first: ``self.lock, other``; "" for none.
-
-        A line in the head of a block is not inside it. After them: the locks held by ``acquire()``.
-        """
-        if file not in self._withs:
-            self._read(file)
-        around = [(head, block) for head, block in self._withs[file] if head.last < line <= block.last]
-        around.sort(key=lambda pair: pair[0].first)
-        held = [name for each in self._held[file] if each.first <= line <= each.last for name in each.locks]
-        return ", ".join([*(self._names[file][head] for head, _ in around), *held])[:_INSIDE_CHARS]
-
     def in_one_loop(self, file: str, line: int, other: int) -> bool | None:
         """Whether a ``for`` or ``while`` statement, its head included, holds both lines; None without the source."""
         if file not in self._withs:
@@ -82,16 +62,13 @@ class SourceBlocks:
     def _read(self, file: str) -> None:
         while len(self._withs) >= _FILES_HELD:
             oldest = next(iter(self._withs))
-            for held in (self._withs, self._functions, self._names, self._held, self._loops):
-                del held[oldest]
+            for each in (self._withs, self._functions, self._loops):
+                del each[oldest]
         withs = self._withs[file] = []
         functions = self._functions[file] = {}
-        names = self._names[file] = {}
         import ast
 
-        text = self._source.whole(file, self._files)
-        tree = parsed(text)
-        self._held[file] = _held_lines(tree) if b".acquire(" in text else []
+        tree = parsed(self._source.whole(file, self._files))
         loops: list[Block] = []
         self._loops[file] = loops if tree.body else None
         for node in ast.walk(tree):
@@ -102,19 +79,9 @@ class SourceBlocks:
                     last = max(item.context_expr.end_lineno or 0 for item in node.items)
                     head = Block(node.lineno, last)
                     withs.append((head, Block(node.lineno, node.end_lineno or last)))
-                    names[head] = ", ".join(ast.unparse(item.context_expr) for item in node.items)[:_NAME_CHARS]
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
                     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
                     functions[node.name, first] = Block(first, node.end_lineno or first)
-
-
-def _held_lines(tree: ast.Module) -> list[Held]:
-    from tuimon.sources.held_locks import held_lines
-
-    try:
-        return held_lines(tree)
-    except RecursionError:
-        return []
 
 
 def parsed(text: bytes) -> ast.Module:

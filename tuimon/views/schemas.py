@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tuimon.diagnosis.comparison.outcome.result import Comparison
+from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.diagnosis.explain.page import Explained
 from tuimon.records import AnyRecord
 from tuimon.views.report.types import Report

@@ -34,7 +34,6 @@ def list_lines(past: Past) -> list[str]:
     """The stacks in a few lines: a group each, with its ranks and the text of its line; nobody who waits for work."""
     groups = [group for group in standing(past.taken) if group.kind != "idle"]
     lines = [f"flight recorder: {one.text}" for one in past.stuck]
-    lines += [f"NCCL: {plain(trouble)}" for trouble in past.nccl[:_LISTED]]
     lines.append(f"all stacks, taken {past.taken.quiet_s:.0f} s after the last thing moved:")
     for group in groups[:_LISTED]:
         source = f": {plain(group.place.source).strip()}" if group.place is not None and group.place.source else ""
@@ -74,5 +73,4 @@ def standstill_json(past: Past, session: Session) -> dict[str, Any]:  # Any: JSO
         "text": line_text(past, session),
         "groups": [group_json(group) for group in standing(past.taken)],
         **({"collectives": [stuck_json(one) for one in past.stuck]} if past.stuck else {}),
-        **({"nccl": past.nccl} if past.nccl else {}),
     }

@@ -6,7 +6,7 @@ import math
 import random
 
 from tests.session import records
-from tuimon.diagnosis.comparison.side.facts import RunFacts
+from tuimon.diagnosis.comparison.figures import RunFacts
 from tuimon.records import Record, Steps
 from tuimon.session.course import StepStretch
 

@@ -7,11 +7,9 @@ from msgspec.structs import replace
 
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches, wandering
 from tuimon.diagnosis.comparison.compare import compare
-from tuimon.diagnosis.comparison.glance import glance
-from tuimon.diagnosis.comparison.headline import verdict_text
-from tuimon.diagnosis.comparison.outcome.result import Comparison, Range, Row
-from tuimon.diagnosis.comparison.side.facts import RunFacts
-from tuimon.diagnosis.comparison.side.figures import ProcessIdentity, RunFigures, Starved
+from tuimon.diagnosis.comparison.figures import RunFacts, RunFigures, Starved
+from tuimon.diagnosis.comparison.result import Comparison, Range, Row
+from tuimon.diagnosis.comparison.words import verdict_text
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.errors import NotComparable
 from tuimon.records import Place
@@ -74,7 +72,7 @@ def on_gpu(figures: RunFigures, idle: float) -> RunFigures:
 def test_what_cores_compute_differs_from_process_to_process() -> None:
     found = compare([on_cores(1)], [on_cores(101, middle=51.5)])
     assert found.outcome == "unclear"
-    assert any("as 100 % of a step is work on CPU cores" in note for note in found.notes)
+    assert "With one run per side, 4.0 % run-to-run noise is assumed; record several runs to measure it" in found.notes
     assert compare([on_cores(1, busy=0.05)], [on_cores(101, middle=51.5, busy=0.05)]).outcome == "slower"
     assert compare([on_cores(1)], [on_cores(101, middle=60.0)]).outcome == "slower"
 
@@ -90,40 +88,19 @@ def test_a_wait_for_workers_is_work_on_cores() -> None:
     facts = replace(FACTS, workers=2)
     found = compare([on_cores(1, busy=0.1, facts=facts)], [on_cores(101, middle=51.5, busy=0.1, facts=facts)])
     assert found.outcome == "unclear"
-    assert any("as 70 % of a step is work on CPU cores" in note for note in found.notes)
-
-
-def test_stretches_of_one_process_differ_by_no_more_than_they_show() -> None:
-    process = ProcessIdentity("here", 100, 1.7e9)
-    before, after = (on_cores(seed, middle, process=process) for seed, middle in ((1, 50.0), (101, 51.5)))
-    found = compare([before], [after])
-    assert found.outcome == "slower"
-    assert any("from one process" in note for note in found.notes)
-    assert compare([before], [replace(after, process=process._replace(start_unix_s=1.8e9))]).outcome == "unclear"
+    assert any("2.8 % run-to-run noise" in note for note in found.notes)
 
 
 def test_the_same_program_twice_is_no_different() -> None:
     outcomes = [compare([run(seed)], [run(seed + 100)]).outcome for seed in range(20)]
-    assert outcomes.count("same") >= 15  # of the others, a part of the variance looks as if it lasted
+    assert outcomes.count("same") >= 18
     assert not {"faster", "slower"} & set(outcomes)
 
 
-def test_what_changes_slowly_within_runs_also_changes_between_them() -> None:
+def test_runs_on_cores_whose_speed_wanders_are_not_different() -> None:
     """On a machine whose speed wanders by 6 %, runs of one program lie as far apart as stretches of a run do."""
-    pairs = [(run(0, series=wandering(60, seed)), run(1, series=wandering(60, seed + 100))) for seed in range(60)]
-    found = [glance(before, after) for before, after in pairs]
-    assert not {"faster", "slower"} & {
-        each.outcome for each in found
-    }  # 10 with what does not last alone, 5 as if known
-    notes = [compare([before], [after]).notes for before, after in pairs[:5]]
-    assert sum("as it varies over seconds" in each[-1] for each in notes) >= 4
-
-
-def test_stretches_of_one_long_run_are_seldom_different() -> None:
-    """Not even a minute apart on a machine whose speed wanders over minutes."""
-    series = [wandering(120, seed) for seed in range(100, 160)]
-    found = [glance(run(0, series=each[:40]), run(1, series=each[80:])) for each in series]
-    assert sum(each.outcome in ("faster", "slower") for each in found) <= 3  # 8 with the variance as if known
+    pairs = [[on_cores(side, series=wandering(60, seed + 100 * side)) for side in (0, 1)] for seed in range(60)]
+    assert not {"faster", "slower"} & {compare([before], [after]).outcome for before, after in pairs}
 
 
 def test_no_row_of_the_same_program_stands_out() -> None:
@@ -171,26 +148,26 @@ def test_a_neighbour_beside_one_of_the_two_is_said_and_widens() -> None:
     found = compare([run(1)], [run(2, middle=60.0, starved=Starved(1 / 6))])
     assert found.outcome == "unclear"
     assert found.speedup.low < 5 / 6 < 1.0 < found.speedup.high
-    assert "other programs ran beside AFTER: a thread waited for a core 17 %" in found.notes[0]
+    assert "Other programs ran beside AFTER: a thread waited for a core 17 %" in found.notes[0]
 
 
 def test_neighbours_beside_both_cancel() -> None:
     found = compare([run(1, starved=Starved(0.2))], [run(2, middle=60.0, starved=Starved(0.2))])
     assert found.outcome == "slower"
-    assert sum("other programs" in note for note in found.notes) == 2
+    assert sum("Other programs" in note for note in found.notes) == 2
 
 
 def test_waits_of_its_own_doing_are_no_neighbours() -> None:
     found = compare([run(1)], [run(2, middle=60.0, waited=1 / 6)])
     assert found.outcome == "slower"
-    assert not any("other programs" in note for note in found.notes)
+    assert not any("Other programs" in note for note in found.notes)
 
 
 def test_a_neighbour_that_comes_half_way_is_said_and_widens() -> None:
     late = stretches([*correlated(30, 0.3, 2), *correlated(30, 0.3, 3, middle=60.0)])
     found = compare([run(1)], [run(2, stretches=late)])
     assert found.outcome == "unclear"
-    assert any("steps of AFTER take" in note and "longer from 30 s on" in note for note in found.notes)
+    assert any("Steps of AFTER take" in note and "longer from 30 s on" in note for note in found.notes)
 
 
 def test_warm_up_is_left_out() -> None:
@@ -354,10 +331,10 @@ def test_lines_that_moved_are_the_same_line() -> None:
 @pytest.mark.parametrize(
     ("speedup", "text"),
     [
-        (Range(0.9, 0.7, 1.2), "cannot tell: 0.90x as fast, but anything from 0.70x to 1.20x fits"),
+        (Range(0.9, 0.7, 1.2), "cannot tell: between 1.43x slower and 1.20x faster; repeat the runs"),
         (
             Range(0.85, 0.05, 13.4),
-            "cannot tell: 0.85x as fast, but runs this uneven differ by a factor of 2 and more by chance",
+            "cannot tell: runs this uneven differ by a factor of 2 or more by chance; repeat the runs",
         ),
     ],
 )

@@ -5,7 +5,6 @@ import msgspec
 from tests.session.records import MS, process, session_of, steps, threads
 from tests.state_size import size_of
 from tuimon.records import PhaseTime, RankStep, SlowStep
-from tuimon.sources.log.coarse.steadiness import Steadiness
 
 PHASES = {"data": 1.0, "forward": 40.0, "backward": 50.0, "optimizer": 9.0, "other": 0.5, "between": 0.25}
 #: Windows of a rank: those of its first minute.
@@ -46,16 +45,6 @@ def of_one_more(sized):
 
 def test_the_picture_of_a_run_takes_little_more_for_one_more_rank():
     assert of_one_more(lambda records: size_of(session_of(*records))) < 48_000
-
-
-def test_whether_a_run_goes_on_as_it_has_takes_little_more_for_one_more_rank():
-    def sized(records):
-        steadiness = Steadiness()
-        for record in records:
-            steadiness.add_record(record)
-        return size_of(steadiness)
-
-    assert of_one_more(sized) < 12_000
 
 
 def test_64_ranks_take_no_more_after_two_hours_than_after_ten_minutes():

@@ -8,6 +8,7 @@ from msgspec import structs
 from tests.session.records import steps
 from tuimon.node_ids import id_on_node
 from tuimon.records import Collectives, Frame, RankCollective, StackGroup, StandingProcess, Standstill
+from tuimon.session.standing.helpers import stands_at_lock
 from tuimon.session.standing.standing import odd_one, standing
 from tuimon.session.standing.standstills import Standstills
 from tuimon.session.standing.text import groups_text, rank_list
@@ -178,10 +179,9 @@ def test_what_is_said_of_collectives_belongs_to_the_standstill_that_goes_on():
     table.add_collectives(Collectives(t=29.0, pid=0, ranks=waits))  # of none
     table.add_standstill(taken([(GATHER, [100, 101])]), 40)
     assert table.past[-1].stuck == []
-    table.add_collectives(Collectives(t=31.0, pid=0, ranks=waits[:1], nccl=["DEAD"]))
-    table.add_collectives(Collectives(t=32.0, pid=id_on_node(1, 0), ranks=waits[1:], nccl=["DEAD"]))
+    table.add_collectives(Collectives(t=31.0, pid=0, ranks=waits[:1]))
+    table.add_collectives(Collectives(t=32.0, pid=id_on_node(1, 0), ranks=waits[1:]))
     assert [one.waiting for one in table.past[-1].stuck] == [(0, 1)]
-    assert table.past[-1].nccl == ["DEAD"]
     table.note_steps(steps(45.0, {"forward": 10}, pid=100))
     table.add_collectives(Collectives(t=46.0, pid=0, ranks=[RankCollective(2, "0:default_pg", 6, "all_reduce")]))
     assert [one.missing for one in table.past[-1].stuck] == [()]
@@ -200,3 +200,25 @@ def test_a_rank_stands_where_its_training_thread_does():
         " rank 1 in barrier() train.py:50"
     )
     assert odd_one(standing(record)).ranks == (2,)
+
+
+ENTERS = ("with self.lock :", "with\tself.lock:", "ok = self.lock.acquire (timeout=3)", "with self.lock as it:  # ours")
+ELSEWHERE = ("without(self.lock)", "with open(path) as file:", "data = sock.recv(9)", "acquire()")
+
+
+@pytest.mark.parametrize(("source", "stands"), [*((s, True) for s in ENTERS), *((s, False) for s in ELSEWHERE)])
+def test_lines_that_enter_or_acquire_a_lock(source, stands):
+    at = Frame("/me/train.py", 12, "load", source, True)
+    assert stands_at_lock([at]) == stands
+    assert stands_at_lock([at, Frame("/usr/lib/python3.11/threading.py", 270, "__enter__")]) == stands
+    assert not stands_at_lock([at, Frame("/usr/lib/python3.11/socket.py", 3, "recv")])
+
+
+LONG = ("x" * 300_000, "with " + " " * 300_000 + "x y", "with " + "x:" * 150_000 + " (", "[" * 300_000)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("source", LONG)
+def test_a_line_of_any_length_is_looked_through_once(source):
+    """Steps that grow with the square of its length would take hours."""
+    stands_at_lock([Frame("/me/train.py", 1, "main", source, True)])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import zstandard
 
 from tests.sources.log.literal_log import END, HEADER, STEPS, write
 from tuimon.errors import LogError, NotALog
@@ -45,6 +46,16 @@ def test_a_folder_gets_a_file_of_its_own(tmp_path: Path) -> None:
     assert os.path.dirname(log.path) == str(tmp_path / "logs")
     assert find_log(str(tmp_path / "logs")) == log.path
     assert str(os.getpid()) in log.path
+
+
+def test_a_log_in_a_folder_is_compressed_and_one_with_a_name_is_lines_as_it_says(tmp_path: Path) -> None:
+    named = LogWriter(str(tmp_path / "run.jsonl"))
+    in_folder = LogWriter(str(tmp_path))
+    for log in (named, in_folder):
+        log.add_record(HEADER)
+        log.close()
+    assert in_folder.path.endswith(".jsonl.zst")
+    assert zstandard.decompress(Path(in_folder.path).read_bytes(), 10**6) == Path(named.path).read_bytes()
 
 
 def test_logs_in_a_folder_never_share_a_file(tmp_path: Path) -> None:

@@ -30,16 +30,9 @@ from tests.sources.log.split_log import (
 from tuimon.records import Header, Mark, Notice, Process, Record, Stacks, Steps
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
-from tuimon.sources.log.coarse import steadiness
 from tuimon.sources.log.names import log_of_part, part_path
 from tuimon.sources.log.reader import LogSource, find_log, read_log
 from tuimon.sources.log.writer import LogWriter
-
-
-@pytest.fixture(autouse=True)
-def fine_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the run goes on as it began."""
-    monkeypatch.setattr(steadiness, "STEADY_AFTER_S", 1e9)
 
 
 def session_of(records: list[Record]) -> Session:
@@ -194,8 +187,6 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tests.sources.log.split_log import LIMIT, begun, record_run
-from tuimon.sources.log.coarse import steadiness
-steadiness.STEADY_AFTER_S = 1e9
 step = sys.argv[2]
 real = getattr(os, step)
 def killed(*args, **kwargs):

@@ -116,12 +116,3 @@ def test_the_tracker_tells_places_of_nested_ranges(tmp_path):
     tracker.add_stretch(other(0, 9))
     assert sorted(place.path for place in tracker.take_places()) == ["job", "outer", "outer/in\u2215ner"]
     assert sorted(total.path for total in tracker.take_sums()) == ["job", "outer", "outer/in\u2215ner"]
-
-
-def test_the_blocks_around_a_line_are_named(tmp_path):
-    file = tmp_path / "train.py"
-    file.write_text(SOURCE)
-    blocks = SourceBlocks()
-    assert blocks.inside(str(file), 4) == ""  # in the head itself
-    assert blocks.inside(str(file), 8) == "tuimon.phase('outer'), open('x')"
-    assert blocks.inside(str(file), 15) == "" and blocks.inside("nowhere.py", 1) == ""

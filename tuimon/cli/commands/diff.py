@@ -10,11 +10,10 @@ from collections.abc import Sequence
 
 from tuimon.cli.options import parser_of
 from tuimon.cli.writing import Output, add_output
-from tuimon.diagnosis.comparison.outcome.result import Comparison
+from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.sources.log.joined.opening import choose_all
 from tuimon.text import plain
-from tuimon.views.diff.logs import compare_logs
-from tuimon.views.diff.text import WIDTH, text_diff
+from tuimon.views.diff import WIDTH, compare_logs, text_diff
 from tuimon.views.json_text import json_text
 
 _DOC = """\

@@ -14,7 +14,6 @@ from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, Place
-from tuimon.session.standing.lock_text import locked
 from tuimon.session.standing.standing import BESIDE, THREAD_ROOT, Standing, odd_one, standing
 from tuimon.session.standing.text import groups_text
 
@@ -95,12 +94,10 @@ def _judged(still: Standstill) -> Finding | None:
     if still.has_moved or quiet_s < max(_grace_s(rank.wait, still.taken is not None) for rank in still.ranks):
         return None
     first = still.ranks[0]
-    lock = locked(still.taken) if still.taken is not None and not still.lost else None
-    stands = _standing(still) if lock is None else f": {lock.text}"
+    stands = _standing(still)
     if still.stuck:
         stands = f": {still.stuck[0].text}; " + stands.removeprefix(": ")
     stands += _other_end(still)
-    where = tuple(dict.fromkeys((*(lock.places if lock is not None else ()), *_places(still))))
     longest_ms = max((rank.longest_ms for rank in still.ranks if rank.longest_ms is not None), default=None)
     return Finding(
         rule="hang",
@@ -109,12 +106,8 @@ def _judged(still: Standstill) -> Finding | None:
             f"nothing has moved{_in_ranks(still)} for {quiet_s:.0f} s{stands}"
             + (f"; the longest step before took {_seconds(longest_ms)}" if longest_ms is not None else "")
         ),
-        action=(
-            "take these locks in the same order everywhere"
-            if lock is not None and lock.is_deadlock
-            else "check that line: a lock, a queue, a dead rank or worker, storage that does not answer"
-        ),
-        where=where,
+        action="check that line: a lock, a queue, a dead rank or worker, storage that does not answer",
+        where=tuple(dict.fromkeys(_places(still))),
         evidence={
             "open_for_s": quiet_s,
             "open_phase": first.phase,
@@ -207,7 +200,7 @@ RULES = (
         explanation=(
             "No rank has come to another boundary for 15 s and far longer than a step, neither ranks nor workers use"
             " the CPU, and stacks do not change: a lock, a dead rank or worker, or storage that does not answer. All"
-            " stacks are then taken once, and who holds up the others, or a lock, is named first. What waits for a"
+            " stacks are then taken once, and who holds up the others is named first. What waits for a"
             " disk, the network or a sleep is given a minute, unless who should send waits too; for ever what still"
             " receives, a child that works, a prompt, a stopped run, and a training that is over. It abstains without"
             " markers or thread figures, and before each rank's first step."

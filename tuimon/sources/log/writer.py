@@ -12,7 +12,6 @@ from tuimon.errors import LogError, NotALog
 from tuimon.new_files import PRIVATE_MODE
 from tuimon.records import Notice, Record
 from tuimon.sources.log.claim import cannot_write, claim, create, try_write
-from tuimon.sources.log.coarse.held import Coarse
 from tuimon.sources.log.file import RESERVE_BYTES
 from tuimon.sources.log.parts import Parts, line_of
 from tuimon.sources.log.stream import older_parts
@@ -53,7 +52,6 @@ class LogWriter:
         """
         self.lost = 0  # records dropped
         self._sleep = sleep
-        self._coarse = Coarse()
         self._pending: list[Record] = []
         self._broken = False
         self._retry_s = 0.0
@@ -71,16 +69,8 @@ class LogWriter:
             raise
 
     def add_record(self, record: Record) -> None:
-        """Keep a record for the next ``flush``; those of a steady run are merged over ten seconds."""
+        """Keep a record for the next ``flush``."""
         self._parts.facts.keep(record)
-        for each in self._coarse.add_record(record):
-            self._add(each)
-
-    def note_change(self, t: float) -> None:
-        """Have windows fine again from ``t`` on: something is new that no record shows."""
-        self._coarse.note_change(t)
-
-    def _add(self, record: Record) -> None:
         if len(self._pending) >= PENDING_LIMIT:
             del self._pending[0 if self._begun else 1]  # never the header: without it the rest cannot be read
             self.lost += 1
@@ -88,8 +78,6 @@ class LogWriter:
 
     def flush(self, now_s: float) -> Notice | None:
         """Write the records kept; a Notice when writing fails or works again. ``now_s``: monotonic."""
-        for record in self._coarse.due(now_s):
-            self._add(record)
         if not self._pending or now_s < self._retry_s:
             return None
         try:
@@ -107,8 +95,6 @@ class LogWriter:
         """Write what is left, on a full disk into the room kept for it, and close the file."""
         if self._parts.file.handle < 0:
             return
-        for record in self._coarse.rest():
-            self._add(record)
         for attempt in range(_LAST_TRIES):
             if attempt:
                 self._sleep(_LAST_RETRY_S)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -20,13 +19,6 @@ DEPTH = 32
 _NAME_CHARS = 300
 
 
-class Code(NamedTuple):
-    """What the source shows at a line."""
-
-    text: str
-    inside: str = ""  # ``Frame.inside``
-
-
 class Grouped(Struct, frozen=True, gc=False):
     """The groups, those with main and training threads first and of these the largest, and what is in none of them."""
 
@@ -36,7 +28,7 @@ class Grouped(Struct, frozen=True, gc=False):
 
 
 def grouped(
-    threads: Iterable[tuple[int, ThreadStack]], source: Callable[[int, RawFrame], Code], training: Collection[int] = ()
+    threads: Iterable[tuple[int, ThreadStack]], source: Callable[[int, RawFrame], str], training: Collection[int] = ()
 ) -> Grouped:
     """Group threads, given with their pids; ``source`` reads a line for a process.
 
@@ -60,13 +52,13 @@ def _is_first(found: Iterable[tuple[int, int]], training: Collection[int]) -> bo
 
 
 def _group(
-    frames: tuple[RawFrame, ...], found: list[tuple[int, int]], source: Callable[[int, RawFrame], Code]
+    frames: tuple[RawFrame, ...], found: list[tuple[int, int]], source: Callable[[int, RawFrame], str]
 ) -> StackGroup:
     inner = frames[-DEPTH:]
-    shown = [_frame(frame, source(found[0][0], frame) if is_user_file(frame.file) else Code("")) for frame in inner]
+    shown = [_frame(frame, source(found[0][0], frame) if is_user_file(frame.file) else "") for frame in inner]
     return StackGroup(shown, len(frames) - len(inner), found[:THREADS], max(0, len(found) - THREADS))
 
 
-def _frame(frame: RawFrame, code: Code) -> Frame:
+def _frame(frame: RawFrame, text: str) -> Frame:
     file, line, function = frame
-    return Frame(file[-4 * _NAME_CHARS :], line, function[:_NAME_CHARS], code.text, is_user_file(file), code.inside)
+    return Frame(file[-4 * _NAME_CHARS :], line, function[:_NAME_CHARS], text, is_user_file(file))

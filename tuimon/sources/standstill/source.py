@@ -1,7 +1,7 @@
 """Takes all stacks of a run once, when the monitor suspects a hang, and watches whether anything moves: files, the
 connection or the pipe that a process waits for, a child that works.
 
-Then what torch and NCCL have recorded of the ranks' collectives is read, as it comes.
+Then what torch's flight recorder has of the ranks' collectives is read, as it comes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.stacks.pyspy import recorder
-from tuimon.sources.standstill.groups import Code, grouped
+from tuimon.sources.standstill.groups import grouped
 from tuimon.sources.standstill.left import has_left
 from tuimon.sources.standstill.progress import MOVING_BYTES_PER_S, Reading, bytes_per_s, read_io
-from tuimon.sources.standstill.ras import query_ras
 from tuimon.sources.standstill.stacks import ProcessStacks, take_stacks
 from tuimon.sources.standstill.suspicion import Suspect, Suspicion
 from tuimon.sources.standstill.waiting import Waiting, idle_peers, read_waiting
@@ -47,7 +46,6 @@ class _Watch:
         self.due_s = now_s + _BEFORE_S
         self.is_taken = False
         self.recorders: Recorders | None = None  # once the stacks are taken
-        self.is_nccl_queried = False
 
 
 def _flight_recorders(processes: Iterable[Suspect], quiet_s: float) -> Recorders:
@@ -68,7 +66,6 @@ class StandstillSource:
         binary: Callable[[], str | None] = recorder.find,
         take: Callable[[str | None, Iterable[int], float], Mapping[int, ProcessStacks]] = take_stacks,
         recorders: Callable[[Iterable[Suspect], float], Recorders] = _flight_recorders,
-        query_nccl: Callable[[Iterable[int]], list[str]] = query_ras,
     ) -> None:
         self.period_s = 0.5
         self._table = table
@@ -76,7 +73,6 @@ class StandstillSource:
         self._binary = binary
         self._take = take
         self._recorders = recorders
-        self._query_nccl = query_nccl
         self._suspicion: Suspicion | None = None
         self._watch: _Watch | None = None
 
@@ -95,7 +91,7 @@ class StandstillSource:
         elif now_s >= watch.due_s:
             yield from self._inspected(watch, now_s)
         elif watch.recorders is not None:
-            yield from self._collectives(watch, watch.recorders)
+            yield from self._collectives(watch.recorders)
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
@@ -116,14 +112,11 @@ class StandstillSource:
             watch.recorders.request()  # they are written while the stacks are taken
             yield self._taken(watch.suspicion, rates, before, waiting)
 
-    def _collectives(self, watch: _Watch, recorders: Recorders) -> Iterable[Record]:
-        """What has come since from the flight recorders, and once NCCL's own report."""
-        ranks, nccl = recorders.read_new(), []
-        if not watch.is_nccl_queried:
-            watch.is_nccl_queried = True
-            nccl = self._query_nccl(each.pid for each in watch.suspicion.processes if each.role != "worker")
-        if ranks or nccl:
-            yield Collectives(t=round(self._clock(), 3), pid=0, ranks=ranks, nccl=nccl)
+    def _collectives(self, recorders: Recorders) -> Iterable[Record]:
+        """What has come since from the flight recorders."""
+        ranks = recorders.read_new()
+        if ranks:
+            yield Collectives(t=round(self._clock(), 3), pid=0, ranks=ranks)
 
     def _taken(
         self, suspicion: Suspicion, rates: Mapping[int, float | None], before: Waiting, after: Waiting
@@ -167,11 +160,9 @@ class _Codes:
         self._source = SourceText()
         self._of_process: dict[int, tuple[TargetFiles, SourceBlocks]] = {}
 
-    def of(self, pid: int, frame: RawFrame) -> Code:
+    def of(self, pid: int, frame: RawFrame) -> str:
         """The source at a frame's line, as its process can read it."""
-        files, blocks = self._files(pid)
-        text = self._source.line(frame.file, frame.line, files)
-        return Code(text, blocks.inside(frame.file, frame.line) if text else "")
+        return self._source.line(frame.file, frame.line, self._files(pid)[0])
 
     def has_left(self, suspect: Suspect, found: ProcessStacks) -> bool:
         """Whether its training thread is outside every loop that it trained in; False where that is not known."""

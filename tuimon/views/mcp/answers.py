@@ -13,8 +13,7 @@ from tuimon.records import PHASES, Place
 from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose_all
-from tuimon.views.diff.logs import compare_logs
-from tuimon.views.diff.text import text_diff
+from tuimon.views.diff import compare_logs, text_diff
 from tuimon.views.evidence_text import evidence_rows, share_text
 from tuimon.views.explain.text import plain_page
 from tuimon.views.finding_text import fix_text, speedup

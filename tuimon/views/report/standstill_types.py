@@ -45,7 +45,7 @@ class StuckCollective(Struct):
 
 
 class Standstill(Struct):
-    """Nothing moved; ``lasted_s`` is null where it went on to the end. ``nccl``: lines of NCCL's own watch (RAS)."""
+    """Nothing moved; ``lasted_s`` is null where it went on to the end."""
 
     at_s: float
     step: int | None
@@ -54,4 +54,3 @@ class Standstill(Struct):
     text: str
     groups: list[StandingGroup]
     collectives: list[StuckCollective] | Absent = UNSET
-    nccl: list[str] | Absent = UNSET

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.views.format import ABSENT
 
 if TYPE_CHECKING:
-    from tuimon.diagnosis.comparison.side.figures import RunFigures
+    from tuimon.diagnosis.comparison.figures import RunFigures
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
@@ -29,7 +29,7 @@ class Baseline(NamedTuple):
 
 def take_baseline(session: Session, findings: Sequence[Finding]) -> Baseline | None:
     """What the screen shows now; None before a step has been measured."""
-    from tuimon.diagnosis.comparison.side.figures import recent_figures
+    from tuimon.diagnosis.comparison.figures import recent_figures
 
     pid = session.trainer()
     figures = recent_figures(session, findings)
@@ -42,7 +42,7 @@ def take_baseline(session: Session, findings: Sequence[Finding]) -> Baseline | N
 
 def shortness(taken: Baseline) -> str | None:
     """Why a baseline can be compared with nothing yet, and what to do; None where it can."""
-    from tuimon.diagnosis.comparison.side.judged_run import LEAST_BATCHES, judged
+    from tuimon.diagnosis.comparison.side import LEAST_BATCHES, judged
 
     run = judged(taken.figures)
     if run.is_long_enough:

@@ -69,16 +69,16 @@ def baseline_line(state: Compared, width: int) -> Line:
 
 def _compare(taken: Baseline, session: Session, findings: Sequence[Finding]) -> tuple[str, str]:
     """What has come since, of the same process; all that the screen shows, of another."""
-    from tuimon.diagnosis.comparison.glance import glance
-    from tuimon.diagnosis.comparison.side.figures import recent_figures
-    from tuimon.diagnosis.comparison.side.judged_run import LEAST_BATCHES
+    from tuimon.diagnosis.comparison.compare import compare
+    from tuimon.diagnosis.comparison.figures import recent_figures
+    from tuimon.diagnosis.comparison.side import LEAST_BATCHES
 
     since_s = taken.taken_s if session.trainer() == taken.pid else -math.inf
     recent = recent_figures(session, findings, since_s)
     if recent is None or len(recent.stretches) < LEAST_BATCHES:
         return f"taken at step {count(taken.step)}; what comes now is compared with it", "dim"
     try:
-        found = glance(taken.figures, recent)
+        found = compare([taken.figures], [recent])
     except NotComparable as error:
         return plain(error.message), "warning"
     headline = found.headline[:1].upper() + found.headline[1:]

@@ -46,8 +46,6 @@ def standstill_lines(past: Past | None, session: Session, width: int) -> list[Li
     lines += paragraph(after if goes_on else f"{after}; it went on" if past.ended_s else f"{after}", width, "dim")
     for one in past.stuck:
         lines += [(), *paragraph(f"flight recorder: {plain(one.text)} ({plain(one.group)})", width, "critical")]
-    if past.nccl:
-        lines += [(), *(part for trouble in past.nccl for part in paragraph(f"NCCL: {plain(trouble)}", width, "dim"))]
     groups = standing(past.taken)
     roles = _roles(groups)
     lines += [(), *_strip(groups, roles, width)]

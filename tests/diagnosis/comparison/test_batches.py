@@ -1,0 +1,92 @@
+"""Batches of a run, its warm-up, and steps whose time shifts or drifts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.diagnosis.comparison.series import correlated, stretches
+from tuimon.diagnosis.comparison.batches import batches, has_trend, line_through, shift_in, warmup_length
+from tuimon.session.course import StepStretch
+
+
+def stretch(begin_s: float, seconds: float, steps: int, ms: float) -> StepStretch:
+    return StepStretch(begin_s, begin_s + seconds, 0.0, steps, seconds, steps * ms * 1e6, *[0.0] * 8)
+
+
+def test_windows_of_ten_seconds_make_batches_of_ten_seconds() -> None:
+    fine = [stretch(at, 1.0, 20, 50.0) for at in range(30)]
+    coarse = [stretch(30 + 10 * at, 10.0, 200, 50.0) for at in range(5)]
+    found = batches([*fine, *coarse])
+    assert [row.span_s for row in found.rows] == [10.0] * 8
+    assert found.steps == 30 * 20 + 5 * 200
+
+
+def test_each_batch_has_a_step() -> None:
+    rows = [stretch(at, 1.0, int(at % 3 == 2), 3000.0) for at in range(30)]
+    found = batches(rows)
+    assert all(row.steps for row in found.rows)
+    assert found.steps == 10
+    assert found.seconds == 30.0
+
+
+def test_a_long_run_has_240_batches_at_most() -> None:
+    assert 200 <= len(batches([stretch(at, 1.0, 20, 50.0) for at in range(470)]).rows) <= 240
+
+
+def test_slow_first_batches_are_warm_up() -> None:
+    assert warmup_length([90.0, 70.0, 60.0, *correlated(60, 0.3, 4)]) == 3
+    assert warmup_length([30.0, *correlated(60, 0.3, 4)]) == 1
+    assert warmup_length([50.0, 50.0]) == 0
+
+
+def test_without_warm_up_little_is_left_out() -> None:
+    assert sum(warmup_length(correlated(60, 0.5, seed)) for seed in range(50)) <= 10
+
+
+def test_what_is_slow_half_of_the_time_is_no_warm_up() -> None:
+    assert warmup_length([90.0] * 30 + [50.0] * 30) == 0
+
+
+def test_a_quarter_of_a_run_that_is_faster_is_no_warm_up_but_a_shift() -> None:
+    """Of a machine that slows down: without it the run would seem to be slower than another one all of the time."""
+    slows_down = [*correlated(15, 0.3, 1), *correlated(45, 0.3, 2, middle=60.0)]
+    assert warmup_length(slows_down) == 0
+    assert shift_in(slows_down) is not None
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.5])
+def test_a_level_that_shifts_is_found(phi: float) -> None:
+    found = shift_in([*correlated(30, phi, 1), *correlated(30, phi, 2, middle=56.0)])
+    assert found is not None
+    assert abs(found.at - 30) <= 2
+    assert found.ratio == pytest.approx(1.12, rel=0.03)
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.5])
+def test_a_level_that_stays_seldom_shifts(phi: float) -> None:
+    assert sum(shift_in(correlated(60, phi, seed)) is not None for seed in range(100)) <= 6
+
+
+def test_steps_that_grow_have_a_trend_and_no_others() -> None:
+    growing = [value * (1 + at / 100) for at, value in enumerate(correlated(60, 0.3, 5))]
+    line = line_through(growing)
+    assert line[-1] / line[0] == pytest.approx(1.59, rel=0.05)
+    assert has_trend(growing)
+    assert has_trend(growing[::-1])
+    assert sum(has_trend(correlated(60, 0.5, seed)) for seed in range(50)) <= 2
+
+
+def test_a_line_goes_on_before_its_beginning() -> None:
+    assert line_through([5.0, 6.0, 7.0], -2) == [3.0, 4.0, 5.0, 6.0, 7.0]
+
+
+def test_steps_that_grow_from_the_beginning_have_no_warm_up() -> None:
+    growing = [value * (1 + at / 100) for at, value in enumerate(correlated(60, 0.3, 5))]
+    assert warmup_length(growing) <= 1
+    assert warmup_length([90.0, 80.0, *growing]) == 2
+
+
+def test_the_made_up_runs_are_what_they_say() -> None:
+    rows = stretches([50.0, 25.0])
+    assert [row.steps for row in rows] == [20, 40]
+    assert [row.total_ns / row.steps / 1e6 for row in rows] == [50.0, 25.0]

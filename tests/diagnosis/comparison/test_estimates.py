@@ -1,0 +1,103 @@
+"""Intervals must hold for steps that depend on one another: as often as they say, and no wider than they have to be."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.diagnosis.comparison.series import FACTS, correlated, stretches
+from tuimon.diagnosis.comparison.batches import step_ms
+from tuimon.diagnosis.comparison.estimates import (
+    Estimate,
+    Interval,
+    difference,
+    independent_values,
+    mean_of,
+    t_quantile,
+)
+from tuimon.diagnosis.comparison.figures import RunFigures
+from tuimon.diagnosis.comparison.side import RUN_DEVIATION, judged, log_estimate
+
+
+@pytest.mark.parametrize(
+    ("freedom", "probability", "value"),
+    [  # from tables
+        (1, 0.975, 12.706),
+        (2, 0.975, 4.303),
+        (3, 0.975, 3.182),
+        (5, 0.975, 2.571),
+        (9, 0.975, 2.262),
+        (30, 0.975, 2.042),
+        (3, 0.995, 5.841),
+        (10, 0.9995, 4.587),
+        (math.inf, 0.975, 1.960),
+    ],
+)
+def test_quantiles_of_students_t(freedom: float, probability: float, value: float) -> None:
+    assert t_quantile(probability, freedom) == pytest.approx(value, rel=0.01)
+
+
+def log_mean(series: list[float]) -> Estimate:
+    """Of a run with such steps, without what runs differ by."""
+    found = log_estimate([judged(RunFigures("run", FACTS, stretches=stretches(series)))], step_ms)
+    return found._replace(variance=found.variance - RUN_DEVIATION**2, freedom=5)
+
+
+def missed(number: int, phi: float, pairs: int = 100) -> float:
+    """The share of pairs without any difference whose interval denies that."""
+    found = 0
+    for pair in range(pairs):
+        one, other = (log_mean(correlated(number, phi, 1000 * pair + side)) for side in (1, 2))
+        found += not difference(one, other).holds(0.0)
+    return found / pairs
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.3])
+def test_runs_that_do_not_differ_are_seldom_called_different(phi: float) -> None:
+    """Of 300 pairs 5 % at 0, 5.7 % at 0.3. Of 100 pairs, 9 are not unlikely."""
+    assert missed(60, phi) <= 0.09
+
+
+def test_neighbours_taken_as_independent_would_be_called_different_often() -> None:
+    """What the blocks are for: the same runs, each batch taken by itself."""
+    wrong = 0
+    for pair in range(60):
+        runs = [correlated(60, 0.8, 1000 * pair + side) for side in (1, 2)]
+        estimates = [mean_of([math.log(value) for value in run]) for run in runs]
+        wrong += not difference(*estimates).holds(0.0)
+    assert wrong / 60 > 0.3
+
+
+def test_a_planted_difference_is_found() -> None:
+    found = 0
+    for pair in range(30):
+        one = log_mean(correlated(60, 0.3, 1000 * pair))
+        other = log_mean(correlated(60, 0.3, 1000 * pair + 1, middle=51.5))
+        interval = difference(one, other)
+        found += interval.low > 0
+        assert interval.high - interval.low < 0.04
+    assert found >= 29
+
+
+def test_a_constant_series_has_no_variance() -> None:
+    assert log_mean([50.0] * 20).variance == pytest.approx(0.0, abs=1e-12)
+
+
+def test_values_that_follow_from_those_before_are_worth_fewer() -> None:
+    free, bound = correlated(240, 0.0, 3), correlated(240, 0.8, 3)
+    assert independent_values(free) > 150
+    assert independent_values(bound) < 50
+
+
+def test_an_independent_error_widens_an_interval() -> None:
+    one, other = Estimate(0.0, 1e-4, 9), Estimate(0.0, 1e-4, 9)
+    assert difference(one.plus(1e-4), other).high > difference(one, other).high
+    assert one.plus(1e-4).freedom == 36
+    assert difference(Estimate(1.0, 0.0, 5), Estimate(3.0, 0.0, 5)) == Interval(2.0, 2.0)
+
+
+def test_several_runs_vary_from_run_to_run() -> None:
+    """By hand: means 10 and 12, variances 1 each, three runs a side: 4 degrees, t = 2.776, deviation 0.8165."""
+    interval = difference(mean_of([9.0, 10.0, 11.0]), mean_of([11.0, 12.0, 13.0]))
+    assert interval.low == pytest.approx(2 - 2.776 * 0.8165, abs=0.02)

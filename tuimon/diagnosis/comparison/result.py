@@ -1,0 +1,124 @@
+"""The result of a comparison, as programs read it: ``diff --format json`` is this, its field names are a contract."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tuimon.diagnosis.comparison.figures import RunFacts
+
+DIFF_SCHEMA = 1
+
+Unit = Literal["ms", "1/s", "bytes", "%"]
+#: How a measured gain compares with what was estimated of it.
+Kept = Literal["kept", "more", "less", "unclear"]
+#: What became of a finding.
+Became = Literal["gone", "new", "stays"]
+#: ``same``: no difference that would matter; ``unclear``: what is seen allows for one, and for none.
+Outcome = Literal["faster", "slower", "same", "unclear"]
+
+
+#: ``void``: a step is not the same work, or not on the same machine; ``per sample``: steps differ in a known size.
+Effect = Literal["said", "per sample", "void"]
+
+
+class Unlike(msgspec.Struct, frozen=True):
+    """A fact that differs: its name, both values as text, and what follows for the comparison."""
+
+    name: str
+    before: str
+    after: str
+    effect: Effect = "said"
+
+
+class Range(msgspec.Struct, frozen=True):
+    """A value and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One quantity of a step or of the run.
+
+    ``difference`` is after less before, in ``unit``, ``low`` and ``high`` its 95 % interval (None where one run cannot
+    show how it varies). ``significant``: whether it is no chance, all rows taken together; None without an interval.
+    """
+
+    name: str
+    unit: Unit
+    before: float | None
+    after: float | None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    significant: bool | None = None
+    estimated: bool = False  # rests on stack samples
+
+
+class LineChange(msgspec.Struct, frozen=True):
+    """A line of the user's code: what it took of a step, by stack samples; ``line`` is that of the later run."""
+
+    file: str
+    line: int
+    function: str
+    source: str
+    before_ms: float
+    after_ms: float
+    difference_ms: float
+    low_ms: float
+    high_ms: float
+    significant: bool
+
+
+class FindingChange(msgspec.Struct, frozen=True):
+    """A finding that is gone, new, or in both; a share is None where it is unknown, or the finding is not there."""
+
+    change: Became
+    rule: str
+    cause: str | None
+    severity: str
+    headline: str  # of the side that has it, the later one
+    share_before: float | None = None
+    share_after: float | None = None
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """What a finding that is gone estimated that its fix gains, and what was measured; both include evaluation."""
+
+    rule: str
+    action: str
+    estimated: Range
+    measured: Range
+    kept: Kept
+
+
+class Side(msgspec.Struct, frozen=True):
+    """The runs of one side, and what of them was compared."""
+
+    runs: list[str]
+    facts: RunFacts  # of the first run
+    steps: int
+    seconds: float
+    warmup_s: float  # left out at the beginning
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two sides compared."""
+
+    schema: int = DIFF_SCHEMA
+    headline: str
+    outcome: Outcome
+    #: How many times as fast: time of a step before / after; of a sample where steps differ in size.
+    speedup: Range
+    per_sample: bool = False
+    notes: list[str] = msgspec.field(default_factory=list)  # what disturbs the comparison
+    before: Side
+    after: Side
+    unlike: list[Unlike] = msgspec.field(default_factory=list)
+    rows: list[Row] = msgspec.field(default_factory=list)
+    lines: list[LineChange] = msgspec.field(default_factory=list)
+    findings: list[FindingChange] = msgspec.field(default_factory=list)
+    promise: Promise | None = None

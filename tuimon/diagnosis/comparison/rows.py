@@ -1,0 +1,147 @@
+"""Each quantity of a step beside itself: step time, throughput, the exclusive phases, CPU, waits, GPU and memory."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from statistics import fmean
+from typing import NamedTuple
+
+from tuimon.diagnosis.comparison.batches import step_ms
+from tuimon.diagnosis.comparison.estimates import Estimate, Interval, difference, mean_of
+from tuimon.diagnosis.comparison.result import Row, Unit
+from tuimon.diagnosis.comparison.side import JudgedRun, Runs, log_estimate, step_estimate
+from tuimon.records import BETWEEN
+from tuimon.session.course import StepStretch
+from tuimon.session.steps.totals import Totals
+
+PARTS = ("data", "forward", "backward", "optimizer", "other")
+#: A phase is an estimate where samples decide on more of the step than this, as in the session's tables.
+_ESTIMATED = 0.01
+#: Rows share one error of 5 %: each is significant by itself at 5 % over their number.
+_ERROR = 0.05
+#: What is below this share of the step on both sides is no row.
+_NO_PHASE = 0.0005
+
+
+class _Quantity(NamedTuple):
+    """How a row is estimated on one side."""
+
+    name: str
+    unit: Unit
+    estimate: Callable[[Runs], Estimate | None]  # None: not measured
+    is_log: bool = False  # estimates are of its logarithm
+    estimated: bool = False
+
+
+def rows_of(before: Runs, after: Runs) -> list[Row]:
+    """Step time, throughput, phases, CPU, waits, GPU and memory."""
+    least_ms = _NO_PHASE * fmean(run.level.total_ns / run.level.steps / 1e6 for run in (*before, *after))
+    measured = []
+    for quantity in _quantities((*before, *after)):
+        one, other = quantity.estimate(before), quantity.estimate(after)
+        if one is not None and other is not None and (quantity.is_log or max(one.value, other.value) > least_ms):
+            measured.append((quantity, one, other))
+    rows = [_row(quantity, one, other, len(measured)) for quantity, one, other in measured]
+    return [*rows, *_at_end(before, after)]
+
+
+def _quantities(every: Runs) -> list[_Quantity]:
+    return [
+        _Quantity("step time", "ms", lambda runs: log_estimate(runs, step_ms), is_log=True),
+        _Quantity("throughput", "1/s", lambda runs: log_estimate(runs, _steps_per_s), is_log=True),
+        *(_Quantity(name, "ms", phase_estimate(name), estimated=is_estimated(name, every)) for name in PARTS),
+        _Quantity("eval", "ms", lambda runs: step_estimate(runs, lambda s: s.eval_ns / s.steps / 1e6)),
+        _Quantity("CPU time", "ms", lambda runs: step_estimate(runs, lambda s: s.cpu_ns / s.steps / 1e6)),
+        _Quantity("waits for a core", "ms", lambda runs: step_estimate(runs, lambda s: s.waited_ns / s.steps / 1e6)),
+    ]
+
+
+def _row(quantity: _Quantity, one: Estimate, other: Estimate, number: int) -> Row:
+    interval, strict = difference(one, other), difference(one, other, 1 - _ERROR / number)
+    before, after = one.value, other.value
+    if quantity.is_log:
+        before, after = math.exp(one.value), math.exp(other.value)
+        interval = Interval(before * math.expm1(interval.low), before * math.expm1(interval.high))
+    elif before >= 0:
+        interval = Interval(max(interval.low, -before), interval.high)  # nothing takes less than no time
+    significant = not strict.holds(0.0)
+    change = after - before
+    return Row(quantity.name, quantity.unit, before, after, change, *interval, significant, quantity.estimated)
+
+
+def _steps_per_s(stretch: StepStretch) -> float:
+    return stretch.steps / max(stretch.span_s, 1e-9)
+
+
+def _at_end(before: Runs, after: Runs) -> list[Row]:
+    """What each run has one figure of: how much it varies is unknown."""
+    found = []
+    fields: tuple[tuple[str, Unit, str], ...] = (
+        ("GPU utilisation", "%", "gpu_percent"),
+        ("host memory", "bytes", "rss_bytes"),
+        ("GPU memory", "bytes", "gpu_bytes"),
+    )
+    for name, unit, field in fields:
+        sides = ([getattr(run.figures, field) for run in runs] for runs in (before, after))
+        one, other = ([size for size in side if size is not None] for side in sides)
+        if one and other:
+            found.append(Row(name, unit, fmean(one), fmean(other), fmean(other) - fmean(one)))
+    return found
+
+
+# -- phases, with their part of the time that only stack samples divide
+
+
+class _Part(NamedTuple):
+    """A phase's part of the time between, and the standard deviation of that."""
+
+    part: float
+    deviation: float
+
+
+def phase_estimate(name: str) -> Callable[[Runs], Estimate]:
+    """What a phase takes of a step, in ms."""
+
+    def estimate(runs: Runs) -> Estimate:
+        parts = [_part(run, name) for run in runs]
+        if len(runs) > 1:
+            return mean_of([_ms(run.level, name, each.part) for run, each in zip(runs, parts, strict=True)])
+        level, own = runs[0].level, parts[0]
+        of_split = own.deviation * level.between_ns / level.steps / 1e6
+        return step_estimate(runs, lambda stretch: _ms(stretch, name, own.part), of_split * of_split)
+
+    return estimate
+
+
+def phase_share(runs: Runs, name: str) -> float:
+    """A phase's share of the step (0..1), the mean over runs."""
+    return fmean(
+        _ms(run.level, name, _part(run, name).part) * run.level.steps * 1e6 / run.level.total_ns for run in runs
+    )
+
+
+def evaluation_part(runs: Runs) -> float:
+    """Evaluation, which is beside the steps, as a part of their time."""
+    return sum(run.level.eval_ns for run in runs) / max(1.0, sum(run.level.total_ns for run in runs))
+
+
+def is_estimated(name: str, runs: Runs) -> bool:
+    """Whether stack samples decide on more than a hundredth of the step in any of the runs."""
+    return any(_part(run, name).part * run.level.between_ns > _ESTIMATED * run.level.total_ns for run in runs)
+
+
+def _ms(stretch: StepStretch, name: str, part: float) -> float:
+    own: float = getattr(stretch, f"{name}_ns")
+    return (own + part * stretch.between_ns) / stretch.steps / 1e6
+
+
+def _part(run: JudgedRun, name: str) -> _Part:
+    split, level = run.figures.split, run.level
+    if split is None or not split.samples:
+        return _Part(float(name == "forward"), 0.0)
+    phases = {BETWEEN: round(level.between_ns)}
+    phases |= {each: round(getattr(level, f"{each}_ns")) for each in PARTS}
+    whole = split.fitted(Totals(phases=Counter(phases)))
+    return _Part(whole.shares.get(name, 0.0), whole.error(name) / 1.96)

@@ -1,1 +1,0 @@
-"""The rows below the sentence: phases, lines and findings, before and after."""

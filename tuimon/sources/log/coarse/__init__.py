@@ -1,1 +1,0 @@
-"""Coarser windows for a run that goes on as it has."""

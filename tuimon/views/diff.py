@@ -1,0 +1,194 @@
+"""Logs and folders of runs compared, and that as plain text: no colours, for an e-mail or a wider terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from tuimon.diagnosis.comparison.compare import compare
+from tuimon.diagnosis.comparison.figures import RunFigures, figures_of
+from tuimon.diagnosis.comparison.result import Comparison, FindingChange, LineChange, Promise, Row, Side
+from tuimon.diagnosis.comparison.words import factor
+from tuimon.diagnosis.reading import fold
+from tuimon.errors import UnreadableLog
+from tuimon.sources.log.joined.opening import Chosen, read_logs
+from tuimon.views.finding_text import rule_title
+from tuimon.views.format import ABSENT, count, duration, ms, number, percent, place, plain, shorten, size
+
+#: Columns of an e-mail; on a wider terminal up to ``MOST_WIDTH``: longer lines are hard to read.
+WIDTH, MOST_WIDTH = 78, 120
+_NAME = 17
+_FIGURE = 11
+_CHANGE = 12
+_BESIDE_CODE = 36  # columns of a line's figures
+#: What has become more than so many times as much again is shown as a factor: +60077 % is harder to read than 602x.
+_MANY_TIMES = 9.0
+#: Instead of an interval from less than a tenth to more than ten times as much.
+_ANYTHING = "cannot tell"
+_KEPT = {"kept": "as promised", "more": "more than promised", "less": "less than promised", "unclear": "cannot tell"}
+
+
+def compare_logs(before: Sequence[Chosen], after: Sequence[Chosen], *, anyway: bool = False) -> Comparison:
+    """Compare what ``choose_all`` has found on each side. Raises NotALog, NotComparable."""
+    left_out = {error.message: None for run in (*before, *after) for error in run.left_out}
+    sides = [_figures_of_side(runs, left_out) for runs in (before, after)]
+    found = compare(*sides, anyway=anyway)
+    return replace(found, notes=[*found.notes, *(f"left out: {message}" for message in left_out)])
+
+
+def _figures_of_side(runs: Sequence[Chosen], left_out: dict[str, None]) -> list[RunFigures]:
+    """The runs that can be read to their ends. Raises UnreadableLog where there is none."""
+    found, failure = [], None
+    for run in runs:
+        try:
+            found.append(_figures(run))
+        except UnreadableLog as error:
+            failure = error
+            left_out[error.message] = None
+    if not found and failure is not None:
+        raise failure
+    return found
+
+
+def _figures(run: Chosen) -> RunFigures:
+    session, findings = fold(read_logs(run))
+    return figures_of(session, findings, run.name)
+
+
+# -- as text
+
+
+def text_diff(comparison: Comparison, width: int = WIDTH) -> str:
+    """All of a comparison as lines."""
+    width = max(WIDTH, min(width, MOST_WIDTH))
+    parts = [
+        [*_wrap(_sentence(comparison.headline), width), *_promise(comparison.promise, width)],
+        [*_side("before", comparison.before, width), *_side("after", comparison.after, width)],
+        [line for note in comparison.notes for line in _wrap(f"- {plain(note)}", width)],
+        _unlike(comparison, width),
+        _rows(comparison.rows),
+        _lines(comparison.lines, width),
+        _findings(comparison.findings, width),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return plain(text[:1].upper() + text[1:])
+
+
+def _promise(promise: Promise | None, width: int) -> list[str]:
+    if promise is None:
+        return []
+    estimated = promise.estimated
+    low, high = f"{estimated.low:.1f}", f"{estimated.high:.1f}"
+    between = f" ({low}-{high})" if low != high else ""
+    text = f"Estimated {estimated.value:.1f}x{between}, measured {factor(promise.measured.value)}x"
+    kept = f"{_KEPT[promise.kept]} ({rule_title(promise.rule)}: {plain(promise.action)})"
+    return _wrap(f"{text}: {kept}", width)
+
+
+def _side(name: str, side: Side, width: int) -> list[str]:
+    first = plain(side.runs[0])
+    what = first if len(side.runs) == 1 else f"{len(side.runs)} runs, the first {first}"
+    warmup = f", without {duration(side.warmup_s)} of warm-up" if side.warmup_s else ""
+    return _wrap(f"{name:<8}{what}: {count(side.steps)} steps, {duration(side.seconds)}{warmup}", width, "", " " * 8)
+
+
+def _unlike(comparison: Comparison, width: int) -> list[str]:
+    lines = ["Also different"] if comparison.unlike else []
+    for each in comparison.unlike:
+        lines += _wrap(f"  {each.name}: {plain(each.before)} -> {plain(each.after)}", width, "", "    ")
+    return lines
+
+
+# -- quantities
+
+
+def _rows(rows: Iterable[Row]) -> list[str]:
+    head = f"{'':<{_NAME}}{'before':>{_FIGURE}}{'after':>{_FIGURE}}{'change':>{_CHANGE}}   95 % interval"
+    lines = [_row(row) for row in rows]
+    return [head, *lines, "~ may be chance, with all rows taken together"] if lines else []
+
+
+def _row(row: Row) -> str:
+    name = f"{row.name}{' (samples)' if row.estimated else ''}"
+    figures = f"{_figure(row, row.before):>{_FIGURE}}{_figure(row, row.after):>{_FIGURE}}"
+    return f"{name:<{_NAME}}{figures}{_change(row):>{_CHANGE}}   {_interval(row)}".rstrip()
+
+
+def _figure(row: Row, value: float | None) -> str:
+    match row.unit:
+        case "ms":
+            return ms(value)
+        case "1/s":
+            return ABSENT if value is None else f"{number(value)}/s"
+        case "bytes":
+            return size(value)
+        case "%":
+            return ABSENT if value is None else f"{number(value)} %"
+
+
+def _change(row: Row) -> str:
+    """The change in percent of what it was; where that was nothing, in its unit. With ``~`` where it may be chance."""
+    if row.difference is None:
+        return ABSENT
+    sign = "~" if row.significant is False else ""
+    return sign + (_signed(row.difference / row.before) if row.before else f"+{_figure(row, row.difference)}")
+
+
+def _interval(row: Row) -> str:
+    if row.low is None or row.high is None:
+        return ""
+    if not row.before:
+        return f"{_figure(row, row.low)} to {_figure(row, row.high)}"
+    low, high = row.low / row.before, row.high / row.before
+    return (
+        _ANYTHING
+        if low <= -_MANY_TIMES / (1 + _MANY_TIMES) and high >= _MANY_TIMES
+        else f"{_signed(low)} to {_signed(high)}"
+    )
+
+
+def _signed(ratio: float) -> str:
+    """A change in percent; what has become many times as much as ``660x``."""
+    if ratio > _MANY_TIMES:
+        return f"{factor(1 + ratio)}x"
+    digits = 1 if abs(ratio) < 0.0995 else 0
+    return f"{100 * ratio:+.{digits}f} %"
+
+
+# -- lines and findings
+
+
+def _lines(changes: Iterable[LineChange], width: int) -> list[str]:
+    lines = [_line(change, width - _BESIDE_CODE) for change in changes]
+    return ["Lines of the training thread, ms of a step (by stack samples)", *lines] if lines else []
+
+
+def _line(change: LineChange, width: int) -> str:
+    code = plain(change.source).strip() or f"{plain(change.function)}()"
+    where = shorten(f"{place(change.file, change.line)} {code}", width)
+    sign = "" if change.significant else "~"
+    difference = f"{sign}{change.difference_ms:+.2f} ms"
+    return f"  {where:<{width}} {number(change.before_ms):>8} ->{number(change.after_ms):>7} {difference:>14}"
+
+
+def _findings(changes: Iterable[FindingChange], width: int) -> list[str]:
+    lines = []
+    for each in changes:
+        share = {"gone": each.share_before, "new": each.share_after}.get(each.change)
+        if each.change == "stays" and each.share_before and each.share_after:
+            shares = f", {percent(each.share_before)} -> {percent(each.share_after)} of the step"
+        else:
+            shares = f", {percent(share)} of the step" if share else ""
+        cause = f", {each.cause}" if each.cause else ""
+        what = f"{each.change + ':':<7}{rule_title(each.rule)} ({each.severity}{plain(cause)}){shares}"
+        lines += _wrap(what, width, "  ", " " * 9)
+    return ["Findings", *lines] if lines else []
+
+
+def _wrap(text: str, width: int, first: str = "", later: str = "  ") -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False) or [""]

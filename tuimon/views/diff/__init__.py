@@ -1,1 +1,0 @@
-"""Two sides compared: read from logs, and as text."""
