@@ -13,7 +13,7 @@ from tuimon.views.format import code, percent, place, plain
 from tuimon.views.tui.drawing.charts import bar, meter
 from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line, with_cursor
 
-_STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning", "ended": "faint"}
+_STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning"}
 
 
 class ColumnWidths(NamedTuple):
@@ -114,10 +114,8 @@ def _function(row: ThreadRow) -> str:
 
 
 def _role_style(row: ThreadRow) -> str:
-    if row.ended:
-        return "faint"
     if row.role in ("main", "training"):
-        return "strong"
+        return "text" if row.ended else "strong"
     return "text" if (row.cpu_ratio or 0.0) >= 0.005 else "dim"
 
 
