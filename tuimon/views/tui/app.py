@@ -185,11 +185,17 @@ class TuimonApp(LeavableApp):
         self._injecting.ask()
 
     def action_profile(self, mode: Mode) -> None:
-        """Show where the time goes: hot lines, call tree or icicle of the thread under the cursor."""
-        profile = self.board.profile
-        row = None if profile.display and profile.scope else self.board.threads.selected()
+        """Show where the time goes: of the thread that was chosen, else of the one that the verdict blames."""
+        from tuimon.views.tui.profile.blame import blamed
+
+        profile, session = self.board.profile, self.monitor.session
+        is_open = profile.display and profile.scope is not None
+        row, place = None if is_open else self.board.threads.chosen(), None
+        found = blamed(session, self.monitor.findings) if row is None and not is_open else None
+        if found is not None:
+            row, place = found
         self.board.zoom("profile")
-        profile.open(mode, row, self.monitor.session)
+        profile.open(mode, row, session, place=place, closeup=self.monitor.closeup)
         profile.focus()
 
     def on_profile_pane_closed(self, message: ProfilePane.Closed) -> None:

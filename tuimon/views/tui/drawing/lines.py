@@ -41,6 +41,15 @@ def clipped(text: str, width: int) -> str:
     return set_cell_size(text, width - 1) + "…" if width > 0 else ""
 
 
+def clipped_left(text: str, width: int) -> str:
+    """The end of ``text`` in at most ``width`` cells: of a path and a line's number what counts most."""
+    if cell_len(text) <= width:
+        return text
+    while text and cell_len(text) > width - 1:
+        text = text[1:]
+    return f"…{text}" if width > 0 else ""
+
+
 def clipped_words(text: str, width: int) -> str:
     """``text`` in at most ``width`` cells, cut behind a word; a word alone that is longer is cut itself."""
     if cell_len(text) <= width:

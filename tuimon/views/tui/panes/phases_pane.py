@@ -66,7 +66,7 @@ class PhasesPane(Pane[PhasesState]):
             steps,
             tuple(session.phase_history(pid, WIDEST_CHART if session.exit is None else HISTORY_LIMIT)),
             session.header.interval_s if session.header else 1.0,
-            tuple(by_line(run.hot_lines(pid))[:_HOT]) if self.size.height > _CALM_CHART + 8 else (),
+            tuple(by_line(run.hot_lines(pid))[:_HOT]) if self.size.height > _CALM_CHART + 6 else (),
             _notes(session, steps),
             _for_display(gpu, whole=session.exit is not None),
             _whose(session, pid),

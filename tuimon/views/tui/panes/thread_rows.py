@@ -16,6 +16,10 @@ from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line, wi
 _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning"}
 
 
+#: Cells from which a line of code says something.
+_LEAST_CODE = 8
+
+
 class ColumnWidths(NamedTuple):
     """Widths in cells; 0: the column is left out."""
 
@@ -43,7 +47,8 @@ def column_widths(rows: Sequence[ThreadRow], width: int) -> ColumnWidths:
     fixed = role + pid + tid + 7 + gauge + delay + gil + 10
     rest = max(width - fixed, 0)
     spot = max((cell_len(_spot(row)) for row in rows), default=5) + 2
-    spot = min(spot, 34 if width >= 110 else 24, rest)
+    spot = min(spot, 42, rest)
+    spot = rest if rest - spot < _LEAST_CODE else spot
     return ColumnWidths(role, pid, tid, 7, gauge, delay, gil, 10, spot, rest - spot)
 
 

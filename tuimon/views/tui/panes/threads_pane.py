@@ -123,6 +123,10 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         row = self._selected()
         return None if row is None else row.thread
 
+    def chosen(self) -> ThreadRow | None:
+        """The thread under the cursor, if somebody has put it there."""
+        return self.selected() if self._cursor.key is not None else None
+
     def _selected(self) -> TreeRow | None:
         rows = self.shown()
         return rows[self._cursor.index(_keys(rows))] if rows else None

@@ -14,7 +14,7 @@ from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, run_state
 from tuimon.session.unseen import Unseen, unseen_trainings
 from tuimon.views.evidence_text import share_text
-from tuimon.views.finding_text import ONLY_MINOR, rule_title, speedup
+from tuimon.views.finding_text import ONLY_MINOR, SEVERITY_WORDS, rule_title, speedup
 from tuimon.views.format import place, plain
 from tuimon.views.state_text import state_details, state_name, unseen_text
 from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 ROWS = 3
 #: Cells of a source line, or of the words of a fix, from which it says something.
 _LEAST_TEXT = 16
-#: Severity -> its word.
-_WORDS = {"critical": "critical", "warning": "warning", "info": "info", "benign": "healthy"}
 
 
 class Verdict(NamedTuple):
@@ -157,7 +155,7 @@ def _of_findings(findings: Sequence[Finding], width: int) -> _Block:
         first.severity,
         rule_title(first.rule),
         plain(first.headline),
-        _WORDS[first.severity],
+        SEVERITY_WORDS[first.severity],
         where_line(first, width),
         fix_line(findings, width),
     )
