@@ -228,6 +228,10 @@ class TuimonApp(LeavableApp):
 
     def action_baseline(self) -> None:
         """Take what is on the screen as the baseline."""
+        if self.monitor.session.exit is not None:
+            text = "the run has ended: nothing comes that a baseline could be compared with; two logs: tuimon diff"
+            self.notify(text, severity="warning", markup=False)
+            return
         taken = take_baseline(self.monitor.session, self.monitor.findings)
         if taken is None:
             self.notify("no step has been measured yet: there is nothing to compare with", markup=False)

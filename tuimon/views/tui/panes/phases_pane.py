@@ -16,7 +16,7 @@ from tuimon.session.whole_run import once_ended_whole
 from tuimon.session.windows import HISTORY_LIMIT
 from tuimon.views.format import advice, code, duration, ms, percent, phase_name, place, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
-from tuimon.views.tui.baseline.baseline import Baseline
+from tuimon.views.tui.baseline.baseline import Baseline, is_past
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, ceiling, stacked
 from tuimon.views.tui.drawing.lines import Line, Span, clip, column, justified, line, notes_lines
 from tuimon.views.tui.drawing.pane import Pane
@@ -44,6 +44,7 @@ class PhasesState(NamedTuple):
     whose: str = ""  # "rank 3 of 8"; "" for the only process
     before: Baseline | None = None  # what all is shown beside
     ended: bool = False
+    is_past: bool = True  # the baseline: all that is shown came after it
 
 
 class PhasesPane(Pane[PhasesState]):
@@ -72,6 +73,7 @@ class PhasesPane(Pane[PhasesState]):
             _whose(session, pid),
             self.baseline,
             session.exit is not None,
+            self.baseline is None or is_past(self.baseline, session),
         )
 
     def draw(self, state: PhasesState, width: int, height: int) -> list[Line]:
@@ -93,7 +95,7 @@ class PhasesPane(Pane[PhasesState]):
         if state.whose:
             about += f" · {state.whose}, pid {own_id(table.pid)}"
         if state.before is not None:
-            about += " · beside the baseline"
+            about += " · beside the baseline" if state.is_past else " · too early to compare"
         if table.inferred:
             about += " · inferred from stack samples"
         width, height = self.content_size
@@ -132,7 +134,7 @@ def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
 
 
 def _before_ms(state: PhasesState) -> Mapping[str, float] | None:
-    return state.before.phases_ms if state.before is not None else None
+    return state.before.phases_ms if state.before is not None and state.is_past else None
 
 
 def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:

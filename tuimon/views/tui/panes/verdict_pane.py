@@ -19,6 +19,7 @@ from tuimon.views.format import place, plain
 from tuimon.views.state_text import state_details, state_name, unseen_text
 from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
 from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.tui.panes.first_verdict import FirstVerdict
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -39,6 +40,7 @@ class Verdict(NamedTuple):
     exit: Exit | None
     focused: bool = False
     unseen: tuple[Unseen, ...] = ()
+    measuring_s: int | None = None  # no verdict has held yet
 
 
 class _Block(NamedTuple):
@@ -60,17 +62,23 @@ class VerdictPane(Pane[Verdict]):
     class Opened(Message):
         """The user opened the list of all findings."""
 
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._first = FirstVerdict()
+
     def collect(self, session: Session, findings: Sequence[Finding]) -> Verdict:
         """The findings, and the facts shown where there is none."""
         pid = session.trainer()
         table = session.phases(pid) if pid is not None else None
+        state = run_state(session)
         return Verdict(
             findings=tuple(findings),
-            state=run_state(session),
+            state=state,
             inferred=table is not None and table.inferred,
             exit=session.exit,
             focused=self.has_focus,
             unseen=tuple(unseen_trainings(session)),
+            measuring_s=self._first.measuring_s(session, findings) if state.name == "training" else None,
         )
 
     def draw(self, state: Verdict, width: int, height: int) -> list[Line]:
@@ -128,6 +136,8 @@ def _bar(row: Line, role: str) -> Line:
 
 
 def _block(verdict: Verdict, width: int) -> _Block:
+    if verdict.measuring_s is not None:
+        return _Block("info", "MEASURING", f"{verdict.measuring_s} s: the first verdict is shown once it has held")
     if verdict.findings:
         return _of_findings(verdict.findings, width)
     if verdict.exit is not None:
