@@ -112,11 +112,10 @@ class TuimonApp(LeavableApp):
         self.board.show(self.monitor.session, self.monitor.findings)
 
     def action_help(self) -> None:
-        """Explain every number."""
-        from tuimon.views.tui.sheets.help import help_lines
-        from tuimon.views.tui.sheets.sheet import Sheet
+        """Show the keys; behind them what every number means."""
+        from tuimon.views.tui.sheets.help import HelpSheet
 
-        self.push_screen(Sheet("Help", help_lines))
+        self.push_screen(HelpSheet())
 
     def action_findings(self) -> None:
         """All findings whole, what changed, what could not be judged."""
