@@ -124,7 +124,7 @@ def test_whole_numbers() -> None:
 def test_places() -> None:
     assert people.place("/a/b/train.py", 44) == "train.py:44"
     assert people.place("/a/\x1b[31mx.py", 0) == "x.py"
-    assert people.place("/a/a_long_name.py", 44, width=8) == "a_lo…:44"
+    assert people.place("/a/a_long_name.py", 44, width=8) == "…e.py:44"
     assert people.place("/a/a_long_name.py", 44, width=17) == "a_long_name.py:44"
     assert people.place("/a/a_long_name.py", 44, width=4) == "a_l…"
 

@@ -145,6 +145,10 @@ class WholeRun(Session):
             pid, self.now_s, self._processes.has_ended, self._hottest_in(pid), self.steady_span(pid)
         )
 
+    def loader_figures(self, pid: int) -> tuple[LoaderRow, ...]:
+        """Over the steady span."""
+        return self.loaders(pid)
+
     def gpu_time(self, pid: int) -> GpuTimeRow | None:
         """Over the steady span."""
         stats = self._gpu_time.of(pid)

@@ -156,14 +156,14 @@ def phase_name(name: str) -> str:
 def place(file: str, line: int, *, width: int | None = None) -> str:
     """A line of code as ``train.py:44``: the file's name without its folders, control characters removed.
 
-    In ``width`` characters the name is cut, and the line's number stays: ``a_long_na…:44``.
+    In ``width`` characters the name is cut from the left, and the line's number stays: ``…long_name.py:44``.
     """
     text = code_place(file, line)
     if width is None or len(text) <= width:
         return text
     name, colon, number = text.rpartition(":")
     room = width - len(colon + number)
-    return f"{shorten(name, room)}{colon}{number}" if room > 1 else shorten(text, width)
+    return f"…{name[1 - room :]}{colon}{number}" if room > 1 else shorten(text, width)
 
 
 def code(source: str, function: str) -> str:

@@ -42,7 +42,7 @@ async def test_the_first_paint_shows_everything_and_reading_begins_after_it(monk
         await pilot.pause()
     names = [name for name, _ in painted]
     first = {name: painted[names.index(name)][1] for name in set(names)}
-    assert "Phases" in first["phases"] and "47.1 ms" in first["phases"] and "worker 0" in first["threads"]
+    assert "Step" in first["phases"] and "47.1 ms" in first["phases"] and "worker 0" in first["threads"]
     assert "quit" in first["keys"] and "tuimon" in first["title"]
     assert names.count("begin") == 1 and names.index("begin") > max(names.index(name) for name in ("phases", "keys"))
 
@@ -261,8 +261,8 @@ async def test_light_and_dark():
 async def test_the_cursor_stays_on_its_thread():
     monitor = streams.many_threads(50)
     async with running(monitor) as (app, pilot):
-        await pilot.press("end")
-        last = app.board.threads.rows()[-1]
+        await pilot.press("T", "end")
+        last = app.board.threads.shown()[-1].thread
         assert str(last.tid) in text(app, "threads")
         await pilot.press("s", "enter")
         assert str(last.tid) in app.screen.body.border_title

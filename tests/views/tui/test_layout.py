@@ -49,7 +49,7 @@ def test_with_neither_and_few_rows_the_lines_give_way_first():
 def test_a_narrow_screen_without_output_has_more_of_the_others():
     boxes = lay_out(80, 24, ALL, NEITHER)
     assert boxes["gpu"].height == boxes["output"].height == 1
-    assert boxes["phases"].height + boxes["threads"].height == 24 - 1 - 2 - 1 - 2
+    assert boxes["phases"].height + boxes["threads"].height == 24 - 1 - 3 - 1 - 2
 
 
 def test_a_narrow_screen_has_one_column_by_importance():

@@ -49,7 +49,7 @@ async def test_end_it_shows_the_stages_and_leaves_with_its_exit_code():
 
 async def test_q_after_the_end_leaves_with_the_exit_code():
     async with running(streams.ended()) as (app, pilot):
-        assert "ENDED" in text(app, "verdict") and "CUDA out of memory" in text(app, "verdict")
+        assert "ENDED, exit code 1" in text(app, "title") and "CUDA out of memory" in text(app, "verdict")
         await pilot.press("q")
         await pilot.pause()
     assert app.return_value.exit_code == 1

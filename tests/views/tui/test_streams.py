@@ -23,7 +23,9 @@ async def test_every_stream_at_every_size_draws_lines_of_the_right_width(name, s
 
 
 async def test_markup_is_shown_as_it_is():
-    async with running(streams.hostile()) as (app, pilot):
+    monitor = streams.hostile()
+    monitor.session.now_s += 60.0  # long enough for a verdict
+    async with running(monitor) as (app, pilot):
         assert "[bold]100 %[/bold] of 漢字" in text(app, "verdict")
         assert "[bold]x[/bold] red" in text(app, "output")
         assert "[link=x]no[/] GPU" in text(app, "gpu")

@@ -52,6 +52,7 @@ class FrameTable:
     def __init__(self) -> None:
         self.counts: dict[CountSetting, list[Place]] = {"threads": [], "workers": []}  # where code sets these numbers
         self._frames: dict[int, Frame] = {}
+        self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
         self._kinds: dict[int, FrameKind] = {}
         self._libraries: set[int] = set()  # frames of packages other than torch
         self._anchors: set[int] = set()  # frames of the user's and of marked parts of torch
@@ -71,6 +72,8 @@ class FrameTable:
             if len(self._frames) < _FRAMES_LIMIT:
                 self._frames[id_] = frame
                 self._kinds[id_] = frame_kind(frame)
+                if frame.source:
+                    self._texts.setdefault(frame.file, {})[frame.line] = frame.source
                 for one in frame.counts:
                     self._note_count(one.what, Place(frame.file, one.line, one.function, one.source))
                 self._note_owner(id_, frame)
@@ -116,6 +119,11 @@ class FrameTable:
 
     def __getitem__(self, id_: int) -> Frame:
         return self._frames.get(id_, _UNKNOWN)
+
+    def lines_near(self, file: str, line: int, around: int) -> list[tuple[int, str]]:
+        """The lines of code from ``around`` before to ``around`` after one that samples have brought, numbered."""
+        texts = self._texts.get(file, {})
+        return [(n, texts[n]) for n in range(line - around, line + around + 1) if n in texts]
 
     def function(self, id_: int) -> Function:
         """The function that a frame is of."""

@@ -112,11 +112,10 @@ class TuimonApp(LeavableApp):
         self.board.show(self.monitor.session, self.monitor.findings)
 
     def action_help(self) -> None:
-        """Explain every number."""
-        from tuimon.views.tui.sheets.help import help_lines
-        from tuimon.views.tui.sheets.sheet import Sheet
+        """Show the keys; behind them what every number means."""
+        from tuimon.views.tui.sheets.help import HelpSheet
 
-        self.push_screen(Sheet("Help", help_lines))
+        self.push_screen(HelpSheet())
 
     def action_findings(self) -> None:
         """All findings whole, what changed, what could not be judged."""
@@ -186,11 +185,17 @@ class TuimonApp(LeavableApp):
         self._injecting.ask()
 
     def action_profile(self, mode: Mode) -> None:
-        """Show where the time goes: hot lines, call tree or icicle of the thread under the cursor."""
-        profile = self.board.profile
-        row = None if profile.display and profile.scope else self.board.threads.selected()
+        """Show where the time goes: of the thread that was chosen, else of the one that the verdict blames."""
+        from tuimon.views.tui.profile.blame import blamed
+
+        profile, session = self.board.profile, self.monitor.session
+        is_open = profile.display and profile.scope is not None
+        row, place = None if is_open else self.board.threads.chosen(), None
+        found = blamed(session, self.monitor.findings) if row is None and not is_open else None
+        if found is not None:
+            row, place = found
         self.board.zoom("profile")
-        profile.open(mode, row, self.monitor.session)
+        profile.open(mode, row, session, place=place, closeup=self.monitor.closeup)
         profile.focus()
 
     def on_profile_pane_closed(self, message: ProfilePane.Closed) -> None:
@@ -223,6 +228,10 @@ class TuimonApp(LeavableApp):
 
     def action_baseline(self) -> None:
         """Take what is on the screen as the baseline."""
+        if self.monitor.session.exit is not None:
+            text = "the run has ended: nothing comes that a baseline could be compared with; two logs: tuimon diff"
+            self.notify(text, severity="warning", markup=False)
+            return
         taken = take_baseline(self.monitor.session, self.monitor.findings)
         if taken is None:
             self.notify("no step has been measured yet: there is nothing to compare with", markup=False)

@@ -85,6 +85,7 @@ class Board(Widget):
 
     def show(self, session: Session, findings: Sequence[Finding]) -> None:
         """Show the session as it is now in all panes."""
+        self.title_line.progress = self.output.progress()
         for pane in self.panes:
             pane.update_state(session, findings)
         self.place_panes()
@@ -198,4 +199,5 @@ class Board(Widget):
             gpu=self._most_gpu[inner_width],
             lines=frozenset(filter(None, ("" if gpu_rows else "gpu", "" if self.output.has_rows() else "output"))),
             loaders=self._most_loaders,
+            verdict=self.verdict.rows_wanted,
         )

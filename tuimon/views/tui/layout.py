@@ -11,8 +11,6 @@ MIN_WIDTH, MIN_HEIGHT = 40, 10
 NARROW_BELOW, WIDE_FROM = 100, 160
 _FRAME = 2  # rows of a border
 _UPPER_MOST = 30  # rows beyond which a chart gains nothing
-#: Rows of the screen from which the verdict has as many of its own.
-_TWO_VERDICT_ROWS, _THREE_VERDICT_ROWS = 18, 30
 _LEAST = {"phases": 8, "threads": 5, "gpu": 4, "output": 4, "loaders": 6}
 
 
@@ -33,6 +31,7 @@ class WantedRows(NamedTuple):
     gpu: int
     lines: frozenset[str] = frozenset()
     loaders: int = 1
+    verdict: int = 3
 
 
 def lay_out(
@@ -44,9 +43,8 @@ def lay_out(
     boxes = {"title": Box(0, 0, width, 1)}
     top = 1
     if "verdict" in shown:
-        rows = 1 + (height >= _TWO_VERDICT_ROWS) + (height >= _THREE_VERDICT_ROWS)
-        boxes["verdict"] = Box(0, top, width, rows)
-        top += rows
+        boxes["verdict"] = Box(0, top, width, wanted.verdict)
+        top += wanted.verdict
     if "baseline" in shown:
         boxes["baseline"] = Box(0, top, width, 1)
         top += 1

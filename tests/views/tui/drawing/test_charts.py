@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.views.tui.drawing.charts import bar, ceiling, chart, meter, stacked, tinted
+from tuimon.views.tui.drawing.charts import bar, ceiling, chart, meter, spread, stacked, tinted
 from tuimon.views.tui.drawing.lines import text_of
 
 
@@ -30,8 +30,22 @@ def test_meter_is_as_wide_as_asked():
     assert meter(None, 3) == ("", "───")
 
 
-def test_chart_fills_from_the_right():
-    assert chart([0, 1, 2, 3, 4], 4, 1, 0, 4) == [" ⢀⣠⣾"]
+def test_few_values_fill_the_chart_and_of_many_the_newest_are_shown():
+    assert chart([1, 4], 4, 1, 0, 4) == ["⣀⣀⣿⣿"]
+    assert chart([0, 1, 2, 3, 4], 2, 1, 0, 4) == ["⣠⣾"]
+
+
+def test_a_whole_run_is_merged_into_the_width_and_a_gap_stays_one():
+    assert chart([4, 4, 0, 0, None, None, 2, 0], 2, 1, 0, 4, whole=True) == ["⣇⢀"]
+    (row,) = stacked([(1.0, 0.0), (0.0, 1.0), None, None], ROLES, 2, 1, 1.0, whole=True)
+    assert [(span.text, span.role) for span in row] == [("▄ ", "forward on:data")]
+
+
+def test_spread():
+    assert spread([1, 2, 3], 5, max) == [1, 1, 2, 2, 3]
+    assert spread([1, 2, 3], 2, max) == [2, 3]
+    assert spread([1, 2, 3, None], 2, max, whole=True) == [2, 3]
+    assert spread([], 2, max) == [None, None]
 
 
 def test_a_measured_zero_shows_a_dot_and_a_gap_none():
@@ -40,10 +54,6 @@ def test_a_measured_zero_shows_a_dot_and_a_gap_none():
 
 def test_chart_over_two_rows_is_cut_off_at_hi():
     assert chart([1, 2, 9, 9], 2, 2, 0, 2) == ["⢸⣿", "⣿⣿"]
-
-
-def test_chart_with_one_column_a_value():
-    assert chart([4, 2], 2, 1, 0, 4, columns=1) == ["⣿⣤"]
 
 
 def test_the_body_of_a_chart_is_darker_than_its_edge():
@@ -66,8 +76,8 @@ def test_a_cell_shared_by_two_parts_shows_both():
 
 
 def test_windows_without_a_step_are_gaps():
-    (row,) = stacked([(1.0, 0.0), None, (0.5, 0.0)], ROLES, 5, 1, 1.0)
-    assert text_of(row) == "  █ ▄"
+    (row,) = stacked([(1.0, 0.0), None, (0.5, 0.0)], ROLES, 3, 1, 1.0)
+    assert text_of(row) == "█ ▄"
 
 
 def test_the_smallest_step_still_shows():

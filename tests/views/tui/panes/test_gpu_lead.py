@@ -11,7 +11,7 @@ from tuimon.sources.log.reader import read_log
 from tuimon.views.format import percent_range
 from tuimon.views.tui.drawing.lines import Span, cells, text_of
 from tuimon.views.tui.panes.gpu_lead import lead_lines, lead_words
-from tuimon.views.tui.panes.phase_rows import phase_line, phase_rows
+from tuimon.views.tui.panes.phase_rows import columns_of, phase_line, phase_rows
 from tuimon.views.tui.panes.phases_pane import PhasesPane, PhasesState, phases_lines
 
 LOGS = Path(__file__).parents[3] / "data" / "logs"
@@ -90,7 +90,7 @@ def test_a_gauge_is_empty_where_the_lead_is_not_known():
 
 def test_every_boundary_where_there_is_room():
     rows = drawn(lead_lines(times(2000.0, history=(1900.0, None, 2000.0)), 10.0, 76, 12))
-    assert rows[3].startswith("over time") and rows[3].endswith("⢰⢰  0 – 2.5 ms")
+    assert rows[3].startswith("over time") and rows[3].endswith("⣶  0 – 2.5 ms") and rows[3].count(" ⣶") == 2
     assert rows[4].split() == ["lead", "at", "median", "least", "most", "ran", "dry"]
     assert rows[5].split() == ["fetch", "end", "2.0", "ms", "1.0", "ms", "4.0", "ms", "0", "%"]
     assert len(rows) == 10
@@ -108,14 +108,20 @@ PHASE = PhaseRow("data", 0.62, 41.5, gpu_ms_per_step=40.0, gpu_idle_ms_per_step=
 
 
 def test_the_span_on_the_gpus_clock_and_its_idle_time_stand_beside_the_cpus_time():
-    assert text_of(phase_line(PHASE, 56, gpu=True)).endswith("41.5 ms  GPU span  40.0 ms   62 %")
-    assert text_of(phase_line(PHASE, 76, gpu=True)).endswith("41.5 ms  GPU span  40.0 ms  idle 10.0–16.0 ms   62 %")
-    assert "GPU" not in text_of(phase_line(PHASE, 46, gpu=True))
+    assert text_of(phase_line(PHASE, columns_of(56, gpu=True))).endswith("41.5 ms   62 %    40.0 ms")
+    assert text_of(phase_line(PHASE, columns_of(76, gpu=True))).endswith("41.5 ms   62 %    40.0 ms   10.0–16.0 ms")
+    assert columns_of(46, gpu=True) == columns_of(46)
     unbounded = PHASE._replace(gpu_idle_ms_per_step=0.0, gpu_maybe_idle_ms_per_step=40.0)
-    assert text_of(phase_line(unbounded, 76, gpu=True)).endswith("GPU span  40.0 ms  idle      unknown   62 %")
+    assert text_of(phase_line(unbounded, columns_of(76, gpu=True))).endswith("62 %    40.0 ms        unknown")
     estimated = PHASE._replace(estimated=True, error=0.05)
-    assert "±" not in text_of(phase_line(estimated, 76, gpu=True, error=True))
-    assert "±5 %" in text_of(phase_line(estimated, 86, gpu=True, error=True))
+    assert "±" not in text_of(phase_line(estimated, columns_of(56, gpu=True, error=True)))
+    assert "±5 %" in text_of(phase_line(estimated, columns_of(76, gpu=True, error=True)))
+
+
+@pytest.mark.parametrize("width", range(20, 140, 4))
+def test_a_bar_keeps_its_room_beside_the_gpus_columns(width):
+    columns = columns_of(width, gpu=True, error=True)
+    assert columns.bar >= 14 or columns == columns_of(width)
 
 
 @pytest.mark.parametrize("width", [46, 56, 76, 106])
@@ -123,14 +129,15 @@ def test_ranges_and_phases_line_up(width):
     rows = (PHASE, PhaseRow("forward", 0.3, 20.0, estimated=True, error=0.05, gpu_ms_per_step=2.0))
     ranges = (RangeRow("conv", "conv", 0, "forward", 1.0, 5.0, 0.07),)
     drawn = [text_of(row) for row in phase_rows(PhaseTable(1, 30.0, 450, False, rows), ranges, width)]
+    drawn = drawn[1:] if "CPU" in drawn[0] else drawn
     assert len({row.index(" ms") for row in drawn}) == 1
-    assert len({len(row.partition("±")[0].rstrip()) for row in drawn}) == 1  # the shares end together
-    assert all(cells([Span(row)]) == width for row in drawn)
+    assert {row.index("%", row.index(" ms")) for row in drawn if "%" in row} == {drawn[-1].index("%")}
+    assert all(cells([Span(row)]) <= width for row in drawn)
 
 
 def test_a_phase_without_gpu_time_has_a_dash():
     unknown = PhaseRow("eval", 0.1, 4.0)
-    assert text_of(phase_line(unknown, 76, gpu=True)).endswith("4.0 ms  GPU span        –  idle            –   10 %")
+    assert text_of(phase_line(unknown, columns_of(76, gpu=True))).endswith("4.0 ms   10 %          –              –")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +154,9 @@ def test_the_whole_pane_in_eight_rows():
     steps = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
     state = PhasesState(table, steps, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 50, 1.0, (), (), AHEAD)
     lines = drawn(phases_lines(state, 76, 6))
-    assert [line.split()[0] for line in lines] == ["data", "forward", "backward", "optimizer", "lead", "history"]
+    assert [line.split()[0] for line in lines] == ["CPU", "data", "forward", "backward", "optimizer", "lead"]
+    less = drawn(phases_lines(state, 76, 5))
+    assert [line.split()[0] for line in less] == ["data", "forward", "backward", "optimizer", "lead"]
     assert sum(line.startswith(("lead", "GPU idle")) for line in drawn(phases_lines(state, 76, 20))) == 2
 
 

@@ -22,11 +22,11 @@ PICTURE = PhasesState(TABLE, STEPS, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 5, 1.0
 def test_phase_rows_line_up():
     rows = texts(phases_lines(PICTURE, 56, 12))
     assert rows[:5] == [
-        "data      █████████████████▍              41.5 ms   62 %",
-        "forward   ███▏                             7.1 ms   11 %",
-        "backward  ████▌                           10.4 ms   16 %",
-        "optimizer █▋                               3.9 ms    6 %",
-        "other     █▍                               3.2 ms    5 %",
+        "data      ████████████████████████████    41.5 ms   62 %",
+        "forward   █████                            7.1 ms   11 %",
+        "backward  ███████▎                        10.4 ms   16 %",
+        "optimizer ██▊                              3.9 ms    6 %",
+        "other     ██▎                              3.2 ms    5 %",
     ]
     assert rows[6] == "step time · last 5.0s                          0 – 80 ms"
 

@@ -1,16 +1,23 @@
 """The title line at every width."""
 
+from pathlib import Path
+
 import pytest
 from msgspec import structs
 
 from tests.session.records import header, process, session_of
+from tuimon.diagnosis.reading import fold
 from tuimon.records import NO_TORCH_YET, Cost, Exit, Node
 from tuimon.session.rows import StepSummary
 from tuimon.session.session import Session
 from tuimon.session.trainings import Which
+from tuimon.session.whole_run import WholeRun
+from tuimon.sources.log.reader import read_log
 from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.panes.progress import Progress
 from tuimon.views.tui.panes.title_line import RunFacts, TitleLine, run_name, title_line
 
+LOGS = Path(__file__).parents[3] / "data" / "logs"
 STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
 
 
@@ -20,8 +27,38 @@ FACTS = RunFacts("train.py", 4242, Which(), 192.0, STEPS, COST, None, paused=Fal
 
 def test_title_at_120_columns():
     row = text_of(title_line(FACTS, 120))
-    assert row.startswith(" tuimon  train.py · pid 4242 · 3m12s · 14.9 steps/s · median 67.0 ms, p95 81.0  ")
-    assert row.endswith("own cost 4 % cpu, 62 MiB ")
+    assert row.startswith(" train.py · pid 4242 · 3m12s · 1 000 steps · 67.0 ms/step, p95 81.0 · 14.9 steps/s  ")
+    assert row.endswith("tuimon 4 % cpu, 62 MiB ")
+
+
+def test_what_the_output_shows_of_progress_stands_in_the_title():
+    row = text_of(title_line(FACTS._replace(progress=Progress("step 450 of 1000, 00:37 left", "0.31")), 160))
+    assert " · step 450 of 1000, 00:37 left · loss 0.31" in row
+
+
+def test_samples_a_second_are_the_batches_of_the_training_loader():
+    session, _ = fold(read_log(str(LOGS / "h100_seed_dummy_loader_pyspy.jsonl.gz")))
+    facts = TitleLine().collect(session, ())
+    (loader,) = [row for row in WholeRun(session).loaders(facts.pid) if row.latest.role == "train"]
+    assert facts.samples_per_s == loader.facts.batch_size * loader.fetches_per_s
+    assert f" · {facts.samples_per_s:.0f} samples/s" in text_of(title_line(facts, 200))
+
+
+@pytest.mark.parametrize(
+    ("end", "text", "role"),
+    [
+        (Exit(t=1, pid=1, exit_code=0), " ENDED ok  after 3m12s", "benign badge"),
+        (Exit(t=1, pid=1, exit_code=3), " ENDED, exit code 3  after 3m12s", "critical badge"),
+        (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), " KILLED by SIGKILL  after 3m12s", "critical badge"),
+        (Exit(t=1, pid=1, exit_code=None), " ENDED  after 3m12s", "benign badge"),
+    ],
+)
+def test_an_ended_run_is_titled_so(end, text, role):
+    row = title_line(FACTS._replace(exit=end), 120)
+    assert text in text_of(row)
+    (badge,) = [span for span in row if span.role.endswith("badge")]
+    assert badge.role == role
+    assert badge.text in text_of(title_line(FACTS._replace(exit=end), 40))
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
@@ -34,12 +71,12 @@ def test_title_fits_and_keeps_what_matters(width):
 def test_title_before_the_first_step_and_paused():
     facts = FACTS._replace(steps=StepSummary(0, None, None, None, "data", 2.0, 0), cost=None, paused=True)
     row = text_of(title_line(facts, 120))
-    assert "no step yet" in row and "own cost –" in row and " PAUSED " in row
+    assert "no step yet" in row and "tuimon – cpu" in row and " PAUSED " in row
 
 
 def test_the_title_of_a_loop_that_stands_still_has_no_pace():
     row = text_of(title_line(FACTS._replace(still=True), 120))
-    assert "3m12s · no step lately · median 67.0 ms" in row and "steps/s" not in row
+    assert "67.0 ms/step, p95 81.0 · no step lately" in row and "steps/s" not in row
 
 
 @pytest.mark.parametrize("width", [80, 120])

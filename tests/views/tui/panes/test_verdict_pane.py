@@ -1,151 +1,145 @@
-"""The verdict in one to three lines, and how a run ended."""
+"""The verdict in three rows, and how a run ended."""
 
 import pytest
 from msgspec import structs
+from rich.cells import cell_len
 
-from tests.views.streams import INPUT_BOUND
 from tests.views.tui.texts import texts
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Exit, Place
 from tuimon.session.state import RunState
+from tuimon.views.finding_text import ONLY_MINOR, speedup
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
 from tuimon.views.tui.sheets.finding_lines import findings_lines
 
-VERDICT = Verdict((INPUT_BOUND,), RunState("training"), inferred=False, exit=None)
+PLACE = Place("/home/me/transforms.py", 31, "augment", "out = cv(img, kernel)")
+FOUND = Finding(
+    rule="input_bound",
+    severity="critical",
+    headline="62 % of every step waits for data: both workers are always busy",
+    action="num_workers=2 -> 6 at augment() transforms.py:31",
+    share_of_step=0.62,
+    where=(PLACE,),
+    estimated_speedup=2.1,
+)
+VERDICT = Verdict((FOUND,), RunState("training"), inferred=False, exit=None)
+GAIN = f"{speedup(FOUND)} faster"
 
 
-def test_verdict_in_two_lines_with_action_and_gain():
-    first, second = verdict_lines(VERDICT, 120, 2)
-    assert text_of(first).startswith("  INPUT-BOUND  62 % of every step waits for data: augment() transforms.py:31")
-    assert [span.role for span in first][1] == "critical badge"
-    assert text_of(second).rstrip().endswith("cheaper  ~2.1× as fast")
+def test_name_place_and_fix_have_a_row_each():
+    head, where, fix = (" ".join(row.split()) for row in texts(verdict_lines(VERDICT, 120)))
+    assert head == f"┃ INPUT-BOUND {FOUND.headline} critical"
+    assert where == "┃ transforms.py:31 augment() ▸ out = cv(img, kernel) 62 % of each step"
+    assert fix == f"┃ FIX num_workers=2 -> 6 {GAIN} · v details"
 
 
-def test_where_the_headline_takes_both_lines_advice_and_gain_stand_behind_it():
-    rows = texts(verdict_lines(VERDICT, 80, 2))
-    assert [row.rstrip() for row in rows] == [
-        "  INPUT-BOUND  62 % of every step waits for data: augment() transforms.py:31",
-        "   keeps both workers at 100 % → num_workers=2 -> 6 on this 16…  ~2.1× as fast",
-    ]
-    assert len(verdict_lines(VERDICT, 80, 1)) == 1
+@pytest.mark.parametrize("width", range(40, 140, 3))
+def test_place_and_gain_are_never_cut_and_words_are_cut_whole(width):
+    rows = texts(verdict_lines(VERDICT._replace(findings=(FOUND,) * 3), width))
+    assert len(rows) == 3 and all(cell_len(row) <= width - 1 for row in rows)
+    assert "transforms.py:31" in rows[1] and GAIN in rows[2] and "critical" in rows[0]
+    headline = rows[0].partition("INPUT-BOUND")[2].strip().removesuffix("critical").strip().removesuffix("…")
+    assert FOUND.headline.startswith(headline) and (FOUND.headline + " ")[len(headline)] in " :,"
 
 
-def test_advice_that_has_no_room_is_left_out_whole():
-    long = structs.replace(INPUT_BOUND, headline="62 % of every step " + "waits " * 15)
-    rows = texts(verdict_lines(VERDICT._replace(findings=(long,)), 80, 2))
-    assert rows[1].rstrip() == "   " + " ".join(["waits"] * rows[1].count("waits")) + "  ~2.1× as fast"
+def test_a_long_name_of_a_file_is_cut_from_the_left():
+    long = structs.replace(FOUND, where=(PLACE._replace(file="a" * 60 + "_end.py"),))
+    assert texts(verdict_lines(VERDICT._replace(findings=(long,)), 40))[1].startswith(" ┃ …aaa")
+    assert "_end.py:31" in texts(verdict_lines(VERDICT._replace(findings=(long,)), 40))[1]
 
 
-@pytest.mark.parametrize("others", [0, 1])
-@pytest.mark.parametrize("width", range(50, 100))
-def test_a_headline_is_wrapped_where_it_would_be_cut(width, others):
-    verdict = VERDICT._replace(findings=(INPUT_BOUND,) * (1 + others))
-    first, *_ = texts(verdict_lines(verdict, width, 3))
-    assert "…" not in first.partition("+")[0]
+def test_without_a_source_line_the_place_stands_alone_and_without_a_place_the_headline_goes_on():
+    bare = structs.replace(FOUND, where=(PLACE._replace(source=""),))
+    assert "▸" not in texts(verdict_lines(VERDICT._replace(findings=(bare,)), 120))[1]
+    nowhere = structs.replace(FOUND, where=())
+    rows = texts(verdict_lines(VERDICT._replace(findings=(nowhere,)), 60))
+    words = f"{rows[0].partition('INPUT-BOUND')[2].strip().removesuffix('critical')} {rows[1].removeprefix(' ┃ ')}"
+    assert " ".join(words.split()) == FOUND.headline
 
 
-def test_a_third_line_is_for_the_advice():
-    rows = texts(verdict_lines(VERDICT, 80, 3))
-    assert [row.rstrip() for row in rows[1:]] == [
-        "   keeps both workers at 100 %",
-        "  → num_workers=2 -> 6 on this 16-core machine; or make augmen…   ~2.1× as fast",
-    ]
-
-
-def test_or_for_the_rest_of_long_advice():
-    long = structs.replace(INPUT_BOUND, headline="62 % waits", action="word " * 18)
-    first, second, third = texts(verdict_lines(VERDICT._replace(findings=(long,)), 60, 3))
-    assert first.endswith("62 % waits") and second == "  → " + " ".join(["word"] * 11)
-    assert third.rstrip() == "    " + " ".join(["word"] * 7) + "  ~2.1× as fast"
+def test_other_fixes_and_findings_are_counted():
+    more = structs.replace(FOUND, other_fixes=(Fix("a"), Fix("b")))
+    assert "v 2 more fixes, 1 more finding" in texts(verdict_lines(VERDICT._replace(findings=(more, FOUND)), 120))[2]
+    assert texts(verdict_lines(VERDICT._replace(findings=(more, FOUND)), 64))[2].endswith("v +3")
 
 
 @pytest.mark.parametrize(
-    ("low", "likely", "high", "shown"),
-    [
-        (None, 2.1, None, "~2.1× as fast"),
-        (2.3, 4.2, 4.5, "2.3–4.5× as fast"),
-        (1.04, 1.07, 1.08, "1.04–1.08× as fast"),
-        (None, None, None, ""),
-    ],
+    ("severity", "word"), [("critical", "critical"), ("warning", "warning"), ("benign", "healthy")]
 )
-def test_a_gain_is_a_range_where_it_is_one(low, likely, high, shown):
-    found = structs.replace(
-        INPUT_BOUND, action="do", estimated_speedup=likely, speedup_at_least=low, speedup_at_most=high
-    )
-    _, advice = texts(verdict_lines(VERDICT._replace(findings=(found,)), 120, 2))
-    assert advice.strip().removeprefix("→ do").strip() == shown
+def test_severities_are_told_apart_by_colour_and_by_word(severity, word):
+    head, *_ = verdict_lines(VERDICT._replace(findings=(structs.replace(FOUND, severity=severity),)), 120)
+    assert [(span.text.strip(), span.role) for span in head if "badge" in span.role] == [(word, f"{severity} badge")]
+    assert head[1].role == severity
 
 
 def test_what_is_not_worth_a_fix_is_no_headline():
     minor = Finding(rule="input_bound", severity="info", headline="13 % waits", action="", share_of_step=0.13)
-    (row,) = texts(verdict_lines(VERDICT._replace(findings=(minor,)), 80, 2))
-    assert " ".join(row.split()) == "NOTHING FOUND No finding whose fix gains 5 % or more. +1 minor"
-
-
-def test_other_findings_are_counted():
-    assert text_of(verdict_lines(VERDICT._replace(findings=(INPUT_BOUND,) * 3), 120, 2)[0]).endswith("+2 more ")
+    rows = texts(verdict_lines(VERDICT._replace(findings=(minor,)), 100))
+    assert " ".join(rows[0].split()) == f"┃ NOTHING FOUND {ONLY_MINOR} healthy"
+    assert "largest: 13 % waits" in rows[1] and "v 1 minor finding" in rows[2]
 
 
 @pytest.mark.parametrize(
     ("exit_record", "text"),
     [
-        (Exit(t=1, pid=1, exit_code=1, last_line="ValueError: no"), "  ENDED  exit code 1 · ValueError: no"),
-        (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), "  ENDED  killed by SIGKILL (exit code 137)"),
+        (Exit(t=1, pid=1, exit_code=1, last_line="ValueError: no"), " ┃ ValueError: no"),
         (
             Exit(t=1, pid=1, exit_code=0, survivors=[7, 8]),
-            "  ENDED  exit code 0 · still running: pid 7, pid 8 (tuimon attach 7)",
+            " ┃ still running: pid 7, pid 8 (tuimon attach 7)",
         ),
     ],
 )
-def test_how_a_run_ended_comes_first(exit_record, text):
-    assert texts(verdict_lines(VERDICT._replace(exit=exit_record), 120, 2))[0] == text
+def test_what_a_run_left_stands_above_the_finding(exit_record, text):
+    rows = texts(verdict_lines(VERDICT._replace(exit=exit_record), 120))
+    assert len(rows) == 4 and rows[0] == text
 
 
 @pytest.mark.parametrize(
     ("exit_record", "text"),
     [
-        (Exit(t=1, pid=1, exit_code=0), "  ENDED  exit code 0"),
-        (Exit(t=1, pid=1, exit_code=None), "  ENDED  the process has ended"),
+        (Exit(t=1, pid=1, exit_code=0), "ENDED exit code 0"),
+        (Exit(t=1, pid=1, exit_code=None), "ENDED the process has ended"),
+        (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), "ENDED killed by SIGKILL (exit code 137) failed"),
     ],
 )
-def test_that_it_ended_well_leaves_all_lines_to_a_finding(exit_record, text):
+def test_how_a_run_ended_that_the_title_shows_takes_no_row_of_a_finding(exit_record, text):
     ended = VERDICT._replace(exit=exit_record)
-    assert verdict_lines(ended, 120, 2) == verdict_lines(VERDICT, 120, 2)
-    assert texts(verdict_lines(ended._replace(findings=()), 120, 2)) == [text]
+    assert verdict_lines(ended, 120) == verdict_lines(VERDICT, 120)
+    assert " ".join(texts(verdict_lines(ended._replace(findings=()), 120))[0].split()) == f"┃ {text}"
 
 
 def test_without_findings_it_says_why():
     nothing = VERDICT._replace(findings=())
-    assert "NOTHING FOUND" in texts(verdict_lines(nothing, 100, 2))[0]
+    assert "NOTHING FOUND" in texts(verdict_lines(nothing, 100))[0]
 
 
 @pytest.mark.parametrize(
     ("state", "shown"),
     [
-        (RunState("starting"), "  STARTING"),
+        (RunState("starting"), "STARTING"),
         (
             RunState("starting", 14.0, "importing transformers", 12.0),
-            "  STARTING  for 14s: importing transformers, 12s",
+            "STARTING  for 14s: importing transformers, 12s",
         ),
         (
             RunState("starting", 14.0, "preparing data", 9.0, Place("/home/me/prep.py", 40, "load")),
-            "  STARTING  for 14s: preparing data at load() prep.py:40, 9.0s",
+            "STARTING  for 14s: preparing data at load() prep.py:40, 9.0s",
         ),
         (
             RunState("step_open", 20.0, "in backward", None, Place("fit.py", 7, "closure"), 14),
-            "  ONE STEP OPEN  for 20s, 14 backwards: in backward at closure() fit.py:7",
+            "ONE STEP OPEN  for 20s, 14 backwards: in backward at closure() fit.py:7",
         ),
-        (RunState("between_steps", 61.0, "in other"), "  NO STEP  for 1m01s: in other"),
+        (RunState("between_steps", 61.0, "in other"), "NO STEP  for 1m01s: in other"),
     ],
 )
 def test_without_steps_it_says_what_the_training_does(state, shown):
     verdict = VERDICT._replace(findings=(), state=state)
-    assert [row.rstrip() for row in texts(verdict_lines(verdict, 80, 2))] == [shown]
+    assert texts(verdict_lines(verdict, 80))[0].rstrip() == f" ┃ {shown}"
 
 
 def test_text_from_outside_is_never_markup_or_control():
     finding = Finding(rule="x", severity="info", headline="[b]h\x1b[2J", action="\x07a", evidence={"k\x1b": "\x1bv"})
-    for row in findings_lines([finding], 60) + verdict_lines(VERDICT._replace(findings=(finding,)), 60, 2):
+    for row in findings_lines([finding], 60) + verdict_lines(VERDICT._replace(findings=(finding,)), 60):
         assert text_of(row).isprintable()
-    assert "[b]h" in texts(verdict_lines(VERDICT._replace(findings=(finding,)), 60, 2))[0]
+    assert "[b]h" in texts(verdict_lines(VERDICT._replace(findings=(finding,)), 60))[0]

@@ -1,16 +1,20 @@
 """The sheet of findings: what they rest on, what changed, what could not be judged."""
 
 import pytest
+from msgspec import structs
 
 from tests.views import streams
 from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running
 from tests.views.tui.texts import texts
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.explain.page import page_of
+from tuimon.diagnosis.finding import Change as DiagnosisChange
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.unjudged import Unjudged
 from tuimon.session.session import Session
 from tuimon.views.evidence_text import evidence_rows, evidence_text, share_text
+from tuimon.views.finding_text import times_text
 from tuimon.views.mcp.answers import evidence
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, unjudged_lines, verdict_name
@@ -74,13 +78,9 @@ def test_verdicts_in_words(name, text):
 def test_the_code_around_the_place_takes_the_place_of_its_line():
     code = [(29, "def augment(img):"), (30, "    x = 1"), (31, "    out = cv(img, kernel)"), (40, "far")]
     rows = texts(findings_lines([streams.INPUT_BOUND], 80, lambda _: code))
-    at = next(y for y, row in enumerate(rows) if row.startswith(" where"))
-    assert [row.strip() for row in rows[at + 1 : at + 4]] == [
-        "29 │ def augment(img):",
-        "30 │     x = 1",
-        "31 ▏     out = cv(img, kernel)",
-    ]
-    assert "far" not in "\n".join(rows)
+    at = next(y for y, row in enumerate(rows) if row.startswith(" transforms.py:31  augment()"))
+    assert [row.strip() for row in rows[at + 1 : at + 3]] == ["30 │ x = 1", "31 ▏ out = cv(img, kernel)"]
+    assert "def augment" not in "\n".join(rows) and "far" not in "\n".join(rows)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,8 @@ def test_what_the_gpu_idles_at_most_is_no_share_that_is_certain():
     unsure = {"gpu_idle_at_least": 0.0, "gpu_idle_at_most": 0.81}
     finding = Finding("launch_bound", "warning", "the GPU waits", "fewer launches", share_of_step=0.81, evidence=unsure)
     rows = texts(findings_lines([finding], 80))
-    assert " share of step       up to 81 %" in rows and " GPU idle            up to 81 %" in rows
+    assert "up to 81 % of each step" in rows[0]
+    assert any(row.startswith(" GPU idle            up to 81 %") for row in rows)
     assert "  share of the step: up to 81 %" in evidence(Session(), [finding], "launch_bound").splitlines()
     assert share_text(0.5, {"data_ms_per_step": 40.0}) == "50 %"
     assert share_text(0.4, {"gpu_idle_at_least": 0.6, "gpu_idle_at_most": 0.8}) == "30 to 40 %"  # half of the idle time
@@ -170,7 +171,7 @@ class Files:
 async def test_the_sheet_has_it_all_in_order(keys):
     monitor = streams.input_bound(5)
     monitor.changes, monitor.closeup = CHANGES, Files()
-    async with running(monitor) as (app, pilot):
+    async with running(monitor, (120, 90)) as (app, pilot):
         await pilot.press(*keys)
         await app.workers.wait_for_complete()
         await pilot.pause()
@@ -184,10 +185,46 @@ async def test_the_sheet_has_it_all_in_order(keys):
         assert len(app.screen_stack) == 1
 
 
+def test_fixes_are_a_table_best_first():
+    other = Fix("make augment() cheaper", 3.0, 2.0, 4.0, DiagnosisChange("items", 0.0))
+    found = structs.replace(
+        INPUT_BOUND,
+        action="num_workers=6",
+        change=DiagnosisChange("workers", 6),
+        other_fixes=(other, Fix("ask around")),
+    )
+    rows = [" ".join(row.split()) for row in texts(findings_lines([found], 110))]
+    at = rows.index("Fix gain effort")
+    first = found.fixes[0]
+    gain = times_text(first.estimated_speedup, first.low, first.high)
+    assert rows[at + 1] == f"{found.action} {gain} one setting"
+    assert rows[at + 2] == f"make augment() cheaper {times_text(3.0, 2.0, 4.0)} code"
+    assert rows[at + 3] == "ask around – –"
+    assert "effort" not in "\n".join(texts(findings_lines([INPUT_BOUND], 110)))
+
+
+@pytest.mark.parametrize("width", [36, 60, 110])
+def test_a_finding_fits_and_keeps_place_and_gain(width):
+    rows = findings_lines([INPUT_BOUND, streams.SIDE_WORK], width)
+    assert all(cells(row) <= width for row in rows)
+    shown = "\n".join(map(text_of, rows))
+    best = INPUT_BOUND.fixes[0]
+    assert "transforms.py:31" in shown and times_text(best.estimated_speedup, best.low, best.high) in shown
+
+
+def test_why_and_how_sure_are_said_of_the_chosen_finding():
+    both = [INPUT_BOUND, streams.SIDE_WORK]
+    for chosen in (None, "side_work"):
+        rows = "\n".join(texts(findings_lines(both, 400, chosen=chosen)))
+        for rule in ("input_bound", "side_work"):
+            assert (page_of(rule).meaning in rows) == (rule == (chosen or "input_bound"))
+        assert rows.count("How sure") == 1
+
+
 def test_the_list_of_findings_shows_all_there_is():
     rows = "\n".join(texts(findings_lines([INPUT_BOUND, streams.SIDE_WORK], 100)))
     for part in ("INPUT-BOUND", "workers saturated",
-                  "~2.1×", "62 %", "transforms.py:31  augment()", "out = cv(img",
+                  "2.1", "62 % of each step  critical", "transforms.py:31  augment()", "out = cv(img",
                  "data per step       41.5 ms", "worker CPU          100 %", "workers             2",
                  "SIDE-WORK"):  # fmt: skip
         assert part in rows

@@ -87,6 +87,8 @@ def test_a_pause_beyond_what_was_allowed_is_said(recorded: str) -> None:
 def test_the_timeline_fills_its_width(recorded: str, width: int) -> None:
     view = View(timeline_of(read_trace(recorded)))
     for _ in range(12):
+        _, steps_row, phases_row, *_ = map(text_of, timeline_lines(view, width))
+        assert "…" not in steps_row + phases_row
         for line in timeline_lines(view, width)[1:]:
             assert cells(line) == width
         view.zoom(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tuimon.session.windows import WINDOW_S
 from tuimon.views.format import ABSENT
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ def take_baseline(session: Session, findings: Sequence[Finding]) -> Baseline | N
         return None
     phases_ms = {row.name: row.ms_per_step for row in table.rows if row.ms_per_step is not None}
     return Baseline(figures, session.now_s, pid, steps.total, steps.median_ms, phases_ms)
+
+
+def is_past(taken: Baseline, session: Session) -> bool:
+    """Whether what the screen shows, of the last 30 s, has come after the baseline."""
+    return session.trainer() != taken.pid or not 0 <= session.now_s - taken.taken_s < WINDOW_S
 
 
 def shortness(taken: Baseline) -> str | None:

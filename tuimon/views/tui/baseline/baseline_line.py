@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.errors import NotComparable
 from tuimon.views.format import count, ms, plain
-from tuimon.views.tui.baseline.baseline import Baseline, change_text
+from tuimon.views.tui.baseline.baseline import Baseline, is_past
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clipped, justified, line
 from tuimon.views.tui.drawing.pane import Pane
 
@@ -28,6 +28,7 @@ class Compared(NamedTuple):
     role: str
     before_ms: float | None
     now_ms: float | None
+    is_sure: bool = True  # else it is too early to say
 
 
 class BaselineLine(Pane[Compared | None], can_focus=False):
@@ -49,7 +50,8 @@ class BaselineLine(Pane[Compared | None], can_focus=False):
         if not self._next_s - _EVERY_S <= session.now_s < self._next_s:  # a clock that begins anew is another run's
             self._said, self._next_s = _compare(taken, session, findings), session.now_s + _EVERY_S
         steps = session.steps(pid) if pid is not None else None
-        return Compared(*self._said, taken.step_ms, steps.median_ms if steps is not None else None)
+        now_ms = steps.median_ms if steps is not None else None
+        return Compared(*self._said, taken.step_ms, now_ms, is_past(taken, session))
 
     def draw(self, state: Compared | None, width: int, height: int) -> list[Line]:
         """The line."""
@@ -57,12 +59,11 @@ class BaselineLine(Pane[Compared | None], can_focus=False):
 
 
 def baseline_line(state: Compared, width: int) -> Line:
-    """A badge, the sentence, and at the right the step then and now, where there is room for them."""
+    """A badge, the sentence with its interval, and at the right the step then and now, once enough has come since."""
     badge = Span(" BASELINE ", f"{state.role if state.role != 'text' else 'dim'} badge")
-    text, role = change_text(state.before_ms, state.now_ms)
-    right = line((f"step {ms(state.before_ms)} → {ms(state.now_ms)} ", "text"), (f"{text} ", role))
+    right = line((f"step {ms(state.before_ms)} → {ms(state.now_ms)} ", "text"))
     room = width - cells((badge,)) - 2
-    if len(state.text) + cells(right) + 2 <= room:
+    if state.is_sure and len(state.text) + cells(right) + 2 <= room:
         return justified(line(" ", badge, " ", (state.text, state.role)), right, width)
     return line(" ", badge, " ", (clipped(state.text, room), state.role))
 
@@ -76,7 +77,7 @@ def _compare(taken: Baseline, session: Session, findings: Sequence[Finding]) -> 
     since_s = taken.taken_s if session.trainer() == taken.pid else -math.inf
     recent = recent_figures(session, findings, since_s)
     if recent is None or len(recent.stretches) < LEAST_BATCHES:
-        return f"taken at step {count(taken.step)}; what comes now is compared with it", "dim"
+        return f"taken at step {count(taken.step)}; too early to say what has changed since", "dim"
     try:
         found = compare([taken.figures], [recent])
     except NotComparable as error:

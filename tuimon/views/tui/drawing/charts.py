@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import TypeVar
 
 from tuimon.views.tui.drawing.lines import Line, Span
 
@@ -55,32 +57,61 @@ def layers(parts: Sequence[tuple[float, str, str]], width: int) -> Line:
     return (*spans, Span("─" * (width - at), "track")) if at < width else tuple(spans)
 
 
-def chart(values: Sequence[float | None], width: int, height: int, lo: float, hi: float, columns: int = 2) -> list[str]:
-    """A filled braille chart, the newest value at the right edge, top line first.
+Value = TypeVar("Value")
 
-    ``columns`` values share a cell (2, or 1: each value as wide as a cell). None leaves a gap; a measured value
-    shows at least one dot; what lies above ``hi`` is cut off there.
+
+def spread(
+    values: Sequence[Value | None], room: int, mean: Callable[[Sequence[Value]], Value], *, whole: bool = False
+) -> list[Value | None]:
+    """Exactly ``room`` values: few are drawn wider, of many the newest are kept, or all are merged (``whole``).
+
+    Of ``[1, 2]`` it is ``[1, 1, 2, 2]`` in four columns.
+    """
+    count = len(values)
+    if count > room and not whole:
+        return list(values[count - room :])
+    if count <= room:
+        return [values[x * count // room] for x in range(room)] if count else [None] * room
+    merged: list[Value | None] = []
+    for x in range(room):
+        known = [value for value in values[x * count // room : (x + 1) * count // room] if value is not None]
+        merged.append(mean(known) if known else None)
+    return merged
+
+
+def _mean_of_parts(values: Sequence[Sequence[float]]) -> Sequence[float]:
+    return [fmean(parts) for parts in zip(*values, strict=True)]
+
+
+def chart(
+    values: Sequence[float | None], width: int, height: int, lo: float, hi: float, *, whole: bool = False
+) -> list[str]:
+    """A filled braille chart that fills its width, two values a cell, the newest at the right edge, top line first.
+
+    None leaves a gap; a measured value shows at least one dot; what lies above ``hi`` is cut off there. ``whole``: as
+    ``spread`` has it.
     """
     if width <= 0 or height <= 0:
         return []
-    fit = width * columns
-    recent = list(values[-fit:])
-    dots = [None] * (fit - len(recent)) + [_dots(value, height, lo, hi) for value in recent]
-    if columns == 1:
-        dots = [dot for dot in dots for _ in range(2)]
+    dots = [_dots(value, height, lo, hi) for value in spread(values, 2 * width, fmean, whole=whole)]
     return ["".join(_cell(dots[2 * x], dots[2 * x + 1], height - 1 - y) for x in range(width)) for y in range(height)]
 
 
 def stacked(
-    values: Sequence[Sequence[float] | None], roles: Sequence[str], width: int, height: int, hi: float
+    values: Sequence[Sequence[float] | None],
+    roles: Sequence[str],
+    width: int,
+    height: int,
+    hi: float,
+    *,
+    whole: bool = False,
 ) -> list[Line]:
-    """A stacked area chart from 0 to ``hi``, one value a column, the newest at the right edge, top line first.
+    """A stacked area chart from 0 to ``hi`` that fills its width, the newest value at the right edge, top line first.
 
     The first part of a value lies on top, as it leads the list beside the chart. Each cell is cut in eighths; where two
     parts meet in it, one is drawn on the other: role ``forward on:data``.
     """
-    recent = [None] * max(width - len(values), 0) + list(values[-width:])
-    bounds = [_bounds(value, height * 8, hi) for value in recent]
+    bounds = [_bounds(value, height * 8, hi) for value in spread(values, width, _mean_of_parts, whole=whole)]
     return [_stacked_row(bounds, roles, (height - 1 - y) * 8) for y in range(height)]
 
 

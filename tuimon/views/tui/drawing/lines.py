@@ -41,6 +41,24 @@ def clipped(text: str, width: int) -> str:
     return set_cell_size(text, width - 1) + "…" if width > 0 else ""
 
 
+def clipped_left(text: str, width: int) -> str:
+    """The end of ``text`` in at most ``width`` cells: of a path and a line's number what counts most."""
+    if cell_len(text) <= width:
+        return text
+    while text and cell_len(text) > width - 1:
+        text = text[1:]
+    return f"…{text}" if width > 0 else ""
+
+
+def clipped_words(text: str, width: int) -> str:
+    """``text`` in at most ``width`` cells, cut behind a word; a word alone that is longer is cut itself."""
+    if cell_len(text) <= width:
+        return text
+    whole = clipped(text, width)[:-1]
+    words = whole if text[len(whole) : len(whole) + 1] == " " else whole.rpartition(" ")[0]
+    return f"{words.rstrip(' ,:;·(')}…" if words.strip() else clipped(text, width)
+
+
 def column(text: str, width: int, align: str = "<") -> str:
     """``text`` in exactly ``width`` cells, cut or padded; ``align`` is ``"<"`` or ``">"``."""
     text = clipped(text, width)
@@ -109,6 +127,21 @@ def wrapped(text: str, width: int) -> list[str]:
     if row:
         rows.append(row)
     return rows
+
+
+def notes_lines(notes: Sequence[str], width: int, height: int) -> list[Line]:
+    """Notes at the bottom of ``height`` rows, whole, in about a third of them.
+
+    One for which no room is left is left out, unless it is the first.
+    """
+    room = max(height // 3, 2)
+    rows: list[Line] = []
+    for note in notes:
+        more = paragraph(note, width, "dim")
+        if rows and len(rows) + len(more) > room:
+            break
+        rows += more
+    return rows[: max(height - 2, 1)]
 
 
 def paragraph(text: str, width: int, role: str = "", indent: int = 0) -> list[Line]:

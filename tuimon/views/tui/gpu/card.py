@@ -122,7 +122,9 @@ def _charts(view: GpuView, width: int, free: int, *, below: bool) -> list[Line]:
 
 
 def _chart(activity: Activity, view: GpuView, width: int, height: int, beside: Line = ()) -> list[Line]:
-    plot = tinted(chart(activity.history, width - LABEL - VALUE - cells(beside), height, 0.0, 1.0), "gpu")
+    plot = tinted(
+        chart(activity.history, width - LABEL - VALUE - cells(beside), height, 0.0, 1.0, whole=view.whole), "gpu"
+    )
     head = (label(activity.name), value(percent(activity.ratio), view.strong))
     under = line(" " * (LABEL + VALUE))
     return [(*head, *row, *beside) if y == 0 else (*under, *row) for y, row in enumerate(plot)]

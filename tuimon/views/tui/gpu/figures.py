@@ -32,6 +32,7 @@ class GpuView(NamedTuple):
     gpu: GpuRow
     torch: TorchShare | None = None
     labels: Mapping[int, str] = {}  # of the run's processes, by pid
+    whole: bool = False  # charts show the whole run
 
     @property
     def stale(self) -> bool:

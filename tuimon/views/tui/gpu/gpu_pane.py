@@ -50,7 +50,7 @@ class GpuPane(Pane[GpuState]):
         gpus = run.gpus()
         stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
         return GpuState(
-            tuple(_for_display(gpu, stale_s) for gpu in gpus),
+            tuple(_for_display(gpu, stale_s, whole=session.exit is not None) for gpu in gpus),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
             tuple(row for pid in session.trainers_here() for row in session.torch_memory(pid)),
@@ -136,7 +136,7 @@ def _worth_cards(views: Sequence[GpuView]) -> bool:
 
 def _views(state: GpuState, gpus: Sequence[GpuRow]) -> list[GpuView]:
     labels = dict(state.labels)
-    return [GpuView(gpu, _torch_on(gpu, state), labels) for gpu in gpus]
+    return [GpuView(gpu, _torch_on(gpu, state), labels, state.whole_run) for gpu in gpus]
 
 
 def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
@@ -155,14 +155,15 @@ def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
     return TorchShare(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries)
 
 
-def _for_display(gpu: GpuRow, stale_s: float) -> GpuRow:
+def _for_display(gpu: GpuRow, stale_s: float, *, whole: bool) -> GpuRow:
     """A row without changes that are not shown, ages in whole seconds: equal rows are not painted again."""
+    last = slice(None) if whole else slice(-WIDEST_CHART, None)
     return replace(
         gpu,
         stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,
         latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
-        util_history=gpu.util_history[-WIDEST_CHART:],
-        sm_history=gpu.sm_history[-WIDEST_CHART:],
-        tensor_history=gpu.tensor_history[-WIDEST_CHART:],
-        dram_history=gpu.dram_history[-WIDEST_CHART:],
+        util_history=gpu.util_history[last],
+        sm_history=gpu.sm_history[last],
+        tensor_history=gpu.tensor_history[last],
+        dram_history=gpu.dram_history[last],
     )

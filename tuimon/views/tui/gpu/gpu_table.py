@@ -103,7 +103,7 @@ def _heads(grid: _Grid) -> Line:
 
 def _row(view: GpuView, grid: _Grid) -> Line:
     gpu = view.gpu
-    plot = chart(gpu.util_history, max(grid.chart, 0), 1, 0.0, 1.0)
+    plot = chart(gpu.util_history, max(grid.chart, 0), 1, 0.0, 1.0, whole=view.whole)
     figures = (
         Span(" " * GAP + column(of.text(gpu), of.width, ">"), "dim" if view.stale else of.role) for of in grid.columns
     )

@@ -39,7 +39,7 @@ def _tile(view: GpuView, names: int, chart_width: int) -> Line:
     gpu = view.gpu
     whole = gpu.latest.parent_uuid is None
     busy = (gpu.figures.util_ratio, gpu.util_history) if whole else (gpu.figures.sm_ratio, gpu.sm_history)
-    plot = chart(busy[1], chart_width, 1, 0.0, 1.0)
+    plot = chart(busy[1], chart_width, 1, 0.0, 1.0, whole=view.whole)
     util = Span(column(percent(busy[0]), _UTIL, ">"), view.strong)
     return (
         mark_of(view),

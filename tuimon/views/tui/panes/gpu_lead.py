@@ -20,7 +20,7 @@ _LEAST_GAUGE, _MOST_GAUGE = 6, 24
 _Gauge = tuple[str, list[tuple[float, str, str]], list[str]]
 
 
-def lead_lines(times: GpuTimeRow, step_ms: float | None, width: int, most: int) -> list[Line]:
+def lead_lines(times: GpuTimeRow, step_ms: float | None, width: int, most: int, *, whole: bool = False) -> list[Line]:
     """At most ``most`` lines: the lead; the idle share; how it developed, and the lead at each kind of boundary."""
     lead, idle = _lead_parts(times, step_ms), idle_share_text(times)
     room = width - NAME - 2
@@ -30,7 +30,7 @@ def lead_lines(times: GpuTimeRow, step_ms: float | None, width: int, most: int) 
         return _gauges([("lead", lead, offers)], room)
     rows = [("lead", lead, [_lead_and_dry(times), *_shorter(lead_words(times))])]
     rows += [("GPU idle", _idle_parts(times), [f"{idle} of its time" if idle != UNKNOWN else idle, idle])]
-    return [*_gauges(rows, room), *_boundaries(times, width)[: most - 2]]
+    return [*_gauges(rows, room), *_boundaries(times, width, whole=whole)[: most - 2]]
 
 
 def main_lead(times: GpuTimeRow) -> LeadRow | None:
@@ -104,13 +104,13 @@ def _gauges(rows: Sequence[_Gauge], room: int) -> list[Line]:
     ]
 
 
-def _boundaries(times: GpuTimeRow, width: int) -> list[Line]:
+def _boundaries(times: GpuTimeRow, width: int, *, whole: bool) -> list[Line]:
     """The lead's course, and a line for each kind of boundary; where it collapses, something waited for the GPU."""
     rows: list[Line] = [()]
     hi = ceiling(times.history)
     if sum(value is not None for value in times.history) > 1:
         right = f"  0 – {_ms(hi)}"
-        plot = chart(times.history, width - NAME - len(right), 1, 0.0, hi)
+        plot = chart(times.history, width - NAME - len(right), 1, 0.0, hi, whole=whole)
         rows.append(line((column("over time", NAME), "dim"), (plot[0], "gpu-edge"), (right, "dim")))
     figures = ("median", "least", "most", "ran dry")
     rows.append(line((column("lead at", 20) + "".join(column(figure, 10, ">") for figure in figures), "dim")))

@@ -3,44 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
 from tuimon.views.format import ABSENT, ms, percent, plain
 from tuimon.views.gpu_idle import idle_text
 from tuimon.views.tui.baseline.baseline import change_text
 from tuimon.views.tui.drawing.charts import bar
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clipped, column, line
+from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line
 
 NAME = 10
-_MS, _SHARE = 10, 7
-_GPU, _IDLE, _ERROR = 19, 19, 7
-#: Columns from which the GPU's span, an estimate's error and the GPU's idle time are shown.
-_GPU_FROM, _ERROR_FROM, _IDLE_FROM = 50, 64, 74
-#: An estimate's error leaves the bar so many.
-_LEAST_BAR = 6
+_MS, _SHARE, _ERROR = 10, 7, 7
+_GPU, _IDLE = 11, 15
+#: Cells of a bar that the columns beside ms and share leave: those of the GPU, and an estimate's error.
+_LEAST_BAR = 14
 #: The change against the baseline, and the columns from which it is shown.
 _CHANGE, _CHANGE_FROM = 9, 44
 
 
 def phase_rows(
-    table: PhaseTable, ranges: Sequence[RangeRow], width: int, before_ms: Mapping[str, float] | None = None
+    table: PhaseTable,
+    ranges: Sequence[RangeRow],
+    width: int,
+    before_ms: Mapping[str, float] | None = None,
+    *,
+    with_gpu: bool = True,
 ) -> list[Line]:
-    """Each phase followed by the ranges whose outermost range lies mostly in it; ``before_ms``: of the baseline."""
+    """Each phase followed by the ranges whose outermost range lies mostly in it; ``before_ms``: of the baseline.
+
+    The GPU's columns have a row of heads above them.
+    """
     changes = before_ms is not None and width >= _CHANGE_FROM
     if changes:
         width -= _CHANGE
     home = _homes(table, ranges)
-    gpu = any(phase.gpu_ms_per_step is not None for phase in table.rows)
+    gpu = with_gpu and any(phase.gpu_ms_per_step is not None for phase in table.rows)
     error = any(_error(phase) for phase in table.rows)
-    rows: list[Line] = []
+    columns = columns_of(width, gpu=gpu, error=error)
+    rows: list[Line] = [head_line(columns)] if columns.gpu else []
+    most = max((phase.share or 0.0 for phase in table.rows), default=0.0) or 1.0
     for phase in table.rows:
-        row = phase_line(phase, width, gpu=gpu, error=error)
+        row = phase_line(phase, columns, most)
         rows.append((*row, _change(phase, before_ms)) if changes and before_ms is not None else row)
-        rows += [
-            range_line(row, width, gpu=gpu, error=error)
-            for row in ranges
-            if home[row.path.split("/", 1)[0]] == phase.name
-        ]
+        rows += [range_line(row, columns) for row in ranges if home[row.path.split("/", 1)[0]] == phase.name]
     return rows
 
 
@@ -68,27 +73,53 @@ def _homes(table: PhaseTable, ranges: Sequence[RangeRow]) -> dict[str, str]:
     return homes
 
 
-def phase_line(phase: PhaseRow, width: int, *, gpu: bool = False, error: bool = False) -> Line:
+class Columns(NamedTuple):
+    """Cells of the columns behind a bar; 0: left out."""
+
+    bar: int
+    error: int = 0
+    gpu: int = 0
+    idle: int = 0
+
+
+def columns_of(width: int, *, gpu: bool = False, error: bool = False) -> Columns:
+    """The columns that leave a bar its room: the GPU's span, an estimate's error, how long the GPU idles."""
+    bar_cells = width - NAME - _MS - _SHARE - 1
+    wanted = ((_GPU, gpu), (_ERROR, error), (_IDLE, gpu))
+    given = []
+    for cells_of, is_wanted in wanted:
+        given.append(cells_of if is_wanted and bar_cells - cells_of >= _LEAST_BAR else 0)
+        bar_cells -= given[-1]
+    return Columns(max(bar_cells, 0), given[1], given[0], given[2] if given[0] else 0)
+
+
+def head_line(columns: Columns) -> Line:
+    """Names of the GPU's columns."""
+    return line(
+        (" " * (NAME + columns.bar + 1) + column("CPU", _MS, ">") + " " * (_SHARE + columns.error), "dim"),
+        (column("GPU span", columns.gpu, ">") + column("GPU idle", columns.idle, ">"), "dim"),
+    )
+
+
+def phase_line(phase: PhaseRow, columns: Columns, most: float = 1.0) -> Line:
     """``data  ███████▌   41.5 ms   62 %``; estimated figures carry ``~`` and, where there is room, their error.
 
-    ``gpu``: with columns for the span on the GPU's clock and what of it the GPU idles, ``error``: with one for errors,
-    as far as there is room.
+    The bar of a phase with the share ``most`` fills its column.
     """
     mark = "~" if phase.estimated else ""
     share = f"{mark}{percent(phase.share)}"
-    within = column(_error(phase), _error_cells(width, gpu=gpu) if error else 0)
     quiet = phase.share < 0.005
     text = "dim" if quiet else "text"
-    timed = _gpu_columns(phase, width, text) if gpu and _gpu_cells(width) else ()
-    room = width - NAME - _MS - _SHARE - len(within) - 1 - cells(timed)
+    timed = column(ms(phase.gpu_ms_per_step), columns.gpu, ">") if columns.gpu else ""
+    timed += column(idle_text(phase) or ABSENT, columns.idle, ">") if columns.idle else ""
     return (
         Span(column(phase.name, NAME), "dim" if quiet else f"{phase.name} bold"),
-        Span(bar(phase.share, max(room, 0)), phase.name),
+        Span(bar(phase.share / most, columns.bar), phase.name),
         Span(" "),
         Span(column(mark * (phase.ms_per_step is not None) + ms(phase.ms_per_step), _MS, ">"), text),
-        *timed,
         Span(column(share, _SHARE, ">"), "dim" if quiet else "strong"),
-        Span(within, "dim"),
+        Span(column(_error(phase), columns.error), "dim"),
+        Span(timed, text),
     )
 
 
@@ -102,34 +133,13 @@ def _error(phase: PhaseRow) -> str:
     return f" ±{percent(phase.error)}" if phase.estimated and phase.error is not None else ""
 
 
-def _error_cells(width: int, *, gpu: bool) -> int:
-    """How many cells of a row an estimate's error takes."""
-    room = width - NAME - _MS - _SHARE - 1 - (_gpu_cells(width) if gpu else 0)
-    return _ERROR if width >= _ERROR_FROM and room >= _ERROR + _LEAST_BAR else 0
-
-
-def _gpu_cells(width: int) -> int:
-    """How many cells of a row the GPU's columns take."""
-    return 0 if width < _GPU_FROM else _GPU if width < _IDLE_FROM else _GPU + _IDLE
-
-
-def _gpu_columns(phase: PhaseRow, width: int, role: str) -> Line:
-    spans = line(("  GPU span", "dim"), (column(ms(phase.gpu_ms_per_step), _GPU - 10, ">"), role))
-    if _gpu_cells(width) == _GPU:
-        return spans
-    return (*spans, *line(("  idle", "dim"), (column(idle_text(phase) or ABSENT, _IDLE - 6, ">"), role)))
-
-
-def range_line(row: RangeRow, width: int, *, gpu: bool = False, error: bool = False) -> Line:
+def range_line(row: RangeRow, columns: Columns) -> Line:
     """A user range under its phase, in the same columns: name, how often a step, its own time."""
-    unknown = " " * (_gpu_cells(width) * gpu)
-    within = " " * (_error_cells(width, gpu=gpu) * error)
-    name_width = max(NAME, width - _MS - _SHARE - 1 - len(unknown) - len(within))
+    name_width = NAME + columns.bar
     often = "" if 0.95 <= row.per_step <= 1.05 else f" ×{row.per_step:.3g}"
     name = "  " * row.depth + " └ " + plain(row.name)
     return line(
         (column(clipped(name, name_width - len(often)) + often, name_width), "dim"),
         " ",
-        (column(ms(row.ms_per_step), _MS, ">") + unknown, "dim"),
-        (column(percent(row.share), _SHARE, ">") + within, "dim"),
+        (column(ms(row.ms_per_step), _MS, ">") + column(percent(row.share), _SHARE, ">"), "dim"),
     )

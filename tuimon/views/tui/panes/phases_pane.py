@@ -13,11 +13,12 @@ from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.steps.history import STACKED
 from tuimon.session.trainings import which_training
 from tuimon.session.whole_run import once_ended_whole
+from tuimon.session.windows import HISTORY_LIMIT
 from tuimon.views.format import advice, code, duration, ms, percent, phase_name, place, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
-from tuimon.views.tui.baseline.baseline import Baseline
+from tuimon.views.tui.baseline.baseline import Baseline, is_past
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, ceiling, stacked
-from tuimon.views.tui.drawing.lines import Line, Span, clip, clipped, column, justified, line
+from tuimon.views.tui.drawing.lines import Line, Span, clip, column, justified, line, notes_lines
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.panes.phase_rows import NAME, phase_rows, ranges_that_fit
 
@@ -43,6 +44,7 @@ class PhasesState(NamedTuple):
     whose: str = ""  # "rank 3 of 8"; "" for the only process
     before: Baseline | None = None  # what all is shown beside
     ended: bool = False
+    is_past: bool = True  # the baseline: all that is shown came after it
 
 
 class PhasesPane(Pane[PhasesState]):
@@ -63,14 +65,15 @@ class PhasesPane(Pane[PhasesState]):
         return PhasesState(
             table,
             steps,
-            tuple(session.phase_history(pid, WIDEST_CHART)),
+            tuple(session.phase_history(pid, WIDEST_CHART if session.exit is None else HISTORY_LIMIT)),
             session.header.interval_s if session.header else 1.0,
-            tuple(by_line(run.hot_lines(pid))[:_HOT]) if self.size.height > _CALM_CHART + 10 else (),
+            tuple(by_line(run.hot_lines(pid))[:_HOT]) if self.size.height > _CALM_CHART + 6 else (),
             _notes(session, steps),
-            _for_display(gpu),
+            _for_display(gpu, whole=session.exit is not None),
             _whose(session, pid),
             self.baseline,
             session.exit is not None,
+            self.baseline is None or is_past(self.baseline, session),
         )
 
     def draw(self, state: PhasesState, width: int, height: int) -> list[Line]:
@@ -80,15 +83,19 @@ class PhasesPane(Pane[PhasesState]):
     def heading(self, state: PhasesState) -> tuple[Span, ...]:
         """How much time and how many steps the table rests on."""
         table = state.table
-        spans = [Span("1 ", "key"), Span("Phases", "text bold")]
+        spans = [Span("1 ", "key"), Span("Step", "text bold")]
         if table is None:
             return tuple(spans)
+        parts_ms = [row.ms_per_step for row in table.rows if row.name != "eval"]
+        known_ms = [part for part in parts_ms if part is not None]
+        if known_ms and len(known_ms) == len(parts_ms):
+            spans += [Span(" · ", "dim"), Span(ms(sum(known_ms)), "strong"), Span(" in the mean", "dim")]
         span = "whole run," if state.ended and state.before is None else "last"
         about = f"{span} {duration(table.window_s)}" if table.window_s else ""
         if state.whose:
             about += f" · {state.whose}, pid {own_id(table.pid)}"
         if state.before is not None:
-            about += " · beside the baseline"
+            about += " · beside the baseline" if state.is_past else " · too early to compare"
         if table.inferred:
             about += " · inferred from stack samples"
         width, height = self.content_size
@@ -103,19 +110,21 @@ def phase_rows_wanted(table: PhaseTable | None) -> int:
     """Rows of content that the pane could fill well."""
     if table is None:
         return 12
-    gpu = 2 * any(row.gpu_ms_per_step is not None for row in table.rows)
+    gpu = 3 * any(row.gpu_ms_per_step is not None for row in table.rows)
     return len(table.rows) + min(len(table.ranges), 12) + 7 + gpu
 
 
 def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     """Phase rows with their ranges, the chart, the hottest lines where there is much room, notes at the bottom."""
     table = state.table
-    notes = [line((clipped(note, width), "dim")) for note in state.notes[: 1 if height < 14 else 3]]
+    notes = notes_lines(state.notes, width, height)
     if table is None:
         return [*_without_steps(state.steps, ended=state.ended), *notes][:height]
     room = height - len(notes)
     gpu = _gpu(state, width, height)
-    phases = phase_rows(table, ranges_that_fit(table, height, len(notes) + len(gpu)), width, _before_ms(state))
+    ranges = ranges_that_fit(table, height, len(notes) + len(gpu))
+    roomy = room > len(table.rows) + len(ranges) + len(gpu)
+    phases = phase_rows(table, ranges, width, _before_ms(state), with_gpu=roomy)
     rows = [*phases, *gpu][:room]
     left = room - len(rows)
     hot = _hot(state.hot, width, left - _CALM_CHART)
@@ -125,7 +134,7 @@ def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
 
 
 def _before_ms(state: PhasesState) -> Mapping[str, float] | None:
-    return state.before.phases_ms if state.before is not None else None
+    return state.before.phases_ms if state.before is not None and state.is_past else None
 
 
 def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:
@@ -135,11 +144,12 @@ def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:
     from tuimon.views.tui.panes.gpu_lead import lead_lines  # noqa: PLC0415  (the first frame shows no times of a GPU)
 
     step_ms = state.steps.median_ms if state.steps is not None else None
-    return lead_lines(state.gpu, step_ms, width, 1 if height < _TWO_LINES else 2 if height < _ALL_LINES else 12)
+    most = 1 if height < _TWO_LINES else 2 if height < _ALL_LINES else 12
+    return lead_lines(state.gpu, step_ms, width, most, whole=state.ended)
 
 
-def _for_display(times: GpuTimeRow | None) -> GpuTimeRow | None:
-    return times._replace(history=times.history[-WIDEST_CHART:]) if times is not None else None
+def _for_display(times: GpuTimeRow | None, *, whole: bool) -> GpuTimeRow | None:
+    return times if times is None or whole else times._replace(history=times.history[-WIDEST_CHART:])
 
 
 def _without_steps(steps: StepSummary | None, *, ended: bool) -> list[Line]:
@@ -157,21 +167,24 @@ def _without_steps(steps: StepSummary | None, *, ended: bool) -> list[Line]:
 
 def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     """The step time, one column a window, in the colours of its phases; one row where room is short."""
-    seen = state.history[-width:] if height >= 3 else state.history[-(width - NAME) :]
+    room = width if height >= 3 else width - NAME
+    first = next((at for at, value in enumerate(state.history) if value is not None), 0)
+    seen = state.history[first:] if state.ended else state.history[max(first, len(state.history) - room) :]
     totals = [None if value is None else sum(value) for value in seen]
     if height < 1 or not any(totals):
         return []
     hi, peak = ceiling(totals), max(value for value in totals if value is not None)
     if height < 3:
-        plot = stacked(seen, STACKED, width - NAME, height, hi)
+        plot = stacked(seen, STACKED, room, height, hi, whole=state.ended)
         return [(Span(column("history" if y == 0 else "", NAME), "dim"), *row) for y, row in enumerate(plot)]
     right = [Span(f"0 – {hi:g} ms" if hi < 10_000 else f"0 – {ms(hi)}", "dim")]
     if peak > hi:
         right = [Span(f"peak {ms(peak)}  ", "warning"), *right]
-    span = Span(f" · last {duration(len(seen) * state.interval_s)}", "dim")
+    whole = state.ended and len(seen) < HISTORY_LIMIT
+    span = Span(f" · {'all steps,' if whole else 'last'} {duration(len(seen) * state.interval_s)}", "dim")
     caption = justified(line(("step time", "text"), span), right, width)
     gap: list[Line] = [()] if height > 6 else []
-    return [*gap, caption, *stacked(seen, STACKED, width, height - 1 - len(gap), hi)]
+    return [*gap, caption, *stacked(seen, STACKED, width, height - 1 - len(gap), hi, whole=state.ended)]
 
 
 def _hot(hot: Sequence[HotLine], width: int, height: int) -> list[Line]:

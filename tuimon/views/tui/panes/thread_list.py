@@ -12,6 +12,7 @@ from tuimon.records import Process
 from tuimon.session.rows import ThreadRow
 from tuimon.text import whole_number
 from tuimon.views.format import place
+from tuimon.views.tui.panes.helpers import with_helpers_folded
 from tuimon.views.tui.panes.process_tree import TreeRow, folded_at_first, tree_rows
 
 _ROLES = ("training", "main", "worker", "pin-memory", "autograd")
@@ -65,7 +66,8 @@ class ThreadList(Struct):
             if self.by_process:
                 self._rows = tree_rows(rows, processes, self._folded)
             else:
-                self._rows = [TreeRow(row, row) for row in rows]
+                folded = sorted(with_helpers_folded(rows, processes), key=SORTS[self._sort][1])
+                self._rows = [TreeRow(row, row) for row in folded]
         return self._rows
 
     def sort_by_next(self) -> None:

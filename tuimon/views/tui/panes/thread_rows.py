@@ -13,7 +13,11 @@ from tuimon.views.format import code, percent, place, plain
 from tuimon.views.tui.drawing.charts import bar, meter
 from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line, with_cursor
 
-_STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning", "ended": "faint"}
+_STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning"}
+
+
+#: Cells from which a line of code says something.
+_LEAST_CODE = 8
 
 
 class ColumnWidths(NamedTuple):
@@ -43,7 +47,8 @@ def column_widths(rows: Sequence[ThreadRow], width: int) -> ColumnWidths:
     fixed = role + pid + tid + 7 + gauge + delay + gil + 10
     rest = max(width - fixed, 0)
     spot = max((cell_len(_spot(row)) for row in rows), default=5) + 2
-    spot = min(spot, 34 if width >= 110 else 24, rest)
+    spot = min(spot, 42, rest)
+    spot = rest if rest - spot < _LEAST_CODE else spot
     return ColumnWidths(role, pid, tid, 7, gauge, delay, gil, 10, spot, rest - spot)
 
 
@@ -114,10 +119,8 @@ def _function(row: ThreadRow) -> str:
 
 
 def _role_style(row: ThreadRow) -> str:
-    if row.ended:
-        return "faint"
     if row.role in ("main", "training"):
-        return "strong"
+        return "text" if row.ended else "strong"
     return "text" if (row.cpu_ratio or 0.0) >= 0.005 else "dim"
 
 

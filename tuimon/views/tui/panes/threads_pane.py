@@ -9,10 +9,10 @@ from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.message import Message
 
-from tuimon.records import Process
+from tuimon.records import Notice, Process
 from tuimon.session.rows import ThreadRow
 from tuimon.views.format import advice, plain
-from tuimon.views.tui.drawing.lines import Line, Span, filled, line
+from tuimon.views.tui.drawing.lines import Line, Span, filled, line, notes_lines
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.panes.process_tree import WHOLE, TreeRow
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
+#: Share of the time from which samples refute a notice that there are none: our choice, a window's gap now and then.
+_COVERED = 0.9
 MEASURED_ROWS = 200  # of more rows only those in view decide the columns' widths
 
 
@@ -59,11 +61,8 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> ThreadsState:
         """All threads of the run."""
-        notes = []
-        for source in ("stacks", "processes"):
-            notice = session.notices.get(source)
-            if notice is not None and notice.level != "ok":
-                notes.append(advice(notice.message, notice.hint))
+        notices = (session.notices.get(source) for source in ("stacks", "processes"))
+        notes = [advice(n.message, n.hint) for n in notices if n is not None and not _is_refuted(n, session)]
         return ThreadsState(tuple(session.threads()), tuple(notes), tuple(session.processes()))
 
     @property
@@ -83,7 +82,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         """Header, the visible rows, notes."""
         shown = self.shown()
         rows = [row.drawn for row in shown]
-        notes = [line((note, "dim")) for note in state.notes[: 1 if height < 12 else 2]]
+        notes = notes_lines(state.notes, width, height)
         room = max(height - 1 - len(notes), 1)
         at = self._cursor.scroll(_keys(shown), room)
         top = self._cursor.top
@@ -123,6 +122,10 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         """The thread under the cursor; of a process its main thread."""
         row = self._selected()
         return None if row is None else row.thread
+
+    def chosen(self) -> ThreadRow | None:
+        """The thread under the cursor, if somebody has put it there."""
+        return self.selected() if self._cursor.key is not None else None
 
     def _selected(self) -> TreeRow | None:
         rows = self.shown()
@@ -189,6 +192,14 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
     def on_blur(self) -> None:
         """Hide the cursor."""
         self.redraw(force=True)
+
+
+def _is_refuted(notice: Notice, session: Session) -> bool:
+    """Whether there are samples of nearly all the time where a notice says that there are none."""
+    if notice.source != "stacks" or notice.level != "warning":
+        return False
+    sampling = session.sampling() if session.exit is None else session.run_sampling()
+    return sampling is not None and (sampling.coverage_ratio or 0.0) >= _COVERED
 
 
 def _keys(rows: Sequence[TreeRow]) -> list[tuple[int, int]]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.node_ids import own_id
 from tuimon.records import Cost, Exit
-from tuimon.session.rows import StepSummary
+from tuimon.session.rows import GpuRow, StepSummary
 from tuimon.session.state import stands_still
 from tuimon.session.trainings import Which, which_training
 from tuimon.session.whole_run import once_ended_whole
-from tuimon.views.format import duration, ms, number, percent, plain, rate, size
+from tuimon.views.format import count, duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text
 from tuimon.views.node_text import nodes_text
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
 from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.tui.panes.progress import Progress
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -39,6 +41,9 @@ class RunFacts(NamedTuple):
     exit: Exit | None
     paused: bool
     gpu: str | None = None  # "GPU 97 % · tensor 12 %"
+    gpu_model: str | None = None  # "H100", "8x H100"
+    samples_per_s: float | None = None
+    progress: Progress | None = None  # as the output shows it
     followed: bool = False  # a log that is still being written
     read_ratio: float | None = None  # 0..1, of a log of which not all has been read that was written
     nodes: str | None = None  # those that are not well
@@ -52,10 +57,12 @@ class TitleLine(Pane[RunFacts], can_focus=False):
     paused = False
     followed = False
     read_ratio: float | None = None
+    progress: Progress | None = None
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> RunFacts:
         """Facts about the run and about ourselves; pace and GPUs of the last 30 s, at the end of the whole run."""
         pid, run = session.trainer(), once_ended_whole(session)
+        gpus = run.gpus()
         return RunFacts(
             name=run_name(started_command(session) if session.header else _command(session, pid)),
             pid=pid,
@@ -70,7 +77,10 @@ class TitleLine(Pane[RunFacts], can_focus=False):
             nodes=nodes_text(session.nodes.known.values()) if session.exit is None else None,
             still=stands_still(session),
             no_hooks=_no_hooks(session, pid),
-            gpu=gpu_text(run.gpus(), session.header.interval_s if session.header else 1.0),
+            gpu=gpu_text(gpus, session.header.interval_s if session.header else 1.0),
+            gpu_model=_gpu_model(gpus),
+            samples_per_s=_samples_per_s(run, pid) if pid is not None else None,
+            progress=self.progress,
         )
 
     def mark_paused(self) -> None:
@@ -88,8 +98,7 @@ def title_line(facts: RunFacts, width: int) -> Line:
     """The facts that fit; the least important are left out first."""
     right, items, costs = _badges(facts), _items(facts), _costs(facts.cost)
     for drop in range(9, 0, -1):
-        parts = line(" ", ("tuimon", "key bold"), "  ") if drop > 6 else line(" ")
-        left = (*parts, *_joined([item for item in items if item[0] <= drop]))
+        left = (*line(" "), *_joined([item for item in items if item[0] <= drop]))
         for cost in [text for least, text in costs if drop >= least and (text or drop == 1)]:
             tail = (*right, Span(cost, "dim"), Span(" "))
             if cells(left) + cells(tail) + 2 <= width:
@@ -99,28 +108,59 @@ def title_line(facts: RunFacts, width: int) -> Line:
 
 def _items(facts: RunFacts) -> list[_Item]:
     items: list[_Item] = [(0, facts.name, "strong")]
+    if facts.gpu_model is not None:
+        items.append((7, facts.gpu_model, "text"))
     if facts.pid is not None:
-        items.append((7, f"pid {own_id(facts.pid)}", "dim"))
+        items.append((9, f"pid {own_id(facts.pid)}", "dim"))
     if facts.training.text:
         items.append((3, facts.training.text, "text"))
     if facts.nodes is not None:
         items.append((1, facts.nodes, "warning"))
-    if facts.elapsed_s is not None:
-        items.append((2, duration(facts.elapsed_s), "text"))
-    if facts.steps is not None and facts.steps.estimated:
-        items.append((4, f"~{rate(facts.steps.per_second)}", "text"))
-    elif facts.steps is not None and facts.steps.median_ms is None:
-        items.append((4, "no step yet" if not facts.steps.total else "no step lately", "text"))
-    elif facts.steps is not None:
-        items.append((4, "no step lately" if facts.still else rate(facts.steps.per_second), "text"))
-        items.append((1, f"median {ms(facts.steps.median_ms)}", "text"))
-        items.append((8, f", p95 {number(facts.steps.p95_ms)}", "dim"))
+    if facts.exit is not None:
+        items += _end(facts.exit, facts.elapsed_s)
+    elif facts.elapsed_s is not None:
+        items.append((3, duration(facts.elapsed_s), "text"))
+    items += _pace(facts)
+    if facts.samples_per_s is not None:
+        items.append((6, rate(facts.samples_per_s, "samples"), "text"))
+    if facts.progress is not None:
+        items += [(2, facts.progress.place, "text")] if facts.progress.place else []
+        items += [(5, f"loss {facts.progress.loss}", "text")] if facts.progress.loss else []
     if facts.no_hooks is not None:
         items += [(1, "no hooks", "warning"), (6, f", {plain(facts.no_hooks)}; figures are estimates", "warning")]
     if facts.gpu is not None:
         busy, _, tensor = facts.gpu.partition(" · ")
-        items += [(5, busy, "text"), *([(6, tensor, "text")] if tensor else [])]
+        items += [(8, busy, "text"), *([(8, tensor, "text")] if tensor else [])]
     return items
+
+
+def _end(end: Exit, elapsed_s: float | None) -> list[_Item]:
+    """``ENDED ok``, ``after 15s``; in red how it failed."""
+    if end.signal:
+        how, role = f"KILLED by {end.signal}", "critical"
+    elif end.exit_code:
+        how, role = f"ENDED, exit code {end.exit_code}", "critical"
+    else:
+        how, role = "ENDED ok" if end.exit_code == 0 else "ENDED", "benign"
+    badge: list[_Item] = [(0, f" {how} ", f"{role} badge")]
+    return [*badge, *([(3, f" after {duration(elapsed_s)}", "text")] if elapsed_s is not None else [])]
+
+
+def _pace(facts: RunFacts) -> list[_Item]:
+    """How many steps, how long each takes, and how many a second."""
+    steps = facts.steps
+    if steps is None:
+        return []
+    if steps.estimated:
+        return [(4, f"~{rate(steps.per_second)}", "text")]
+    if steps.median_ms is None:
+        return [(4, "no step yet" if not steps.total else "no step lately", "text")]
+    return [
+        (7, f"{count(steps.total)} steps", "text"),
+        (1, f"{ms(steps.median_ms)}/step", "strong"),
+        (9, f", p95 {number(steps.p95_ms)}", "dim"),
+        (4, "no step lately" if facts.still else rate(steps.per_second), "text"),
+    ]
 
 
 def _no_hooks(session: Session, pid: int | None) -> str | None:
@@ -132,20 +172,35 @@ def _no_hooks(session: Session, pid: int | None) -> str | None:
     return reason if reason.startswith("started with") else None
 
 
+def _gpu_model(gpus: Sequence[GpuRow]) -> str | None:
+    """``H100`` of ``NVIDIA H100 80GB HBM3``, ``8x H100``: of those that the run uses; None where they differ."""
+    names = [plain(gpu.latest.name) for gpu in gpus if gpu.used_by_run and gpu.latest.parent_uuid is None]
+    if len(set(names)) != 1:
+        return None
+    words = re.split(r" \d+ ?GB|-(?:SXM|PCIE)", re.sub(r"^(?:(?:NVIDIA|Tesla|GeForce) )+", "", names[0]))
+    return f"{len(names)}x {words[0]}" if len(names) > 1 else words[0]
+
+
+def _samples_per_s(session: Session, pid: int) -> float | None:
+    """Samples of all batches that training loaders hand out in a second; None where one has no fixed size of batch."""
+    loaders = [row for row in session.loader_figures(pid) if row.latest.role == "train" and row.fetches_per_s]
+    rates = [row.facts.batch_size * row.fetches_per_s for row in loaders if row.facts.batch_size and row.fetches_per_s]
+    return sum(rates) if rates and len(rates) == len(loaders) else None
+
+
 def _joined(items: list[_Item]) -> list[Span]:
     spans: list[Span] = []
     for _, text, role in items:
-        if spans and not text.startswith(","):
+        if spans and text[0] not in ", ":
             spans.append(Span(" · ", "faint"))
+        elif role.endswith(" badge"):
+            spans.append(Span("  "))
         spans.append(Span(text, role))
     return spans
 
 
 def _badges(facts: RunFacts) -> Line:
     spans: list[Span] = []
-    if facts.exit is not None:
-        failed = facts.exit.exit_code not in (0, None)
-        spans += line((" ENDED ", "critical badge" if failed else "benign badge"), " ")
     if facts.read_ratio is not None:
         spans += line((f" READING {percent(min(facts.read_ratio, 0.99))} ", "warning badge"), " ")
     elif facts.followed:
@@ -158,10 +213,10 @@ def _badges(facts: RunFacts) -> Line:
 def _costs(cost: Cost | None) -> list[tuple[int, str]]:
     """Our own cost, from the fullest wording to the shortest: (from which drop level on it is shown, text)."""
     if cost is None:
-        return [(6, "own cost –"), (1, "")]
+        return [(6, "tuimon – cpu"), (1, "")]
     cpu, rss = percent(cost.cpu_ratio), size(cost.rss_bytes)
     lost = f", {cost.queue_dropped} records lost" if cost.queue_dropped else ""
-    return [(9, f"own cost {cpu} cpu, {rss}{lost}"), (4, f"own {cpu}, {rss}"), (2, f"own {cpu}"), (1, "")]
+    return [(9, f"tuimon {cpu} cpu, {rss}{lost}"), (4, f"tuimon {cpu}, {rss}"), (2, f"tuimon {cpu}"), (1, "")]
 
 
 def run_name(command: Sequence[str]) -> str:

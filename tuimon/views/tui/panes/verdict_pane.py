@@ -1,37 +1,38 @@
-"""The verdict: what the training waits for, what to do about it and what that gains, in at most three lines."""
+"""The verdict: what holds the training back, where, and what fixing it gains, in three rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from tuimon.node_ids import own_id
-from tuimon.records import Exit
+from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, run_state
 from tuimon.session.unseen import Unseen, unseen_trainings
-from tuimon.views.finding_text import ONLY_MINOR, rule_title, speedup
-from tuimon.views.format import plain
+from tuimon.views.evidence_text import share_text
+from tuimon.views.finding_text import ONLY_MINOR, SEVERITY_WORDS, rule_title, speedup
+from tuimon.views.format import place, plain
 from tuimon.views.state_text import state_details, state_name, unseen_text
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, justified, line, wrapped
+from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
 from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.tui.panes.first_verdict import FirstVerdict
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
-
-#: Lines from which the advice has one of its own below a headline of two.
-_WITH_ADVICE = 3
-#: Cells of an advice from which it says something: a gain beside the place alone would read as that of the place.
-_SOME_ADVICE = 16
-_ARROW = line(("→ ", "dim"))
+#: Rows of the verdict; how a run failed has one more above it.
+ROWS = 3
+#: Cells of a source line, or of the words of a fix, from which it says something.
+_LEAST_TEXT = 16
 
 
 class Verdict(NamedTuple):
-    """What the verdict lines show."""
+    """What the verdict's rows show."""
 
     findings: tuple[Finding, ...]
     state: RunState
@@ -39,32 +40,55 @@ class Verdict(NamedTuple):
     exit: Exit | None
     focused: bool = False
     unseen: tuple[Unseen, ...] = ()
+    measuring_s: int | None = None  # no verdict has held yet
+
+
+class _Block(NamedTuple):
+    """The rows without the bar at their left; ``role`` colours bar and name."""
+
+    role: str
+    name: str
+    headline: str
+    word: str = ""
+    where: Line = ()
+    fix: Line = ()
 
 
 class VerdictPane(Pane[Verdict]):
-    """The lines under the title; Enter opens all findings, what changed, and what could not be judged."""
+    """The rows under the title; Enter opens all findings, what changed, and what could not be judged."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,down,right", "open", "findings", show=False)]
 
     class Opened(Message):
         """The user opened the list of all findings."""
 
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._first = FirstVerdict()
+
     def collect(self, session: Session, findings: Sequence[Finding]) -> Verdict:
         """The findings, and the facts shown where there is none."""
         pid = session.trainer()
         table = session.phases(pid) if pid is not None else None
+        state = run_state(session)
         return Verdict(
             findings=tuple(findings),
-            state=run_state(session),
+            state=state,
             inferred=table is not None and table.inferred,
             exit=session.exit,
             focused=self.has_focus,
             unseen=tuple(unseen_trainings(session)),
+            measuring_s=self._first.measuring_s(session, findings) if state.name == "training" else None,
         )
 
     def draw(self, state: Verdict, width: int, height: int) -> list[Line]:
-        """The lines."""
-        return verdict_lines(state._replace(focused=self.has_focus), width, height)
+        """The rows."""
+        return verdict_lines(state._replace(focused=self.has_focus), width)[:height]
+
+    @property
+    def rows_wanted(self) -> int:
+        """How many rows the verdict takes."""
+        return ROWS + (self.state is not None and _has_end_row(self.state))
 
     def action_open(self) -> None:
         """Open the list of findings."""
@@ -83,109 +107,165 @@ class VerdictPane(Pane[Verdict]):
         self.redraw(force=True)
 
 
-def verdict_lines(verdict: Verdict, width: int, height: int) -> list[Line]:
-    """At most ``height`` lines: how the run ended; the first finding and its action; or why there is none yet.
+def verdict_lines(verdict: Verdict, width: int) -> list[Line]:
+    """Name, headline and severity; the place with its source line; the best fix with its gain.
 
-    That a run has ended well, which the title shows too, leaves its line to a finding.
+    How a run failed stands above them in a row of its own.
     """
-    rows: list[Line] = []
-    if verdict.exit is not None and not (verdict.findings and _is_clean(verdict.exit)):
-        rows.append(_end(verdict.exit))
-    if verdict.findings:
-        rows += _finding(verdict.findings, width, height - len(rows))
-    elif verdict.exit is None:
-        rows += _nothing_yet(verdict)
-    rows = [clip(row, width) for row in rows[:height]]
-    if verdict.focused and rows:
+    room = width - 4  # a space and the bar at the left, a space at the right
+    block = _block(verdict, room)
+    head = line((block.name, f"{block.role} bold"), "  " * bool(block.headline))
+    word = line((f" {block.word} ", f"{block.role} badge")) if block.word else ()
+    free = room - cells(head) - (cells(word) + 2 if word else 0)
+    where, headline = block.where, clipped_words(block.headline, free)
+    if not where and headline != block.headline:  # the row is free for the rest of the headline
+        headline = wrapped(block.headline, free)[0]
+        where = line((clipped_words(block.headline.removeprefix(headline).strip(), room), "strong"))
+    rows = [
+        _bar(row, block.role) for row in (justified((*head, Span(headline, "strong")), word, room), where, block.fix)
+    ]
+    if _has_end_row(verdict) and verdict.exit is not None:
+        rows.insert(0, _bar(clip(_after_end(verdict.exit), room), _end_role(verdict.exit)))
+    if verdict.focused:
         rows[0] = (Span("▸", "key bold"), *rows[0][1:])
     return rows
 
 
-def _finding(findings: Sequence[Finding], width: int, height: int) -> list[Line]:
+def _bar(row: Line, role: str) -> Line:
+    return (Span(" "), Span("┃ ", role), *row)
+
+
+def _block(verdict: Verdict, width: int) -> _Block:
+    if verdict.measuring_s is not None:
+        return _Block("info", "MEASURING", f"{verdict.measuring_s} s: the first verdict is shown once it has held")
+    if verdict.findings:
+        return _of_findings(verdict.findings, width)
+    if verdict.exit is not None:
+        return _of_end(verdict.exit, width)
+    if verdict.state.name != "training":
+        rows = [clip(line((unseen_text(each), "warning")), width) for each in verdict.unseen]
+        where, fix = [*rows, BLANK, BLANK][:2]
+        return _Block("dim", state_name(verdict.state).upper(), state_details(verdict.state), "", where, fix)
+    basis = "in the stack samples" if verdict.inferred else "in the latest steps"
+    more = line(("v", "key"), ("  what changed, and what could not be judged", "dim"))
+    return _Block("benign", "NOTHING FOUND", f"no rule sees a bottleneck {basis}", "healthy", more)
+
+
+def _of_findings(findings: Sequence[Finding], width: int) -> _Block:
     from tuimon.diagnosis.rank import is_minor  # noqa: PLC0415  (who has a finding has loaded the rules; the first frame has none)
 
     first = findings[0]
     if is_minor(first.rule, first.severity):
-        more = Span(f"  +{len(findings)} minor ", "dim")
-        return [justified(line(" ", (" NOTHING FOUND ", "benign badge"), (f" {ONLY_MINOR}", "benign")), (more,), width)]
-    badge = Span(f" {rule_title(first.rule)} ", f"{first.severity} badge")
-    more = Span(f"  +{len(findings) - 1} more ", "dim") if len(findings) > 1 else Span(" ")
-    room = width - cells((badge, more)) - 3  # a space before the badge, behind it, and before what stands at the right
-    headline = plain(first.headline)
-    head = wrapped(headline, room)
-    if len(head) <= 1 or height < 2:
-        top = line(" ", badge, " ", (clipped(headline, room), first.severity))
-        return [justified(top, (more,), width), *_advice(first, width, height - 1)]
-    top = line(" ", badge, " ", (head[0], first.severity))
-    rest = line("   ", (headline[len(head[0]) :].strip(), first.severity))
-    if height < _WITH_ADVICE:
-        rest = _with_advice(rest, first, width)
-    return [justified(top, (more,), width), rest, *_advice(first, width, height - 2)]
+        largest = line((clipped_words(f"largest: {plain(first.headline)}", width), "dim"))
+        count = f"{len(findings)} minor finding{'s' * (len(findings) > 1)}"
+        return _Block(
+            "benign", "NOTHING FOUND", ONLY_MINOR, "healthy", largest, line(("v", "key"), (f" {count}", "dim"))
+        )
+    return _Block(
+        first.severity,
+        rule_title(first.rule),
+        plain(first.headline),
+        SEVERITY_WORDS[first.severity],
+        where_line(first, width),
+        fix_line(findings, width),
+    )
 
 
-def _with_advice(text: Line, finding: Finding, width: int) -> Line:
-    """The text with what to do behind it, if there is room for some of that, and what that would gain."""
-    gain = _gain(finding)
-    room = width - cells(text) - cells(gain) - cells(_ARROW) - 2
-    if finding.action and room >= _SOME_ADVICE:
-        text = (*text, Span(" "), *_ARROW, Span(clipped(plain(finding.action), room), "text"))
-    return _beside(text, gain, width)
+def where_line(finding: Finding, width: int) -> Line:
+    """``train.py:16  forward()  ▸ h, c = cell(x)``, at the right the share of the step; the place is never cut."""
+    share = finding.share_of_step
+    right = line((f"{share_text(share, finding.evidence)} of each step", "dim")) if share is not None else ()
+    if not finding.where:
+        return ()
+    where = finding.where[0]
+    left = line((place(where.file, where.line, width=width), "key bold"))
+    named = (*left, *_function(where))
+    left = named if cells(named) <= width else left
+    source = plain(where.source).strip()
+    for beside in (right, ()):
+        room = width - cells(left) - 4 - (cells(beside) + 2 if beside else 0)
+        if source and room >= min(len(source), _LEAST_TEXT):
+            shown = source if len(source) <= room else source[: room - 1] + "…"
+            return justified((*left, *line(("  ▸ ", "faint"), (shown, "text"))), beside, width)
+    return justified(left, right if cells(left) + cells(right) + 2 <= width else (), width)
 
 
-def _advice(finding: Finding, width: int, height: int) -> list[Line]:
-    """What to do, and what it would gain."""
-    gain, rows = _gain(finding), wrapped(plain(finding.action), width - 4)
-    if height < 2 or len(rows) < 2:
-        return [_beside(line("  ", *_ARROW, (" ".join(rows), "text")), gain, width)]
-    rest = line("    ", (" ".join(rows[1:]), "text"))
-    return [line("  ", *_ARROW, (rows[0], "text")), _beside(rest, gain, width)]
+def _function(where: Place) -> Line:
+    return () if not where.function or where.function.startswith("<") else line(f"  {plain(where.function)}()")
 
 
-def _gain(finding: Finding) -> Line:
-    gain = speedup(finding)
-    return line((f"  {gain} as fast ", "benign bold")) if gain else ()
+def fix_line(findings: Sequence[Finding], width: int) -> Line:
+    """``FIX  num_workers=8     2.2–4.5x faster · v 2 more fixes``; the gain is never cut."""
+    first = findings[0]
+    head = (
+        line(("FIX", "benign bold"), "  ") if first.severity in ("critical", "warning") else line(("TIP", "dim"), "  ")
+    )
+    if not first.action:
+        text = "nothing to fix" if first.severity == "benign" else ""
+        return justified(line((text, "dim")), _others(findings, short=False), width)
+    gain, action = line((f"{speedup(first)} faster" if speedup(first) else "", "benign bold")), _action(first)
+    dot = line((" · ", "faint")) if gain[0].text else ()
+    long, short = ((*gain, *dot, *_others(findings, short=short)) for short in (False, True))
+    for right in (long, short, gain):
+        room = width - cells(head) - cells(right) - 2
+        if room >= cell_len(action) or (right is short and room >= 2 * _LEAST_TEXT):
+            break
+    return justified((*head, Span(clipped_words(action, room), "strong")), right, width)
 
 
-def _beside(text: Line, gain: Line, width: int) -> Line:
-    """The gain behind the text; the text gives way."""
-    return (*text, *gain) if cells(text) + cells(gain) <= width else justified(text, gain, width)
+def _action(finding: Finding) -> str:
+    """What to do, without the place that the row above shows."""
+    action = plain(finding.action)
+    for where in finding.where[:1]:
+        spot = place(where.file, where.line)
+        action = action.replace(f" at {plain(where.function)}() {spot}", "").replace(f" {spot}", "")
+    return action
+
+
+def _others(findings: Sequence[Finding], *, short: bool) -> Line:
+    """What ``v`` shows beside this."""
+    fixes, others = len(findings[0].other_fixes), len(findings) - 1
+    if short:
+        return line(("v", "key"), (f" +{fixes + others}", "dim")) if fixes + others else line(("v", "key"))
+    parts = [f"{fixes} more fix{'es' * (fixes > 1)}"] if fixes else []
+    parts += [f"{others} more finding{'s' * (others > 1)}"] if others > 0 else []
+    return line(("v", "key"), (f" {', '.join(parts) or 'details'}", "dim"))
 
 
 def _went_well(end: Exit) -> bool:
     return end.exit_code in (0, None) and not end.signal
 
 
-def _is_clean(end: Exit) -> bool:
-    """Whether there is no more to say of an end than that it came."""
-    return _went_well(end) and not end.last_line and not end.survivors
+def _has_end_row(verdict: Verdict) -> bool:
+    """Whether an end left more to say than the title shows, and a finding takes the rows below."""
+    end = verdict.exit
+    return bool(verdict.findings) and end is not None and bool(end.last_line or end.survivors)
 
 
-def _end(end: Exit) -> Line:
+def _end_role(end: Exit) -> str:
+    return "benign" if _went_well(end) else "critical"
+
+
+def _how(end: Exit) -> str:
     if end.signal:
-        how = f"killed by {end.signal}" + (f" (exit code {end.exit_code})" if end.exit_code else "")
-    elif end.exit_code is None:
-        how = "the process has ended"
-    else:
-        how = f"exit code {end.exit_code}"
-    role = "benign" if _went_well(end) else "critical"
-    spans = [Span(" "), Span(" ENDED ", f"{role} badge"), Span(f" {how}", f"{role} bold")]
-    if end.last_line:
-        spans += [Span(" · ", "faint"), Span(plain(end.last_line), "text")]
+        return f"killed by {end.signal}" + (f" (exit code {end.exit_code})" if end.exit_code else "")
+    return "the process has ended" if end.exit_code is None else f"exit code {end.exit_code}"
+
+
+def _of_end(end: Exit, width: int) -> _Block:
+    """How a run ended in which no rule has found anything."""
+    word = "" if _went_well(end) else "failed"
+    return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width))
+
+
+def _after_end(end: Exit) -> Line:
+    """The program's last line, and what still runs."""
+    spans = [Span(plain(end.last_line), f"{_end_role(end)} bold")] if end.last_line else []
     if end.survivors:
         running = f"still running: {_pids(end.survivors)} (tuimon attach {own_id(end.survivors[0])})"
-        spans += [Span(" · ", "faint"), Span(running, "warning")]
+        spans += [*([Span(" · ", "faint")] if spans else []), Span(running, "warning")]
     return tuple(spans)
 
 
 def _pids(pids: Sequence[int]) -> str:
     return ", ".join(f"pid {own_id(pid)}" for pid in pids[:4]) + (" …" if len(pids) > 4 else "")
-
-
-def _nothing_yet(verdict: Verdict) -> list[Line]:
-    state = verdict.state
-    if state.name != "training":
-        badge = f" {state_name(state).upper()} "
-        rows = [line(" ", (badge, "dim badge"), (f" {state_details(state)}", "text"))]
-        return rows + [line("   ", (unseen_text(each), "warning")) for each in verdict.unseen]
-    basis = "in the stack samples" if verdict.inferred else "in the latest steps"
-    return [line(" ", (" NOTHING FOUND ", "benign badge"), (f" no rule sees a bottleneck {basis}", "benign"))]

@@ -8,7 +8,7 @@ from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.session.samples.tree import CallTree, Node
 from tuimon.views.format import percent, place, plain
 from tuimon.views.tui.drawing.charts import bar
-from tuimon.views.tui.drawing.lines import Line, column, filled, line, with_cursor
+from tuimon.views.tui.drawing.lines import Line, cells, clipped_left, column, filled, line, with_cursor
 from tuimon.views.tui.drawing.moving import moved, scrolled
 from tuimon.views.tui.profile.tree_cursor import TreeCursor
 
@@ -80,7 +80,7 @@ def indent(depth: int, width: int) -> str:
     return " " * (width // 3 - len(mark)) + mark
 
 
-def detail_line(tree: CallTree, node: Node) -> Line:
+def detail_line(tree: CallTree, node: Node, width: int) -> Line:
     """The node under the cursor, whole: name, shares, place."""
     shares = f"{percent(tree.share(node.total), 1)} total, {percent(tree.share(node.own), 1)} self"
     here = node.place()
@@ -89,7 +89,9 @@ def detail_line(tree: CallTree, node: Node) -> Line:
     in_phase = line("  ", (phase, phase)) if phase else ()
     caller = line(("  ← ", "faint"), (place(call.file, call.line), "dim")) if call else ()
     name = line((plain(node.function), "strong"), "  ", (shares, "text"))
-    return (*name, *in_phase, *line("  ", (spot, "key")), *caller)
+    room = width - cells(name) - cells(in_phase) - 2
+    caller = caller if cells(caller) + len(spot) <= room else ()
+    return (*name, *in_phase, *line("  ", (clipped_left(spot, room), "key")), *caller)
 
 
 class TreeView:
@@ -113,7 +115,7 @@ class TreeView:
         for number, node in enumerate(self._rows[self._top : self._top + room], self._top):
             opened = node.id in self.cursor.opened
             lines.append(node_line(tree, node, width, opened=opened, cursor=number == at))
-        return [*filled(lines, height - 1), detail_line(tree, self._rows[at]) if self._rows else ()]
+        return [*filled(lines, height - 1), detail_line(tree, self._rows[at], width) if self._rows else ()]
 
     def move(self, rows_down: int) -> None:
         """Move the cursor over the rows that are unfolded."""

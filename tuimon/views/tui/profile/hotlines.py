@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from tuimon.records import Place
 from tuimon.session.samples.hot_lines import LineShare, LineTable
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.format import code, percent, place, plain
 from tuimon.views.tui.drawing.charts import bar
-from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, filled, line, with_cursor
+from tuimon.views.tui.drawing.lines import Line, Span, cells, clipped_left, column, filled, line, with_cursor
 from tuimon.views.tui.drawing.moving import RowCursor
 from tuimon.views.tui.profile.activities import activity_span
+from tuimon.views.tui.sheets.code_around import Code, code_lines, no_code
 
 #: Ways to sort, cycled by ``s``.
 SORTS = ("self", "total")
+#: Cells of a line's code that its place leaves.
+_LEAST_CODE = 12
+#: Rows from which the code around the chosen line is shown, and how many lines before and after it.
+_CODE_FROM, _AROUND = 16, 3
 
 
 class Widths(NamedTuple):
@@ -39,10 +45,10 @@ def sorted_lines(table: LineTable, sort: str) -> list[LineShare]:
 def widths(rows: Sequence[LineShare], width: int) -> Widths:
     """What these rows need, and what the screen has."""
     gauge = 12 if width >= 110 else 8 if width >= 90 else 5
-    doing = 17 if width >= 90 else 15
+    doing = 17 if width >= 90 else 16
     rest = max(width - 6 - gauge - 8 - doing, 0)
     spot = max((cell_len(place(*row.key[:2])) for row in rows), default=5) + 2
-    spot = min(spot, 36 if width >= 120 else 26 if width >= 100 else 21, rest)
+    spot = min(spot, max(rest - _LEAST_CODE, rest // 2))
     return Widths(gauge, doing, spot, rest - spot)
 
 
@@ -76,7 +82,7 @@ def row_line(row: LineShare, samples: int, columns: Widths, *, on_gpu: bool, cur
         Span(" " + column(bar(own, columns.bar - 2), columns.bar - 1), doing.role if row.own else "track"),
         Span(column(percent(total), 7, ">") + " ", "dim"),
         Span(column(doing.text if row.own else "", columns.doing), doing.role),
-        Span(column(clipped(place(row.place.file, row.place.line), columns.place - 2), columns.place), "key"),
+        Span(column(place(row.place.file, row.place.line, width=columns.place - 2), columns.place), "key"),
         Span(column(source, columns.source), weight if row.user else "dim"),
     )
     return with_cursor(spans) if cursor else spans
@@ -98,11 +104,12 @@ def doing_line(table: LineTable, width: int, *, on_gpu: bool) -> Line:
     return tuple(spans)
 
 
-def detail_line(row: LineShare, samples: int) -> Line:
+def detail_line(row: LineShare, samples: int, width: int) -> Line:
     """The line under the cursor, whole."""
     share = f"{percent(row.own / samples, 1)} self, {percent(row.total / samples, 1)} total" if samples else ""
-    spot = f"{plain(row.place.file)}:{row.place.line}"
-    return line((f"{plain(row.place.function)}()", "strong"), "  ", (share, "text"), "  ", (spot, "key"))
+    head = line((f"{plain(row.place.function)}()", "strong"), "  ", (share, "text"), "  ")
+    spot = clipped_left(f"{plain(row.place.file)}:{row.place.line}", width - cells(head))
+    return (*head, Span(spot, "key"))
 
 
 class LinesView:
@@ -113,12 +120,29 @@ class LinesView:
         self.sort = 0
         self._cursor: RowCursor[tuple[str, int, str]] = RowCursor()
         self._rows: list[LineShare] = []
+        self._pointed: Place | None = None  # where the cursor is to go once the line is listed
 
-    def draw(self, profile: SampleProfile, phase: str | None, width: int, height: int, *, on_gpu: bool) -> list[Line]:
-        """Exactly ``height`` lines."""
+    def point_to(self, place: Place) -> None:
+        """Put the cursor on a line of code."""
+        self._pointed = place
+
+    def draw(
+        self,
+        profile: SampleProfile,
+        phase: str | None,
+        width: int,
+        height: int,
+        *,
+        on_gpu: bool,
+        code_of: Callable[[Place], Code] = no_code,
+    ) -> list[Line]:
+        """Exactly ``height`` lines; below the table the code around the chosen line, as far as it is known."""
         table = profile.lines(phase, libraries=self.libraries)
         self._rows = sorted_lines(table, SORTS[self.sort])
-        room = max(height - 4, 1)
+        self._go_to_pointed()
+        chosen = self.selected()
+        code = self._code(chosen, code_of) if height >= _CODE_FROM else []
+        room = max(height - 4 - len(code), 1)
         at = self._cursor.scroll(self._keys(), room)
         top = self._cursor.top
         shown = self._rows[top : top + room]
@@ -126,8 +150,20 @@ class LinesView:
         lines = [doing_line(table, width, on_gpu=on_gpu), (), head_line(columns, SORTS[self.sort])]
         for number, row in enumerate(shown, top):
             lines.append(row_line(row, table.samples, columns, on_gpu=on_gpu, cursor=number == at))
-        below = detail_line(self._rows[at], table.samples) if self._rows else ()
-        return [*filled(lines, height - 1), below]
+        below = detail_line(chosen, table.samples, width) if chosen is not None else ()
+        return [*filled([*lines, *code], height - 1), below]
+
+    def _go_to_pointed(self) -> None:
+        spot = self._pointed
+        row = next((r for r in self._rows if spot is not None and r.key[:2] == (spot.file, spot.line)), None)
+        if row is not None:
+            self._cursor.key, self._pointed = row.key, None
+
+    def _code(self, row: LineShare | None, code_of: Callable[[Place], Code]) -> list[Line]:
+        if row is None:
+            return []
+        near = [(n, text) for n, text in code_of(row.place) if abs(n - row.place.line) <= _AROUND]
+        return [(), *code_lines(near, row.place.line)] if near else []
 
     def move(self, rows_down: int) -> None:
         """Move the cursor."""

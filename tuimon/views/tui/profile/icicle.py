@@ -119,7 +119,7 @@ class IcicleView:
         self._rows = blocks(tree, zoomed, width, max(self._top, selected.depth) + room + 1)
         self._top = scrolled(self._top, selected.depth, len(self._rows), room)
         lines = icicle_lines(tree, self._rows[self._top : self._top + room], selected, zoomed)
-        return [*filled(lines, height - 1), detail_line(tree, selected)]
+        return [*filled(lines, height - 1), detail_line(tree, selected, width)]
 
     def move(self, rows_down: int) -> None:
         """Down to the heaviest child, up to the caller."""

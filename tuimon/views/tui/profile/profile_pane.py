@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.message import Message
+from textual.worker import Worker, WorkerState
 
+from tuimon.records import Place
 from tuimon.session.rows import ThreadRow
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.session.scope import SCOPE_LEVELS, Scope, count_same_role, latest_times
@@ -18,10 +20,15 @@ from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.profile.duty_cycle import DutyCycle
 from tuimon.views.tui.profile.header import Mode, empty_lines, phases_line, ranges_line, tabs_line, who_text
 from tuimon.views.tui.profile.sample_views import SampleViews
+from tuimon.views.tui.sheets.code_around import Code, CodeAround
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
+    from tuimon.sources.stacks.closeup import CloseUp
+
+#: Lines of code before and after the chosen one.
+AROUND_LINES = 3
 
 
 class ProfileState(NamedTuple):
@@ -60,18 +67,46 @@ class ProfilePane(Moving, Pane[ProfileState]):
         self._duty_cycle = DutyCycle()
         self._made_from: tuple[object, ...] | None = None  # what ``_profile`` was made from
         self._profile: SampleProfile | None = None
+        self._code: CodeAround | None = None
+
+    def _code_of(self, place: Place) -> Code:
+        """The code around a line: as its file has it, else the lines that samples have brought."""
+        session, scope = self._session, self.scope
+        if session is None or scope is None or self._code is None:
+            return ()
+        read = self._code.of(place.file, place.line, session.process(scope.pid))
+        return read or session.frames.lines_near(place.file, place.line, AROUND_LINES)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Code was read."""
+        if event.state in (WorkerState.SUCCESS, WorkerState.ERROR):
+            self.redraw(force=True)
 
     @property
     def wheel_rows(self) -> int:
         """A row of the icicle is a call, not one of many lines."""
         return 1 if self.views.mode == "icicle" else super().wheel_rows
 
-    def open(self, mode: Mode, row: ThreadRow | None, session: Session) -> None:
-        """Show a view of a thread's samples; without one, of those shown last, at first the training thread's."""
+    def open(
+        self,
+        mode: Mode,
+        row: ThreadRow | None,
+        session: Session,
+        *,
+        place: Place | None = None,
+        closeup: CloseUp | None = None,
+    ) -> None:
+        """Show a view of a thread's samples; without one, of those shown last, at first the training thread's.
+
+        The cursor goes to the line of ``place``; ``closeup`` reads the code around a line.
+        """
+        self._code = self._code or CodeAround(self, closeup)
         scope = _scope(row, session)
         if self.scope is None or (row is not None and (row.pid, row.tid) != (self.scope.pid, self.scope.tid)):
             self.scope = scope
             self.views.begin_anew()
+        if place is not None:
+            self.views.lines.point_to(place)
         self.views.mode = mode
         if row is None and self.state is not None:  # another view of the same samples, also while paused
             self.redraw(force=True)
@@ -120,7 +155,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
         if not state.profile.count(self.views.phase):
             return empty_lines(state.profile, self.views.phase)
         with self._duty_cycle.measured():
-            return self.views.draw(state.profile, width, height, on_gpu=state.on_gpu)
+            return self.views.draw(state.profile, width, height, on_gpu=state.on_gpu, code_of=self._code_of)
 
     def heading(self, state: ProfileState) -> tuple[Span, ...]:
         """What this is, and how to leave it."""

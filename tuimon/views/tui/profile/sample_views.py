@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tuimon.records import Place
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.tui.drawing.lines import Line
 from tuimon.views.tui.profile.calltree import TreeView
@@ -9,6 +12,7 @@ from tuimon.views.tui.profile.header import FILTERS, Mode, filters
 from tuimon.views.tui.profile.hotlines import SORTS, LinesView
 from tuimon.views.tui.profile.icicle import IcicleView
 from tuimon.views.tui.profile.tree_cursor import TreeCursor, node_of_line
+from tuimon.views.tui.sheets.code_around import Code, no_code
 
 
 class SampleViews:
@@ -28,11 +32,19 @@ class SampleViews:
         cursor = TreeCursor()
         self.tree, self.icicle = TreeView(cursor), IcicleView(cursor)
 
-    def draw(self, profile: SampleProfile, width: int, height: int, *, on_gpu: bool) -> list[Line]:
+    def draw(
+        self,
+        profile: SampleProfile,
+        width: int,
+        height: int,
+        *,
+        on_gpu: bool,
+        code_of: Callable[[Place], Code] = no_code,
+    ) -> list[Line]:
         """Exactly ``height`` lines of the view that is shown."""
         match self.mode:
             case "lines":
-                return self.lines.draw(profile, self.phase, width, height, on_gpu=on_gpu)
+                return self.lines.draw(profile, self.phase, width, height, on_gpu=on_gpu, code_of=code_of)
             case "tree":
                 return self.tree.draw(profile, self.phase, width, height)
             case "icicle":

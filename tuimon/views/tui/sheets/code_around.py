@@ -10,12 +10,17 @@ from textual.dom import DOMNode
 from tuimon.views.tui.drawing.lines import Line, line
 
 if TYPE_CHECKING:
-    from tuimon.records import Process
+    from tuimon.records import Place, Process
     from tuimon.sources.stacks.closeup import CloseUp
 
 #: Lines with their numbers.
 Code = Sequence[tuple[int, str]]
 _KEPT_MOST = 256
+
+
+def no_code(_where: Place) -> Code:
+    """For where code cannot be read."""
+    return ()
 
 
 class CodeAround:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
+
+from tuimon.diagnosis.explain.page import page_of
 from tuimon.records import Place
 from tuimon.views.evidence_text import evidence_rows, share_text
-from tuimon.views.finding_text import fix_text, rule_title, rules_by_reason, speedup
-from tuimon.views.format import count, duration, place, plain
-from tuimon.views.tui.drawing.lines import Line, column, hanging, line, paragraph
-from tuimon.views.tui.sheets.code_around import Code, code_lines
+from tuimon.views.finding_text import SEVERITY_WORDS, rule_title, rules_by_reason, sentence, times_text
+from tuimon.views.format import ABSENT, count, duration, place, plain
+from tuimon.views.tui.drawing.lines import Line, Span, cells, column, hanging, justified, line, paragraph, wrapped
+from tuimon.views.tui.sheets.code_around import Code, code_lines, no_code
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -18,13 +21,30 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.unjudged import Unjudged
 
 _NAME = 20
-_AROUND = 2  # lines of code before and after the one that is named
+AROUND = 1  # lines of code before and after the one that is named
+_LEAST_FIX = 24  # cells
+_VALUE = 16
+#: What figures mean, by their name on the screen.
+_MEANINGS = {
+    "GPU idle": "share of the step in which the GPU had nothing to do",
+    "GPU span per step": "a step on the GPU's clock, idle time included",
+    "GPU util": "share of the time in which any kernel ran",
+    "SM": "share of the multiprocessors that were busy",
+    "cores": "that the run may use",
+    "data per step": "how long a step waits for its batch",
+    "delay": "share of the time ready to run, without a free core",
+    "hot share": "share of these samples at the line above",
+    "lead": "how far launches run ahead of the GPU",
+    "step": "mean time of a step",
+    "stream idle": "how often the GPU had nothing queued",
+    "tensor": "share of the time in which tensor cores worked",
+    "worker CPU": "of one core, for a worker",
+    "worker busy": "share of a worker's time in items and collate",
+    "workers": "of the DataLoader",
+}
+#: What a fix asks for, by the parameter of the step that it changes; else code.
+_EFFORT = {"workers": "one setting", "persistent": "one setting"}
 _CHANGES = 20
-
-
-def no_code(_where: Place) -> Code:
-    """For where code cannot be read."""
-    return ()
 
 
 def findings_lines(
@@ -33,24 +53,92 @@ def findings_lines(
     code_of: Callable[[Place], Code] = no_code,
     chosen: str | None = None,
 ) -> list[Line]:
-    """All findings whole: headline, action, gain, places with their code, evidence; the ``chosen`` rule is marked."""
+    """All findings whole: headline, places with their code, fixes with their gains, why, how sure, figures.
+
+    The ``chosen`` rule is marked; of it, or of the first, the page says why and how sure.
+    """
     if not findings:
         return [line(("No rule has found anything.", "dim"))]
     rows: list[Line] = []
     for finding in findings:
-        cause = f"  {_words(finding.cause)}" if finding.cause else ""
-        mark = line(("▸", "key bold")) if finding.rule == chosen else ()
-        rows.append((*mark, *line((f" {rule_title(finding.rule)} ", f"{finding.severity} badge"), (cause, "text"))))
-        rows += paragraph(plain(finding.headline), width, finding.severity, indent=1)
-        rows += paragraph(f"→ {plain(finding.action)}", width, "strong", indent=1) if finding.action else []
-        rows += _figures(finding)
-        for fix in finding.other_fixes:
-            rows += paragraph(f"→ or {fix_text(*fix[:4])}", width, "text", indent=1)
+        explained = finding.rule == (chosen or findings[0].rule)
+        rows += _head(finding, width, marked=finding.rule == chosen)
         for where in finding.where:
-            rows += _where(where, code_of(where) if where is finding.where[0] else ())
-        rows += [_fact(*row) for row in evidence_rows(finding.evidence)]
-        rows.append(())
-    return rows[:-1]
+            rows += _where(where, code_of(where) if where is finding.where[0] else (), width)
+        rows += _fixes(finding, width)
+        rows += _why(finding, width) if explained else []
+        figures = evidence_rows(finding.evidence)
+        rows += [(), line((" Figures", "dim"))] if figures else []
+        rows += [_figure(*row, width) for row in figures]
+        rows += [(), ()]
+    return rows[:-2]
+
+
+def _head(finding: Finding, width: int, *, marked: bool) -> list[Line]:
+    """Name, cause, severity and share in a row, the headline below."""
+    cause = f"  {_words(finding.cause)}" if finding.cause else ""
+    mark = line(("▸", "key bold")) if marked else ()
+    left = (*mark, *line((f" {rule_title(finding.rule)} ", f"{finding.severity} badge"), (cause, "text")))
+    right = []
+    if finding.share_of_step is not None:
+        right.append(Span(f"{share_text(finding.share_of_step, finding.evidence)} of each step  ", "dim"))
+    right.append(Span(f"{SEVERITY_WORDS[finding.severity]} ", finding.severity))
+    fits = cells(left) + cells(right) < width
+    return [
+        justified(left, right if fits else (), width),
+        *paragraph(plain(finding.headline), width, "strong", indent=1),
+    ]
+
+
+def _fixes(finding: Finding, width: int) -> list[Line]:
+    """A row for each fix: what to do, what it gains, and what it asks for, as far as these are known."""
+    if not finding.fixes:
+        return []
+    gains = [
+        times_text(fix.estimated_speedup, fix.low, fix.high) if fix.estimated_speedup else ABSENT
+        for fix in finding.fixes
+    ]
+    efforts = [_EFFORT.get(fix.change.what, "code") if fix.change is not None else ABSENT for fix in finding.fixes]
+    gain = max(map(cell_len, [*gains, "gain"])) + 2
+    effort = max(map(cell_len, efforts)) + 2 if any(each != ABSENT for each in efforts) else 0
+    room = width - 1 - gain - effort
+    if room < _LEAST_FIX:
+        effort, room = 0, room + effort
+    if room < _LEAST_FIX:
+        return _fixes_above_gains(finding, gains, width)
+    names = f" {column('Fix', room)}{column('gain', gain, '>')}{column('effort', effort, '>')}"
+    rows: list[Line] = [(), line((names, "dim"))]
+    for number, (fix, gained, asked) in enumerate(zip(finding.fixes, gains, efforts, strict=True)):
+        first, *more = wrapped(plain(fix.action), room) or [""]
+        right = line((column(gained, gain, ">"), _gain_role(gained)), (column(asked, effort, ">"), "dim"))
+        rows.append((*line(" ", (column(first, room), "strong" if number == 0 else "text")), *right))
+        rows += [line("   ", (row, "text")) for row in wrapped(" ".join(more), room - 2)]
+    return rows
+
+
+def _fixes_above_gains(finding: Finding, gains: Sequence[str], width: int) -> list[Line]:
+    """Where columns have no room."""
+    rows: list[Line] = [(), line((" Fix", "dim"))]
+    for fix, gained in zip(finding.fixes, gains, strict=True):
+        rows += [*paragraph(plain(fix.action), width, "text", indent=1), line("   ", (gained, _gain_role(gained)))]
+    return rows
+
+
+def _gain_role(gained: str) -> str:
+    return "dim" if gained == ABSENT else "benign bold"
+
+
+def _why(finding: Finding, width: int) -> list[Line]:
+    """The meaning of the verdict and how sure it is, from its page."""
+    try:
+        page = page_of(finding.rule)
+    except KeyError:  # a rule of another version
+        return []
+    meaning = f"{page.meaning} {sentence(page.causes.get(finding.cause or '', ''))}".strip()
+    rows: list[Line] = []
+    for title, text in (("Why", meaning), ("How sure", page.sureness)):
+        rows += [(), line((f" {title}", "dim")), *paragraph(plain(text).replace("`", ""), width, "text", indent=1)]
+    return rows
 
 
 def first_lines(rows: Sequence[Line]) -> list[int]:
@@ -95,23 +183,21 @@ def _words(name: str, gap: str = " ") -> str:
     return plain(name).replace("_", gap)
 
 
-def _figures(finding: Finding) -> list[Line]:
-    rows = []
-    if gain := speedup(finding):
-        rows.append(_fact("estimated gain", f"training {gain} as fast", "benign bold"))
-    if finding.share_of_step is not None:
-        rows.append(_fact("share of step", share_text(finding.share_of_step, finding.evidence), finding.severity))
-    return rows
-
-
-def _where(where: Place, code: Code) -> list[Line]:
+def _where(where: Place, code: Code, width: int) -> list[Line]:
     """A place, with the lines around it where they can be read; else with the line that the samples brought."""
-    rows = [_fact("where", f"{place(where.file, where.line)}  {plain(where.function)}()")]
-    near = [(n, text) for n, text in code if abs(n - where.line) <= _AROUND]
-    if near:
-        return rows + [(*line(" " * (_NAME - 3)), *row) for row in code_lines(near, where.line)]
-    return rows + ([_fact("", plain(where.source).strip(), "key")] if where.source else [])
+    spot = place(where.file, where.line, width=width - 1)
+    function = "" if where.function.startswith("<") else f"{plain(where.function)}()"
+    rows: list[Line] = [(), line(" ", (spot, "key bold"), "  ", (function, "text"))]
+    near = [(n, text) for n, text in code if abs(n - where.line) <= AROUND]
+    if not near and where.source:
+        near = [(where.line, plain(where.source).strip())]
+    return rows + code_lines(near, where.line)
 
 
-def _fact(name: str, value: str, role: str = "text") -> Line:
-    return line(" ", (column(name, _NAME), "dim"), (value, role))
+def _figure(name: str, value: str, width: int) -> Line:
+    """A figure with its unit, and its meaning where there is room for it."""
+    head = line(" ", (column(name, _NAME), "dim"), (value, "text"))
+    meaning = _MEANINGS.get(name, "")
+    gap = max(_VALUE - cell_len(value), 2)
+    fits = bool(meaning) and cells(head) + gap + len(meaning) <= width
+    return (*head, Span(" " * gap + meaning, "dim")) if fits else head

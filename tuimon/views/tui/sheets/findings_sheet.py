@@ -11,7 +11,7 @@ from tuimon.diagnosis.unjudged import unjudged
 from tuimon.records import Place
 from tuimon.views.tui.drawing.lines import Line
 from tuimon.views.tui.sheets.code_around import Code, CodeAround
-from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, first_lines, unjudged_lines
+from tuimon.views.tui.sheets.finding_lines import AROUND, changes_lines, findings_lines, first_lines, unjudged_lines
 from tuimon.views.tui.sheets.sheet import Sheet
 
 if TYPE_CHECKING:
@@ -83,4 +83,5 @@ class FindingsSheet(Sheet):
         """The code around a place; its process is not known: the first trainer must read it, and all be younger."""
         processes = self._monitor.session.processes()
         starts = [process.start_unix_s for process in processes]
-        return self._code.of(where.file, where.line, next(iter(processes), None), min(starts, default=None))
+        read = self._code.of(where.file, where.line, next(iter(processes), None), min(starts, default=None))
+        return read or self._monitor.session.frames.lines_near(where.file, where.line, AROUND)

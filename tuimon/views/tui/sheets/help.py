@@ -1,57 +1,66 @@
-"""The help sheet: every number and every phase in plain words."""
+"""The help sheet: all keys by what they are for; behind it every number and every phase in plain words."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
 from tuimon.views.tui.drawing.lines import Line, column, hanging, line, paragraph
+from tuimon.views.tui.sheets.sheet import Sheet
 
 _INDENT = 16
 
-#: Section -> (term, role, explanation).
-SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
+#: A term, its role, its explanation.
+Entry = tuple[str, str, str]
+
+
+def _keys(*rows: tuple[str, str]) -> tuple[Entry, ...]:
+    return tuple((keys, "key", text) for keys, text in rows)
+
+
+#: Keys by what they are for.
+KEYS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
     (
-        "Keys",
-        (
-            ("q  Ctrl-C", "key", "quit; a training that was started here can go on or be ended"),
-            ("Tab", "key", "next pane; arrows and PageUp/Down move in it"),
-            ("z  Enter", "key", "the focused pane alone on the screen; Esc goes back"),
-            (
-                "Enter",
-                "key",
-                "on a thread: everything about it; on the verdict (or v): all findings; on one of these: explain it",
-            ),
-            ("1 2 3 4 5 6", "key", "hide or show phases, GPU, output, threads, verdict, loaders"),
-            ("/", "key", "show only threads that contain a text; Esc clears it"),
-            ("s", "key", "sort threads by role, cpu, delay, where"),
-            ("h", "key", "where the time goes: hot lines of the thread under the cursor"),
-            ("c  i", "key", "the same samples as a call tree, as an icicle"),
-            ("f  t", "key", "there: only one phase or range; this thread, all like it, its process, the whole run"),
-            ("T", "key", "threads by process; Enter, left and right fold"),
-            ("D", "key", "in a thread's sheet: a dump of all stacks of its process"),
-            ("S", "key", "after a hang: where all ranks stood, by equal stacks, those that held the others up first"),
-            ("m", "key", "torch's memory: which lines allocate what nobody frees (R records 5 steps)"),
-            (
-                "K",
-                "key",
-                "trace the next 5 steps with torch.profiler: operators, kernels, waits, a timeline to zoom into",
-            ),
-            ("r", "key", "the ranks, a row each: who holds the others up, and where; Enter shows a rank in all panes"),
-            ("b  B", "key", "compare everything with what is on the screen now, the baseline; drop the baseline"),
-            (
-                "R",
-                "key",
-                "start the same command again, beside the baseline; asks before it ends one that still runs",
-            ),
-            ("space  p", "key", "freeze the screen; measuring goes on"),
-            ("d", "key", "dark or light"),
-            (
-                "TUIMON_GLYPHS",
-                "key",
-                "in the environment: blocks or ascii, where the font has no braille for the charts",
-            ),
-            ("I", "key", "after attach: bring the hooks into the training, so that steps and phases are measured"),
-            ("e", "key", "export: a report (JSON, text) and a screenshot (SVG), into the current folder"),
+        "The verdict",
+        _keys(
+            ("v", "all findings: place, fixes, why, how sure; Tab chooses one, Enter explains it"),
+            ("h", "hot lines of the thread that the verdict blames, or of the one under the cursor"),
+            ("c  i", "the same samples as a call tree, as an icicle"),
+            ("f  t", "there: only one phase or range; this thread, all like it, its process, the whole run"),
+            ("K", "trace the next 5 steps with torch.profiler"),
+            ("m", "torch's memory: which lines allocate what nobody frees"),
+            ("r", "the ranks, a row each; Enter shows a rank in all panes"),
+            ("S", "after a hang: where all ranks stood"),
         ),
     ),
+    (
+        "Did it help",
+        _keys(
+            ("b  B", "compare all that comes with what is on the screen now; drop that baseline"),
+            ("R", "start the same command again beside the baseline; asks before it ends one that runs"),
+            ("e", "export a report (JSON, text) and a screenshot (SVG) into the current folder"),
+        ),
+    ),
+    (
+        "The screen",
+        _keys(
+            ("1 2 3 4 5 6", "hide or show step, GPU, output, threads, verdict, loaders"),
+            ("Tab", "next pane; arrows, PageUp and PageDown move in it"),
+            ("z  Enter", "the focused pane alone; Esc goes back; Enter on a thread: all about it"),
+            ("/", "only threads that contain a text; Esc clears it"),
+            ("s  T", "sort threads by role, cpu, delay, where; group them by process"),
+            ("D", "in a thread's sheet: a dump of all stacks of its process"),
+            ("I", "after attach: bring the hooks into the training"),
+            ("space  p", "freeze the screen; measuring goes on"),
+            ("d", "dark or light"),
+            ("q  Ctrl-C", "quit; a training that was started here can go on or be ended"),
+        ),
+    ),
+)
+#: What is on the screen, by pane.
+TERMS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
     (
         "Phases: where the time of a step goes (they add up to 100 %)",
         (
@@ -82,8 +91,8 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("gil", "strong", "share of time a thread held Python's lock (GIL), within a tenth; others had to wait"),
             ("state", "strong", "running on a core, waiting (asleep), disk (waiting for a disk), stopped"),
             ("where", "strong", "the innermost line of your code in the thread's latest stack samples"),
-            ("own cost", "strong", "CPU (one core = 100 %) and memory of tuimon with its samplers"),
-            ("~2.1×", "strong", "how much faster training would be without the cause, as far as the evidence goes"),
+            ("tuimon 2 %", "strong", "tuimon's own cost: CPU (one core = 100 %) and memory, its samplers among them"),
+            ("2.1x faster", "strong", "what a fix would gain, as far as the evidence goes"),
         ),
     ),
     (
@@ -163,19 +172,41 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("critical", "critical", "costs a large part of every step"),
             ("warning", "warning", "costs a noticeable part"),
             ("info", "info", "worth knowing; nothing needs to be done"),
-            ("benign", "benign", "looks alarming, but is as it should be"),
+            ("healthy", "benign", "all is as it should be, however it looks"),
         ),
     ),
 )
 
 
 def help_lines(width: int) -> list[Line]:
-    """The whole text wrapped to ``width`` cells."""
+    """The keys, wrapped to ``width`` cells."""
+    return [*_lines(KEYS, width), (), line(("Enter", "key"), ("  what the numbers mean", "dim"))]
+
+
+def terms_lines(width: int) -> list[Line]:
+    """What everything on the screen means, wrapped to ``width`` cells."""
+    return _lines(TERMS, width)
+
+
+def _lines(sections: Sequence[tuple[str, Sequence[Entry]]], width: int) -> list[Line]:
     rows: list[Line] = []
-    for title, entries in SECTIONS:
+    for title, entries in sections:
         if rows:
             rows.append(())
         rows += paragraph(title, width, "strong")
         for term, role, text in entries:
             rows += hanging(line("  ", (column(term, _INDENT - 2), role)), text, width)
     return rows
+
+
+class HelpSheet(Sheet):
+    """The keys; Enter opens what the numbers mean."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "terms", show=False)]
+
+    def __init__(self) -> None:
+        super().__init__("Keys", help_lines)
+
+    def action_terms(self) -> None:
+        """Explain every number and phase."""
+        self.app.push_screen(Sheet("What the numbers mean", terms_lines))

@@ -92,14 +92,15 @@ def _row(lane: Lane, view: View, room: int) -> list[Span]:
             continue
         if block.x > x:
             spans.append(Span("·" * (block.x - x) if lane.group.startswith("GPU") else " " * (block.x - x), "track"))
-        spans += _block(block, shaded=number % 2 == 1)
+        spans += _block(block, shaded=number % 2 == 1, whole=lane.group == "loop")
         x = block.x + block.width
     if x < room:
         spans.append(Span("·" * (room - x) if lane.group.startswith("GPU") else " " * (room - x), "track"))
     return spans
 
 
-def _block(block: Block, *, shaded: bool) -> list[Span]:
+def _block(block: Block, *, shaded: bool, whole: bool) -> list[Span]:
+    """An item with as much of its name as fits; ``whole``: a step's number or a phase's name, or nothing of it."""
     role = block.phase if block.phase in ("data", "forward", "backward", "optimizer", "other", "eval") else "other"
     if not block.name:
         level = min(int(block.share * len(_LEVELS)), len(_LEVELS) - 1)
@@ -107,5 +108,7 @@ def _block(block: Block, *, shaded: bool) -> list[Span]:
     style = f"{role} {'shade' if shaded else 'tint'}"
     room = block.width - 1
     name = plain(block.name).removeprefix("aten::").removeprefix("autograd::engine::evaluate_function: ")
-    text = column(name, room) if room >= 3 else " " * room
+    if whole and len(name) > room:
+        name = name.removeprefix("step ") if len(name.removeprefix("step ")) <= room else ""
+    text = column(name, room) if room >= 3 or whole else " " * room
     return [Span("▏", f"{style} edge"), Span(text, style)]
