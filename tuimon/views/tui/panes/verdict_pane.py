@@ -12,7 +12,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import Exit
 from tuimon.session.state import RunState, run_state
 from tuimon.session.unseen import Unseen, unseen_trainings
-from tuimon.views.finding_text import ONLY_MINOR, rule_title, speedup
+from tuimon.views.finding_text import ONLY_MINOR, headline_text, rule_title, speedup
 from tuimon.views.format import plain
 from tuimon.views.state_text import state_details, state_name, unseen_text
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, justified, line, wrapped
@@ -111,7 +111,7 @@ def _finding(findings: Sequence[Finding], width: int, height: int) -> list[Line]
     badge = Span(f" {rule_title(first.rule)} ", f"{first.severity} badge")
     more = Span(f"  +{len(findings) - 1} more ", "dim") if len(findings) > 1 else Span(" ")
     room = width - cells((badge, more)) - 3  # a space before the badge, behind it, and before what stands at the right
-    headline = plain(first.headline)
+    headline = headline_text(first.headline, first.where)
     head = wrapped(headline, room)
     if len(head) <= 1 or height < 2:
         top = line(" ", badge, " ", (clipped(headline, room), first.severity))
@@ -143,7 +143,7 @@ def _advice(finding: Finding, width: int, height: int) -> list[Line]:
 
 def _gain(finding: Finding) -> Line:
     gain = speedup(finding)
-    return line((f"  {gain} as fast ", "benign bold")) if gain else ()
+    return line((f"  {gain} faster ", "benign bold")) if gain else ()
 
 
 def _beside(text: Line, gain: Line, width: int) -> Line:

@@ -98,7 +98,7 @@ def _words(name: str, gap: str = " ") -> str:
 def _figures(finding: Finding) -> list[Line]:
     rows = []
     if gain := speedup(finding):
-        rows.append(_fact("estimated gain", f"training {gain} as fast", "benign bold"))
+        rows.append(_fact("estimated gain", f"{gain} faster", "benign bold"))
     if finding.share_of_step is not None:
         rows.append(_fact("share of step", share_text(finding.share_of_step, finding.evidence), finding.severity))
     return rows

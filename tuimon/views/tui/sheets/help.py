@@ -83,7 +83,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("state", "strong", "running on a core, waiting (asleep), disk (waiting for a disk), stopped"),
             ("where", "strong", "the innermost line of your code in the thread's latest stack samples"),
             ("own cost", "strong", "CPU (one core = 100 %) and memory of tuimon with its samplers"),
-            ("~2.1×", "strong", "how much faster training would be without the cause, as far as the evidence goes"),
+            ("~2.1x", "strong", "how much faster training would be without the cause, as far as the evidence goes"),
         ),
     ),
     (
