@@ -21,6 +21,7 @@ from tuimon.views.finding_text import (
     ONLY_MINOR,
     finding_gain,
     fix_text,
+    headline_text,
     none_found,
     rule_title,
     rules_by_reason,
@@ -97,6 +98,8 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     return {
         "report": report,
         "verdict": _verdict(report),
+        "is_loud": _is_loud(report),
+        "title": _title(report),
         "command": " ".join(report["run"]["command"]) or "?",
         "findings": [_finding(finding, code) for finding in report["findings"]],
         "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
@@ -116,12 +119,24 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     }
 
 
+def _is_loud(report: dict[str, Json]) -> bool:
+    """Whether the first finding is the verdict."""
+    return bool(report["findings"]) and not is_minor(report["findings"][0]["rule"], report["findings"][0]["severity"])
+
+
 def _verdict(report: dict[str, Json]) -> str:
-    if not report["findings"]:
-        started = report["steps"]["count"] or report["phases"]
-        return none_found(report) if started else f"No training step was seen. {last_state_text(report['state'])}"
-    first = report["findings"][0]
-    return ONLY_MINOR if is_minor(first["rule"], first["severity"]) else str(first["headline"])
+    if _is_loud(report):
+        return headline_text(report["findings"][0]["headline"], report["findings"][0]["where"])
+    if report["findings"]:
+        return ONLY_MINOR
+    started = report["steps"]["count"] or report["phases"]
+    return none_found(report) if started else f"No training step was seen. {last_state_text(report['state'])}"
+
+
+def _title(report: dict[str, Json]) -> str:
+    """``INPUT-BOUND: 62 % of each step waits for data at load() train.py:7``, for the browser's tab."""
+    verdict = sentence(_verdict(report))
+    return f"{rule_title(report['findings'][0]['rule'])}: {verdict}" if _is_loud(report) else verdict
 
 
 def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
