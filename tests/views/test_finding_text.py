@@ -41,9 +41,9 @@ def test_no_fix_has_no_gain():
 @pytest.mark.parametrize(
     ("gains", "text"),
     [
-        ((4.5, 2.25, 4.5), "cache it: 2.2x to 4.5x faster"),
-        ((1.3, 1.3, 1.3), "cache it: up to 1.3x faster"),
-        ((1.3, 1.3, None), "cache it: at least 1.3x faster"),
+        ((4.5, 2.25, 4.5), "cache it (2.2x to 4.5x faster)"),
+        ((1.3, 1.3, 1.3), "cache it (up to 1.3x faster)"),
+        ((1.3, 1.3, None), "cache it (at least 1.3x faster)"),
         ((None, None, None), "cache it"),
     ],
 )

@@ -13,7 +13,7 @@ from tuimon.views.report.text import text_report
 from tuimon.views.tui.sheets.finding_lines import findings_lines
 
 FINDING = replace(streams.INPUT_BOUND, other_fixes=(Fix("halve [b]the image", 1.5, 1.0, 1.5), Fix("buy a disk")))
-HALVE = "halve [b]the image: up to 1.5x faster"
+HALVE = "halve [b]the image (up to 1.5x faster)"
 
 
 def test_reports():

@@ -75,8 +75,8 @@ def finding_gain(fixes: Sequence[Mapping[str, Any]]) -> str:  # Any: the report'
 
 
 def fix_text(action: str, estimated: float | None, low: float | None, high: float | None) -> str:
-    """``make f() cheaper: 2.2x to 4.5x faster``: one fix with what it gains, if that is known."""
-    return f"{plain(action)}: {times_text(estimated, low, high)}" if estimated else plain(action)
+    """``make f() cheaper (2.2x to 4.5x faster)``: one fix with what it gains, if that is known."""
+    return f"{plain(action)} ({times_text(estimated, low, high)})" if estimated else plain(action)
 
 
 def times_text(estimated: float, low: float | None, high: float | None) -> str:

@@ -84,7 +84,7 @@ async def test_answers_about_a_log_have_numbers_units_and_places(trainings, log)
         assert "  data: 61 %, 15.4 ms\n" in verdict
         assert "input_bound/slow_item (critical): 61 % of each step" in verdict
         assert re.search(r"\n  at \S+/demo/slow_loader\.py:30 augment\(\)\n", verdict)
-        assert re.search(r"\n  fix: make augment\(\) .*: \d\.\dx to \d\.\dx faster", verdict)
+        assert re.search(r"\n  fix: make augment\(\) .* \(\d\.\dx to \d\.\dx faster\)", verdict)
         evidence = await answer(connected, "evidence", training=log, rule="input-bound")
         assert "  data per step: 15.4 ms\n" in evidence and "  worker busy: 95 %\n" in evidence
         assert "not judged, the run" in await answer(connected, "evidence", training=log, rule="step_time_drift")

@@ -97,8 +97,8 @@ def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: floa
         often, half = f"call {at_hot(call)} less often, or not at all", f"call {at_hot(call)} half as often"
         return model.less(often, half, "collections", Part(share))
     none = (
-        "call gc.freeze() once model and data are set up, or gc.disable() with a gc.collect() between epochs; keep"
-        " large data in arrays instead of many objects: the collector then scans less"
+        "call gc.freeze() after the set-up, or gc.disable() with a gc.collect() between epochs, and keep large data in"
+        " arrays: the collector then scans less"
     )
     return (model.fix(none, Change("collections", 0.0), Part(share)),)
 

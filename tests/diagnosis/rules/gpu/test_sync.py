@@ -98,9 +98,9 @@ def test_launching_is_no_waiting(stack):
 @pytest.mark.parametrize(
     ("source", "advice"),
     [
-        ("torch.cuda.synchronize()", "torch.cuda.synchronize() at main() train.py:9: leave it out"),
+        ("torch.cuda.synchronize()", "leave out torch.cuda.synchronize() at main() train.py:9"),
         ("scaler.step(optimizer)", "bfloat16"),
-        ("boxes = scores.nonzero()", "instead of scores.nonzero() at main() train.py:9: a mask of the same size"),
+        ("boxes = scores.nonzero()", "replace scores.nonzero() at main() train.py:9: a mask of the same size"),
         ("total += loss.item()", "loss.detach()"),
         ("loss = errors[mask].mean()", "torch.where(mask, errors, 0).sum() / mask.sum()"),
         ("loss = step(model)", "keep the value on the GPU at main() train.py:9"),

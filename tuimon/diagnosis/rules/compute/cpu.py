@@ -38,11 +38,11 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.known_cores
     heaviest = max(compute, key=compute.__getitem__)
     hot = evidence.hottest_in(heaviest)
-    on = f" on {cpu:.1f} of {cores} cores" if cpu is not None and cores is not None else ""
+    on = f" ({cpu:.1f} of {cores} cores)" if cpu is not None and cores is not None else ""
     return Finding(
         rule="compute_bound_cpu",
         severity="info",
-        headline=f"the CPU computes the model for {percent(share)} of each step{on}: mostly {heaviest}",
+        headline=f"the model computes on the CPU for {percent(share)} of each step{on}, mostly {heaviest}",
         action=advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence.run),
         share_of_step=share,
         where=(hot.place,) if hot else (),

@@ -74,8 +74,8 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     told = work.in_backward if work.in_backward >= PYTHON_SHARE else 0.0  # less may be none: of what needs no gradients
     again = f", and about {percent(told)} into their backward" if told else ""
     best, *others = model.less(
-        f"vectorise {at_hot(hot)} (one operation on whole tensors instead of a loop), compile it or cache its result:"
-        " neither a GPU nor lower precision makes it faster",
+        f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result: no GPU makes it"
+        " faster",
         f"make {at_hot(hot)} twice as fast",
         "model",
         model.own_part(work.share + told, work.in_backward),

@@ -55,6 +55,8 @@ BACKWARD_SHARE = Threshold(
     "share of the step in backward, from which a busy thread there needs an explanation",
     "our choice: backward is usually the longest phase; in a shorter one its thread is not what draws the eye",
 )
+#: The beginning of what would not wait, of a call that has no purpose.
+_LEAVE_OUT = "leave it out"
 
 
 class _Wait(NamedTuple):
@@ -187,7 +189,10 @@ def _advice(wait: _Wait, calls: Sequence[SyncCall]) -> str:
     if not calls:
         return f"keep the value on the GPU at {place}, and read it every 50 or 100 steps, or one step late"
     call = calls[0]
-    return f"{'' if call.kind == 'synchronise' else 'instead of '}{plain(call.what)} at {place}: {plain(call.instead)}"
+    what, instead = f"{plain(call.what)} at {place}", plain(call.instead)
+    if instead.startswith(_LEAVE_OUT):
+        return f"leave out {what}{instead.removeprefix(_LEAVE_OUT)}"
+    return f"replace {what}: {instead}"
 
 
 def spin_wait(evidence: Evidence) -> Finding | None:

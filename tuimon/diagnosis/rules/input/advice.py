@@ -103,7 +103,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "workers_saturated":
             return _beside_workers(hot, evidence, model)
         case "slow_item":
-            return _then(making, f": more workers would help only on more than these {evidence.run.cores} busy cores")
+            return _then(making, f": all {evidence.run.cores} cores are busy, so more workers would need more cores")
         case "hand_over":
             return _less_hand_over(evidence, model)
         case "starting":

@@ -29,8 +29,8 @@ from tuimon.session.rows import GpuRow
 
 COMM_SHARE = Threshold(0.10, "share of the step in communication, from which it is a warning", TENSORBOARD)
 LESS_OFTEN = (
-    "exchange less, or less often: accumulate gradients with no_sync(), use a larger batch per rank,"
-    " gradient_as_bucket_view or a bf16 compression hook, and NCCL instead of gloo on GPUs"
+    "exchange less, or less often: accumulate gradients under no_sync(), use a larger batch per rank or a bf16"
+    " compression hook, and NCCL on GPUs"
 )
 EXCHANGE_LESS = (
     "exchange less: use a bf16 compression hook, more micro-batches per step under no_sync(), a larger batch per rank,"
