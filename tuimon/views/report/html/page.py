@@ -29,7 +29,7 @@ from tuimon.views.finding_text import (
 )
 from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
 from tuimon.views.report.html.chart import chart_of
-from tuimon.views.report.html.flame import boxes_of, main_tree
+from tuimon.views.report.html.flame import boxes_of, trees
 from tuimon.views.report.html.ranks import ranks_table
 from tuimon.views.report.html.svg import curve
 from tuimon.views.report.html.trace import trace_tables
@@ -113,7 +113,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "gpus_left_out": max(0, len(gpus) - _GPUS),
         "loaders": session.loaders(pid) if pid is not None else (),
         "threads": _threads(session),
-        "flame": _flame(session, pid) if pid is not None else None,
+        "flames": _flames(session, pid) if pid is not None else [],
         "process": process,
         "cost": session.cost,
     }
@@ -217,9 +217,9 @@ def _threads(session: Session) -> list[ThreadRow]:
     return sorted(rows, key=lambda row: -(row.cpu_ratio or 0.0))[:_THREADS]
 
 
-def _flame(session: Session, pid: int) -> dict[str, Any] | None:
-    tree = main_tree(session, pid)
-    if tree is None:
-        return None
-    boxes = boxes_of(tree)
-    return {"boxes": boxes, "rows": 1 + max((box.row for box in boxes), default=0), "samples": tree.samples}
+def _flames(session: Session, pid: int) -> list[dict[str, Any]]:
+    drawn = ((title, boxes_of(tree), tree.samples) for title, tree in trees(session, pid))
+    return [
+        {"title": title, "boxes": boxes, "rows": 1 + max((box.row for box in boxes), default=0), "samples": samples}
+        for title, boxes, samples in drawn
+    ]
