@@ -69,7 +69,7 @@ def test_the_guide_runs(log: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "input_bound critical 84 % of every step waits for data" in done.stdout
+    assert "input_bound critical 84 % of each step waits for data" in done.stdout
     assert "ms a step" in done.stdout
 
 

@@ -16,7 +16,7 @@ def test_a_busy_process_without_a_step_is_named_with_what_would_make_it_visible(
     (found,) = unseen_trainings(run(process()))
     assert (found.pid, found.cores, found.on_gpu) == (100, 3.9, False)
     assert unseen_text(found) == (
-        "process 100 (python train.py) uses 3.9 cores, but no step of it is seen: no backward or optimizer step of"
+        "process 100 (python train.py) uses 3.9 cores, but no steps were seen: no backward or optimizer step of"
         " torch's Python interface has run yet; a loop in C++, over RPC or in a captured graph becomes visible by"
         " tuimon.step() at the end of each step"
     )

@@ -1,20 +1,32 @@
 """Findings in words."""
 
+import math
+
 import pytest
 from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Finding
-from tuimon.views.finding_text import finding_gain, fix_text, rule_title, rules_by_reason, sentence, speedup
+from tuimon.records import Place
+from tuimon.views.finding_text import (
+    finding_gain,
+    fix_text,
+    headline_text,
+    rule_title,
+    rules_by_reason,
+    sentence,
+    speedup,
+)
 
 
 @pytest.mark.parametrize(
     ("estimated", "low", "high", "text"),
     [
-        (1.9, 1.2, 2.5, "Gain: training 1.2 to 2.5 times as fast"),
-        (1.2, 1.2, 1.21, "Gain: training up to 1.2 times as fast"),
-        (4.0, 2.8, None, "Gain: training at least 2.8 times as fast"),
-        (None, None, 2.5, "Gain: not certain; training at most 2.5 times as fast"),
+        (1.9, 1.2, 2.5, "1.2x to 2.5x faster"),
+        (1.2, 1.2, 1.21, "up to 1.2x faster"),
+        (4.0, 2.8, None, "at least 2.8x faster"),
+        (None, None, 2.5, "not certain, up to 2.5x faster"),
         (None, None, None, ""),
+        (1.5, 1.0, 1.5, "up to 1.5x faster"),
     ],
 )
 def test_the_gain_of_a_finding_is_the_range_of_its_best_fix(estimated, low, high, text):
@@ -29,14 +41,23 @@ def test_no_fix_has_no_gain():
 @pytest.mark.parametrize(
     ("gains", "text"),
     [
-        ((4.5, 2.25, 4.5), "cache it: 2.2 to 4.5 times as fast"),
-        ((1.3, 1.3, 1.3), "cache it: 1.3 times as fast"),
-        ((1.3, 1.3, None), "cache it: at least 1.3 times as fast"),
+        ((4.5, 2.25, 4.5), "cache it (2.2x to 4.5x faster)"),
+        ((1.3, 1.3, 1.3), "cache it (up to 1.3x faster)"),
+        ((1.3, 1.3, None), "cache it (at least 1.3x faster)"),
         ((None, None, None), "cache it"),
     ],
 )
 def test_a_fix_comes_with_its_gain_where_that_is_known(gains, text):
     assert fix_text("cache it", *gains) == text
+
+
+def test_a_headline_has_the_first_place_once():
+    places = (Place("/a/net.py", 16, "forward"), Place("/a/net.py", 20, "backward"))
+    assert headline_text("GPU idle 84 %", places) == "GPU idle 84 % at forward() net.py:16"
+    assert headline_text("it waits at net.py:16", places) == "it waits at net.py:16"
+    in_json = [{"file": "/a/net\x07.py", "line": 16, "function": "<module>"}]
+    assert headline_text("GPU idle 84 %", in_json) == "GPU idle 84 % at net.py:16"
+    assert headline_text("steps take\nlonger", ()) == "steps take longer"
 
 
 def test_rule_title():
@@ -45,9 +66,11 @@ def test_rule_title():
 
 def test_a_speedup_is_the_range_that_reports_name():
     found = Finding(rule="input_bound", severity="critical", headline="h", action="do", estimated_speedup=2.13)
-    assert speedup(found) == "~2.1×"
-    assert speedup(replace(found, speedup_at_least=1.21, evidence={"speedup_at_most": 2.83})) == "1.2–2.8×"
-    assert speedup(replace(found, estimated_speedup=1.05)) == "~1.05×"
+    assert speedup(found) == "~2.1x"
+    assert speedup(replace(found, speedup_at_least=1.21, evidence={"speedup_at_most": 2.83})) == "1.2–2.8x"
+    assert speedup(replace(found, speedup_at_least=1.0)) == "up to 2.1x"
+    assert speedup(replace(found, speedup_at_most=math.inf)) == "≥2.1x"
+    assert speedup(replace(found, estimated_speedup=1.05)) == "~1.05x"
     assert speedup(replace(found, estimated_speedup=None)) == ""
 
 

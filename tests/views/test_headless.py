@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
+import struct
+import termios
+from pathlib import Path
 
+import pyte
 import pytest
+from msgspec.structs import replace
 
 from tests.session import records
 from tests.session.records import session_of
@@ -82,9 +88,11 @@ def test_before_the_first_step_it_says_what_it_waits_for() -> None:
     assert progress(found) == "starting for 1.0s"
     found.add(records.frames(("/lib/site-packages/torch/_inductor/codecache.py", 9, "compile")))
     found.add(records.stacks(3.0, ([0], 20)))
-    assert progress(found) == "starting for 3.0s: compiling at compile() codecache.py:9, 1.0s"
+    assert progress(found) == "starting for 3.0s: compiling at compile() codecache.py:9 for 1.0s"
     found.add(records.steps(4.0, {}, count=0, backwards=14, open_phase="forward", open_for_s=0.4))
-    assert progress(found) == "one step open for 1.0s, 14 backwards: in forward at compile() codecache.py:9, 0.4s"
+    assert (
+        progress(found) == "step running for 1.0s, 14 backward passes: in forward at compile() codecache.py:9 for 0.4s"
+    )
 
 
 def test_of_a_loop_that_stands_still_pace_and_phases_are_not_told() -> None:
@@ -134,6 +142,32 @@ def test_the_summary() -> None:
     assert "data 62%" in lines[2]
     assert lines[-1] == "[tuimon] log: run.jsonl (tuimon report run.jsonl)"
     assert any("num_workers=2 -> 8" in line for line in lines)
+
+
+def test_the_last_lines_have_at_most_100_columns_with_the_gain_on_its_own(tmp_path: Path) -> None:
+    found = replace(
+        INPUT_BOUND, headline="62 % of each step waits " * 8, action="more workers " * 12, estimated_speedup=2.13
+    )
+    stream, log = io.StringIO(), str(tmp_path / "a_long_name_of_a_run" / "another_long_name_of_a_run.jsonl")
+    HeadlessView(stream).summary(session(), [found], log)
+    lines = stream.getvalue().splitlines()
+    assert "[tuimon]   gain: up to 2.1x faster" in lines
+    assert not [line for line in lines if len(line) > 100 and log not in line]
+    assert any(line.endswith(f"(tuimon report {log})") for line in lines)
+
+
+@pytest.mark.parametrize("already", ["", "  3%|#   | 4/100"], ids=["first column", "beside a bar"])
+def test_lines_start_on_a_fresh_line_of_a_terminal(already: str) -> None:
+    screen, (ours, theirs) = pyte.Screen(40, 6), os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 6, 40, 0, 0))
+    with os.fdopen(theirs, "w") as terminal:
+        terminal.write(already)
+        terminal.flush()
+        HeadlessView(terminal).write_message("hello")
+        pyte.ByteStream(screen).feed(os.read(ours, 4096))
+    os.close(ours)
+    shown = [row.rstrip() for row in screen.display]
+    assert shown[: 1 + bool(already)] == [*filter(None, [already.rstrip()]), "[tuimon] hello"]
 
 
 def test_what_went_into_a_pipe_or_a_device_is_not_reported_on() -> None:

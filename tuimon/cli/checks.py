@@ -95,10 +95,10 @@ def _py_spy() -> Check:
     done = _dump_of_child(binary)
     version = version_of("py-spy")
     if done.returncode == 0 and _has_frames(done.stdout):
-        return Check("py-spy", "ok", f"py-spy {version} reads a Python of ours")
+        return Check("py-spy", "ok", f"py-spy {version} can read a Python process")
     first = next((line for line in done.stderr.splitlines() if line.strip()), "no stacks")
     if "ermission" in done.stderr:
-        message = f"py-spy {version} may not read even our own child: {_INSIDE}"
+        message = f"py-spy {version} may not even read a child process of its own: {_INSIDE}"
         return Check("py-spy", "fail", message, _ALLOW_PTRACE, True)
     return Check("py-spy", "warn", f"py-spy {version} failed: {plain(first)}", "pip install --upgrade py-spy")
 
@@ -145,12 +145,12 @@ _ALLOW_PTRACE = "In a container: docker run --cap-add SYS_PTRACE; in Kubernetes:
 def _ptrace() -> Check:
     scope = _first_line("/proc/sys/kernel/yama/ptrace_scope")
     if scope in (None, "0") or _has_ptrace_capability():
-        return Check("ptrace", "ok", "any process of yours may be read")
+        return Check("ptrace", "ok", "all your processes may be read")
     if scope == "1":
         return Check(
             "ptrace",
             "warn",
-            "ptrace_scope is 1: what tuimon run did not start cannot be sampled",
+            "ptrace_scope is 1: only processes that tuimon run started can be sampled",
             "For attach: sudo sysctl kernel.yama.ptrace_scope=0 (tuimon run works without)",
         )
     return Check(
@@ -181,12 +181,12 @@ def _shared_memory() -> Check:
         return Check(
             "shared memory",
             "fail",
-            f"{base} has {size(free)} left, a training process needs {size(RING_BYTES)}: no markers",
-            "In a container: docker run --shm-size 1g (DataLoader workers need it, too)",
+            f"{base} has {size(free)} left, but a training process needs {size(RING_BYTES)}: no markers",
+            "In a container: docker run --shm-size 1g (DataLoader workers need it too)",
         )
     if refused:
         return Check(
-            "shared memory", "warn", f"{refused}: rings go to {base}", "Remove that folder, or have its owner do it."
+            "shared memory", "warn", f"{refused}: rings go to {base}", "Remove that folder, or ask its owner to."
         )
     if not base.startswith("/dev/shm"):
         return Check("shared memory", "warn", f"rings go to {base}, on a disk", "Mount /dev/shm for less overhead.")
@@ -220,7 +220,7 @@ def _nvml() -> Check:
 
 def _terminal() -> Check:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return Check("terminal", "ok", "none: commands run headless")
+        return Check("terminal", "ok", "not a terminal: commands run headless")
     term = os.environ.get("TERM", "")
     if term in ("", "dumb"):
         return Check("terminal", "warn", f"TERM is {term or 'not set'}: headless only", "export TERM=xterm-256color")

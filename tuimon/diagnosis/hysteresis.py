@@ -31,7 +31,7 @@ class Change(NamedTuple):
 
 
 class Hysteresis:
-    """Orders the findings of every moment so that a passing one does not take the first place.
+    """Orders the findings of each moment so that a brief one does not take the first place.
 
     One moment a second, B no graver than A::
 
@@ -48,9 +48,9 @@ class Hysteresis:
         self._begun = False  # a verdict was given after the warm-up
 
     def order(self, findings: Sequence[Finding], now_s: float, step: int | None) -> list[Finding]:
-        """The findings, the lasting primary first; one that has just vanished is kept for ``HOLD_S``.
+        """The findings, with the primary that has held first.
 
-        Not for longer, whatever takes turns meanwhile: nothing that is no longer found may stay on the screen.
+        A primary that is no longer found stays for ``HOLD_S`` at most, even if others take turns meanwhile.
         """
         first = findings[0] if findings else None
         found = next((f for f in findings if name_of(f) == name_of(self._primary)), None)
@@ -72,7 +72,11 @@ class Hysteresis:
         return [kept, *rest] if kept is not None else []
 
     def _yields_to(self, first: Finding | None) -> bool:
-        """Whether the primary yields at once: if there is none, to its own cause, to what is clearly worse."""
+        """True if ``first`` replaces the primary verdict at once, without holding for ``HOLD_S``.
+
+        It does if there is no primary yet, or only warm-up; if it is a hang or warm-up; if it adds a cause to the same
+        rule; or if it is graver and takes ``STRONGER_RATIO`` times as much of the step.
+        """
         old = self._primary
         if old is None or old.rule == "warmup":
             return True

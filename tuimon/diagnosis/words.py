@@ -19,9 +19,9 @@ def at_hot(hot: HotFunction) -> str:
     return at(hot.place) if hot.library is None else f"{at(hot.library)}, called by {at(hot.maker or hot.place)}"
 
 
-def at_end(hot: HotFunction | None) -> str:
-    """The end of a headline: ``: step() optim.py:9``; nothing where no function is known."""
-    return f": {at_hot(hot)}" if hot else ""
+def in_library(hot: HotFunction | None) -> str:
+    """The end of a headline: ``, in step() optim.py:9``, if a library owns the loop; else ``where`` holds it all."""
+    return f", in {at(hot.library)}" if hot is not None and hot.library is not None else ""
 
 
 def after(seconds: float) -> str:
@@ -38,7 +38,7 @@ def percent(ratio: float) -> str:
 
 
 def idle_part(idle: IdleBounds) -> str:
-    """``72 to 86 %``, ``up to 30 %`` where nothing is certain, ``an unknown part`` where the ends say nothing."""
+    """``72 to 86 %``, ``up to 30 %`` if nothing is certain, ``an unknown part`` if the ends say nothing."""
     low, high = percent(idle.at_least), percent(idle.at_most)
     if idle.at_most - idle.at_least > UNKNOWN:
         return "an unknown part"

@@ -15,15 +15,11 @@ _UNITS: tuple[tuple[str, Callable[[float], str], str], ...] = (
     ("_bytes", size, ""),
     ("_ratio", percent, ""),
     ("_share", percent, "_share"),
-    ("_holds_gil", percent, "_holds_gil"),
-    ("_hold_gil", percent, "_hold_gil"),
     ("_idle_at_least", percent, "_idle_at_least"),
     ("_idle_at_most", percent, "_idle_at_most"),
     ("_by_events", percent, "_by_events"),
     ("_by_nvml", percent, "_by_nvml"),
     ("_util", percent, "_util"),
-    ("unexplained", percent, "unexplained"),
-    ("speedup_at_most", lambda value: f"{value:.2f}×", "speedup_at_most"),
     ("_ms", ms, ""),
     ("_us", lambda value: ms(value / 1000), ""),
     ("_mhz", lambda value: f"{value:.0f} MHz", ""),
@@ -31,6 +27,40 @@ _UNITS: tuple[tuple[str, Callable[[float], str], str], ...] = (
     ("_c", celsius, ""),
     ("_s", lambda value: duration(value) if value >= 0.1 else ms(1000 * value), ""),
 )
+
+
+def _of_the(whole: str) -> Callable[[float], str]:
+    return lambda value: f"{percent(value)} of the {whole}"
+
+
+_OF_TIME, _OF_DATA = _of_the("time"), _of_the("time for data")
+#: Figures whose name says too little without the code: how each is called, and how its value is written.
+_NAMED: dict[str, tuple[str, Callable[[float], str]]] = {
+    "hot_share": ("hottest function", _of_the("samples")),
+    "environment_share": ("environment", _OF_DATA),
+    "policy_share": ("policy", _OF_DATA),
+    "copy_share": ("copies", _OF_DATA),
+    "waiting_share": ("CPU waits for GPU", _OF_TIME),
+    "queue_wait_share": ("waits for batches", _OF_TIME),
+    "delay_ratio": ("waits for a core", _OF_TIME),
+    "gil_ratio": ("holds the GIL", _OF_TIME),
+    "others_hold_gil": ("others hold the GIL", _OF_TIME),
+    "training_holds_gil": ("its own GIL time", _OF_TIME),
+    "unexplained": ("unexplained waits", _OF_TIME),
+    "gc_share": ("garbage collection", _OF_TIME),
+    "eval_share": ("evaluation", _OF_TIME),
+    "beside_model_share": ("outside the model", _OF_TIME),
+    "calls_share": ("in collectives", _OF_TIME),
+    "waiting_in_backward_share": ("waits in backward", _OF_TIME),
+    "waits_for_later_ranks_at_least_share": ("waits for others", lambda value: f"at least {percent(value)}"),
+    "last_share": ("late in", _of_the("steps")),
+    "stopped_share": ("stopped", _OF_TIME),
+    "throttled_share": ("clocks held down", _OF_TIME),
+    "stalled_ratio": ("stalled for memory", _OF_TIME),
+    "lead_us": ("launch lead", lambda value: ms(value / 1000)),
+    "lead_ms": ("launch lead", ms),
+    "speedup_at_most": ("gain at most", lambda value: f"{value:.2f}x"),
+}
 _SHORT = {
     "gpu": "GPU",
     "nvml": "NVML",
@@ -89,6 +119,9 @@ def evidence_text(name: str, value: float | int | str) -> tuple[str, str]:
     """``("data per step", "41.5 ms")`` of ``data_ms_per_step`` and 41.5."""
     name = plain(name)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if name in _NAMED:
+            words, shown = _NAMED[name]
+            return words, shown(value)
         for end, shown, kept in _UNITS:
             if name.endswith(end):
                 return _words(name.removesuffix(end) + kept), shown(value)

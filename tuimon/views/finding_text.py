@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tuimon.diagnosis.words import at
+from tuimon.records import Place
+from tuimon.text import code_place
 from tuimon.views.format import plain
 
 if TYPE_CHECKING:
@@ -24,23 +27,38 @@ def rule_title(rule: str) -> str:
     return plain(rule).replace("_", "-").upper()
 
 
+def headline_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> str:  # Any: a place of the JSON
+    """``GPU idle 84 % of each step: ... at forward() net.py:16``: a headline with the first place, once.
+
+    Places are those of a finding, or of the report's JSON.
+    """
+    if not where:
+        return plain(headline)
+    first = where[0]
+    place = first if isinstance(first, Place) else Place(first["file"], first["line"], first["function"])
+    return plain(headline if code_place(place.file, place.line) in headline else f"{headline} at {at(place)}")
+
+
 def speedup(finding: Finding) -> str:
-    """``1.6–1.8×`` or ``~2.1×``: what the best fix gains, small gains with one more digit; empty where unknown."""
+    """``1.6–1.8x``, ``~2.1x``, ``≥3.8x`` or ``up to 4.5x``: what the best fix gains; empty if it is unknown."""
     if finding.estimated_speedup is None:
         return ""
     least, most = finding.speedup_at_least or finding.estimated_speedup, finding.fixes[0].high
     if is_open(most):
-        return f"≥{_range(least, least)[0]}×"
-    ends = _range(least, most or finding.estimated_speedup)
-    return f"~{ends[0]}×" if ends[0] == ends[1] else f"{'–'.join(ends)}×"
+        return f"≥{_range(least, least)[0]}x"
+    low, high = _range(least, most or finding.estimated_speedup)
+    if low == high:
+        return f"~{high}x"
+    return f"up to {high}x" if float(low) <= 1.0 else f"{low}–{high}x"
 
 
 def _range(low: float, high: float) -> tuple[str, str]:
+    """Both ends of a gain; small gains with one more digit."""
     digits = 2 if high < _SMALL else 1
     return f"{low:.{digits}f}", f"{high:.{digits}f}"
 
 
-NO_FINDING = "No finding: nothing that the rules know holds this training back."
+NO_FINDING = "No finding: no rule sees anything that holds this training back."
 TOO_FEW_STEPS = "Too few steps to say what holds this training back."
 ONLY_MINOR = "No finding whose fix gains 5 % or more."
 
@@ -50,28 +68,27 @@ def none_found(report: Mapping[str, Any]) -> str:  # Any: the report's JSON
     return NO_FINDING if report["phases"] else TOO_FEW_STEPS
 
 
-def finding_gain(fixes: Sequence[Mapping[str, Any]]) -> str:  # Any: the report's JSON
-    """What the best of these fixes gains, a range where the evidence leaves one; empty where nothing is known of it."""
+def finding_gain(fixes: Sequence[Mapping[str, Any]]) -> str:  # Any: the report's JSON, or a Fix as a dict
+    """``2.2x to 4.5x faster``: what the best of these fixes gains; empty if nothing is known of it."""
     if not fixes:
         return ""
     estimated, low, high = (fixes[0][name] for name in ("estimated_speedup", "low", "high"))
     if not estimated:
-        return f"Gain: not certain; training at most {_range(high, high)[0]} times as fast" if high else ""
-    times = times_text(estimated, low, high)
-    return f"Gain: training {times if ' to ' in times or 'least' in times else f'up to {times}'}"
+        return f"not certain, up to {_range(high, high)[0]}x faster" if not is_open(high) else ""
+    return times_text(estimated, low, high)
 
 
 def fix_text(action: str, estimated: float | None, low: float | None, high: float | None) -> str:
-    """``make f() cheaper: 2.2 to 4.5 times as fast``: one fix with what it gains, where that is known."""
-    return f"{plain(action)}: {times_text(estimated, low, high)}" if estimated else plain(action)
+    """``make f() cheaper (2.2x to 4.5x faster)``: one fix with what it gains, if that is known."""
+    return f"{plain(action)} ({times_text(estimated, low, high)})" if estimated else plain(action)
 
 
 def times_text(estimated: float, low: float | None, high: float | None) -> str:
-    """``2.2 to 4.5 times as fast``; ``at least 2.2 times as fast`` where no upper end is known."""
+    """``2.2x to 4.5x faster``, ``up to 4.5x faster``, or ``at least 3.8x faster`` if no upper end is known."""
     least, most = _range(low or estimated, estimated if is_open(high) else high or estimated)
     if is_open(high):
-        return f"at least {least} times as fast"
-    return f"{least if least == most else f'{least} to {most}'} times as fast"
+        return f"at least {least}x faster"
+    return f"up to {most}x faster" if least == most or float(least) <= 1.0 else f"{least}x to {most}x faster"
 
 
 def is_open(high: float | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -12,7 +13,7 @@ from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state, stands_still
 from tuimon.session.unseen import unseen_trainings
 from tuimon.session.whole_run import once_ended_whole
-from tuimon.views.finding_text import ONLY_MINOR, fix_text, rule_title
+from tuimon.views.finding_text import ONLY_MINOR, finding_gain, fix_text, headline_text, rule_title
 from tuimon.views.format import clock, ms, percent, plain, rate, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
 
 _SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
+#: Columns of the last lines, without the tag in front of them.
+_WIDTH = 100 - len("[tuimon] ")
 _COLOURS = {"critical": "31", "warning": "33", "info": "36", "benign": "32"}
 
 
@@ -74,18 +77,30 @@ class HeadlessView:
     def summary(self, session: Session, findings: Sequence[Finding], log_path: str | None) -> None:
         """The end: how it ended, steps over the whole run, the primary finding, where the log is."""
         for line in summary_lines(session, findings):
-            self.write_message(line)
+            self._write_wrapped(line)
         sampling = session.run_sampling()
         if sampling is not None:
             text = f"stack samples: {sampling_text(sampling)}"
             self.write_message(f"\x1b[2m{text}\x1b[0m" if self._colour else text)
         if log_path:
             gone = os.path.exists(log_path) and not os.path.isfile(log_path)  # into a pipe or a device
-            self.write_message(f"log: {plain(log_path)}" + ("" if gone else f" (tuimon report {plain(log_path)})"))
+            path = plain(log_path)
+            read_it = "" if gone else f"(tuimon report {path})"
+            whole = f"log: {path} {read_it}".rstrip()
+            for text in (whole,) if gone or len(whole) <= _WIDTH else (f"log: {path}", f"  {read_it}"):
+                self.write_message(text)
 
     def write_message(self, text: str) -> None:
         """Write one line of tuimon's own."""
         self._write(f"[tuimon] {text}")
+
+    def _write_wrapped(self, text: str) -> None:
+        """Write one of the last lines, on as many lines as its words need."""
+        indent = " " * (len(text) - len(text.lstrip()) + 2)
+        for part in textwrap.wrap(
+            text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ):
+            self.write_message(part)
 
     def _verdict_part(self, findings: Sequence[Finding]) -> str:
         if not findings:
@@ -93,7 +108,7 @@ class HeadlessView:
         first = findings[0]
         if is_minor(first.rule, first.severity):
             return ""
-        text = plain(first.headline) if first.rule != self._verdict else ""
+        text = headline_text(first.headline, first.where) if first.rule != self._verdict else ""
         self._verdict = first.rule
         name = rule_title(first.rule)
         if self._colour:
@@ -104,12 +119,24 @@ class HeadlessView:
         if self._stream is None:
             return
         try:
-            self._stream.write(line + "\n")
+            self._stream.write(f"{_fresh_line(self._stream)}{line}\n")
             self._stream.flush()
         except UnicodeEncodeError:
             self._write(line.encode("ascii", "replace").decode())
         except (OSError, ValueError):  # the terminal is gone, the pipe is closed: the run goes on unseen
             self._stream = None
+
+
+def _fresh_line(stream: TextIO) -> str:
+    """Characters that take a terminal's cursor to an empty line, if a progress bar of the training has begun one.
+
+    One blank less than the terminal has columns: they stay on the line if the cursor is in its first column, and
+    reach the next line otherwise. Empty if the stream is no terminal.
+    """
+    try:
+        return " " * (os.get_terminal_size(stream.fileno()).columns - 1) + "\r" if stream.isatty() else ""
+    except (OSError, ValueError):  # closed, or nothing with a descriptor
+        return ""
 
 
 def progress(session: Session) -> str:
@@ -169,10 +196,19 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
     if first is not None and is_minor(first.rule, first.severity):
         lines.append(ONLY_MINOR)
     elif first is not None:
-        lines.append(f"{rule_title(first.rule)}: {plain(first.headline)}")
-        fixes = [fix_text(*fix[:4]) for fix in first.fixes if fix.action]
-        lines += [text if at == 0 else f"or {text}" for at, text in enumerate(fixes)]
+        lines.append(f"{rule_title(first.rule)}: {headline_text(first.headline, first.where)}")
+        lines += _fix_lines(first)
     return lines
+
+
+def _fix_lines(finding: Finding) -> list[str]:
+    """The best fix and its gain, a line each, then the other fixes."""
+    fixes = [fix for fix in finding.fixes if fix.action]
+    if not fixes:
+        return []
+    gained = finding_gain([fixes[0]._asdict()])
+    best = [f"  fix: {plain(fixes[0].action)}", *([f"  gain: {gained}"] if gained else [])]
+    return best + [f"  or: {fix_text(*fix[:4])}" for fix in fixes[1:]]
 
 
 def how_it_ended(end: Exit) -> str:

@@ -13,7 +13,7 @@ def head_text(history: MemoryHistory) -> str:
     """``5 steps on cpu: 107 kB allocated and not freed, 132 kB at most``."""
     device = plain(history.device)
     if history.trigger == "oom":
-        wanted = f"{size(history.wanted_bytes)} could not be had on {device}" if history.wanted_bytes else device
+        wanted = f"{size(history.wanted_bytes)} could not be allocated on {device}" if history.wanted_bytes else device
         head = f"out of memory: {wanted}; since the first backward pass"
     else:
         head = f"{history.steps} steps on {device}"
@@ -33,9 +33,9 @@ def limits_text(history: MemoryHistory) -> list[str]:
     notes = ["the figures leave out what was allocated before the recording"]
     if history.device == "cpu":
         notes.append(
-            "torch's CPU allocator keeps no history: these are blocks that torch's profiler saw; where no call was "
-            "made, as in a * b, the line is the first of its function; fragments and reserved memory are not known; "
-            "the profiler prints that it began and ended on the training's stderr"
+            "torch's CPU allocator keeps no history: these are blocks that torch's profiler saw; for an operator such "
+            "as a * b, the line is the first of its function; fragments and reserved memory are unknown; the profiler "
+            "prints its beginning and its end to the training's stderr"
         )
     if history.trigger == "asked":
         notes.append("steps are counted from backward to backward; growth is what most steps left behind")

@@ -34,12 +34,12 @@ def list_lines(past: Past) -> list[str]:
     """The stacks in a few lines: a group each, with its ranks and the text of its line; nobody who waits for work."""
     groups = [group for group in standing(past.taken) if group.kind != "idle"]
     lines = [f"flight recorder: {one.text}" for one in past.stuck]
-    lines.append(f"all stacks, taken {past.taken.quiet_s:.0f} s after the last thing moved:")
+    lines.append(f"all stacks, taken {past.taken.quiet_s:.0f} s after the last progress:")
     for group in groups[:_LISTED]:
         source = f": {plain(group.place.source).strip()}" if group.place is not None and group.place.source else ""
         lines.append(f"  {group_text(group)}{ranks_note(group)}{source}")
     if len(groups) > _LISTED:
-        lines.append(f"  and {len(groups) - _LISTED} groups more (key S in the full screen)")
+        lines.append(f"  and {len(groups) - _LISTED} more groups (key S in the full screen)")
     return lines
 
 

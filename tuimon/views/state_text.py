@@ -16,46 +16,47 @@ _NAMES: dict[StateName, str] = {
     "starting": "starting",
     "ended": "ended",
     "training": "training",
-    "step_open": "one step open",
+    "step_open": "step running",
     "between_steps": "no step",
 }
 
 
 def state_text(state: RunState) -> str:
-    """``starting for 14s: importing transformers, 12s``; ``one step open for 20s, 14 backwards: in forward``."""
+    """``starting for 14s: importing transformers for 12s``; ``step running for 20s, 2 backward passes: ...``."""
     return f"{state_name(state)} {state_details(state)}".rstrip()
 
 
 def last_state_text(state: dict[str, Any]) -> str:
-    """Of a report without a step: ``It ended after 14s: importing transformers, 12s.``; of a log that goes on: ``At the
-    end: starting for 14s.``
+    """The state for a report without a step: ``It ended after 14s: importing transformers for 12s.``
+
+    A log that goes on ends with ``At the end: starting for 14s.``
     """
     return f"{'It' if state['name'] == 'ended' else 'At the end:'} {state['text']}."
 
 
 def state_name(state: RunState) -> str:
-    """``starting``, ``one step open``."""
+    """``starting``, ``step running``."""
     return _NAMES[state.name]
 
 
 def state_details(state: RunState) -> str:
-    """``for 14s: importing transformers, 12s``; of a run that has ended before any step, ``after 14s: ...``."""
+    """``for 14s: importing transformers for 12s``; ``after 14s: ...`` if the run ended before any step."""
     since = "after" if state.name == "ended" else "for"
     head = [f"{since} {duration(state.for_s)}"] if state.for_s is not None else []
-    if state.backwards:
-        head.append(f"{state.backwards} {'backward' if state.backwards == 1 else 'backwards'}")
+    if (state.backwards or 0) > 1:
+        head.append(f"{state.backwards} backward passes")
     place = at(state.place) if state.place is not None else ""
     inside = " at ".join(filter(None, (plain(state.doing or ""), place)))
     if inside and (state.doing_for_s or 0.0) >= _TOLD_S:
-        inside += f", {duration(state.doing_for_s)}"
+        inside += f" for {duration(state.doing_for_s)}"
     return ": ".join(filter(None, (", ".join(head), inside)))
 
 
 def unseen_text(unseen: Unseen) -> str:
-    """``process 7 (python train.py) uses 3.9 cores and a GPU, but no step of it is seen: started with -I ...``."""
+    """``process 7 (python train.py) uses 3.9 cores and a GPU, but no steps were seen: started with -I ...``."""
     uses = [f"{number(unseen.cores)} cores"] if unseen.cores is not None else []
     uses += ["a GPU"] if unseen.on_gpu else []
     command = plain(unseen.command)
     short = command if len(command) <= _COMMAND else command[: _COMMAND - 1] + "…"
     used = " and ".join(uses)
-    return f"process {own_id(unseen.pid)} ({short}) uses {used}, but no step of it is seen: {plain(unseen.reason)}"
+    return f"process {own_id(unseen.pid)} ({short}) uses {used}, but no steps were seen: {plain(unseen.reason)}"

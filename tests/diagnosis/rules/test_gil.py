@@ -44,9 +44,7 @@ def test_a_thread_that_computes_in_python_holds_up_the_training():
         pytest.approx((warm(5), 1 / 0.3, 2 / 0.3)),
         pytest.approx((1 / 0.6, 1 / 0.65, 1 / 0.55)),
     ]
-    assert finding.headline == (
-        "the training thread waits about 80 % of the time for the GIL, which run() stats.py:16 holds in a thread"
-    )
+    assert "about 80 % of the time for the GIL" in finding.headline
 
 
 def test_no_more_is_reported_than_the_training_thread_lost():

@@ -38,9 +38,8 @@ def standing(open_for_s, cpu_ratio=0.0, exit_record=None, longest_ms=100.0, plac
 def test_a_step_without_end_or_cpu_hangs_and_nothing_else_counts():
     (only,) = standing(120.0)
     assert (only.rule, only.severity, only.where[0].line) == ("hang", "critical", 9)
-    assert only.headline == (
-        "nothing has moved for 120 s in backward: gather() train.py:9; the longest step before took 0.1 s"
-    )
+    assert only.headline == "nothing has moved for 120 s in backward"
+    assert only.evidence["longest_step_ms"] == pytest.approx(100, rel=0.01)
 
 
 @pytest.mark.parametrize("more", [{"cpu_ratio": 0.9}, {"longest_ms": 60_000.0}])
@@ -60,9 +59,7 @@ def test_a_thread_that_stands_as_well_is_named():
     for record in records:
         session.add(record)
     (only,) = diagnose(session)
-    assert only.headline.startswith(
-        "nothing has moved for 16 s: main() train.py:9, and a thread at other() train.py:20;"
-    )
+    assert only.headline == "nothing has moved for 16 s: main() train.py:9, and a thread at other() train.py:20"
     assert [place.line for place in only.where] == [9, 20]
 
 
@@ -90,10 +87,10 @@ def test_of_other_threads_only_those_are_named_that_the_training_waits_for():
         for record in records:
             session.add(record)
         (only,) = diagnose(session)
-        return only.headline.partition(";")[0]
+        return only.headline
 
     assert headline([0, 1]) == "nothing has moved for 16 s: main() train.py:9, and a thread at fill() train.py:20"
-    assert headline([4]) == "nothing has moved for 16 s: main() train.py:12"
+    assert headline([4]) == "nothing has moved for 16 s"
 
 
 def test_it_is_said_after_fifteen_seconds_and_not_before():
@@ -264,7 +261,7 @@ def test_of_two_threads_with_each_others_locks_the_training_is_named_first():
     writer = [Frame("train.py", 33, "flush", "self.model.acquire()", True)]
     found = locked_up(main, writer)
     assert found.headline.startswith(
-        "nothing has moved for 20 s: the training in step() train.py:12, a thread in acquire() train.py:33;"
+        "nothing has moved for 20 s: the training in step() train.py:12, a thread in acquire() train.py:33"
     )
     assert [place.line for place in found.where] == [12, 33]
 

@@ -35,4 +35,4 @@ def test_a_slow_first_step_is_warmup_for_a_while():
     session.add(steps(1, {"data": 9000, "forward": 1}, count=1))
     session.add(steps(2, HEALTHY, first_index=1))
     (only,) = diagnose(session)
-    assert "times the median" in only.headline
+    assert "x the median" in only.headline

@@ -114,7 +114,7 @@ async def test_enter_on_a_finding_explains_it() -> None:
         assert text_of(app.screen.body.lines[0]).strip().startswith("The training has nothing to compute with")
         await pilot.press("escape", "tab", "enter")
         await pilot.pause()
-        assert text_of(app.screen.body.lines[0]).strip().startswith("Part of each step is spent on something beside")
+        assert text_of(app.screen.body.lines[0]).strip().startswith("Part of each step goes to work beside")
         await pilot.press("enter", "escape")
         assert len(app.screen_stack) == 1
 

@@ -82,9 +82,9 @@ async def test_answers_about_a_log_have_numbers_units_and_places(trainings, log)
         verdict = await answer(connected, "verdict", training=log)
         assert verdict.startswith("slow_loader.py made 313 steps in 11s (median 21.3 ms")
         assert "  data: 61 %, 15.4 ms\n" in verdict
-        assert "input_bound/slow_item (critical): 61 % of every step" in verdict
+        assert "input_bound/slow_item (critical): 61 % of each step" in verdict
         assert re.search(r"\n  at \S+/demo/slow_loader\.py:30 augment\(\)\n", verdict)
-        assert re.search(r"\n  fix: make augment\(\) .*: \d\.\d to \d\.\d times as fast", verdict)
+        assert re.search(r"\n  fix: make augment\(\) .* \(\d\.\dx to \d\.\dx faster\)", verdict)
         evidence = await answer(connected, "evidence", training=log, rule="input-bound")
         assert "  data per step: 15.4 ms\n" in evidence and "  worker busy: 95 %\n" in evidence
         assert "not judged, the run" in await answer(connected, "evidence", training=log, rule="step_time_drift")

@@ -133,6 +133,24 @@ def test_figures_are_those_of_the_json(tmp_path, capsys):
     assert {"verdict", "findings", "phases", "history", "flame", "unjudged", "environment"} <= set(page.parts)
 
 
+def test_its_title_is_the_verdict_which_it_shows_once(tmp_path, capsys):
+    page = page_of(log_of(tmp_path / "run.jsonl", run()), capsys=capsys)
+    (title,) = re.findall("<title>(.*?)</title>", page)[:1]
+    assert title.startswith("INPUT-BOUND: 62 % of each step waits for data") and title.endswith("python train.py")
+    body = Checked(page.partition("</head>")[2].rpartition("</html>")[0]).text
+    assert body.count("62 % of each step waits for data") == 1
+
+
+def test_what_the_workers_do_has_a_graph_of_its_own(tmp_path, capsys):
+    worker = records.process(201, "worker", ppid=100)
+    frames = Frames(t=1.0, pid=201, first=1, frames=[Frame("/a/data.py", 9, "smooth", "convolve(image)", True)])
+    stacks = Stacks(t=2.0, pid=201, window_s=1.0, rate_hz=20.0, samples=20, stacks=[StackCount(201, "w", [1], 20)])
+    with_worker = [*run()[:-1], worker, frames, stacks, run()[-1]]
+    text = Checked(page_of(log_of(tmp_path / "run.jsonl", with_worker), capsys=capsys)).text
+    assert "smooth (data.py:9): 100 %, 20 samples" in text.partition("What the DataLoader workers do")[2]
+    assert "What the DataLoader workers do" not in page_of(log_of(tmp_path / "alone.jsonl", run()), capsys=capsys)
+
+
 def test_what_was_not_measured_has_no_column_and_no_sentence(tmp_path, capsys):
     """Without a GPU, and of a loader without workers, rows of dashes tell nothing."""
     facts = LoaderFacts(dataset="Photos", kind="map", workers=0, batch_size=8)
@@ -174,7 +192,7 @@ def test_a_run_on_a_gpu_tells_its_launch_lead(kind, tmp_path, capsys):
     assert "lead" in page.parts
     table = [row for row in page.rows if row and row[0] == "forward" and len(row) == 5]
     assert table[0][3].endswith(" ms")
-    assert "GPU idles over the whole run: " in page.text and "GPU span" in page.text
+    assert "GPU idle over the whole run, as a share of the steps' time: " in page.text and "GPU span" in page.text
     assert table[0][4] == {"launch_bound": "unknown", "gpu_bound": "0 ms"}[kind]
 
 

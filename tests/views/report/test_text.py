@@ -44,9 +44,9 @@ def test_of_a_training_attached_to_the_steps_that_were_seen_are_summed_up() -> N
 def test_the_summary_is_three_sentences() -> None:
     session, findings = fold(run(), verdicts := Verdicts())
     summary = report_of(session, findings, "run.jsonl", verdicts.changes)["summary"]
-    assert ". The verdict is INPUT-BOUND: 62 % of every step waits for data" in summary
-    assert ". To do: num_workers=0 -> " in summary and "; that makes training " in summary
-    assert summary.endswith(" times as fast.")
+    assert ". The verdict is INPUT-BOUND: 62 % of each step waits for data" in summary
+    assert ". To do: set num_workers=" in summary and "; that makes training " in summary
+    assert summary.endswith("x faster.")
 
 
 @pytest.fixture
@@ -136,6 +136,19 @@ def test_evaluation_is_of_a_batch_and_evidence_has_units() -> None:
     assert "Evidence: data per step 62.0 ms, step 100 ms, workers 0\n" in text
 
 
+def test_headline_place_fix_and_gain_of_the_verdict_stand_once_each_on_its_own_line() -> None:
+    session, findings = fold(run())
+    report = report_of(session, findings, "run.jsonl")
+    first, *_ = report["findings"]
+    text = " ".join(text_report(report).split())
+    assert text.count(first["headline"]) == 1 and text.count(first["action"]) == 1
+    verdict = text_report(report).split("\n\n")[1].splitlines()
+    assert verdict[0].startswith(f"INPUT-BOUND (critical, {first['cause']}): 62 %")
+    assert any(line.startswith("  Fix: ") for line in verdict)
+    assert verdict[-1].startswith("  Gain: ") and verdict[-1].endswith("x faster")
+    assert "\n\nINPUT-BOUND in detail\n  Or: " in text_report(report)
+
+
 def test_it_is_written_to_a_file(log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "report.json"
     assert run_command_line(["report", log, "--format", "json", "-o", str(target)]) == 0
@@ -165,10 +178,10 @@ def test_the_verdict_on_a_run_is_of_all_its_steady_steps() -> None:
     report = report_of(session, findings, "x")
     starved = next(f for f in report["findings"] if f["rule"] == "input_bound")
     assert starved["share_of_step"] == report["phases"][0]["share"] == pytest.approx((62 + 1) / 200)
-    assert starved["headline"].startswith("32 % of every step")
+    assert starved["headline"].startswith("32 % of each step")
     assert starved["evidence"]["step_ms"] == pytest.approx(100)
     assert report["span"] == {"first_step": 0, "last_step": 1199, "seconds": 120.0}
-    assert f"Phases and findings are of steps 0 to {count(1199)}, 2m00s" in text_report(report)
+    assert f"Phases and findings cover steps 0 to {count(1199)}, 2m00s" in text_report(report)
 
 
 def test_of_states_those_count_that_held_for_long_or_hold_at_the_end() -> None:
@@ -196,7 +209,7 @@ def test_fail_on_a_finding_is_told_by_the_exit_code(
 ) -> None:
     assert run_command_line(["report", log, "--fail-on", names]) == code
     shown = capsys.readouterr()
-    assert ("INPUT-BOUND" in shown.out, "input_bound (critical): 62 % of every step" in shown.err) == (True, bool(code))
+    assert ("INPUT-BOUND" in shown.out, "input_bound (critical): 62 % of each step" in shown.err) == (True, bool(code))
 
 
 def test_fail_on_something_unknown_is_a_usage_error(log: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ def must_wait() -> bool:
 
 
 def sweep() -> None:
-    """Remove what had to stay, if that can be done now."""
+    """Delete the empty hooks that ``remove`` left in torch's tables because a step was running, unless one still is."""
     optimizer = sys.modules.get("torch.optim.optimizer")
     if not _is_stepping(optimizer):
         for hooks in _all_hooks(optimizer):

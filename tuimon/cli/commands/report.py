@@ -14,6 +14,7 @@ from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
+from tuimon.views.finding_text import headline_text
 from tuimon.views.report.course import Course
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page, report_of
@@ -97,7 +98,7 @@ def _failed(reports: Sequence[dict[str, Json]], names: Sequence[str]) -> int:
             )
             if hit is not None:
                 failed = 1
-                log, headline = plain(report["run"]["log"]), plain(finding["headline"])
+                log, headline = plain(report["run"]["log"]), headline_text(finding["headline"], finding["where"])
                 print(
                     f"tuimon report: {log}: {hit}: {finding['rule']} ({finding['severity']}): {headline}",
                     file=sys.stderr,

@@ -14,7 +14,7 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_hot, percent
+from tuimon.diagnosis.words import at_hot, in_library, percent
 
 GC_SHARE = Threshold(
     0.01,
@@ -53,7 +53,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
         evidence,
         share,
         call,
-        f": every {_seconds(every_s)}, for up to {longest_ms:.3g} ms{f', at {at_hot(call)}' if call else ''}",
+        f": every {_seconds(every_s)}, up to {longest_ms:.3g} ms",
         {
             "pauses": collections.pauses,
             "longest_ms": longest_ms,
@@ -69,18 +69,18 @@ def _sampled(evidence: Evidence) -> Finding | None:
     if table is None or call is None or share is None or not is_settled(table):
         return None
     unknown = dict.fromkeys(("pauses", "longest_ms", "gc_ms_per_step"))
-    return _finding(evidence, share, call, f", at {at_hot(call)}", unknown)
+    return _finding(evidence, share, call, "", unknown)
 
 
 def _finding(
     evidence: Evidence, share: float, call: HotFunction | None, more: str, figures: Mapping[str, float | None]
 ) -> Finding:
-    """The finding; ``more`` ends its headline."""
+    """The finding; ``more`` is added to its headline."""
     best, *others = _fewer_collections(evidence, call, share if share >= GC_SHARE else 0.0)
     return Finding(
         rule="gc_pauses",
         severity="warning",
-        headline=f"the garbage collector stops the training for {_share(share)} of the time{more}",
+        headline=f"garbage collection stops the training {_share(share)} of the time{more}{in_library(call)}",
         action=best.action,
         share_of_step=share,
         where=(call.place,) if call else (),
@@ -97,8 +97,8 @@ def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: floa
         often, half = f"call {at_hot(call)} less often, or not at all", f"call {at_hot(call)} half as often"
         return model.less(often, half, "collections", Part(share))
     none = (
-        "gc.freeze() once model and data are set up, so that they are not scanned again; or"
-        " gc.disable() and a gc.collect() between epochs; keep large data in arrays instead of many objects"
+        "call gc.freeze() after the set-up, or gc.disable() with a gc.collect() between epochs, and keep large data in"
+        " arrays: the collector then scans less"
     )
     return (model.fix(none, Change("collections", 0.0), Part(share)),)
 

@@ -133,13 +133,13 @@ def _fewer(machine: Machine, demand: Demand) -> _Advice:
     if len(trainers) > demand.cores:
         fewer = ", or train fewer of them at once"
     else:
-        fewer = f", or run fewer threads beside those of torch's operations: {beside} want to run" if beside else ""
+        fewer = f", or run fewer threads beside torch's own: {beside} want to run" if beside else ""
     return _Advice(f"use {math.ceil(demand.wanted)} cores{fewer}", is_in_program=bool(fewer))
 
 
 def _fewer_threads(machine: Machine, each: int) -> _Advice:
     """Fewer threads for an operation, by what sets their number: the program's code, its environment, or nothing."""
-    call, variable = f"torch.set_num_threads({each})", f"OMP_NUM_THREADS={each}"
+    call, variable = f"call torch.set_num_threads({each})", f"set OMP_NUM_THREADS={each}"
     now = max(machine.intra_op_threads.values(), default=None)
     where = tuple(place for place in machine.set_at("threads") if _may_set(place, now))[:1]
     if where:
@@ -165,7 +165,7 @@ RULES = (
         explanation=(
             "The run has more threads that want to run than there are cores, so they share these. It rests on the CPU"
             " time and run-queue delay (schedstat) of all its threads, against the cores of the machine; what others"
-            " hold of these is taken off. Of a run on several nodes each is judged by itself, and the worst is named."
+            " hold of these is subtracted. On several nodes each is judged by itself, and the worst is named."
         ),
         needs=(RUN_QUEUE,),
         thresholds=(WANTED_RATIO, DELAY_SHARE, YIELDS, CRITICAL_WANTED_RATIO),

@@ -12,7 +12,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import STEP_TIMES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import after, at, percent
+from tuimon.diagnosis.words import after, percent
 
 DRIFT_RATIO = Threshold(
     1.15,
@@ -34,10 +34,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="step_time_drift",
         severity="warning",
-        headline=(
-            f"steps take {_longer(before, now)} at first: {before:.3g} -> {now:.3g} ms,"
-            f" most of it in {phase.name}{f': {at(place)}' if place else ''}"
-        ),
+        headline=(f"steps take {_longer(before, now)} at first: {before:.3g} -> {now:.3g} ms, mostly in {phase.name}"),
         action="look for what grows with the steps: lists of losses, kept graphs (detach), logs",
         share_of_step=1.0 - before / now,
         where=(place,) if place else (),
@@ -63,9 +60,8 @@ def _jump(evidence: Evidence) -> Finding | None:
         severity="info",
         cause="jump",
         headline=(
-            f"since step {jump.step:,}, {after(jump.since_s)} into the run, steps take"
-            f" {_longer(jump.before_ms, jump.now_ms)} before: {jump.before_ms:.3g} -> {jump.now_ms:.3g} ms, most of it"
-            f" in {phase.name}{f': {at(place)}' if place else ''}"
+            f"steps take {_longer(jump.before_ms, jump.now_ms)} before step {jump.step:,} ({after(jump.since_s)} in):"
+            f" {jump.before_ms:.3g} -> {jump.now_ms:.3g} ms, mostly in {phase.name}"
         ),
         action="check what changed then: the data, the length of sequences, a schedule, a clock limit",
         share_of_step=1.0 - jump.before_ms / jump.now_ms,
@@ -93,7 +89,7 @@ def is_drift(history: Sequence[float | None]) -> bool:
 
 
 def _longer(before: float, now: float) -> str:
-    return f"{now / before:.1f} times as long as" if now >= 2 * before else f"{percent(now / before - 1)} longer than"
+    return f"{now / before:.1f}x as long as" if now >= 2 * before else f"{percent(now / before - 1)} longer than"
 
 
 RULES = (
@@ -105,9 +101,9 @@ RULES = (
         explanation=(
             "Steps take longer and longer: something grows with them. It rests on a rank test (Mann-Kendall) over the"
             " mean step times of at least 16 windows, without what the threads waited for a core, and compares the last"
-            " quarter of the run with the first. It names the phase and the line that have grown most. What falls back"
-            " at each epoch is no drift, once two of these have ended. A single jump that has lasted for a minute is a"
-            " fact of its own, with the step since which it is there; it is no fault."
+            " quarter of the run with the first. It names the phase and the line that have grown most. Growth that"
+            " falls back at each epoch is no drift, once two epochs have ended. A single jump that has lasted for a"
+            " minute is reported as information, with the step at which it began."
         ),
         needs=(STEP_TIMES,),
         thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, JUMP_RATIO, JUMP_AT_ONCE, JUMP_LASTS),

@@ -6,20 +6,20 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 
 _ANOMALY = (
     "anomaly_detection",
-    "turn autograd's anomaly detection off outside of debugging (set_detect_anomaly, detect_anomaly=): with it every"
-    " operation notes where it was called, and every gradient is searched for NaN",
+    "turn off autograd's anomaly detection (set_detect_anomaly, detect_anomaly=): it records where each operation was"
+    " called and searches each gradient for NaN",
 )
 #: By rule: the settings that slow down what it finds, and what to do about each.
 _ADVICE = {
     "compute_bound_cpu": (_ANOMALY,),
     "launch_bound": (
-        ("launch_blocking", "unset CUDA_LAUNCH_BLOCKING: with it every launch waits until the GPU has done its work"),
+        ("launch_blocking", "unset CUDA_LAUNCH_BLOCKING: with it, each launch waits for the GPU to finish"),
         _ANOMALY,
     ),
     "comm_bound": (
         (
             "distributed_debug",
-            "unset TORCH_DISTRIBUTED_DEBUG=DETAIL: with it the ranks compare every collective before they begin it",
+            "unset TORCH_DISTRIBUTED_DEBUG=DETAIL: with it, the ranks compare each collective before they begin it",
         ),
     ),
 }

@@ -11,7 +11,7 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at, percent
+from tuimon.diagnosis.words import percent
 
 WARN_SHARE = Threshold(
     0.10,
@@ -24,7 +24,7 @@ HELD_ERROR = Threshold(
     "our choice: one window of 37 looks finds 0.19 to 0.46 where five find 0.28 (a thread that prepares batches)",
 )
 _MOVE, _RELEASING = "move that work to a process", "code that releases the GIL (NumPy, torch, C)"
-_HALF = "do half as much of it"
+_HALF = "do half as much of that work"
 
 
 def gil_contention(evidence: Evidence) -> Finding | None:
@@ -36,14 +36,14 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     if found is None or found.share < WARN_SHARE:
         return None
     place, lost = found.place, found.share + found.queue_wait
-    waits = f", and {percent(found.queue_wait)} for its batches" if found.queue_wait else ""
+    waits = f" {percent(found.queue_wait)} of the time for its batches and" if found.queue_wait else ""
     best, *more = _fixes(evidence, found)
     return Finding(
         rule="gil_contention",
         severity="warning",
         headline=(
-            f"the training thread waits about {percent(found.share)} of the time for the GIL,"
-            f" which {at(place) if place else found.culprit.name} holds in a thread{waits}"
+            f"the training thread waits{waits} about {percent(found.share)} of the time for the GIL, held by"
+            f" {'another thread' if place else f'thread {found.culprit.name}'}"
         ),
         action=best.action,
         share_of_step=lost,
@@ -74,7 +74,7 @@ def _fixes(evidence: Evidence, found: Contention) -> tuple[Fix, ...]:
     making = found.culprit.cpu_ratio if found.culprit.cpu_ratio is not None else found.others_hold
     if not found.feeds or making <= 1.0 - lost:
         return model.less(f"{_MOVE}, or to {_RELEASING}", _HALF, "gil", part)
-    fewer = model.less(f"make it cheaper, or move it to {_RELEASING}", _HALF, "gil", part)
+    fewer = model.less(f"make that work cheaper, or move it to {_RELEASING}", _HALF, "gil", part)
     moved = model.fix(f"{_MOVE}, which then sets the pace", Change("gil", 1.0 - (1.0 - making) / lost), part)
     return (*fewer, moved) if moved.estimated_speedup else fewer
 

@@ -102,10 +102,7 @@ def _judged(still: Standstill) -> Finding | None:
     return Finding(
         rule="hang",
         severity="critical",
-        headline=(
-            f"nothing has moved{_in_ranks(still)} for {quiet_s:.0f} s{stands}"
-            + (f"; the longest step before took {_seconds(longest_ms)}" if longest_ms is not None else "")
-        ),
+        headline=f"nothing has moved{_in_ranks(still)} for {quiet_s:.0f} s{stands}",
         action="check that line: a lock, a queue, a dead rank or worker, storage that does not answer",
         where=tuple(dict.fromkeys(_places(still))),
         evidence={
@@ -136,9 +133,9 @@ def _other_end(still: Standstill) -> str:
         return ""
     others = [str(own_id(pid)) for pid in rank.peers if pid != rank.pid]
     if not others:
-        return ", the other end of which it holds itself"
+        return "; the process itself holds the other end"
     who = f"process {others[0]}" if len(others) == 1 else f"processes {', '.join(others[:_MOST_GROUPS])}"
-    return f", the other end of which {who} {'holds and waits' if len(others) == 1 else 'hold and wait'} as well"
+    return f"; {who} {'holds the other end and waits' if len(others) == 1 else 'hold the other end and wait'} too"
 
 
 def _rank_evidence(still: Standstill) -> dict[str, float | int | str | None]:
@@ -160,7 +157,8 @@ def _standing(still: Standstill) -> str:
     inside = f" in {first.phase}" if first.phase not in (None, BETWEEN) else ""
     others = first.others[:_MOST_OTHERS]
     at_once = ", and a thread at ".join(at(each) for each in (*((first.place,) if first.place else ()), *others))
-    return f"{inside}{lost}: {at_once}" if at_once else f"{inside}{lost}"
+    is_in_where = not others and not first.peers  # who has peers, waits for them at that line
+    return f"{inside}{lost}" if is_in_where else f"{inside}{lost}: {at_once}"
 
 
 def _places(still: Standstill) -> Iterable[Place]:
@@ -187,10 +185,6 @@ def _is_main_of(moving: Set[int], group: Standing) -> bool:
     return group.frames[0].function != THREAD_ROOT
 
 
-def _seconds(ms: float) -> str:
-    return f"{ms / 1e3:.2g} s" if ms < 1e4 else f"{ms / 1e3:.0f} s"
-
-
 RULES = (
     Rule(
         name="hang",
@@ -200,10 +194,10 @@ RULES = (
         explanation=(
             "No rank has come to another boundary for 15 s and far longer than a step, neither ranks nor workers use"
             " the CPU, and stacks do not change: a lock, a dead rank or worker, or storage that does not answer. All"
-            " stacks are then taken once, and who holds up the others is named first. What waits for a"
-            " disk, the network or a sleep is given a minute, unless who should send waits too; for ever what still"
-            " receives, a child that works, a prompt, a stopped run, and a training that is over. It abstains without"
-            " markers or thread figures, and before each rank's first step."
+            " stacks are then taken once, and the rank or thread that holds up the others is named first. A"
+            " wait for a disk, the network or a sleep is given a minute, unless the sender waits too. A process that"
+            " still receives, a child that works, a prompt, a stopped run and a training that is over are no hangs. It"
+            " abstains without markers or thread figures, and before each rank's first step."
         ),
         needs=(BOUNDARIES,),
         thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, IDLE_CPU),

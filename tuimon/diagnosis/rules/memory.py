@@ -138,8 +138,8 @@ def _less_memory(evidence: Evidence, culprit: Growth | None) -> str:
     process = evidence.run.processes.get(culprit.pid) if culprit is not None else None
     if process is not None and process.role == "worker":
         return (
-            "each worker copies what it touches of the data set's Python objects: keep them in one array or tensor,"
-            " use fewer workers, or a smaller prefetch_factor"
+            "keep the data set's objects in one array or tensor, or use fewer workers or a smaller prefetch_factor:"
+            " each worker copies the Python objects that it touches"
         )
     if process is not None:
         return "look for what grows with the steps: lists of losses or outputs (detach, .item()), caches, logs"

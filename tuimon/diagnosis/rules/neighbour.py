@@ -37,9 +37,7 @@ WORRYING_CPU = Threshold(
 #: A thread that has no core is waited for at the end of each operation. Measured beside busy programs on two cores, one
 #: thread instead of two: 2x where an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
 _ONE_THREAD = (
-    Fix(
-        "torch.set_num_threads(1), or OMP_NUM_THREADS=1: at each operation its threads wait for the one without a core"
-    ),
+    Fix("call torch.set_num_threads(1), or set OMP_NUM_THREADS=1: each operation waits for the thread without a core"),
 )
 
 
@@ -85,12 +83,12 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     trainers = (evidence.pid,) if here else machine.trainers
     who = "the training thread waits" if len(trainers) == 1 else f"its {len(trainers)} training threads wait"
     delay = _delay(machine, evidence) or 0.0
-    for_whom = "one" if share <= delay else "one, or for workers without one,"
+    for_what = "a core" if share <= delay else "a core, or for workers that have none"
     outside, limit = machine.waits_from_outside, machine.cores_taken.limit if machine.cores_taken else None
     return Finding(
         rule="neighbour",
         severity="warning",
-        headline=f"{place}{_outsiders(outside, limit)}: {who} for {for_whom} {percent(share)} of the time",
+        headline=f"{place}{_outsiders(outside, limit)}: {who} {percent(share)} of the time for {for_what}",
         action=_about(outside, limit, "here" if here else "there"),
         share_of_step=share,
         evidence={
@@ -162,10 +160,10 @@ def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
         rule="neighbour",
         severity="benign",
         headline=(
-            f"{len(trainers)} {_kind(run)} at {percent(min(cpu))} CPU and more do not hurt each other:"
-            f" they wait for a core {percent(max(delays))} of the time"
+            f"{len(trainers)} {_kind(run)} at {percent(min(cpu))} CPU or more do not slow each other:"
+            f" they wait {percent(max(delays))} of the time for a core"
         ),
-        action="nothing: each has a core of its own",
+        action="change nothing: each has a core of its own",
         evidence={"trainings": len(trainers), "delay_ratio": max(delays), "cores": demand.cores},
     )
 
@@ -186,8 +184,8 @@ RULES = (
             "Other programs take the cores or the GPU; or several trainings at full CPU side by side do not hurt each"
             " other, which is benign. It rests on the run-queue delay of the training thread, of which others explain"
             " no more than the cores they take: other programs (/proc/stat less the run and tuimon), a VM's"
-            " host (steal), a container's CPU limit (cpu.stat); and on NVML's processes. A log without these counts"
-            " where the run itself leaves cores free. Of several nodes each is judged, elsewhere by the median rank."
+            " host (steal), a container's CPU limit (cpu.stat); and on NVML's processes. A log without these is judged"
+            " if the run itself leaves cores free. On several nodes each is judged, elsewhere by the median rank."
         ),
         needs=(RUN_QUEUE,),
         thresholds=(NEIGHBOUR_DELAY, WANTED_RATIO, BENIGN_DELAY, WORRYING_CPU, STRANGER_SHARE, STRANGER_CRITICAL),

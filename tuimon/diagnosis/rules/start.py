@@ -43,7 +43,7 @@ def warmup(evidence: Evidence) -> Finding | None:
     slow = first is not None and first > SLOW_RATIO * median
     if not slow and steps.total >= FIRST_STEPS:
         return None
-    ratio = f", {first / median:.0f} times the median" if slow and first is not None else ""
+    ratio = f", {first / median:.0f}x the median" if slow and first is not None else ""
     return Finding(
         rule="warmup",
         severity="info",

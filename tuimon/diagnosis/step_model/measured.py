@@ -267,11 +267,14 @@ def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float
 
 
 def _uncrowded_ms(evidence: Evidence, own_ms: float, on_core_ms: float, delayed_ms: float, others: float) -> float:
-    """The training thread's own work without its waits for a core, nor for ``others`` of its pool's threads.
+    """The training thread's own work in ms, without waits for a core or for ``others`` threads of its pool.
 
-    All of these have to be on a core, and spin until they are, which counts as work. Where none spins, no more of
-    ``delayed_ms``, which it waits for a core, falls in its own work than that leaves beside the ``on_core_ms`` in which
-    it had one: whoever waits for a batch often has to wait for a core when it comes.
+    Two corrections of ``own_ms``, which is measured on a crowded machine:
+
+    - Waits for a core, ``delayed_ms``, are subtracted. Without pool threads at least ``on_core_ms`` remains: some of
+      these waits lie outside its own work, as a thread that gets its batch often has to wait for a core then.
+    - A thread of the pool that has no core makes the others spin, which counts as work. If each is on a core for 80 %
+      of the time, both of two ``others`` are for 64 %: that part of the rest is work.
     """
     others_on_core: float = _on_core(evidence) ** others
     without_waits_ms = own_ms - max(0.0, delayed_ms)

@@ -132,8 +132,8 @@ def _is_reported(failure: _Failure) -> bool:
 def _sampled_inside(problem: Problem) -> Problem:
     cause = problem.message.removeprefix("no stack samples: ")
     return Problem(
-        f"stacks are sampled in-process, by the training itself: Python frames only, no DataLoader workers, not who "
-        f"holds the GIL; samples are taken where the GIL is released; {cause}",
+        f"stacks are sampled in-process, by the training itself: Python frames only, without DataLoader workers "
+        f"and the holder of the GIL; samples are taken where the GIL is released; {cause}",
         problem.hint,
         expected=True,
     )

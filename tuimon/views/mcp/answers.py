@@ -66,7 +66,7 @@ def evidence(session: Session, findings: Sequence[Finding], rule: str) -> str:
         if finding.share_of_step is not None:
             lines.append(f"  share of the step: {share_text(finding.share_of_step, finding.evidence)}")
         if gain := speedup(finding):
-            lines.append(f"  estimated gain: training {gain} as fast")
+            lines.append(f"  estimated gain: {gain} faster")
         lines += [f"  {name}: {value}" for name, value in evidence_rows(finding.evidence)]
         lines += [f"  at {_place(place)}" for place in finding.where[:5]]
         lines += [f"  fix: {fix_text(*fix[:4])}" for fix in finding.fixes]

@@ -6,7 +6,7 @@ import os
 from itertools import pairwise
 
 from tuimon.diagnosis.rank import is_minor
-from tuimon.views.finding_text import ONLY_MINOR, none_found, rule_title, times_text
+from tuimon.views.finding_text import ONLY_MINOR, headline_text, none_found, rule_title, times_text
 from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten
 from tuimon.views.report.step_json import Json
 from tuimon.views.state_text import last_state_text
@@ -79,7 +79,7 @@ def _verdict(report: dict[str, Json]) -> str:
     first = report["findings"][0]
     minor = is_minor(first["rule"], first["severity"])
     says = f"{ONLY_MINOR.rstrip('.')}: {rule_title(first['rule'])}," if minor else f"{_IS} {rule_title(first['rule'])}:"
-    return f"{says} {first['headline']}"
+    return f"{says} {headline_text(first['headline'], first['where'])}"
 
 
 def _advice(report: dict[str, Json]) -> str:

@@ -35,7 +35,7 @@ def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report
     parts = [_head(report["run"]), _verdict(report), _steps(report), _trainings(report), *_ranks(report)]
     if report["ranges"]:
         parts.append(_ranges(report["ranges"]))
-    parts += [_finding(finding) for finding in report["findings"]]
+    parts += _findings(report["findings"])
     parts += [_standstills(report.get("standstills", ()))]
     parts += [_changes(report["changes"]), _unjudged(report["unjudged"])]
     parts += [_memory(history) for history in report.get("memory", ())]
@@ -85,10 +85,12 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         return []  # no step, no verdict
     if not findings:
         return [none_found(report)]
-    first = findings[0]
-    if is_minor(first["rule"], first["severity"]):
-        return [ONLY_MINOR]
-    return _wrap(f"{rule_title(first['rule'])}: {plain(first['headline'])}")
+    return _first_lines(findings[0]) if _is_loud(findings[0]) else [ONLY_MINOR]
+
+
+def _is_loud(finding: dict[str, Any]) -> bool:
+    """Whether a finding that comes first is the verdict."""
+    return not is_minor(finding["rule"], finding["severity"])
 
 
 def _steps(report: dict[str, Any]) -> list[str]:
@@ -105,11 +107,11 @@ def _steps(report: dict[str, Any]) -> list[str]:
             f"median {ms(steps['median_ms'])}, p95 {ms(steps['p95_ms'])}"
         )
         if timed := timed_steps(steps.get("timed_share", 1.0)):
-            lines += _wrap(f"{timed.capitalize()}, as timing takes its share of a fast step; all are counted")
+            lines += _wrap(f"{timed.capitalize()}, because timing slows down fast steps; all are counted")
     if report["span"]:
         span = report["span"]
         steps_text = f"steps {count(span['first_step'])} to {count(span['last_step'])}, {duration(span['seconds'])}"
-        lines += _wrap(f"Phases and findings are of {steps_text}")
+        lines += _wrap(f"Phases and findings cover {steps_text}")
     return lines + [_phase(phase) for phase in phases] + _on_gpu(phases)
 
 
@@ -123,11 +125,11 @@ def _phase(phase: dict[str, Any]) -> str:
 
 
 def _on_gpu(phases: list[dict[str, Any]]) -> list[str]:
-    """The spans of the same phases on the GPU's clock, and how long the GPU had nothing to do in each."""
+    """The spans of the same phases on the GPU's clock, and the GPU's idle time in each."""
     timed = [phase for phase in phases if phase["gpu_ms_per_step"] is not None]
     if not timed:
         return []
-    lines = ["", "Spans on the GPU's clock, of a step, and what of them the GPU idles"]
+    lines = ["", "Spans on the GPU's clock per step, and the GPU's idle time in them"]
     for phase in timed:
         text = idle_text_of(phase)
         lines.append(
@@ -209,20 +211,41 @@ def _ranges(ranges: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _finding(finding: dict[str, Any]) -> list[str]:
-    lines = [f"{rule_title(finding['rule'])} ({finding['severity']}{_cause(finding)})"]
-    lines += _wrap(plain(finding["headline"]), "  ")
-    for place in finding["where"][:5]:
-        lines += _wrap(f"at {plain(place['file'])}:{place['line']} {plain(place['function'])}", "  ")
+def _findings(findings: list[dict[str, Any]]) -> list[list[str]]:
+    """All findings whole; of the verdict, which stands above already, what else is known."""
+    if not findings or not _is_loud(findings[0]):
+        return [[*_first_lines(finding), *_more_lines(finding)] for finding in findings]
+    more = _more_lines(findings[0])
+    rest = [[*_first_lines(finding), *_more_lines(finding)] for finding in findings[1:]]
+    return [[f"{rule_title(findings[0]['rule'])} in detail", *more] if more else [], *rest]
+
+
+def _first_lines(finding: dict[str, Any]) -> list[str]:
+    """Headline, place, fix and gain, each on a line of its own."""
+    title = f"{rule_title(finding['rule'])} ({finding['severity']}{_cause(finding)})"
+    lines = [*_wrap(f"{title}: {plain(finding['headline'])}"), *_places(finding["where"][:1])]
     if finding["action"]:
-        lines += _wrap("Do: " + plain(finding["action"]), "  ")
+        lines += _wrap(f"Fix: {plain(finding['action'])}", "  ")
     gained = finding_gain(finding["fixes"])
-    lines += [f"  {gained}"] if gained else []
+    return lines + ([f"  Gain: {gained}"] if gained else [])
+
+
+def _more_lines(finding: dict[str, Any]) -> list[str]:
+    """Its further places, other fixes and evidence."""
+    lines = _places(finding["where"][1:5])
     for fix in finding["fixes"][1:]:
         lines += _wrap(f"Or: {fix_text(*fix.values())}", "  ")
     if evidence := ", ".join(f"{name} {value}" for name, value in evidence_rows(finding["evidence"])):
         lines += _wrap(f"Evidence: {evidence}", "  ")
     return lines
+
+
+def _places(where: Sequence[dict[str, Any]]) -> list[str]:
+    return [
+        text
+        for place in where
+        for text in _wrap(f"at {plain(place['file'])}:{place['line']} {plain(place['function'])}", "  ")
+    ]
 
 
 def _standstills(past: Sequence[dict[str, Any]]) -> list[str]:

@@ -6,6 +6,7 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.node_ids import own_id
 from tuimon.session.session import Session
 from tuimon.session.trainings import TrainingRow, training_rows
+from tuimon.views.finding_text import headline_text
 from tuimon.views.report.step_json import Json, steps_json
 
 #: Most trainings that are listed, and most findings of each.
@@ -42,6 +43,11 @@ def _findings(session: Session, pid: int) -> list[dict[str, Json]]:
     finally:
         session.focus_on(chosen)
     return [
-        {"rule": finding.rule, "severity": finding.severity, "cause": finding.cause, "headline": finding.headline}
+        {
+            "rule": finding.rule,
+            "severity": finding.severity,
+            "cause": finding.cause,
+            "headline": headline_text(finding.headline, finding.where),
+        }
         for finding in found[:_FINDINGS]
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tuimon.diagnosis.finding import Finding
@@ -15,6 +16,8 @@ from tuimon.views.report.text import text_report
 
 #: Significant digits of numbers in JSON: more than any of them is measured to, and shares still add to 1.
 DIGITS = 7
+#: A font that Textual's screenshots load from a server; the fonts of this machine stay named.
+_FROM_SERVER = re.compile(r""",?\s*url\(["']?https?:[^)]*\)\s*format\([^)]*\)""")
 
 
 def as_json(reports: Sequence[dict[str, Json]], *, full: bool = False) -> str:
@@ -30,6 +33,11 @@ def as_text(reports: Sequence[dict[str, Json]]) -> str:
 
 
 def save(session: Session, findings: Sequence[Finding], stem: str, svg: str) -> list[str]:
-    """Write ``STEM.json``, ``STEM.txt`` and the screenshot ``STEM.svg`` as new files; their paths. Raises OSError."""
+    """Write ``STEM.json``, ``STEM.txt`` and the screenshot ``STEM.svg`` as new files; their paths. Raises OSError.
+
+    The screenshot loads nothing from elsewhere.
+    """
     report = report_of(session, findings, log="")
-    return write_new(stem, {".json": as_json([report], full=True), ".txt": as_text([report]), ".svg": svg})
+    return write_new(
+        stem, {".json": as_json([report], full=True), ".txt": as_text([report]), ".svg": _FROM_SERVER.sub("", svg)}
+    )

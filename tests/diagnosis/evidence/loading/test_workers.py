@@ -58,7 +58,7 @@ def test_the_verdict_names_their_line():
     for findings in (diagnose(epochs()), diagnose_run(epochs(), [])):
         first = findings[0]
         assert (first.rule, first.severity, first.where[0].line) == ("input_bound", "critical", 31)
-        assert "the worker at 90 %" in first.headline
+        assert "the worker is 90 % busy" in first.headline
 
 
 TAKING = frames(

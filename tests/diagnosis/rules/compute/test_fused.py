@@ -42,9 +42,7 @@ def adamw(**more: object) -> OptimizerFacts:
 def test_tensors_one_by_one_are_fused_with_nearly_all_of_their_time_gained() -> None:
     found = fix(SINGLE, adamw(foreach=False))
     assert found is not None and found.low is not None
-    assert found.action.startswith(
-        "fused=True for AdamW instead of foreach=False: a few launches update its 800 tensors"
-    )
+    assert "fused=True for AdamW instead of foreach=False" in found.action and "800 tensors" in found.action
     assert found[1:4] == pytest.approx((1 / (1 - 0.6 * 0.9), 1 / (1 - 0.6 * 0.8), 1 / (1 - 0.6)))
 
 
@@ -63,7 +61,7 @@ def test_what_is_fused_already_is_not_advised() -> None:
 def test_an_optimizer_without_a_fused_form_updates_its_tensors_together() -> None:
     found = fix(SINGLE, adamw(name="RMSprop", foreach=False))
     assert found is not None
-    assert found.action.startswith("RMSprop without foreach=False")
+    assert "RMSprop without foreach=False" in found.action
     assert fix(MULTI, adamw(name="RMSprop")) is None
 
 
@@ -84,4 +82,4 @@ def test_on_a_cpu_another_rule_speaks() -> None:
 
 def test_the_trainers_own_option_is_named() -> None:
     found = fix(SINGLE, adamw(), of=TRAINER)
-    assert found is not None and found.action.startswith('optim="adamw_torch_fused" for AdamW')
+    assert found is not None and 'optim="adamw_torch_fused" for AdamW' in found.action

@@ -55,7 +55,8 @@ def test_an_update_row_by_row_is_named_with_its_gain() -> None:
     assert (finding.severity, finding.where[0].file, finding.where[0].line) == ("warning", "lamb.py", 20)
     assert finding.share_of_step == pytest.approx(0.2)
     assert finding.estimated_speedup == pytest.approx(1 / 0.8)
-    assert finding.headline.startswith("20 % of every step is the optimizer's update: update_rows() lamb.py:20 goes")
+    assert "20 % of each step" in finding.headline and "tensors one by one" in finding.headline
+    assert (finding.where[0].function, finding.where[0].line) == ("update_rows", 20)
     assert "whole tensors" in finding.action
 
 
@@ -72,7 +73,7 @@ def test_a_long_update_of_the_users_own_gains_what_its_function_takes() -> None:
     half = {"data": 1, "forward": 22, "backward": 24, "optimizer": 50, "other": 3}
     finding = found(half, (([50, 51], 22), ([52, 53], 24), ([54, 55, 56, 57, 58], 30), ([54, 55, 60, 61], 20)), held=1)
     assert finding is not None
-    assert "have update_rows() lamb.py:20 touch only the rows" in finding.action
+    assert "update_rows() lamb.py:20 touch only the rows" in finding.action
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.5 * 0.6))
 
 
@@ -92,7 +93,7 @@ def test_a_share_near_the_threshold_waits_until_the_table_has_settled(share: int
 
 def test_adam_on_the_cpu_is_fused_by_one_word() -> None:
     first, sparse, *_ = fixes_of({"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}, *BY_ADAM)
-    assert first.action.startswith("fused=True")
+    assert "fused=True" in first.action
     assert first[1:4] == pytest.approx((1 / (1 - 0.4 * 0.7), 1 / (1 - 0.4 * 0.55), 1 / (1 - 0.4 * 0.85)))
     assert "SparseAdam" in sparse.action
 
@@ -100,12 +101,12 @@ def test_adam_on_the_cpu_is_fused_by_one_word() -> None:
 def test_an_update_longer_than_what_it_follows_touches_too_many_parameters() -> None:
     first, fused, *_ = fixes_of({"data": 5, "forward": 20, "backward": 25, "optimizer": 50}, *BY_ADAM)
     assert "SparseAdam" in first.action
-    assert fused.action.startswith("fused=True")
+    assert "fused=True" in fused.action
 
 
 def test_a_fused_form_that_gains_little_is_no_fix() -> None:
     fixes = fixes_of({"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}, *BY_TORCH)
-    assert not any(fix.action.startswith("fused=True") for fix in fixes)
+    assert not any("fused=True" in fix.action for fix in fixes)
 
 
 def test_an_update_of_half_the_step_is_reported_with_its_line() -> None:
@@ -116,6 +117,7 @@ def test_an_update_of_half_the_step_is_reported_with_its_line() -> None:
     finding = findings["optimizer_bound"]
     assert (finding.severity, finding.where[0].line, finding.estimated_speedup) == ("critical", 49, 2.0)
     assert finding.fixes[0][1:4] == pytest.approx((2.0, 4 / 3, 2.0))
-    assert finding.fixes[1][:4] == ("an update every second batch (accumulated gradients)", *[pytest.approx(4 / 3)] * 3)
-    assert finding.headline == "50 % of every step is the optimizer's update: main() train.py:49"
+    assert finding.fixes[1][:4] == ("update every second batch (accumulate gradients)", *[pytest.approx(4 / 3)] * 3)
+    assert "50 % of each step" in finding.headline
+    assert (finding.where[0].function, finding.where[0].line) == ("main", 49)
     assert "compute_bound_cpu" not in findings  # its "the loop is in order" would be wrong

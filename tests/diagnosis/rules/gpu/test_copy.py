@@ -66,11 +66,11 @@ def test_without_a_link_half_of_the_copy_is_assumed_to_be_left(unknown):
 
 def test_of_pinned_memory_only_copying_ahead_gains():
     found = copied(batches(63_000_000, pinned=True), **LINK)
-    assert [fix.action.startswith("non_blocking=True") for fix in found.fixes] == [True]
+    assert ["pin" not in fix.action for fix in found.fixes] == [True]
 
 
 def test_without_a_loader_the_tensor_is_pinned():
     found = copied()
-    assert found.action.startswith("tensor.pin_memory() for each batch and non_blocking=True")
+    assert "tensor.pin_memory() for each batch and non_blocking=True" in found.action
     assert not any("DataLoader" in fix.action for fix in found.fixes)
     assert found.evidence["copy_bytes_per_step"] is None

@@ -19,7 +19,7 @@ HOT = {"throttled": [Throttle("thermal (hardware)", 0.8)], "sm_clock_mhz": 990, 
 def test_a_hot_gpu_at_work_is_reported_with_its_clocks():
     finding = findings("gpu_bound", *USUAL, util=0.99, **HOT)["throttled"]
     assert (finding.severity, finding.estimated_speedup) == ("warning", None)
-    assert finding.headline == "GPU 0 is held down 80 % of the time by thermal (hardware) (990 of 1980 MHz)"
+    assert all(fact in finding.headline for fact in ("GPU 0", "80 %", "thermal (hardware)", "990 of 1980 MHz"))
     assert finding.evidence["speedup_at_most"] == pytest.approx(2)
 
 
@@ -76,7 +76,7 @@ HALF = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], parameter_dtypes=["b
 def test_idle_tensor_cores_of_a_busy_gpu():
     finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.004, more=[FLOAT32])["low_precision_unused"]
     assert finding.severity == "info"
-    assert finding.headline.endswith("busy 0.4 % of the time: it computes in full float32")
+    assert "0.4 %" in finding.headline and "full float32" in finding.headline
     assert "set_float32_matmul_precision('high')" in finding.action
 
 
@@ -124,7 +124,7 @@ def without_events(**figures):
 def test_a_gpu_with_room_for_more():
     (finding,) = (f for f in diagnose(without_events(util=0.3, **SMALL)) if f.rule == "small_batch")
     assert finding.severity == "info"
-    assert finding.headline == "GPU 0 is used 30 % of the time, with 10 % of its memory"
+    assert all(fact in finding.headline for fact in ("GPU 0", "30 % of the time", "10 % of its memory"))
 
 
 @pytest.mark.parametrize("figures", [{"util": 0.6, **SMALL}, {"util": 0.3}, {}])

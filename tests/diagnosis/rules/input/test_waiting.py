@@ -27,7 +27,7 @@ def test_saturated_workers_without_a_free_core_need_a_cheaper_item():
     assert (first.rule, first.severity, first.cause) == ("input_bound", "critical", "slow_item")
     assert first.share_of_step == pytest.approx(0.62)
     assert [(place.file, place.line) for place in first.where] == [("data.py", 31), ("train.py", 44)]
-    assert first.headline == "62 % of every step waits for data: augment() data.py:31 keeps both workers at 99 %"
+    assert "62 % of each step" in first.headline and "both workers are 99 % busy" in first.headline
     gained = warm(1 / 0.38, staying_ms=2)  # no faster than without any wait but for 2 ms to take it over
     assert first.estimated_speedup == pytest.approx(gained, rel=0.05)
 
@@ -77,7 +77,7 @@ def test_saturated_workers_with_free_cores_need_company():
     busy = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
     first, *_ = run(STARVED, busy, *workers(2, 0.99, ([0, 1], 40)), cpu_count=8)
     assert first.cause == "workers_saturated"
-    assert "num_workers=2 -> 6" in first.action  # as many as keep up with the rest of the step
+    assert "num_workers=6 (now 2)" in first.action  # as many as keep up with the rest of the step
     assert first.estimated_speedup == pytest.approx(1 / 0.40, rel=0.05)
 
 
@@ -85,7 +85,7 @@ def test_one_worker_beside_an_idle_trainer_needs_company_on_two_cores():
     idle = threads(12, (100, "python", 0.05, "waiting"), cpu_ratio=0.05)  # leaves 0.97 of a core
     first, *_ = run(STARVED, idle, *workers(1, 0.98, ([0, 1], 10), ([0], 30)))
     assert first.cause == "workers_saturated"
-    assert "num_workers=1 -> 2" in first.action
+    assert "num_workers=2 (now 1)" in first.action
     assert first.estimated_speedup == pytest.approx(2, rel=0.05)
 
 
@@ -110,13 +110,13 @@ def test_batches_that_lie_ready_cost_their_handing_over():
     tiny = handed_over(6.2, 1.0, ready_none=5)
     first, *_ = run(STARVED, tiny, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
     assert (first.cause, first.where[0].line) == ("hand_over", 44)
-    assert first.headline == "62 % of every step waits for data: batches lie ready, but each takes 6.2 ms to hand over"
-    assert first.action.startswith("num_workers=2 -> 0: making a batch takes 1 ms, handing it over more")
+    assert "62 % of each step" in first.headline and "6.2 ms to hand over" in first.headline
+    assert first.action.startswith("set num_workers=0 (now 2): making a batch takes 1 ms, handing it over more")
     assert first.estimated_speedup == pytest.approx(1 / 0.48, rel=0.02)  # ten batches of 1 ms a step
     larger, twice = first.fixes[1:]
-    assert larger.action == "larger batches: each costs the same to hand over"
+    assert larger.action == "use larger batches: each costs the same to hand over"
     assert larger[1:4] == pytest.approx((1 / 0.42, 1 / 0.69, 1 / 0.42), rel=0.05)
-    assert twice.action == "batches twice as large: each costs the same to hand over"
+    assert twice.action == "use batches twice as large: each costs the same to hand over"
     assert twice[1:4] == pytest.approx((1 / 0.69,) * 3, rel=0.05)
 
 
@@ -160,8 +160,8 @@ def test_workers_started_for_every_epoch_whose_batches_lie_ready_are_to_be_kept_
     first, *_ = run(STARVED, started, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
     assert first.cause == "hand_over"
     both, larger, _, kept = first.fixes
-    keeps = "persistent_workers=True keeps the 2 workers from epoch to epoch"
-    assert both.action == f"{keeps}; and larger batches: each costs the same to hand over"
+    keeps = "set persistent_workers=True: the 2 workers then stay from epoch to epoch"
+    assert both.action == f"{keeps}; and use larger batches: each costs the same to hand over"
     assert kept.action == keeps
     assert [fix.change.what for fix in (both, larger, kept)] == ["hand_over", "fetch", "persistent"]
     assert both.estimated_speedup > larger.estimated_speedup > kept.estimated_speedup > 1.05
@@ -212,7 +212,7 @@ def test_workers_do_not_make_cores():
     first, *_ = run(STARVED, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.8))
     assert first.cause == "no_workers"
     assert "make whole batches at once" in first.action
-    assert gain_of("num_workers=0 -> 1", first) == pytest.approx(1.1, rel=0.05)
+    assert gain_of("num_workers=1 (now 0)", first) == pytest.approx(1.1, rel=0.05)
 
 
 def test_workers_that_have_just_ended_were_there():
@@ -223,7 +223,7 @@ def test_workers_that_have_just_ended_were_there():
 def test_a_loader_is_not_promised_more_than_the_cores_give():
     first, *_ = run({"data": 90, "forward": 10}, cpu_count=2)
     assert first.cause == "no_workers"
-    assert gain_of("num_workers=0 -> 2", first) == pytest.approx(2, rel=0.02)
+    assert gain_of("num_workers=2 (now 0)", first) == pytest.approx(2, rel=0.02)
 
 
 def test_too_few_samples_make_no_verdict():
@@ -292,7 +292,7 @@ def test_what_makes_items_is_not_named_as_what_collates_them():
     )
     first, *_ = run(STARVED, below, stacks(12, ([3, 4, 30, 31], 60), ([3, 4, 32, 1], 15)))
     assert first.cause == "slow_collate"
-    assert first.headline.endswith("waits for data: collating batches in the training process")
+    assert first.headline.endswith("the training process collates batches")
 
 
 def test_a_comprehension_in_a_librarys_data_set_is_its_functions():
@@ -308,7 +308,7 @@ def test_a_comprehension_in_a_librarys_data_set_is_its_functions():
         first=40,
     )
     first, *_ = run(STARVED, loop, stacks(12, ([40, 41, 42, 43, 44], 60), ([40, 45, 46], 40)))
-    assert "__getitem__() types.py:562, called by main() fit.py:4 prepares" in first.headline
+    assert first.headline.endswith("in __getitem__() types.py:562") and first.where[0].line == 4
 
 
 def test_where_a_library_owns_the_loop_torchs_loader_is_not_named_as_what_collates():
@@ -328,7 +328,7 @@ def test_where_a_library_owns_the_loop_torchs_loader_is_not_named_as_what_collat
     samples = ([*path, 42, 43], 60), ([*path, 42, 43, 44], 20), ([*path, 42, 43, 44, 45], 30), ([*path, 46], 35)
     first, *_ = run(STARVED, loop, loader(100, 520, 380, 0), stacks(12, *samples))
     assert first.cause == "slow_collate"
-    assert "draw_negatives() sampler.py:187, called by main() fit.py:4" in first.headline
+    assert first.headline.endswith("in draw_negatives() sampler.py:187") and first.where[0].line == 4
 
 
 def test_a_sampler_is_separated_from_items():
@@ -370,7 +370,7 @@ def test_indices_are_drawn_however_a_batch_is_handed_over():
     first, *_ = run(STARVED, ready, FETCHES_OF_DRAWN, drawn, *workers(2, 0.1, ([0, 1], 40)))
     assert first.cause == "hand_over"
     drawing = 0.62 * 20 / 52
-    assert gain_of("num_workers=2 -> 0", first) == pytest.approx(1 / (0.38 + 0.10 + drawing), rel=0.02)
+    assert gain_of("num_workers=0 (now 2)", first) == pytest.approx(1 / (0.38 + 0.10 + drawing), rel=0.02)
     assert gain_of("larger batches", first) == pytest.approx(1 / (0.38 + drawing), rel=0.05)
 
 
@@ -379,8 +379,8 @@ def test_workers_that_wait_for_the_network_are_too_few_on_any_machine():
     idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
     first, *_ = run(STARVED, remote, idle, *workers(2, 0.03, ([0, 30], 40)))
     assert (first.cause, first.where[0].line) == ("workers_saturated", 95)
-    assert "both workers wait at download() data.py:95" in first.headline
-    assert "num_workers=2 -> 6" in first.action  # as many as keep up with the rest of the step
+    assert "both workers are blocked, not computing (3 % CPU)" in first.headline
+    assert "num_workers=6 (now 2)" in first.action  # as many as keep up with the rest of the step
     assert first.estimated_speedup == pytest.approx(1 / 0.40, rel=0.05)
 
 
@@ -438,7 +438,7 @@ def test_workers_that_are_started_for_every_epoch():
     first, *_ = run(STARVED, starts(4, 20.8, 26), *workers(2, 0.1, ([0, 1], 40)))
     assert (first.rule, first.cause) == ("input_bound", None)
     assert "starting workers takes 5.2 s an epoch" in first.headline
-    assert first.action == "persistent_workers=True keeps the 2 workers from epoch to epoch; or fork instead of spawn"
+    assert "persistent_workers=True" in first.action and "fork instead of spawn" in first.action
     assert first.evidence["epoch_start_s"] == pytest.approx(5.2)
     # the steps that are left are simulated
     assert first.estimated_speedup == pytest.approx(1 / (1 - 0.8 * first.share_of_step), rel=0.005)
@@ -463,9 +463,11 @@ def test_batches_that_are_made_in_less_time_than_their_workers_start_need_none()
     cheap = structs.replace(starts(4, 20.8, 26), workers=made)
     first, *_ = run(STARVED, cheap, *workers(2, 0.1, ([0, 1], 40)))
     assert "starting workers takes 5.2 s an epoch" in first.headline
-    assert "num_workers=2 -> 0: making a batch takes 10 ms, starting workers more" in {f.action for f in first.fixes}
+    assert any("making a batch takes 10 ms, starting workers more" in fix.action for fix in first.fixes)
     handing_over = 0.02  # of the wait that is left, what is not explained by it stays
-    assert gain_of("num_workers=2 -> 0", first) == pytest.approx(1 / (1 - 0.8 * 0.62 - handing_over + 0.10), rel=0.02)
+    assert gain_of("num_workers=0 (now 2)", first) == pytest.approx(
+        1 / (1 - 0.8 * 0.62 - handing_over + 0.10), rel=0.02
+    )
 
 
 def test_workers_that_are_ended_after_every_epoch():
@@ -488,7 +490,7 @@ def test_a_wait_for_data_counts_as_far_as_the_gpu_idles():
     first = next(iter(found.values()))
     assert (first.rule, first.where[0].line) == ("input_bound", 40)
     assert first.share_of_step == pytest.approx(0.65, abs=0.03)  # 97 % of the CPU's time
-    assert " % of every step the GPU waits for data: main()" in first.headline
+    assert first.headline.startswith("the GPU waits 66 % of each step for data")
 
 
 def test_a_wait_for_data_that_launches_cover_is_none():

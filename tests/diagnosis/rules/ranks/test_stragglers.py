@@ -31,9 +31,7 @@ def test_the_rank_that_waits_least_in_backward_is_the_culprit():
     finding = ranks(late, other)["straggler_rank"]
     assert (finding.severity, finding.evidence["rank"], finding.where[0].line) == ("critical", 1, 11)
     assert finding.share_of_step == pytest.approx(0.4)
-    assert finding.headline == (
-        "rank 0 waits 40 % of every step for rank 1, 40 ms longer in forward at main() train.py:11"
-    )
+    assert finding.headline == "rank 0 waits 40 % of each step for rank 1, 40 ms longer in forward"
 
 
 def paused(phase):
@@ -140,7 +138,7 @@ def test_two_ranks_of_one_slow_machine_are_both_named():
     late = {"forward": 60, "backward": 40}
     finding = trained(*[(EVEN, 0.4, 0.0)] * 3, (late, 0.9, 0.0), (late, 0.88, 0.0), late=3)["straggler_rank"]
     assert finding.evidence["also_late"] == "4"
-    assert finding.headline.startswith("the other 3 ranks wait 50 % of every step for ranks 3 and 4, ")
+    assert finding.headline.startswith("the other 3 ranks wait 50 % of each step for ranks 3 and 4, ")
 
 
 def test_a_stopped_process_a_starved_one_and_collections_are_said_to_be_the_reason():

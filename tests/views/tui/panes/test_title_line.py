@@ -1,10 +1,9 @@
 """The title line at every width."""
 
-from pathlib import Path
-
 import pytest
 from msgspec import structs
 
+from tests.recorded_logs import log_path
 from tests.session.records import header, process, session_of
 from tuimon.diagnosis.reading import fold
 from tuimon.records import NO_TORCH_YET, Cost, Exit, Node
@@ -17,7 +16,6 @@ from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.panes.progress import Progress
 from tuimon.views.tui.panes.title_line import RunFacts, TitleLine, run_name, title_line
 
-LOGS = Path(__file__).parents[3] / "data" / "logs"
 STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
 
 
@@ -37,7 +35,7 @@ def test_what_the_output_shows_of_progress_stands_in_the_title():
 
 
 def test_samples_a_second_are_the_batches_of_the_training_loader():
-    session, _ = fold(read_log(str(LOGS / "h100_seed_dummy_loader_pyspy.jsonl.gz")))
+    session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
     facts = TitleLine().collect(session, ())
     (loader,) = [row for row in WholeRun(session).loaders(facts.pid) if row.latest.role == "train"]
     assert facts.samples_per_s == loader.facts.batch_size * loader.fetches_per_s

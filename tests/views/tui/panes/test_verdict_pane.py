@@ -120,15 +120,15 @@ def test_without_findings_it_says_why():
         (RunState("starting"), "STARTING"),
         (
             RunState("starting", 14.0, "importing transformers", 12.0),
-            "STARTING  for 14s: importing transformers, 12s",
+            "STARTING  for 14s: importing transformers for 12s",
         ),
         (
             RunState("starting", 14.0, "preparing data", 9.0, Place("/home/me/prep.py", 40, "load")),
-            "STARTING  for 14s: preparing data at load() prep.py:40, 9.0s",
+            "STARTING  for 14s: preparing data at load() prep.py:40 for 9.0s",
         ),
         (
             RunState("step_open", 20.0, "in backward", None, Place("fit.py", 7, "closure"), 14),
-            "ONE STEP OPEN  for 20s, 14 backwards: in backward at closure() fit.py:7",
+            "STEP RUNNING  for 20s, 14 backward passes: in backward at closure() fit.py:7",
         ),
         (RunState("between_steps", 61.0, "in other"), "NO STEP  for 1m01s: in other"),
     ],

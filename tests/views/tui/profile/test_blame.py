@@ -1,9 +1,8 @@
 """Which thread and line the hot lines open on."""
 
-from pathlib import Path
-
 import pytest
 
+from tests.recorded_logs import log_path
 from tests.views import streams
 from tests.views.tui.running_app import running, text
 from tuimon.diagnosis.finding import Finding
@@ -12,8 +11,6 @@ from tuimon.records import Place
 from tuimon.sources.log.reader import read_log
 from tuimon.views.tui.profile.blame import blamed
 
-LOGS = Path(__file__).parents[3] / "data" / "logs"
-
 
 def finding(file, line):
     return Finding("input_bound", "critical", "waits", "do", where=(Place(file, line, "f"),))
@@ -21,13 +18,13 @@ def finding(file, line):
 
 @pytest.mark.parametrize(("line", "kind"), [(20, "worker"), (33, "main")])
 def test_it_is_the_worker_or_the_training_thread_whose_samples_pass_there(line, kind):
-    session, _ = fold(read_log(str(LOGS / "h100_seed_dummy_loader_pyspy.jsonl.gz")))
+    session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
     found = blamed(session, [finding("/home/user/train/g02_seed_dummy_loader.py", line)])
     assert found.row.kind == kind and found.place.line == line
 
 
 def test_without_samples_there_nobody_is():
-    session, _ = fold(read_log(str(LOGS / "h100_seed_dummy_loader_pyspy.jsonl.gz")))
+    session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
     assert blamed(session, [finding("/elsewhere.py", 1)]) is None
     assert blamed(session, []) is None
 

@@ -89,7 +89,7 @@ def test_the_code_around_the_place_takes_the_place_of_its_line():
         ("data_ms_per_step", 41.5, ("data per step", "41.5 ms")),
         ("gpu_ms_per_step", 41.5, ("GPU span per step", "41.5 ms")),
         ("worker_cpu_ratio", 0.998, ("worker CPU", "100 %")),
-        ("hot_share", 0.5, ("hot share", "50 %")),
+        ("hot_share", 0.5, ("hottest function", "50 % of the samples")),
         ("gpu_idle_at_most", 0.44, ("GPU idle at most", "44 %")),
         ("gpu_util", 0.97, ("GPU util", "97 %")),
         ("sm_clock_max_mhz", 1980, ("SM clock max", "1980 MHz")),
@@ -99,8 +99,8 @@ def test_the_code_around_the_place_takes_the_place_of_its_line():
         ("growth_bytes_per_s", 2.5 * 2**20, ("growth", "2.5 MiB/s")),
         ("full_in_s", 192.0, ("full in", "3m12s")),
         ("epoch_end_s", 0.021, ("epoch end", "21.0 ms")),
-        ("lead_us", 50.0, ("lead", "0.05 ms")),
-        ("speedup_at_most", 1.234, ("speedup at most", "1.23×")),
+        ("lead_us", 50.0, ("launch lead", "0.05 ms")),
+        ("speedup_at_most", 1.234, ("gain at most", "1.23x")),
         ("cores", 2, ("cores", "2")),
         ("pinned", False, ("pinned", "no")),
         ("cause", "power cap", ("cause", "power cap")),
@@ -126,7 +126,7 @@ def test_evidence_with_its_unit(name, value, shown):
 )
 def test_bounds_are_one_range(low, high, text):
     known = {"lead_us": 50.0, "gpu_idle_at_least": low, "gpu_idle_at_most": high, "hot_share": None, "workers": 2}
-    assert evidence_rows(known) == [("lead", "0.05 ms"), ("GPU idle", text), ("workers", "2")]
+    assert evidence_rows(known) == [("launch lead", "0.05 ms"), ("GPU idle", text), ("workers", "2")]
 
 
 def test_a_bound_alone_is_named_as_one():
@@ -135,7 +135,7 @@ def test_a_bound_alone_is_named_as_one():
     apart = {"gpu_idle_at_most_by_events": 0.02, "gpu_idle_at_least_by_nvml": 0.4}
     assert evidence_rows(apart) == [("GPU idle at most by events", "2 %"), ("GPU idle at least by NVML", "40 %")]
     rest = {"exchange_at_least_share": 0.2, "exchange_at_most_share": 0.3, "speedup_at_most": 1.5}
-    assert evidence_rows(rest) == [("exchange share", "20 to 30 %"), ("speedup at most", "1.50×")]
+    assert evidence_rows(rest) == [("exchange share", "20 to 30 %"), ("gain at most", "1.50x")]
 
 
 def test_what_the_gpu_idles_at_most_is_no_share_that_is_certain():

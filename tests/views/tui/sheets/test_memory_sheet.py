@@ -51,7 +51,7 @@ def test_why_there_is_nothing() -> None:
 
 
 def test_an_error_for_want_of_memory() -> None:
-    assert "out of memory: 1 GiB could not be had on cuda:0" in shown(OOM)
+    assert "out of memory: 1 GiB could not be allocated on cuda:0" in shown(OOM)
     assert "CPU allocator" not in shown(OOM)
 
 

@@ -101,7 +101,7 @@ def test_in_headless_lines_once_a_hang():
     for _ in range(2):
         view.show(session, (HANG,))
     told = stream.getvalue()
-    assert told.count("hang: all stacks, taken 18 s after the last thing moved") == 1 and "\x1b" not in told
+    assert told.count("hang: all stacks, taken 18 s after the last progress") == 1 and "\x1b" not in told
     assert "hang:   rank 5 in open() data.py:40: with open(path) as file:" in told
     assert "hang:   7 ranks in backward() train.py:48 (ranks 0-4, 6-7): loss.backward()" in told
 

@@ -46,10 +46,10 @@ def allocator_waits(
 def advice(waits: AllocatorWaits, places: Sequence[str]) -> str:
     """What to do about it; ``places``: the line that empties the cache, for people."""
     if waits.why == "empty_cache":
-        return f"leave out torch.cuda.empty_cache() at {places[0]}: freed memory is reused without it"
+        return f"leave out torch.cuda.empty_cache() at {places[0]}: torch reuses freed memory without it"
     if waits.why == "no_cache":
-        return "unset PYTORCH_NO_CUDA_MEMORY_CACHING, so that freed memory is reused and not given back to the driver"
+        return "unset PYTORCH_NO_CUDA_MEMORY_CACHING: torch then reuses freed memory instead of returning it"
     return (
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, batches of like length, or a smaller batch: memory is"
-        " fragmented, or nearly full"
+        "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use batches of similar length or a smaller batch:"
+        " memory is fragmented, or nearly full"
     )

@@ -62,11 +62,13 @@ def wait_of(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, sessi
 
 
 def _work_wait(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, session: Session) -> Wait | None:
-    """Whether a training is over, or a thread that trains for a program that goes on without it has nothing to train.
+    """``work`` if the training thread has nothing to train at the moment, so that its wait is no hang; None if it has.
 
-    It is over once its thread waits for work, or sleeps, outside all loops that it trained in. Of a thread beside the
-    main one: it has ended, stands by in a pool, or waits outside its loop for what a main thread that serves may give
-    it. While the main thread is at a prompt it may wait anywhere.
+    - Its stack has left all loops in which it trained, and waits or sleeps: ``work``.
+    - It is the main thread, and only all stacks of the run could show that: ``unknown`` until they are taken.
+    - It is another thread, and has ended or is idle in a pool: ``work``.
+    - It is another thread and waits for a job: ``prompt`` while the main thread is at one, ``work`` if it is outside
+      its loop while the main thread serves.
     """
     stack = stack_of(evidence.pid, tid, begun_s, taken, session)
     if _is_over(evidence.pid, taken) and _may_wait_for_ever(stack):

@@ -38,11 +38,11 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.known_cores
     heaviest = max(compute, key=compute.__getitem__)
     hot = evidence.hottest_in(heaviest)
-    on = f" on {cpu:.1f} of {cores} cores" if cpu is not None and cores is not None else ""
+    on = f" ({cpu:.1f} of {cores} cores)" if cpu is not None and cores is not None else ""
     return Finding(
         rule="compute_bound_cpu",
         severity="info",
-        headline=f"the model computes on the CPU{on}: {percent(share)} of every step, most of it {heaviest}",
+        headline=f"the model computes on the CPU for {percent(share)} of each step{on}, mostly {heaviest}",
         action=advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence.run),
         share_of_step=share,
         where=(hot.place,) if hot else (),
@@ -58,10 +58,10 @@ def _faster(run: RunEvidence) -> str:
     idle = next((gpu.latest for gpu in run.gpus if gpu.latest.parent_uuid is None and not gpu.used_by_run), None)
     if idle is not None:
         return (
-            f"the loop is in order, but GPU {idle.index} of this machine ({idle.name}) is not used:"
-            " move the model and each batch to it (.to('cuda')); torch must be a build with CUDA"
+            f"move the model and each batch to GPU {idle.index} (.to('cuda')): this machine's {idle.name} is not used;"
+            " torch must be a build with CUDA"
         )
-    return "the loop is in order; a GPU, a smaller model or lower precision would make it faster"
+    return "use a GPU, a smaller model or lower precision: the loop is in order"
 
 
 RULES = (
@@ -71,10 +71,10 @@ RULES = (
         order=230,
         judge=compute_bound_cpu,
         explanation=(
-            "The model computes on the CPU and that is what takes the time: nothing is wrong with the loop. It rests on"
-            " the shares of forward, backward and optimizer while no GPU is used, and abstains where that is unknown."
-            " Where samples find one function of the user's in much of forward and backward, and it holds the GIL"
-            " meanwhile, that is Python, which no GPU makes faster: it is named, with its cost."
+            "The model computes on the CPU, and that takes most of the step: the loop is in order. It rests on"
+            " the shares of forward, backward and optimizer while no GPU is used, and abstains if that is unknown. If"
+            " samples find one function of the user's in much of forward and backward, and it holds the GIL meanwhile,"
+            " that is Python, which no GPU makes faster: it is named, with its cost."
         ),
         needs=(STEPS,),
         thresholds=(COMPUTE_SHARE, PYTHON_SHARE, HELD_PART, SMALL_PART, LOOKS),

@@ -66,8 +66,8 @@ def _words(evidence: Evidence, facts: OptimizerFacts | None, one_by_one: bool, h
     name = facts.name if facts is not None else "the optimizer"
     number = f"{facts.tensors} tensors" if facts is not None and facts.tensors else "tensors"
     if not has_fused:
-        return f"{name} without foreach=False: its {number} are then updated together, not one by one"
+        return f"use {name} without foreach=False: its {number} are then updated together, not one by one"
     option = 'optim="adamw_torch_fused"' if evidence.launching.owner == "transformers" else "fused=True"
     instead = " instead of foreach=False" if one_by_one and evidence.launching.owner != "transformers" else ""
-    how = "one by one" if one_by_one else "by an operation for each part of the update"
-    return f"{option} for {name}{instead}: a few launches update its {number}, which it now goes through {how}"
+    how = "one by one" if one_by_one else "by one operation per part of the update"
+    return f"set {option} for {name}{instead}: a few launches then update its {number}, now updated {how}"

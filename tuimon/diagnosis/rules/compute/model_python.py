@@ -22,7 +22,7 @@ from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_hot, percent
+from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.session.rows import PhaseTable
 
 PYTHON_SHARE = Threshold(
@@ -74,8 +74,8 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     told = work.in_backward if work.in_backward >= PYTHON_SHARE else 0.0  # less may be none: of what needs no gradients
     again = f", and about {percent(told)} into their backward" if told else ""
     best, *others = model.less(
-        f"vectorise {at_hot(hot)} (one operation on whole tensors instead of a loop), compile or cache it: no GPU and"
-        " no lower precision would make it faster",
+        f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result: no GPU makes it"
+        " faster",
         f"make {at_hot(hot)} twice as fast",
         "model",
         model.own_part(work.share + told, work.in_backward),
@@ -84,7 +84,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         rule="compute_bound_cpu",
         severity="warning",
         cause="python",
-        headline=f"{percent(work.share)} of every step {what}: {at_hot(hot)}{again}",
+        headline=f"{percent(work.share)} of each step {what}{again}{in_library(hot)}",
         action=best.action,
         share_of_step=work.share,
         where=(hot.place,),

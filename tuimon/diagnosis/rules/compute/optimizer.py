@@ -16,7 +16,7 @@ from tuimon.diagnosis.rules.compute.fused import fused_fix
 from tuimon.diagnosis.rules.compute.model_python import PYTHON_SHARE, SMALL_PART
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_end, at_hot, percent
+from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
 from tuimon.torch_code import is_unfused_update
 
@@ -44,10 +44,7 @@ FUSED_ERROR = Threshold(
 )
 #: Part of the update that a function of the user's makes, from which that is what to change: our choice.
 _MOST = 0.5
-_FUSED = (
-    "fused=True for the optimizer: one operation then updates a tensor where torch runs a dozen now, and reads its"
-    " memory once"
-)
+_FUSED = "set fused=True for the optimizer: one operation then updates a tensor, instead of a dozen"
 
 
 def optimizer_bound(evidence: Evidence) -> Finding | None:
@@ -74,11 +71,11 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     if at_once is not None:
         fixes: tuple[Fix, ...] = (at_once,)
     elif hot is not None and own >= _MOST:
-        rows = f"have {at_hot(hot)} touch only the rows that a batch uses, update many tensors by one torch._foreach"
+        rows = f"make {at_hot(hot)} touch only the rows that a batch uses, update many tensors by one torch._foreach"
         fixes = _less(evidence, f"{rows} operation, or run every few batches", _faster(hot), gained * own)
     else:
         fixes = _of_torchs(evidence, gained)
-    return _finding(evidence, share, hot, at_end(hot), fixes)
+    return _finding(evidence, share, hot, "", fixes)
 
 
 def _own_share(evidence: Evidence, hot: HotFunction | None) -> float:
@@ -103,8 +100,8 @@ def _one_by_one(
         return None
     if (held.ratio if share >= OPTIMIZER_SHARE else held.surely) < SMALL_PART * share:
         return None
-    action = f"have {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations"
-    what = f": {at_hot(hot)} goes through tensors one by one, in Python"
+    action = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations"
+    what = ": Python code updates tensors one by one"
     return _finding(evidence, optimizer.share, hot, what, _less(evidence, action, _faster(hot), share))
 
 
@@ -125,9 +122,9 @@ def _of_torchs(evidence: Evidence, gained: float) -> tuple[Fix, ...]:
     part = _unfused(evidence)
     less = _less(
         evidence,
-        f"sparse gradients for large embeddings (sparse=True, SparseAdam){'' if part else ', a fused optimizer'}"
+        f"use sparse gradients for large embeddings (sparse=True, SparseAdam){'' if part else ', a fused optimizer'}"
         " or an update every few batches",
-        "an update every second batch (accumulated gradients)",
+        "update every second batch (accumulate gradients)",
         gained,
     )
     model, unfused = host_model(evidence), gained * part
@@ -156,7 +153,7 @@ def _finding(evidence: Evidence, share: float, hot: HotFunction | None, what: st
     return Finding(
         rule="optimizer_bound",
         severity="warning",
-        headline=f"{percent(share)} of every step is the optimizer's update{what}",
+        headline=f"the optimizer's update takes {percent(share)} of each step{what}{in_library(hot)}",
         action=best.action,
         share_of_step=share,
         where=(hot.place,) if hot else (),
@@ -180,9 +177,9 @@ RULES = (
         judge=optimizer_bound,
         explanation=(
             "The update takes an unusual part of the step: many small parameters, or a dense update of an embedding of"
-            " which few rows are used. It rests on the optimizer's phase, on the GPU's clock where the GPU is the"
-            " bottleneck. One on the CPU that a function of the user's makes, tensor by tensor, is reported from less"
-            " on: samples find it at work, and the GIL held."
+            " which few rows are used. It rests on the optimizer's phase, on the GPU's clock if the GPU is the"
+            " bottleneck. An update on the CPU that a function of the user's makes, tensor by tensor, is reported from"
+            " a smaller share on: samples find that function at work, and the GIL held."
         ),
         needs=(STEPS,),
         thresholds=(OPTIMIZER_SHARE, OPTIMIZER_CLEAR, FUSED_TAKES, FUSED_ERROR, PYTHON_SHARE, SMALL_PART),

@@ -80,7 +80,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="transfer_bound",
         severity="warning",
-        headline=f"{percent(share)} of every step copies the batch to the GPU{rate} while all wait: {at(place)}",
+        headline=f"{percent(share)} of each step copies the batch to the GPU{rate} while CPU and GPU wait",
         action=best.action,
         share_of_step=share,
         where=(place,),
@@ -143,12 +143,12 @@ def _copied(evidence: Evidence, share: float, at_most: float, step_ms: float) ->
 
 def _fixes(evidence: Evidence, copied: _Copy, place: str) -> list[Fix]:
     """What pinning alone gains, and what copying a batch ahead does: the link is busy while the GPU computes."""
-    ahead = f"non_blocking=True at {place}, and copy the next batch on a stream of its own meanwhile"
+    ahead = f"non_blocking=True at {place}, and copy the next batch meanwhile on a stream of its own"
     none_left, most_left = (speedup_without(evidence, share) for share in (copied.share, copied.at_most))
     if copied.is_pinned:
         left = max(0.0, 2 * copied.share - 1.0)  # what it takes longer than all the rest
         hidden = speedup_without(evidence, copied.share - left)
-        return [Fix(ahead, hidden, hidden, hidden)]
+        return [Fix(f"use {ahead}", hidden, hidden, hidden)]
     pinned = copied.share * copied.pinned_part
     longer = max(0.0, pinned - (1.0 - copied.share))
     hidden = speedup_without(evidence, copied.share - longer)
@@ -158,9 +158,9 @@ def _fixes(evidence: Evidence, copied: _Copy, place: str) -> list[Fix]:
     most_alone = alone if is_known else speedup_without(evidence, copied.at_most * (1.0 - PINNED_TAKES_LEAST))
     how = _pinning(evidence)
     return [
-        Fix(f"{how} and {ahead}", best, hidden, most),
-        Fix(f"{how} and non_blocking=True alone", likely(alone, most_alone), alone, most_alone),
-        Fix("send small types (uint8) and convert them on the GPU: a quarter of the bytes of float32"),
+        Fix(f"use {how} and {ahead}", best, hidden, most),
+        Fix(f"use {how} and non_blocking=True alone", likely(alone, most_alone), alone, most_alone),
+        Fix("send small types (uint8) and convert them on the GPU: a quarter of float32's bytes"),
     ]
 
 
@@ -179,8 +179,8 @@ RULES = (
         explanation=(
             "Batches are copied to the GPU while the training thread and the GPU wait: mostly memory that is not"
             " pinned. It rests on samples at .to(...), .cuda() and their like, less what they waited for the GPU to"
-            " come to the copy at all. What pinned memory would gain follows from the bytes of a batch and the PCIe"
-            " link in use, where both are known."
+            " begin the copy. The gain of pinned memory follows from the bytes of a batch and the PCIe link in use, if"
+            " both are known."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
         thresholds=(TRANSFER_SHARE, PINNED_TAKES, PINNED_TAKES_LEAST, IDLE_STREAM_RATIO, LINK_RATIO),

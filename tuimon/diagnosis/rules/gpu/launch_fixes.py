@@ -46,20 +46,20 @@ _MOST_TIMES = 8
 
 #: How the owner of the loop names what it can change.
 _COMPILE = {
-    None: "torch.compile(model, mode='reduce-overhead'), or CUDA graphs, one launch instead of many",
-    "transformers": "torch_compile=True, torch_compile_mode='reduce-overhead' in TrainingArguments, one launch"
+    None: "use torch.compile(model, mode='reduce-overhead') or CUDA graphs: one launch instead of many",
+    "transformers": "set torch_compile=True, torch_compile_mode='reduce-overhead' in TrainingArguments: one launch"
     " instead of many",
-    "lightning": "torch.compile(model, mode='reduce-overhead') before trainer.fit(): one launch then stands for many",
+    "lightning": "call torch.compile(model, mode='reduce-overhead') before trainer.fit(): one launch instead of many",
 }
 _BATCH = {
-    None: "a batch",
-    "transformers": "per_device_train_batch_size: a batch",
-    "lightning": "batch_size of the DataLoader: a batch",
+    None: "use a batch",
+    "transformers": "make per_device_train_batch_size",
+    "lightning": "make batch_size of the DataLoader",
 }
 _AUTOCAST = {
-    None: "train without autocast",
-    "transformers": "fp16=False, bf16=False in TrainingArguments: train without autocast",
-    "lightning": "precision='32-true' in the Trainer: train without autocast",
+    None: "",
+    "transformers": " (fp16=False, bf16=False in TrainingArguments)",
+    "lightning": " (precision='32-true' in the Trainer)",
 }
 
 
@@ -74,27 +74,30 @@ def launch_fixes(evidence: Evidence, idle: IdleBounds) -> LaunchFixes:
     """First what mends what this very loop does, where that surely gains, then all others by their gains."""
     debugging = advice_on_debugging("launch_bound", evidence)
     if debugging:
-        return LaunchFixes("", [_fix(evidence, debugging, idle)])
+        return LaunchFixes("a setting for debugging slows each launch", [_fix(evidence, debugging, idle)])
     found = evidence.launching
     own = {fix: why for why, fix in _of_this_loop(evidence, found, idle)}
     by_gain = sorted((*own, *_of_any_loop(evidence, found, idle)), key=lambda fix: -(fix.estimated_speedup or 0.0))
     first = [fix for fix in by_gain if fix in own and (fix.low or 0.0) >= CRITICAL_GAIN]
-    fixes = [*first, *(fix for fix in by_gain if fix not in first)] or [Fix("larger launches: more work in each")]
+    fixes = [*first, *(fix for fix in by_gain if fix not in first)] or [Fix("put more work into each launch")]
     return LaunchFixes(own[first[0]] if first else "", fixes)
 
 
 def _of_this_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Iterator[tuple[str, Fix]]:
     if found.cells is not None:
         whole = (
-            f"the whole sequence in one call instead of a cell for each step of time at {at_hot(found.cells)}:"
-            " nn.LSTM or nn.GRU run it in a few launches"
+            f"call nn.LSTM or nn.GRU on the whole sequence instead of a cell per time step at {at_hot(found.cells)}:"
+            " that takes a few launches"
         )
-        yield "a cell for each step of time", _fix(evidence, whole, idle)._replace(high=math.inf)  # less work as well
+        yield (
+            "one recurrent cell is called per time step",
+            _fix(evidence, whole, idle)._replace(high=math.inf),
+        )  # less work as well
     update = fused_fix(evidence, idle.at_most)
     if update is not None:
-        yield "an update that goes through many tensors", update
+        yield "the optimizer updates many tensors separately", update
     if found.scaler > 0.0 or _is_autocast(evidence.process):
-        yield "autocast adds a cast for each weight", _without_autocast(evidence, found, idle)
+        yield "autocast adds one cast per weight", _without_autocast(evidence, found, idle)
 
 
 def _is_autocast(process: Process | None) -> bool:
@@ -111,12 +114,12 @@ def _without_autocast(evidence: Evidence, found: Launching, idle: IdleBounds) ->
     shares = [passes * part + found.scaler for part in (AUTOCAST_TAKES - AUTOCAST_ERROR, AUTOCAST_TAKES)]
     most = passes * (AUTOCAST_TAKES + AUTOCAST_ERROR) + found.scaler
     low, gained, high = (speedup_without(evidence, min(share, idle.at_most)) for share in (*shares, most))
-    names = _AUTOCAST[found.owner]
+    option = _AUTOCAST[found.owner]
     if not found.scaler:
-        return Fix(f"{names}: on a GPU that idles, a cast for each weight only adds launches", gained, low, high)
+        return Fix(f"train without autocast{option}: on an idle GPU its casts only add launches", gained, low, high)
     action = (
-        f"{names} and GradScaler: on a GPU that idles they only add launches, a cast for each weight and input;"
-        " bfloat16 at least needs no scaler"
+        f"train without autocast and GradScaler{option}: on an idle GPU they only add launches; bfloat16 at least needs"
+        " no scaler"
     )
     return Fix(action, gained, low, high)
 
@@ -129,7 +132,7 @@ def _of_any_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Iter
     if gpu is not None and not found.is_compiled and not found.is_graphed:  # the update is launched as before
         yield _fix(evidence, _COMPILE[found.owner], gpu.idle_in("forward", "backward"))
     if found.loop is not None and found.cells is None:
-        yield Fix(f"one operation instead of one in each turn of the loop at {at_hot(found.loop)}")
+        yield Fix(f"replace the loop at {at_hot(found.loop)} by one operation on whole tensors")
 
 
 def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
@@ -149,10 +152,10 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
         return None
     size = _batch_size(evidence.loader)
     sizes = f" ({size} -> {times * size})" if size else ""
-    memory = f"torch holds {holds / 1e9:.2g} of {room / 1e9:.3g} GB" if holds and room else "its memory is not known"
+    memory = f"torch holds {holds / 1e9:.2g} of {room / 1e9:.3g} GB" if holds and room else "its memory use is unknown"
     action = (
-        f"{_BATCH[evidence.launching.owner]} {times} times as large{sizes}: steps take as long on this GPU, each with"
-        f" {times} times the samples; {memory}"
+        f"{_BATCH[evidence.launching.owner]} {times}x as large{sizes}: a step takes as long on this GPU, with {times}x"
+        f" the samples; {memory}"
     )
     return Fix(action, float(times), float(times), float(times))
 

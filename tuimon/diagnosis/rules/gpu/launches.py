@@ -26,7 +26,7 @@ from tuimon.diagnosis.rules.gpu.launch_fixes import (
 from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
 from tuimon.diagnosis.speedup import likely
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_end, at_hot, idle_part
+from tuimon.diagnosis.words import at_hot, idle_part, in_library
 
 LAUNCH_SHARE = Threshold(
     0.20,
@@ -38,6 +38,8 @@ SAME_LENGTH = Threshold(
     "relative difference of a phase's length on CPU and GPU up to which launches set its pace",
     "our choice: 10 % for each clock, as CPU times are of all steps and GPU times of some",
 )
+#: Why the GPU waits, unless the loop does something that others do not.
+_CAUSE = "many small kernels, launched one at a time"
 
 
 def launch_bound(evidence: Evidence) -> Finding | None:
@@ -56,7 +58,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         rule="launch_bound",
         severity="warning",
         cause=None if allocator is None else "allocator",
-        headline=_headline(IdleBounds(gpu.idle, gpu.idle_at_most), allocator, why, hot),
+        headline=_headline(IdleBounds(gpu.idle, gpu.idle_at_most), allocator, why) + in_library(hot),
         action=best.action,
         share_of_step=idle.likely,
         where=(hot.place,) if hot else (),
@@ -69,9 +71,9 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     )
 
 
-def _headline(idle: IdleBounds, allocator: AllocatorWaits | None, why: str, hot: HotFunction | None) -> str:
-    what = "launches set the pace" if allocator is None else "torch's allocator waits for the GPU to give memory back"
-    return f"{what}: the GPU idles {idle_part(idle)} of every step{f', {why}' if why else ''}{at_end(hot)}"
+def _headline(idle: IdleBounds, allocator: AllocatorWaits | None, why: str) -> str:
+    cause = why or _CAUSE if allocator is None else "torch's allocator waits for it to give memory back"
+    return f"GPU idle {idle_part(idle)} of each step: {cause}"
 
 
 def _fixes(
@@ -120,11 +122,11 @@ RULES = (
         order=30,
         judge=launch_bound,
         explanation=(
-            "The GPU is done before the CPU comes with more work: small kernels, or too much Python between them. It"
+            "The GPU is done before the CPU launches more work: small kernels, or too much Python between them. It"
             " rests on GPU times: forward, backward or optimizer end with launches hardly ahead, and take the same time"
-            " on the GPU as on the CPU. What the GPU idles there lies between bounds: at most the time in which the CPU"
-            " is still launching, and what NVML's utilisation leaves. Where torch's allocator gives memory back to the"
-            " driver in every step, which waits for the GPU, that is the cause: allocator."
+            " on the GPU as on the CPU. The GPU's idle time there lies between bounds: at most the time in which the"
+            " CPU is still launching, and at most the time that NVML's utilisation leaves. With the cause allocator,"
+            " torch returns memory to the driver in each step, which waits for the GPU."
         ),
         needs=(GPU_TIMES,),
         thresholds=(

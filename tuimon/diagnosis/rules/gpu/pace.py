@@ -80,21 +80,21 @@ def compute_bound(evidence: Evidence) -> Finding | None:
 def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, str]:
     """Headline and action. With several ranks the GPU's queue may hold nothing but a wait for the others."""
     busy = "all" if gpu.idle_at_most < 0.005 else f"at least {percent(1 - gpu.idle_at_most)} of"
-    most = f", most of it in {heaviest} ({gpu.phases[heaviest].ms:.3g} ms a step)"
+    most = f"mostly {heaviest} ({gpu.phases[heaviest].ms:.3g} ms a step)"
     ranks = (evidence.process.world_size if evidence.process is not None else None) or 1
     if ranks > 1:
         others = "the other rank" if ranks == 2 else f"the other {ranks - 1} ranks"
         exchange = evidence.exchanges.get(evidence.pid)
         least = exchange.at_least if exchange is not None else 0.0
         waits = f"it waits at least {percent(least)} for {others}" if least >= LEAST_IDLE else ""
-        unknown = f"how much of that it waits for {others} is not known"
+        unknown = f"how much of that it waits for {others} is unknown"
         return (
-            f"the GPU has work queued {busy} the time{most}; {waits or unknown}",
-            "tuimon trace shows kernels: if those of NCCL fill backward, communicate less; else the loop is in order",
+            f"GPU has work queued {busy} the time, {most}; {waits or unknown}",
+            "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order",
         )
     return (
-        f"the GPU is the bottleneck, as it should be: busy {busy} the time{most}",
-        f"the loop is in order; faster: {', '.join(_faster(evidence))}",
+        f"GPU busy {busy} the time, as it should be: {most}",
+        f"leave the loop as it is; only these make it faster: {', '.join(_faster(evidence))}",
     )
 
 
@@ -115,12 +115,12 @@ def _contradicted(found: Contradiction) -> Finding:
         rule="compute_bound",
         severity="info",
         headline=(
-            f"not known who waits: by its events the GPU is idle at most {percent(events.at_most)} of the time, by"
-            f" NVML's utilisation at least {percent(counters.at_least)}"
+            f"GPU idle time unknown: at most {percent(events.at_most)} by its events, at least"
+            f" {percent(counters.at_least)} by NVML's utilisation"
         ),
         action=(
-            "tuimon trace shows which is right: what is queued may wait for a copy or another stream, which events on"
-            " the training's own stream do not show"
+            "run tuimon trace to see which is right: queued work may wait for a copy or another stream, which no"
+            " event shows"
         ),
         evidence={
             "gpu_idle_at_most_by_events": events.at_most,
@@ -147,9 +147,9 @@ def queue_full(evidence: Evidence) -> Finding | None:
         severity="benign",
         headline=(
             f"launches run {'' if medians else 'at least '}{ahead_ms:.3g} ms ahead and wait for room in the GPU's"
-            " queue: the time that lines of the model seem to take on the CPU is this waiting"
+            " queue: harmless"
         ),
-        action="nothing: the CPU is ahead; look at GPU time, not at CPU time, for what is slow",
+        action="change nothing: the model's lines take CPU time only in this wait; GPU time shows which are slow",
         where=(hot.place,) if hot else (),
         evidence={"lead_ms": ahead_ms, "gpu_idle_at_most": gpu.idle_at_most},
     )
@@ -183,9 +183,9 @@ RULES = (
         order=220,
         judge=compute_bound,
         explanation=(
-            "The GPU always has something to do: it is what the training takes its time for, as it should be. It rests"
-            " on GPU times, of which next to none are idle or may be. With several ranks that includes waiting for"
-            " the others; and where NVML's utilisation contradicts the GPU times, neither is believed."
+            "The GPU always has something to do: its work takes the training's time, as it should be. It rests on GPU"
+            " times, almost none of which are, or may be, idle. With several ranks they include waits for the others;"
+            " if NVML's utilisation contradicts the GPU times, neither is believed."
         ),
         needs=(GPU_TIMES,),
         thresholds=IDLE_BOUNDS,

@@ -49,7 +49,7 @@ def _strangers(gpu: GpuRow, machine: Machine) -> Finding | None:
         headline=(
             f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}: the training waits for its turn"
         ),
-        action="nvidia-smi shows what it is; wait for it, or choose another GPU (CUDA_VISIBLE_DEVICES)",
+        action="choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it",
         share_of_step=min(1.0, taken),
         evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(ratios), **machine.facts},
     )
@@ -64,6 +64,6 @@ def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
         rule="neighbour",
         severity="info",
         headline=f"{len(others) + 1} trainings share GPU {gpu.latest.index}: they take turns on it",
-        action="that is well where each leaves it idle; a GPU each (CUDA_VISIBLE_DEVICES) is faster",
+        action="give each training a GPU of its own (CUDA_VISIBLE_DEVICES), unless each leaves this one idle",
         evidence={"gpu": gpu.latest.index, "trainings": len(others) + 1, "gpu_util": gpu.latest.util_ratio},
     )

@@ -76,7 +76,7 @@ def throttled(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="throttled",
         severity="warning" if busy and cause in _FAULTS else "info",
-        headline=f"{machine.place}GPU {gpu.latest.index} is held down {percent(share)} of the time by {cause}{clocks}",
+        headline=f"{machine.place}GPU {gpu.latest.index} is held down {percent(share)} of the time: {cause}{clocks}",
         action=_cooler(cause),
         share_of_step=1.0 - slowed if slowed is not None and busy else None,
         evidence={
@@ -97,10 +97,10 @@ def _cooler(cause: str) -> str:
     if cause.startswith("thermal") or cause == "hardware slowdown":
         return "check the cooling: fans, air flow, neighbours in the case; nvidia-smi -q -d TEMPERATURE,PERFORMANCE"
     if cause == "power brake":
-        return "the machine's power supply holds it back: ask whoever runs the machine"
+        return "ask whoever runs the machine: its power supply holds the GPU back"
     if cause == "power cap":
-        return "at full power that is as built; a limit below its default can be raised (nvidia-smi -pl)"
-    return "clocks were set by someone: nvidia-smi -q -d CLOCK shows them"
+        return "raise the power limit if it is below its default (nvidia-smi -pl): at full power this is normal"
+    return "reset the clocks that someone has set: nvidia-smi -q -d CLOCK shows them"
 
 
 def allocator_retries(evidence: Evidence) -> Finding | None:
@@ -116,12 +116,12 @@ def allocator_retries(evidence: Evidence) -> Finding | None:
         rule="allocator_retries",
         severity="warning",
         headline=(
-            f"torch's allocator has had to free its cache {retries} {'time' if retries == 1 else 'times'} since"
-            f" training was steady: the GPU's memory is on its edge"
+            f"torch's allocator freed its cache {retries} {'time' if retries == 1 else 'times'} in steady training: GPU"
+            " memory is on its edge"
         ),
         action=(
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, a smaller batch or activation checkpointing; batches of"
-            " like length fragment memory less"
+            "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use a smaller batch or activation checkpointing;"
+            " batches of similar length fragment memory less"
         ),
         evidence={
             "retries": retries,
@@ -151,7 +151,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
         rule="low_precision_unused",
         severity="info",
         headline=(
-            f"the GPU is the bottleneck, and its tensor cores are busy {100 * tensor_ratio:.1f} % of the time:"
+            f"tensor cores busy {100 * tensor_ratio:.1f} % of the time on a GPU that is the bottleneck:"
             f" {'it computes in full float32' if types and tf32 is False else 'lower precision is not used'}"
         ),
         action=_lower(capability, tf32),
@@ -166,9 +166,9 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
 
 def _lower(capability: float, tf32: bool | None) -> str:
     if capability < TF32_CAPABILITY:
-        return "torch.autocast('cuda', torch.float16) with a GradScaler"
+        return "use torch.autocast('cuda', torch.float16) with a GradScaler"
     first = "" if tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
-    return f"{first}torch.autocast('cuda', torch.bfloat16); sizes that are multiples of 8"
+    return f"use {first}torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
 
 
 def small_batch(evidence: Evidence) -> Finding | None:
@@ -190,10 +190,10 @@ def small_batch(evidence: Evidence) -> Finding | None:
         rule="small_batch",
         severity="info",
         headline=(
-            f"GPU {gpu.latest.index} is used {percent(used or 0.0)} of the time,"
-            f" with {percent(filled or 0.0)} of its memory"
+            f"GPU {gpu.latest.index} is used {percent(used or 0.0)} of the time, and {percent(filled or 0.0)} of its"
+            " memory: room for a larger batch"
         ),
-        action=f"{larger.action}; the learning rate has to fit",
+        action=f"{larger.action}; adapt the learning rate",
         estimated_speedup=larger.estimated_speedup,
         speedup_at_least=larger.low,
         speedup_at_most=larger.high,

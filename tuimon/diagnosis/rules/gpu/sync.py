@@ -55,6 +55,8 @@ BACKWARD_SHARE = Threshold(
     "share of the step in backward, from which a busy thread there needs an explanation",
     "our choice: backward is usually the longest phase; in a shorter one its thread is not what draws the eye",
 )
+#: The beginning of what would not wait, of a call that has no purpose.
+_LEAVE_OUT = "leave it out"
 
 
 class _Wait(NamedTuple):
@@ -136,12 +138,18 @@ def _traced(evidence: Evidence, wait: _Wait) -> dict[str, float]:
 
 
 def _headline(wait: _Wait, calls: Sequence[SyncCall], gpu: GpuSteps, *, is_busy: bool) -> str:
-    call = f" ({plain(calls[0].what)})" if calls and not wait.by_transfer else ""
-    where, share = f"{at(wait.hot.place)}{call}", percent(wait.share)
+    what, share = _what(wait, calls), percent(wait.share)
     if is_busy:
-        return f"{where} waits for a busy GPU {share} of the time: 100 % CPU there is that wait"
+        return f"{what} waits for a busy GPU {share} of the time: 100 % CPU there is that wait"
     idle = idle_part(IdleBounds(gpu.idle, gpu.idle_at_most))
-    return f"{where} waits for the GPU {share} of the time, which then idles: {idle} of every step"
+    return f"{what} blocks the CPU {share} of the time; the GPU then idles, {idle} of each step"
+
+
+def _what(wait: _Wait, calls: Sequence[SyncCall]) -> str:
+    """``loss.item()``: the call that waits; if it is not known, the kind of call."""
+    if wait.by_transfer:
+        return "a copy to or from the GPU"
+    return plain(calls[0].what) if calls else "one line"
 
 
 def _without(evidence: Evidence, at_least: float, at_most: float) -> Fix:
@@ -155,8 +163,8 @@ def _harmless(evidence: Evidence, gpu: GpuSteps, wait: _Wait) -> Finding:
     return Finding(
         rule="sync_point",
         severity="benign",
-        headline=f"{at(wait.hot.place)} costs nothing here: it waits for the GPU, which is the bottleneck anyway",
-        action="nothing; it would cost where the GPU has less to do, so read such values every so many steps",
+        headline=f"{_what(wait, _calls(wait.hot))} waits for the GPU at no cost: the GPU is the bottleneck anyway",
+        action="change nothing: this wait costs time only when the GPU has less to do",
         where=(wait.hot.place,),
         evidence={
             "waiting_share": wait.share,
@@ -177,11 +185,14 @@ def _advice(wait: _Wait, calls: Sequence[SyncCall]) -> str:
     """The replacement of the very call."""
     place = at(wait.hot.place)
     if wait.by_transfer:
-        return f"pinned memory and non_blocking=True at {place}, so that it does not wait"
+        return f"use pinned memory and non_blocking=True at {place}: the copy then does not wait"
     if not calls:
         return f"keep the value on the GPU at {place}, and read it every 50 or 100 steps, or one step late"
     call = calls[0]
-    return f"{'' if call.kind == 'synchronise' else 'instead of '}{plain(call.what)} at {place}: {plain(call.instead)}"
+    what, instead = f"{plain(call.what)} at {place}", plain(call.instead)
+    if instead.startswith(_LEAVE_OUT):
+        return f"leave out {what}{instead.removeprefix(_LEAVE_OUT)}"
+    return f"replace {what}: {instead}"
 
 
 def spin_wait(evidence: Evidence) -> Finding | None:
@@ -200,8 +211,8 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="spin_wait",
         severity="benign",
-        headline=f"{percent(min(1.0, sum(cpu)))} CPU {text} is CUDA polling for the GPU to finish, not work: harmless",
-        action="nothing: CUDA polls because that is faster than to be woken; the core would be idle otherwise",
+        headline=f"{percent(min(1.0, sum(cpu)))} CPU{text} is CUDA polling for the GPU, not work: harmless",
+        action="change nothing: polling is faster than being woken, and the core would be idle otherwise",
         where=(hot.place,) if hot else (),
         evidence={
             "cpu_ratio": sum(cpu),
@@ -217,11 +228,11 @@ def _what_spins(evidence: Evidence, threads: list[ThreadRow]) -> tuple[str, HotF
     if waits is not None and waits.share >= BENIGN_WAIT:
         hot = waits.hot_sync if waits.sync >= waits.transfer else waits.hot_transfer
         if hot is not None:
-            return f"at {at(hot.place)}", hot
+            return "", hot
     backward = evidence.phase("backward")
     if backward is not None and backward.share >= BACKWARD_SHARE:
         busy = max(threads, key=lambda thread: thread.cpu_ratio or 0.0)
-        return f"in backward(){' (its own thread)' if busy.role == 'autograd' else ''}", None
+        return f" in backward(){' (its own thread)' if busy.role == 'autograd' else ''}", None
     return None
 
 

@@ -33,7 +33,7 @@ _MADE_HERE = ("hand_rolled_loader", "rollout")
 
 
 #: What larger batches of the policy gain is not measured.
-_MORE_AT_ONCE = Way("run the model for more environments or prompts at once: each call costs much the same")
+_MORE_AT_ONCE = Way("run the model for more environments or prompts at once: each call costs about the same")
 
 
 def fixes_for(
@@ -88,7 +88,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "no_workers":
             return [
                 *_more_workers(
-                    f"{_option(evidence)}=0 -> {{}}, so that loading overlaps with training", evidence, model
+                    f"set {_option(evidence)}={{}} (now 0): loading then overlaps with training", evidence, model
                 ),
                 *(whole_batches(evidence) or [*making, *with_loaders_own(evidence)]),
             ]
@@ -98,12 +98,12 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
             return _then(making, ", or make it in several processes: the training thread waits for it")
         case "sampler":
             drawing = _cheaper(hot, "fetch", _part_of_fetch(hot, evidence))
-            own = _then(drawing, ": indices are drawn in the training process, one by one; draw many at once")
+            own = _then(drawing, ": draw many indices at once instead of one by one in the training process")
             return [*own, *drawn_at_once(hot, evidence)]
         case "workers_saturated":
             return _beside_workers(hot, evidence, model)
         case "slow_item":
-            return _then(making, f": all {evidence.run.cores} cores are busy, more workers will not help")
+            return _then(making, f": all {evidence.run.cores} cores are busy, so more workers would need more cores")
         case "hand_over":
             return _less_hand_over(evidence, model)
         case "starting":
@@ -116,24 +116,24 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
             return _of_rollout(hot, evidence, model)
         case "disk_wait":
             return [
-                Way("read fewer, larger files, cache the data set in memory or on a faster disk", Change("items", 0))
+                Way("read fewer, larger files, or cache the data set in memory or on a faster disk", Change("items", 0))
             ]
         case _:
             return making
 
 
 def _option(evidence: Evidence) -> str:
-    """What the number of workers is called where the loop is written."""
+    """The name of the option that sets the number of workers, as the user writes it."""
     return "dataloader_num_workers" if evidence.launching.owner == "transformers" else "num_workers"
 
 
 def _beside_workers(hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
     """More workers, and cheaper items; workers that mostly wait have no computation to save."""
     workers = evidence.workers
-    company = f"{_option(evidence)}={workers.number} -> {{}} on this {evidence.run.cores}-core machine"
+    company = f"set {_option(evidence)}={{}} (now {workers.number}) on this {evidence.run.cores}-core machine"
     if not workers.waiting:
         return [*_more_workers(company, evidence, model), *_cheaper(hot, "items", _part(hot, evidence))]
-    company += f": each computes for {percent(workers.ran_ratio or 0.0)} of its time, and waits"
+    company += f": each computes only {percent(workers.ran_ratio or 0.0)} of its time"
     making = _cheaper(hot, "items", _part(hot, evidence), how="cache, or read ahead")
     return [*_more_workers(company, evidence, model), *making]
 
@@ -142,20 +142,20 @@ def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidenc
     """What the loop itself makes could be made by workers: by those it has, where it has some."""
     if evidence.workers.number:
         own = _cheaper(hot, "items", _own_part(hot))
-        return _then(own, ", or do it in the data set, where the workers would")
+        return _then(own, ", or move it into the data set: the workers then do it")
     if evidence.beside_rollout is not None:  # the next batch is not there before the update
         return making
-    return [*making, *_more_workers("prepare the next batch in a DataLoader's workers meanwhile", evidence, model)]
+    return [*making, *_more_workers("prepare the next batch in DataLoader workers during the step", evidence, model)]
 
 
 def _from_processes(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
     """What other processes send, as if it came at once, and in half the time."""
     sent = _own_part(hot)
     if evidence.workers.working is not None:
-        return _then(_cheaper(hot, "items", sent), ", or have more processes make the data")
+        return _then(_cheaper(hot, "items", sent), ", or make the data in more processes")
     return [
-        Way("have more processes make the data, or each of them faster", Change("items", 0.0), sent),
-        Way("twice as many processes that make the data, where cores are free", Change("items", HALF), sent),
+        Way("make the data in more processes, or make each of them faster", Change("items", 0.0), sent),
+        Way("make the data in twice as many processes, if cores are free", Change("items", HALF), sent),
     ]
 
 
@@ -270,8 +270,8 @@ def _less_hand_over(evidence: Evidence, model: StepModel) -> list[Way]:
     return [
         _without_workers(evidence, "handing it over"),
         *_kept_workers(evidence, model),
-        Way("larger batches: each costs the same to hand over", Change("fetch", 0.0), handing),
-        Way("batches twice as large: each costs the same to hand over", Change("fetch", HALF), handing),
+        Way("use larger batches: each costs the same to hand over", Change("fetch", 0.0), handing),
+        Way("use batches twice as large: each costs the same to hand over", Change("fetch", HALF), handing),
     ]
 
 
@@ -279,7 +279,7 @@ def _without_workers(evidence: Evidence, more: str) -> Way:
     """``more``: what takes longer than making a batch does."""
     workers = evidence.workers
     making = f": making a batch takes {workers.batch_ms:.2g} ms, {more} more" if workers.batch_ms else ""
-    return Way(f"num_workers={workers.number} -> 0{making}", Change("workers", 0))
+    return Way(f"set num_workers=0 (now {workers.number}){making}", Change("workers", 0))
 
 
 def _kept_workers(evidence: Evidence, model: StepModel) -> list[Way]:
@@ -287,13 +287,16 @@ def _kept_workers(evidence: Evidence, model: StepModel) -> list[Way]:
     loader, number = evidence.loader, evidence.workers.number
     if not model.likely.starts_ms:
         return []
-    cheaper = "; or fork instead of spawn" if loader is not None and loader.facts.context == "spawn" else ""
-    kept = "the worker" if number == 1 else f"the {number} workers"
-    action = f"persistent_workers=True keeps {kept} from epoch to epoch{cheaper}"
+    cheaper = "; or use fork instead of spawn" if loader is not None and loader.facts.context == "spawn" else ""
+    kept = "the worker then stays" if number == 1 else f"the {number} workers then stay"
+    action = f"set persistent_workers=True: {kept} from epoch to epoch{cheaper}"
     keeping = Way(action, Change("persistent", 1))
     if not lie_ready(loader, evidence.workers, evidence.stacks.data_phase):
         return [keeping]
-    return [keeping, Way(f"{action}; and larger batches: each costs the same to hand over", Change("hand_over", 0.0))]
+    return [
+        keeping,
+        Way(f"{action}; and use larger batches: each costs the same to hand over", Change("hand_over", 0.0)),
+    ]
 
 
 def _then(ways: list[Way], more: str) -> list[Way]:

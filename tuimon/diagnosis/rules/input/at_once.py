@@ -45,7 +45,7 @@ def whole_batches(evidence: Evidence) -> list[Way]:
     at_once = "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
     return [
         Way(at_once, Change("items", 0.0), Part(own)),
-        Way("batches that take half as long to make", Change("items", HALF), Part(own)),
+        Way("make batches in half the time", Change("items", HALF), Part(own)),
     ]
 
 
@@ -58,10 +58,10 @@ def with_loaders_own(evidence: Evidence) -> list[Way]:
     if hot is None or own < LOADERS_PART:
         return []
     part = _sampled_part(own + sum(sample.count for sample in items) / data.total, data)
-    at_once = f"make whole batches at once: {at_hot(hot)}, and what the DataLoader does for each item"
+    at_once = f"make whole batches at once: {at_hot(hot)} and the DataLoader's own work run once per item now"
     return [
         Way(at_once, Change("items", 0.0), part),
-        Way("batches that take half as long to make", Change("items", HALF), part),
+        Way("make batches in half the time", Change("items", HALF), part),
     ]
 
 

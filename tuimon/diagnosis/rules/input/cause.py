@@ -14,7 +14,7 @@ from tuimon.diagnosis.evidence.loading.starts import EpochStarts
 from tuimon.diagnosis.evidence.loading.workers import Workers
 from tuimon.diagnosis.evidence.samples import StackSample
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_hot, percent
+from tuimon.diagnosis.words import in_library, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
 
 SATURATED_BUSY = Threshold(
@@ -57,7 +57,7 @@ ROOM = Threshold(
 
 
 class Cause(Struct, frozen=True, gc=False):
-    """Why the data comes late: the cause's name, the place to inspect, and the rest of the sentence."""
+    """Why the data comes late: the cause's name, the place to inspect, and the headline's end, without the place."""
 
     name: str | None
     hot: HotFunction | None
@@ -79,7 +79,7 @@ def _beside_rollout(evidence: Evidence, data: PhaseRow) -> Cause | None:
         return None
     if rollout is not None and beside.share <= rollout.environment:
         return None
-    return Cause("hand_rolled_loader", beside, f", {percent(beside.share)} of that in {at_hot(beside)}")
+    return Cause("hand_rolled_loader", beside, f", {percent(beside.share)} of that in one function{in_library(beside)}")
 
 
 def long_starts(evidence: Evidence) -> EpochStarts | None:
@@ -103,7 +103,7 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
     workers, own, data = evidence.workers, evidence.hottest_in("data"), evidence.stacks.data_phase
     drawing, drawn_by = data.share_where(draws_indices(data)), drawing_function(data)
     if evidence.rollout is not None:
-        return Cause("rollout", own, f": {at_hot(own)} {evidence.rollout.maker}" if own else " made by rollouts")
+        return Cause("rollout", own, f": the loop {evidence.rollout.maker}{in_library(own)}")
     if drawn_by is not None and drawing is not None and drawing >= SAMPLER_SHARE:
         return _drawing(drawn_by)
     if by_hand and (data.share_where(lambda sample: sample.awaits_message) or 0.0) >= MADE_SHARE:
@@ -113,31 +113,27 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
     if workers.number and not made_here and not may_draw(data) and lie_ready(evidence.loader, workers, data):
         if drawn_by is not None and draws_for_longer(data):
             return _drawing(drawn_by)
-        return Cause("hand_over", own, f": batches lie ready, but each takes {_fetch_ms(evidence)} to hand over")
+        return Cause("hand_over", own, f": batches are ready, but each takes {_fetch_ms(evidence)} to hand over")
     if workers.number and not made_here:
         return _cause_in_workers(workers, evidence.run.free_cores)
     if workers.gone:
         return Cause(None, own, ": its workers have just ended")
     thread = producer(evidence.stacks.main, list(evidence.stacks.other_threads.values())) if by_hand else None
     if thread is not None:
-        return Cause("slow_thread", thread, f": {at_hot(thread)} prepares it in a thread")
+        return Cause("slow_thread", thread, f": it is prepared in a thread{in_library(thread)}")
     if own is not None and not by_hand and (own_collate_share(evidence.loader, data) or 0.0) >= COLLATE_SHARE:
         if is_outside_collate(own, data):  # a default one is torch's
-            return Cause("slow_collate", None, ": collating batches in the training process")
-        return Cause("slow_collate", own, f": {at_hot(own)} collates batches in the training process")
-    place = f": {at_hot(own)} prepares it in the training process" if own else " prepared in the training process"
-    return Cause("hand_rolled_loader" if by_hand else "no_workers", own, place)
+            return Cause("slow_collate", None, ": the training process collates batches")
+        return Cause("slow_collate", own, f": the training process collates batches{in_library(own)}")
+    clause = f": the training process prepares it{in_library(own)}"
+    return Cause("hand_rolled_loader" if by_hand else "no_workers", own, clause)
 
 
 def _sent(made_at: HotFunction | None, awaited_at: HotFunction | None) -> Cause:
     """Data that other processes send: where they make it, else where the training waits for it."""
     if made_at is not None:
-        return Cause("messages", made_at, f": {at_hot(made_at)} makes it in another process")
-    return Cause(
-        "messages",
-        awaited_at,
-        f": {at_hot(awaited_at)} waits for what it is sent" if awaited_at else " that it is sent",
-    )
+        return Cause("messages", made_at, f": another process makes it{in_library(made_at)}")
+    return Cause("messages", awaited_at, f": it is sent to the training{in_library(awaited_at)}")
 
 
 def _is_in(sample: StackSample, hot: HotFunction) -> bool:
@@ -146,7 +142,7 @@ def _is_in(sample: StackSample, hot: HotFunction) -> bool:
 
 
 def _drawing(hot: HotFunction) -> Cause:
-    return Cause("sampler", hot, f": {at_hot(hot)} draws the indices")
+    return Cause("sampler", hot, f": the training process draws the indices{in_library(hot)}")
 
 
 def _cause_in_workers(workers: Workers, free_cores: float) -> Cause:
@@ -156,15 +152,16 @@ def _cause_in_workers(workers: Workers, free_cores: float) -> Cause:
     collating, share = workers.hot_in_collate, workers.collate_share or 0.0
     collating = collating._replace(share=share * collating.share) if collating is not None else hot
     if collating is not None and share >= COLLATE_SHARE:
-        return Cause("slow_collate", collating, f": {at_hot(collating)} collates batches in the workers")
+        return Cause("slow_collate", collating, f": the workers collate batches{in_library(collating)}")
     if workers.busy_ratio is None or workers.busy_ratio < SATURATED_BUSY:
-        return Cause(None, hot, f": {at_hot(hot)} is where the workers work" if hot else "")
+        return Cause(None, hot, f": the workers make it{in_library(hot)}" if hot else "")
+    are = f"{_all(workers)} {'is' if workers.number == 1 else 'are'}"
     if workers.waiting:
-        who = "the worker waits" if workers.number == 1 else f"{_all(workers)} wait"
-        clause = f": {who} at {at_hot(hot)}" if hot else f": {who} for something else"
+        cpu = f" ({percent(workers.cpu_ratio)} CPU)" if workers.cpu_ratio is not None else ""
+        on = "" if hot else ": disk, network or sleep"
+        clause = f": {are} blocked, not computing{cpu}{on}{in_library(hot)}"
         return Cause("workers_saturated", hot, clause)
-    kept = f"{_all(workers)} at {percent(min(1.0, workers.busy_ratio))}"
-    clause = f": {at_hot(hot)} keeps {kept}" if hot else f": {kept} busy"
+    clause = f": {are} {percent(min(1.0, workers.busy_ratio))} busy{in_library(hot)}"
     room = free_cores >= ROOM * min(1.0, workers.ran_ratio or 1.0)
     return Cause("workers_saturated" if room else "slow_item", hot, clause)
 

@@ -97,16 +97,16 @@ def _wait(evidence: Evidence, table: PhaseTable, data: PhaseRow) -> _Wait | None
 
 
 def _finding(evidence: Evidence, data: PhaseRow, wait: _Wait, cause: Cause) -> Finding:
-    waits = f"{percent(wait.share)} of every step waits"
+    waits = f"{percent(wait.share)} of each step waits for data"
     if wait.on_gpu is not None:
-        waits = f"{idle_part(wait.on_gpu)} of every step the GPU waits"
+        waits = f"the GPU waits {idle_part(wait.on_gpu)} of each step for data"
     is_work = cause.name == "rollout" and evidence.rollout is not None and evidence.rollout.is_by_policy
     places = (cause.hot, evidence.hottest_in("data"))
     best, *others = fixes_for(cause.name, cause.hot, evidence, wait.lost, wait.error)
     return Finding(
         rule="input_bound",
         severity="info" if is_work else "warning",
-        headline=f"{waits} for data{cause.clause}",
+        headline=f"{waits}{cause.clause}",
         action=best.action,
         cause=_OWN_NAMES.get(cause.name, cause.name),
         share_of_step=wait.share,
@@ -155,10 +155,10 @@ RULES = (
         judge=input_bound,
         explanation=(
             "The step waits for its data. It rests on the share of the step inside the loader's __next__ (markers), or"
-            " on samples before the first forward line in a loop without a DataLoader; with GPU times, only what the"
-            " GPU idles of it counts, as launches that run ahead cover the rest. The cause follows from what the"
-            " workers' CPU, markers and samples show. Data that comes from an environment or from the model itself is a"
-            " rollout; where the model takes most of that, it is only mentioned."
+            " on samples before the first forward line in a loop without a DataLoader; with GPU times, only the GPU's"
+            " idle time in it counts, as launches that run ahead cover the rest. The cause follows from the workers'"
+            " CPU, markers and samples. Data that comes from an environment or from the model itself is a rollout; if"
+            " the model takes most of that, it is only mentioned."
         ),
         needs=(STEPS, SAMPLES),
         thresholds=(

@@ -24,17 +24,17 @@ from tuimon.diagnosis.rules.ranks.in_turn import EVEN
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
-from tuimon.diagnosis.words import at, percent
+from tuimon.diagnosis.words import percent
 from tuimon.session.rows import GpuRow
 
 COMM_SHARE = Threshold(0.10, "share of the step in communication, from which it is a warning", TENSORBOARD)
 LESS_OFTEN = (
-    "exchange less often or less: gradient accumulation with no_sync(), a larger batch per rank,"
-    " gradient_as_bucket_view, a bf16 compression hook; NCCL instead of gloo where there are GPUs"
+    "exchange less, or less often: accumulate gradients under no_sync(), use a larger batch per rank or a bf16"
+    " compression hook, and NCCL on GPUs"
 )
 EXCHANGE_LESS = (
-    "exchange less: a bf16 compression hook, more micro-batches a step under no_sync(), a larger batch per rank;"
-    " all gradients of a step in fewer, larger buckets (bucket_cap_mb)"
+    "exchange less: use a bf16 compression hook, more micro-batches per step under no_sync(), a larger batch per rank,"
+    " or fewer, larger buckets (bucket_cap_mb)"
 )
 _WAITS = ("data", "idle", "io", "lock", "sleep", "sync")
 
@@ -99,7 +99,7 @@ def _fixes(evidence: Evidence, least: _Communication, *, whole: bool) -> tuple[F
     exchange = least.exchange
     if exchange is None:
         model = host_model(evidence)
-        half = "an exchange every second batch: no_sync() in the other"
+        half = "exchange every second batch: use no_sync() in the others"
         return model.less(LESS_OFTEN, half, "communication", model.own_part(least.share if whole else 0.0))
     if exchange.is_uneven:
         return (Fix(EVEN),)
@@ -132,21 +132,21 @@ def _gpu_evidence(evidence: Evidence, least: _Communication) -> dict[str, float 
 def _headline(least: _Communication, ranks: int) -> str:
     exchange = least.exchange
     if exchange is None:
-        place = f", at {at(least.hot.place)}" if least.hot else ", inside backward"
-        return f"{percent(least.share)} of every step goes to communication between {ranks} ranks{place}"
+        inside = "" if least.hot else ", inside backward"
+        return f"{percent(least.share)} of each step goes to communication between {ranks} ranks{inside}"
     if exchange.is_uneven:
         return (
-            f"at least {percent(least.share)} of every step the GPU waits inside backward, mostly for ranks that come"
-            f" later to the exchange of gradients, in each step others of the {ranks}: their work differs"
+            f"the GPU waits at least {percent(least.share)} of each step in backward, mostly for later ranks: which of"
+            f" the {ranks} are late changes from step to step"
         )
     if exchange.rests_on == "no_sync":
         return (
-            f"at least {percent(least.share)} of every step the GPU exchanges gradients between {ranks} ranks: the last"
-            f" backward of a step takes {exchange.last_ms:.3g} ms, those before it {exchange.own_ms:.3g}"
+            f"the GPU exchanges gradients between {ranks} ranks for at least {percent(least.share)} of each step: the"
+            f" last backward takes {exchange.last_ms:.3g} ms, those before it {exchange.own_ms:.3g}"
         )
     return (
-        f"about {percent(least.share)} of every step the GPU waits for the other ranks inside backward, which takes"
-        " longer than its own work can"
+        f"the GPU waits about {percent(least.share)} of each step in backward for the other ranks: it takes longer than"
+        " its own work can"
     )
 
 
@@ -187,9 +187,9 @@ RULES = (
         explanation=(
             "Ranks spend their steps on exchanging gradients or other tensors. On CPUs it rests on samples in"
             " torch.distributed, and on time inside backward in which the training thread neither computes nor waits"
-            " for a core. On GPUs it is a lower bound, the largest of three: what the last backward of a step takes"
-            " longer than those under no_sync(); what a rank takes longer from backward to the update than the rank"
-            " that came last in the same step; and what backward takes beyond three times forward."
+            " for a core. On GPUs it is a lower bound, the largest of three: the time by which a step's last backward"
+            " exceeds those under no_sync(); the time by which a rank takes longer from backward to the update than the"
+            " rank that came last in the same step; and the time by which backward exceeds three times forward."
         ),
         needs=(RANKS, SAMPLES),
         thresholds=(COMM_SHARE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, TOGETHER_SHARE, UNEVEN_SHARE),

@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.ranks.turns import Turns
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.threshold import TRACEML, Threshold
-from tuimon.diagnosis.words import at_hot, percent
+from tuimon.diagnosis.words import in_library, percent
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
 
@@ -23,8 +23,8 @@ IN_TURN_SHARE = Threshold(
 #: The cause of these findings.
 IN_TURN = "in_turn"
 EVEN = (
-    "give all ranks as much work in each step: batches bucketed or packed by length, as many items each; or more"
-    " micro-batches a step under no_sync(), which evens them out"
+    "give all ranks equal work in each step: bucket or pack batches by length, with equal numbers of items, or use more"
+    " micro-batches per step under no_sync()"
 )
 #: How many ranks the headline names.
 _NAMED = 4
@@ -46,7 +46,7 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
         rule="straggler_rank",
         severity="warning",
         cause=IN_TURN,
-        headline=_headline(turns, phase, hot),
+        headline=_headline(turns, phase) + in_library(hot),
         action=EVEN,
         share_of_step=turns.share,
         where=(hot.place,) if hot else (),
@@ -88,13 +88,12 @@ def _where(evidence: Evidence, phase: str) -> tuple[str, HotFunction | None]:
     return most, hottest_place((stack.place, stack.count) for name, stack in stacks if name == most)
 
 
-def _headline(turns: Turns, phase: str, hot: HotFunction | None) -> str:
-    place = f", mostly at {at_hot(hot)}" if hot else ""
+def _headline(turns: Turns, phase: str) -> str:
     more = len(turns.last) - _NAMED
     others = f" and {more} others" if more > 1 else " and 1 other" if more == 1 else ""
     return (
-        f"ranks take turns being late, {_shares(turns, _NAMED)} of the steps{others}: {percent(turns.share)} of every"
-        f" step is waiting for the last one, {turns.longer_ms:.3g} ms longer in {phase}{place}"
+        f"ranks take turns being late ({_shares(turns, _NAMED)} of the steps{others}): {percent(turns.share)} of each"
+        f" step waits for the last one, {turns.longer_ms:.3g} ms longer in {phase}"
     )
 
 

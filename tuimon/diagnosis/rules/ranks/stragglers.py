@@ -14,7 +14,7 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.ranks.in_turn import IN_TURN, IN_TURN_SHARE, ranks_in_turn
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.threshold import TRACEML, Threshold
-from tuimon.diagnosis.words import at_hot, percent
+from tuimon.diagnosis.words import in_library, percent
 from tuimon.node_ids import own_id
 
 WARN_SHARE = Threshold(0.10, "share of the step that the other ranks wait for one, from which it is a warning", TRACEML)
@@ -42,7 +42,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="straggler_rank",
         severity="warning",
-        headline=_headline(late, hot, few),
+        headline=_headline(late, few) + in_library(hot),
         action=_action(late),
         share_of_step=late.share,
         where=(hot.place,) if hot else (),
@@ -84,20 +84,19 @@ def _hottest(own: Evidence, late: LateRank) -> HotFunction | None:
     return hottest_place((stack.place, stack.count) for stack in stacks if stack.activity != "ranks")
 
 
-def _headline(late: LateRank, hot: HotFunction | None, few: LongestSteps | None) -> str:
+def _headline(late: LateRank, few: LongestSteps | None) -> str:
     """``few``: the steps that most of the wait lies in, where it is not in every one."""
     others, row = len(late.others) - len(late.also), late.row
     first = next(other.rank for other in late.others if other.rank not in late.also or not others)
     who = f"rank {first} waits" if others <= 1 else f"the other {others} ranks wait"
-    when = f"of the time for {_late_ones(late)}" if few is not None else f"of every step for {_late_ones(late)}"
+    when = f"of the time for {_late_ones(late)}" if few is not None else f"of each step for {_late_ones(late)}"
     lost = f"{who} {percent(late.share)} {when}" + (f", most of it in {few.steps} of {few.of} steps" if few else "")
     if late.why in _WHY:
         ratio = row.stopped_ratio if late.why == "stopped" else row.delay_ratio or 0.0
         return f"{lost}, {_WHY[late.why].format(percent=percent(ratio))}"
     reason = ", in the garbage collector" if late.why == "collections" else ""
-    place = f" at {at_hot(hot)}" if hot else ""
     longer = f"longer in {late.phase}" if few is not None else f"{late.longer_ms:.3g} ms longer in {late.phase}"
-    return f"{lost}, {longer}{reason}{place}"
+    return f"{lost}, {longer}{reason}"
 
 
 def _late_ones(late: LateRank) -> str:
@@ -138,7 +137,7 @@ RULES = (
             " the ranks' phases less what each waits in collectives: that is estimated from stacks, and inside"
             " backward, on a CPU, from how long the training thread sleeps there. The rank whose own work takes longest"
             " is the late one; on GPUs, by their clocks where all have times there, the others' longer backward must"
-            " show that they wait. Where in each step another rank is late, single steps show it: some of each window"
+            " show that they wait. If another rank is late in each step, single steps show it: some of each window"
             " are compared. It abstains with fewer than two measured ranks."
         ),
         needs=(RANKS,),

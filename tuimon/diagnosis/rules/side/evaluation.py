@@ -12,7 +12,7 @@ from tuimon.diagnosis.finding import Change, Finding
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_end, at_hot, percent
+from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
 
 EVALUATION_SHARE = Threshold(
@@ -52,7 +52,7 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
     hot = evaluation_function(evidence.stacks.main)
     return _finding(
         evidence,
-        f"{percent(evaluation.share)} of the time goes to evaluation, not training{at_end(hot)}",
+        f"{percent(evaluation.share)} of the time goes to evaluation, not training{in_library(hot)}",
         ("evaluate less often, or on a part of the data", "evaluate half as often, or on half of the data"),
         evaluation.share,
         1.0,
@@ -94,7 +94,7 @@ def _larger_batches(evidence: Evidence, evaluation: PhaseRow) -> _LargerBatches 
 def _beside_model(evidence: Evidence, evaluation: PhaseRow, hot: HotFunction, share: float) -> Finding:
     return _finding(
         evidence,
-        f"{percent(share)} of the time goes to what evaluation does beside the model: {at_hot(hot)}",
+        f"{percent(share)} of the time goes to evaluation's work outside the model{in_library(hot)}",
         (f"run {at_hot(hot)} in fewer evaluations, or on a part of the data", f"run {at_hot(hot)} half as often"),
         share,
         share / evaluation.share,

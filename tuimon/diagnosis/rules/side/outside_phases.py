@@ -16,7 +16,7 @@ from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at_end, at_hot, idle_part, percent
+from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
 
 SIDE_WORK_SHARE = Threshold(
@@ -99,9 +99,13 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
         rule="side_work",
         severity="warning" if hot or not work.is_sampled else "info",  # samples show nothing to act on
         headline=(
-            f"{percent(work.share) if on_gpu is None else idle_part(on_gpu)} of every step"
-            f" {'is' if on_gpu is None else 'the GPU waits for'} side work"
-            f" {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}{_at_end(work)}"
+            (
+                f"{percent(work.share)} of each step is"
+                if on_gpu is None
+                else f"the GPU waits {idle_part(on_gpu)} of each step for"
+            )
+            + f" side work {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}"
+            + _part_in(work)
         ),
         action=best.action,
         share_of_step=work.share,
@@ -121,12 +125,12 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
     )
 
 
-def _at_end(work: _SideWork) -> str:
-    """The end of the headline: the function, with its own share of the step where it is not nearly all side work."""
+def _part_in(work: _SideWork) -> str:
+    """The end of the headline: the function's own share of the step, unless it is nearly all side work."""
     hot = work.hot
     if hot is None or work.hot_part >= NEARLY_ALL:
-        return at_end(hot)
-    return f", {percent(work.share * work.hot_part)} in {at_hot(hot)}"
+        return in_library(hot)
+    return f", {percent(work.share * work.hot_part)} in one function{in_library(hot)}"
 
 
 def _less(evidence: Evidence, work: _SideWork) -> tuple[Fix, ...]:

@@ -150,11 +150,10 @@ def _of_augmentation(
 
 
 def _after_training(sample: CountedStack, loops: Loops, library: LibraryOrder, frames: FrameTable) -> Sample | None:
-    """A sample of what a library that owns the loop does after the update, be it to evaluate; None if it is none.
+    """The sample as evaluation or as work after the update, if a library that owns the loop runs it then; else None.
 
-    So is one of a module that it runs after backward already.
-
-    Nor is what steps an environment or generates there a rollout: data is made before what it trains.
+    A module that the library runs between backward and the update counts as such work too. Stepping an environment, or
+    generating, after the update is no rollout: a rollout makes the data of the update that follows it.
     """
     if library.is_evaluation(sample):
         return Sample(list(sample.stack), sample.times, "eval")

@@ -21,6 +21,7 @@ from tuimon.views.finding_text import (
     ONLY_MINOR,
     finding_gain,
     fix_text,
+    headline_text,
     none_found,
     rule_title,
     rules_by_reason,
@@ -28,7 +29,7 @@ from tuimon.views.finding_text import (
 )
 from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
 from tuimon.views.report.html.chart import chart_of
-from tuimon.views.report.html.flame import boxes_of, main_tree
+from tuimon.views.report.html.flame import boxes_of, trees
 from tuimon.views.report.html.ranks import ranks_table
 from tuimon.views.report.html.svg import curve
 from tuimon.views.report.html.trace import trace_tables
@@ -97,6 +98,8 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     return {
         "report": report,
         "verdict": _verdict(report),
+        "is_loud": _is_loud(report),
+        "title": _title(report),
         "command": " ".join(report["run"]["command"]) or "?",
         "findings": [_finding(finding, code) for finding in report["findings"]],
         "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
@@ -110,18 +113,30 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "gpus_left_out": max(0, len(gpus) - _GPUS),
         "loaders": session.loaders(pid) if pid is not None else (),
         "threads": _threads(session),
-        "flame": _flame(session, pid) if pid is not None else None,
+        "flames": _flames(session, pid) if pid is not None else [],
         "process": process,
         "cost": session.cost,
     }
 
 
+def _is_loud(report: dict[str, Json]) -> bool:
+    """Whether the first finding is the verdict."""
+    return bool(report["findings"]) and not is_minor(report["findings"][0]["rule"], report["findings"][0]["severity"])
+
+
 def _verdict(report: dict[str, Json]) -> str:
-    if not report["findings"]:
-        started = report["steps"]["count"] or report["phases"]
-        return none_found(report) if started else f"No training step was seen. {last_state_text(report['state'])}"
-    first = report["findings"][0]
-    return ONLY_MINOR if is_minor(first["rule"], first["severity"]) else str(first["headline"])
+    if _is_loud(report):
+        return headline_text(report["findings"][0]["headline"], report["findings"][0]["where"])
+    if report["findings"]:
+        return ONLY_MINOR
+    started = report["steps"]["count"] or report["phases"]
+    return none_found(report) if started else f"No training step was seen. {last_state_text(report['state'])}"
+
+
+def _title(report: dict[str, Json]) -> str:
+    """``INPUT-BOUND: 62 % of each step waits for data at load() train.py:7``, for the browser's tab."""
+    verdict = sentence(_verdict(report))
+    return f"{rule_title(report['findings'][0]['rule'])}: {verdict}" if _is_loud(report) else verdict
 
 
 def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
@@ -202,9 +217,9 @@ def _threads(session: Session) -> list[ThreadRow]:
     return sorted(rows, key=lambda row: -(row.cpu_ratio or 0.0))[:_THREADS]
 
 
-def _flame(session: Session, pid: int) -> dict[str, Any] | None:
-    tree = main_tree(session, pid)
-    if tree is None:
-        return None
-    boxes = boxes_of(tree)
-    return {"boxes": boxes, "rows": 1 + max((box.row for box in boxes), default=0), "samples": tree.samples}
+def _flames(session: Session, pid: int) -> list[dict[str, Any]]:
+    drawn = ((title, boxes_of(tree), tree.samples) for title, tree in trees(session, pid))
+    return [
+        {"title": title, "boxes": boxes, "rows": 1 + max((box.row for box in boxes), default=0), "samples": samples}
+        for title, boxes, samples in drawn
+    ]
