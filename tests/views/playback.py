@@ -51,6 +51,7 @@ class Playback:
         return self.session.exit.exit_code if self.session.exit else None
 
     read_ratio = None
+    is_live = True
 
     def is_followed(self, unix_s):
         return False

@@ -10,7 +10,7 @@ IMPORTANCE = ("verdict", "phases", "loaders", "threads", "gpu", "output")
 MIN_WIDTH, MIN_HEIGHT = 40, 10
 NARROW_BELOW, WIDE_FROM = 100, 160
 _FRAME = 2  # rows of a border
-_UPPER_MOST = 30  # rows beyond which a chart gains nothing
+_UPPER_MOST = 44  # rows beyond which a chart gains nothing
 _LEAST = {"phases": 8, "threads": 5, "gpu": 4, "output": 4, "loaders": 6}
 
 

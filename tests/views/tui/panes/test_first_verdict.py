@@ -43,5 +43,9 @@ def test_a_hang_and_the_end_of_a_run_wait_for_nothing():
 async def test_meanwhile_the_verdict_s_rows_say_so():
     async with running(streams.input_bound(5)) as (app, _):
         assert "MEASURING  5 s" in text(app, "verdict") and "INPUT-BOUND" not in text(app, "verdict")
+    recorded = streams.input_bound(5)
+    recorded.is_live = False
+    async with running(recorded) as (app, _):
+        assert "INPUT-BOUND" in text(app, "verdict")
     async with running(streams.input_bound(60)) as (app, _):
         assert "INPUT-BOUND" in text(app, "verdict")

@@ -53,6 +53,7 @@ def test_without_a_source_line_the_place_stands_alone_and_without_a_place_the_he
     bare = structs.replace(FOUND, where=(PLACE._replace(source=""),))
     assert "▸" not in texts(verdict_lines(VERDICT._replace(findings=(bare,)), 120))[1]
     nowhere = structs.replace(FOUND, where=())
+    assert texts(verdict_lines(VERDICT._replace(findings=(nowhere,)), 120))[1] == " ┃ 62 % of each step"
     rows = texts(verdict_lines(VERDICT._replace(findings=(nowhere,)), 60))
     words = f"{rows[0].partition('INPUT-BOUND')[2].strip().removesuffix('critical')} {rows[1].removeprefix(' ┃ ')}"
     assert " ".join(words.split()) == FOUND.headline

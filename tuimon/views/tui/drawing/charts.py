@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import fmean
 from typing import TypeVar
 
 from tuimon.views.tui.drawing.lines import Line, Span
@@ -79,8 +78,12 @@ def spread(
     return merged
 
 
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
 def _mean_of_parts(values: Sequence[Sequence[float]]) -> Sequence[float]:
-    return [fmean(parts) for parts in zip(*values, strict=True)]
+    return [_mean(parts) for parts in zip(*values, strict=True)]
 
 
 def chart(
@@ -93,7 +96,7 @@ def chart(
     """
     if width <= 0 or height <= 0:
         return []
-    dots = [_dots(value, height, lo, hi) for value in spread(values, 2 * width, fmean, whole=whole)]
+    dots = [_dots(value, height, lo, hi) for value in spread(values, 2 * width, _mean, whole=whole)]
     return ["".join(_cell(dots[2 * x], dots[2 * x + 1], height - 1 - y) for x in range(width)) for y in range(height)]
 
 

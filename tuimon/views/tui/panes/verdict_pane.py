@@ -52,6 +52,7 @@ class _Block(NamedTuple):
     word: str = ""
     where: Line = ()
     fix: Line = ()
+    share: str = ""  # for where no place is known
 
 
 class VerdictPane(Pane[Verdict]):
@@ -65,6 +66,7 @@ class VerdictPane(Pane[Verdict]):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._first = FirstVerdict()
+        self.is_live = True  # else nothing comes that a verdict could wait for
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> Verdict:
         """The findings, and the facts shown where there is none."""
@@ -78,7 +80,9 @@ class VerdictPane(Pane[Verdict]):
             exit=session.exit,
             focused=self.has_focus,
             unseen=tuple(unseen_trainings(session)),
-            measuring_s=self._first.measuring_s(session, findings) if state.name == "training" else None,
+            measuring_s=self._first.measuring_s(session, findings)
+            if self.is_live and state.name == "training"
+            else None,
         )
 
     def draw(self, state: Verdict, width: int, height: int) -> list[Line]:
@@ -121,6 +125,7 @@ def verdict_lines(verdict: Verdict, width: int) -> list[Line]:
     if not where and headline != block.headline:  # the row is free for the rest of the headline
         headline = wrapped(block.headline, free)[0]
         where = line((clipped_words(block.headline.removeprefix(headline).strip(), room), "strong"))
+    where = where or line((block.share, "dim"))
     rows = [
         _bar(row, block.role) for row in (justified((*head, Span(headline, "strong")), word, room), where, block.fix)
     ]
@@ -168,15 +173,15 @@ def _of_findings(findings: Sequence[Finding], width: int) -> _Block:
         SEVERITY_WORDS[first.severity],
         where_line(first, width),
         fix_line(findings, width),
+        _share(first),
     )
 
 
 def where_line(finding: Finding, width: int) -> Line:
     """``train.py:16  forward()  ▸ h, c = cell(x)``, at the right the share of the step; the place is never cut."""
-    share = finding.share_of_step
-    right = line((f"{share_text(share, finding.evidence)} of each step", "dim")) if share is not None else ()
     if not finding.where:
         return ()
+    right = line((_share(finding), "dim")) if finding.share_of_step is not None else ()
     where = finding.where[0]
     left = line((place(where.file, where.line, width=width), "key bold"))
     named = (*left, *_function(where))
@@ -188,6 +193,11 @@ def where_line(finding: Finding, width: int) -> Line:
             shown = source if len(source) <= room else source[: room - 1] + "…"
             return justified((*left, *line(("  ▸ ", "faint"), (shown, "text"))), beside, width)
     return justified(left, right if cells(left) + cells(right) + 2 <= width else (), width)
+
+
+def _share(finding: Finding) -> str:
+    share = finding.share_of_step
+    return f"{share_text(share, finding.evidence)} of each step" if share is not None else ""
 
 
 def _function(where: Place) -> Line:
