@@ -50,7 +50,9 @@ async def test_until_all_that_is_shown_came_after_it_nothing_is_called_a_change(
 
 
 async def test_of_a_run_that_has_ended_there_is_no_baseline():
-    async with running(streams.ended()) as (app, pilot):
+    monitor = streams.ended()
+    monitor.launched = None
+    async with running(monitor) as (app, pilot):
         await pilot.press("b")
         await pilot.pause()
         assert "baseline" not in visible(app)
