@@ -68,7 +68,7 @@ def test_the_phases():
     pane = PhasesPane()
     assert " · last " in text_of(pane.heading(pane.collect(run(), ())))
     state = pane.collect(ended(), ())
-    assert text_of(pane.heading(state)) == "1 Step · 125 ms in the mean · whole run, 1m40s"
+    assert text_of(pane.heading(state)) == "1 Step · mean 125 ms · whole run, 1m40s"
     assert sum(row.ms_per_step for row in state.table.rows) == pytest.approx(125.0)
 
 
