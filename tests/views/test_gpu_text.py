@@ -63,8 +63,8 @@ def test_our_own_cost_stays_in_the_title_beside_the_gpu():
     steps = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
     facts = RunFacts("train.py", 4242, Which(), 192.0, steps, cost, None, paused=False, gpu=gpu_text([HOPPER]))
     row = text_of(title_line(facts, 80))
-    assert row.startswith(" train.py · 3m12s · 14.9 steps/s · median 67.0 ms · GPU 100 %  ")
-    assert row.endswith("  own 4 %, 62 MiB ")
+    assert row.startswith(" train.py · 3m12s · 1 000 steps · 67.0 ms/step · 14.9 steps/s  ")
+    assert row.endswith("  tuimon 4 % ")
 
 
 @pytest.mark.parametrize(("count", "interval_s", "seconds"), [(1, 1.0, 8.0), (8, 1.0, 12.0), (1, 10.0, 30.0)])
