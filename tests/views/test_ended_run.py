@@ -53,8 +53,20 @@ def test_the_gpu_pane():
     heading, rows = gpu_pane(run())
     assert heading.endswith(" · last 30 s") and rows[0].startswith("util     20 %")
     heading, rows = gpu_pane(ended())
-    assert heading.endswith(" · whole run") and rows[0].startswith("util     56 %")
+    assert heading.endswith(" · while training") and rows[0].startswith("util     56 %")
     assert any(row.startswith("power   391 W") for row in rows)
+
+
+def test_the_gpus_charts_show_the_steps_and_not_the_start_before_them_nor_what_came_after():
+    session = session_of(header(), process(100, gpu_uuids=["GPU-0"]))
+    for t in range(1, 31):
+        if 10 < t <= 20:
+            session.add(steps(float(t), {"forward": 100.0}, first_index=10 * (t - 11)))
+        util = 0.8 if 10 < t <= 20 else 0.0
+        session.add(Gpu(t=float(t), pid=0, index=0, uuid="GPU-0", name="H100", util_ratio=util))
+    session.add(Exit(t=31.0, pid=100, exit_code=0))
+    (gpu,) = GpuPane().collect(session, ()).gpus
+    assert len(gpu.util_history) >= 8 and set(gpu.util_history) == {0.8}
 
 
 def test_a_run_without_a_step_has_no_figures_of_its_own():
@@ -68,7 +80,7 @@ def test_the_phases():
     pane = PhasesPane()
     assert " · last " in text_of(pane.heading(pane.collect(run(), ())))
     state = pane.collect(ended(), ())
-    assert text_of(pane.heading(state)) == "1 Step · 125 ms in the mean · whole run, 1m40s"
+    assert text_of(pane.heading(state)) == "1 Step · mean 125 ms · whole run, 1m40s"
     assert sum(row.ms_per_step for row in state.table.rows) == pytest.approx(125.0)
 
 

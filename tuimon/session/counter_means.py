@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
@@ -102,6 +102,11 @@ class CounterHistory:
         energy_j = math.nan if record.energy_j is None else record.energy_j
         samples = bytes(min(100, round(100 * ratio)) for ratio in record.util_samples)
         self._rows.append(_ROW.pack(record.t, energy_j, *known) + samples)
+
+    def within(self, begin_s: float, end_s: float) -> slice:
+        """Which of the records lie between two moments, the last may begin in there and end later."""
+        times = [_ROW.unpack_from(row)[0] for row in self._rows]
+        return slice(bisect_right(times, begin_s), bisect_left(times, end_s) + 1)
 
     def means(self, spans: Sequence[SteppingSpan]) -> GpuMeans | None:
         """Means over these stretches, in order of time and apart; None without any reading of them.

@@ -184,6 +184,10 @@ class Session(StepQueries):
         devices = self.nodes.tables_of(node).devices
         return devices.rows(self.now_s, processes, process, per_second, self._spans_of_means())
 
+    def gpu_windows_within(self, uuid: str, begin_s: float, end_s: float) -> slice:
+        """Which windows of the histories of a GPU of the node in focus lie between two moments."""
+        return self.nodes.tables_of(self.focus_node).devices.windows_within(uuid, begin_s, end_s)
+
     def utilisations(self, uuids: Collection[str]) -> dict[str, float | None]:
         """The utilisation of these GPUs of all nodes, the mean that ``gpus`` has."""
         return self.nodes.utilisations(uuids, self._spans_of_means())

@@ -24,14 +24,14 @@ def test_a_normal_screen():
 
 def test_without_a_gpu_one_line_says_so():
     boxes = lay_out(120, 40, ALL, NO_GPU)
-    assert boxes["gpu"].height == 1
-    assert boxes["output"].height == boxes["phases"].height - 1
+    assert boxes["gpu"] == Box(0, 38, 120, 1)
+    assert boxes["output"].height == boxes["phases"].height
 
 
 def test_without_output_the_gpu_has_its_room():
     boxes = lay_out(120, 40, ALL, NO_OUTPUT)
     assert boxes["gpu"] == Box(60, 4, 60, 19)
-    assert boxes["output"] == Box(60, 23, 60, 1)
+    assert boxes["output"] == Box(0, 38, 120, 1)
 
 
 def test_with_neither_the_other_panes_are_as_wide_as_the_screen():

@@ -42,7 +42,7 @@ async def test_an_inferred_table_says_so():
 
 async def test_without_a_gpu_one_line_says_what_is_missing():
     async with running(streams.no_gpu()) as (app, _):
-        assert text(app, "gpu") == "GPU no NVIDIA driver on this machine"
+        assert text(app, "gpu") == "GPU no NVIDIA driver on this machine – libnvidia-ml.so.1 not found"
         assert app.board.box("gpu").height == 1
 
 

@@ -96,6 +96,10 @@ class DeviceTable:
         """Of these GPUs, as ``GpuRow.figures`` has it."""
         return {uuid: self._devices[uuid].utilisation(spans) for uuid in self._devices.keys() & uuids}
 
+    def windows_within(self, uuid: str, begin_s: float, end_s: float) -> slice:
+        """Which of a GPU's histories' windows lie between two moments."""
+        return self._devices[uuid].counters.within(begin_s, end_s)
+
     @property
     def is_held_down(self) -> bool:
         """Whether something has held the clocks of any down in the last 30 s."""

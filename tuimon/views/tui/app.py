@@ -230,7 +230,7 @@ class TuimonApp(LeavableApp):
 
     def action_baseline(self) -> None:
         """Take what is on the screen as the baseline."""
-        if self.monitor.session.exit is not None:
+        if self.monitor.session.exit is not None and self.monitor.launched is None:
             text = "the run has ended: nothing comes that a baseline could be compared with; two logs: tuimon diff"
             self.notify(text, severity="warning", markup=False)
             return

@@ -71,12 +71,12 @@ def right_width(width: int) -> int:
 
 
 def _over_lines(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
-    """Two columns; where the right one would hold but single lines, these stand below, as wide as the screen."""
-    right = [name for name in ("gpu", "output") if name in panes]
-    others = panes - set(right)
-    if not others or not wanted.lines.issuperset(right):
+    """Two columns; a pane of the right one with but a line to show stands below, as wide as the screen."""
+    single = [name for name in ("gpu", "output") if name in panes and name in wanted.lines]
+    others = panes - set(single)
+    if not others or not single:
         return _columns(body, panes, wanted)
-    lines = right[: max(body.height - _LEAST["phases"] - _LEAST["threads"], 0)]
+    lines = single[: max(body.height - _LEAST["phases"] - _LEAST["threads"], 0)]
     upper = body._replace(height=body.height - len(lines))
     below = {name: Box(body.x, upper.y + upper.height + at, body.width, 1) for at, name in enumerate(lines)}
     return _columns(upper, others, wanted) | below
@@ -143,9 +143,8 @@ def _threads_height(room: int, wanted: WantedRows) -> int:
 
 
 def _gpu_over_output(column: Box, names: list[str], wanted: WantedRows) -> dict[str, Box]:
-    lines = wanted.lines.intersection(names)
-    rows = {name: 1 if name in lines else column.height - len(lines) for name in names}
-    if len(names) == 2 and not lines:
+    rows = dict.fromkeys(names, column.height)
+    if len(names) == 2:
         rows["gpu"] = max(_gpu_height(column.height, wanted), 0)
         rows["output"] = column.height - rows["gpu"]
     boxes: dict[str, Box] = {}

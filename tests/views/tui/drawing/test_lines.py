@@ -4,7 +4,19 @@ import pytest
 from rich.cells import cell_len
 
 from tuimon.views.tui.drawing.glyphs import ascii_only, blocks_only, glyphs_of, terminal_has_unicode
-from tuimon.views.tui.drawing.lines import cells, clip, clipped, column, justified, line, text_of, wrapped
+from tuimon.views.tui.drawing.lines import (
+    cells,
+    clip,
+    clipped,
+    clipped_left,
+    clipped_words,
+    column,
+    justified,
+    line,
+    notes_lines,
+    text_of,
+    wrapped,
+)
 
 
 @pytest.mark.parametrize("text", ["abc", "漢字テキスト", "a漢b字c", ""])
@@ -34,6 +46,28 @@ def test_wrapping_cuts_words_that_are_too_long():
     assert wrapped("abcdefgh", 3) == ["abc", "def", "gh"]
     assert all(cell_len(row) <= 5 for row in wrapped("漢字漢字漢字 x", 5))
     assert wrapped("", 5) == []
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [(40, "many small kernels, one at a time"), (20, "many small kernels…"), (19, "many small kernels…"), (3, "ma…")],
+)
+def test_words_are_cut_whole(width, shown):
+    assert clipped_words("many small kernels, one at a time", width) == shown
+
+
+@pytest.mark.parametrize("width", range(1, 16))
+def test_of_a_path_the_end_stays(width):
+    shown = clipped_left("/a/漢字/train.py:44", width)
+    assert cell_len(shown) <= width and "/a/漢字/train.py:44".endswith(shown.removeprefix("…"))
+
+
+def test_notes_are_whole_and_the_last_give_way():
+    cure = "no samples – install it: python -m pip install py-spy"
+    rows = [text_of(row) for row in notes_lines([cure, "another"], 30, 12)]
+    assert " ".join(rows) == f"{cure} another"
+    assert " ".join(text_of(row) for row in notes_lines([cure, "another"], 30, 6)) == cure
+    assert len(notes_lines([cure * 9], 30, 6)) == 4
 
 
 def test_ascii_keeps_the_width():

@@ -1,11 +1,15 @@
 """The threads table: filter, and threads by process."""
 
-from tests.session.records import process, threads
+import pytest
+
+from tests.session.records import frames, header, process, session_of, stacks, threads
 from tests.session.samples.profiles import MAIN
 from tests.views import streams
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running, text
+from tuimon.records import Notice
 from tuimon.views.tui.panes.thread_list import matches
+from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 
 
@@ -77,3 +81,14 @@ async def test_threads_of_several_ranks_name_theirs():
         roles = [row.drawn for row in app.board.threads.shown()]
         assert {"  rank 0", "  rank 1", "  rank 2"} <= {row.role for row in roles}
         assert all(row.rank is None for row in roles)
+
+
+@pytest.mark.parametrize(("covered", "is_shown"), [(True, False), (False, True)])
+def test_no_notice_denies_samples_that_there_are(covered, is_shown):
+    text = "no stack samples: py-spy was not found"
+    session = session_of(header(), process(), Notice(t=1.0, pid=0, source="stacks", level="warning", message=text))
+    if covered:
+        session.add(frames(("train.py", 1, "f")))
+        session.add(stacks(3.0, ([0], 20)))
+    notes = ThreadsPane().collect(session, ()).notes
+    assert any(text in note for note in notes) == is_shown

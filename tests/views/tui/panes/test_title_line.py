@@ -47,7 +47,7 @@ def test_samples_a_second_are_the_batches_of_the_training_loader():
     [
         (Exit(t=1, pid=1, exit_code=0), " ENDED ok  after 3m12s", "benign badge"),
         (Exit(t=1, pid=1, exit_code=3), " ENDED, exit code 3  after 3m12s", "critical badge"),
-        (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), " KILLED by SIGKILL  after 3m12s", "critical badge"),
+        (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), " ENDED by SIGKILL  after 3m12s", "critical badge"),
         (Exit(t=1, pid=1, exit_code=None), " ENDED  after 3m12s", "benign badge"),
     ],
 )

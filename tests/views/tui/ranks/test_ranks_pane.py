@@ -20,7 +20,7 @@ ROW = RankRow(
     step_ms=100.0, phases=PHASES, wait_ms=40.0, waits=(("data", 0.0), ("forward", 0.0), ("backward", 0.4)),
     late_ms=12.5, excess=(("forward", 12.5),), memory_bytes=21 * 1024**3,
 )  # fmt: skip
-CALM = Strips(1.0, 3.0, {105: (0.0, 0.2, 0.7)})
+CALM = Strips(1.0, 3.0, {105: (0.0, 0.2, 0.5)})
 
 
 def row_text(row=ROW, width=120, longest_ms=100.0):

@@ -55,7 +55,7 @@ def clipped_words(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return text
     whole = clipped(text, width)[:-1]
-    words = whole if text[len(whole) : len(whole) + 1] == " " else whole.rpartition(" ")[0]
+    words = whole if text[len(whole) : len(whole) + 1] in (" ", ",", ";") else whole.rpartition(" ")[0]
     return f"{words.rstrip(' ,:;·(')}…" if words.strip() else clipped(text, width)
 
 

@@ -9,6 +9,7 @@ from msgspec import structs
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.rows import GpuRow, TorchMemoryRow
 from tuimon.session.whole_run import once_ended_whole
 from tuimon.views.format import plain
@@ -49,13 +50,14 @@ class GpuPane(Pane[GpuState]):
         notice, run = session.notices.get("gpu"), once_ended_whole(session)
         gpus = run.gpus()
         stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
+        spans = run.stepping_spans() if session.exit is not None else []
         return GpuState(
-            tuple(_for_display(gpu, stale_s, whole=session.exit is not None) for gpu in gpus),
+            tuple(_for_display(gpu, stale_s, _shown(session, gpu, spans)) for gpu in gpus),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
             tuple(row for pid in session.trainers_here() for row in session.torch_memory(pid)),
             tuple((p.pid, f"rank {p.rank}") for p in session.processes() if p.rank is not None and not p.ended),
-            session.exit is not None and bool(run.stepping_spans()),
+            bool(spans),
         )
 
     def draw(self, state: GpuState, width: int, height: int) -> list[Line]:
@@ -68,7 +70,7 @@ class GpuPane(Pane[GpuState]):
         front, folded = in_front(state.gpus)
         names = {plain(gpu.latest.name).removeprefix("NVIDIA ") for gpu in front if gpu.latest.parent_uuid is None}
         name = f" · {names.pop()}" if len(names) == 1 else ""
-        span = " · whole run" if state.whole_run else " · last 30 s"
+        span = " · while training" if state.whole_run else " · last 30 s"
         span = span if any(gpu.means is not None for gpu in front) else ""
         if len(front) == 1:
             return (*spans, Span(f" {front[0].latest.index}{name}{span}", "dim"))
@@ -155,15 +157,21 @@ def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
     return TorchShare(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries)
 
 
-def _for_display(gpu: GpuRow, stale_s: float, *, whole: bool) -> GpuRow:
+def _shown(session: Session, gpu: GpuRow, spans: Sequence[SteppingSpan]) -> slice:
+    """Which windows the charts show: of an ended run those in which it made steps, else the newest."""
+    if not spans:
+        return slice(-WIDEST_CHART, None)
+    return session.gpu_windows_within(gpu.latest.uuid, spans[0].begin_s, spans[-1].end_s)
+
+
+def _for_display(gpu: GpuRow, stale_s: float, shown: slice) -> GpuRow:
     """A row without changes that are not shown, ages in whole seconds: equal rows are not painted again."""
-    last = slice(None) if whole else slice(-WIDEST_CHART, None)
     return replace(
         gpu,
         stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,
         latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
-        util_history=gpu.util_history[last],
-        sm_history=gpu.sm_history[last],
-        tensor_history=gpu.tensor_history[last],
-        dram_history=gpu.dram_history[last],
+        util_history=gpu.util_history[shown],
+        sm_history=gpu.sm_history[shown],
+        tensor_history=gpu.tensor_history[shown],
+        dram_history=gpu.dram_history[shown],
     )

@@ -89,13 +89,13 @@ class PhasesPane(Pane[PhasesState]):
         parts_ms = [row.ms_per_step for row in table.rows if row.name != "eval"]
         known_ms = [part for part in parts_ms if part is not None]
         if known_ms and len(known_ms) == len(parts_ms):
-            spans += [Span(" · ", "dim"), Span(ms(sum(known_ms)), "strong"), Span(" in the mean", "dim")]
+            spans += [Span(" · mean ", "dim"), Span(ms(sum(known_ms)), "strong")]
         span = "whole run," if state.ended and state.before is None else "last"
         about = f"{span} {duration(table.window_s)}" if table.window_s else ""
         if state.whose:
             about += f" · {state.whose}, pid {own_id(table.pid)}"
-        if state.before is not None:
-            about += " · beside the baseline" if state.is_past else " · too early to compare"
+        if state.before is not None and state.is_past:
+            about += " · beside the baseline"
         if table.inferred:
             about += " · inferred from stack samples"
         width, height = self.content_size

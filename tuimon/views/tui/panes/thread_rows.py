@@ -38,7 +38,7 @@ class ColumnWidths(NamedTuple):
 def column_widths(rows: Sequence[ThreadRow], width: int) -> ColumnWidths:
     """Widths for these rows: what they need, and what the screen has."""
     role = max((cell_len(role_text(row)) for row in rows), default=4)
-    role = max(10, min(role, 24 if width >= 110 else 18)) + 2
+    role = max(10, min(role, 24 if width >= 90 else 20)) + 2
     pid = 8 if width >= 104 and len({row.pid for row in rows}) > 1 else 0
     tid = 8 if width >= 60 else 0
     gauge = 12 if width >= 100 else 0

@@ -54,6 +54,9 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
             super().__init__()
             self.row = row
 
+    class Regrouped(Message):
+        """There may be more rows than before."""
+
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._list = ThreadList()
@@ -143,6 +146,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         if self.state is not None:
             self._list.toggle_by_process(self.state.rows, self.state.processes)
         self.redraw(force=True)
+        self.post_message(self.Regrouped())
 
     def action_fold(self) -> None:
         """Fold the process; from a thread: to its process."""

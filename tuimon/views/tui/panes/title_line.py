@@ -137,7 +137,7 @@ def _items(facts: RunFacts) -> list[_Item]:
 def _end(end: Exit, elapsed_s: float | None) -> list[_Item]:
     """``ENDED ok``, ``after 15s``; in red how it failed."""
     if end.signal:
-        how, role = f"KILLED by {end.signal}", "critical"
+        how, role = f"ENDED by {end.signal}", "critical"
     elif end.exit_code:
         how, role = f"ENDED, exit code {end.exit_code}", "critical"
     else:

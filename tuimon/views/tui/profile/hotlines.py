@@ -45,7 +45,7 @@ def sorted_lines(table: LineTable, sort: str) -> list[LineShare]:
 def widths(rows: Sequence[LineShare], width: int) -> Widths:
     """What these rows need, and what the screen has."""
     gauge = 12 if width >= 110 else 8 if width >= 90 else 5
-    doing = 17 if width >= 90 else 16
+    doing = 17 if width >= 90 else 16 if width >= 66 else 0
     rest = max(width - 6 - gauge - 8 - doing, 0)
     spot = max((cell_len(place(*row.key[:2])) for row in rows), default=5) + 2
     spot = min(spot, max(rest - _LEAST_CODE, rest // 2))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.stats import HISTORY, PARTS, RankWindow
+from tuimon.views.tui.drawing.charts import spread
 from tuimon.views.tui.drawing.lines import Line, Span
 
 _BACKWARD = PARTS.index("backward")
@@ -24,7 +25,7 @@ class Strips(NamedTuple):
 
     cell_s: float
     span_s: float  # of the time that the cells cover, how much is known
-    late: Mapping[int, tuple[float | None, ...]]  # by pid, oldest first: share of the step
+    late: Mapping[int, tuple[float | None, ...]]  # by pid, oldest first, as far as any is known: share of the step
 
 
 def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cells: int) -> Strips:
@@ -40,12 +41,19 @@ def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cell
 
     typical = [median(known) if len(known := [v for v in column if v is not None]) > 1 else None for column in columns]
     late = {row.pid: _late(own[row.pid], typical) for row in shown}
+    begin = min((_first_known(each) for each in late.values()), default=0)
+    end = cells - min((_first_known(each[::-1]) for each in late.values()), default=0)
+    late = {pid: each[begin:end] for pid, each in late.items()}
     return Strips(cell_s, min(known_s, cells * cell_s), late)
 
 
-def strip_line(late: Sequence[float | None]) -> Line:
-    """A rank's cells."""
-    return _joined([_GAP if value is None else _cell(value) for value in late])
+def _first_known(late: Sequence[float | None]) -> int:
+    return next((at for at, value in enumerate(late) if value is not None), len(late))
+
+
+def strip_line(late: Sequence[float | None], width: int) -> Line:
+    """A rank's cells, in all of the width."""
+    return _joined([_GAP if value is None else _cell(value) for value in spread(late, width, max)])
 
 
 def _joined(cells: Sequence[Span]) -> Line:

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from tuimon.session.ranks.row import RankRow
 from tuimon.views.format import ABSENT, ms, percent, place, plain, size
 from tuimon.views.tui.drawing.charts import layers
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, column, line
+from tuimon.views.tui.drawing.lines import Line, Span, cells, column, line
 from tuimon.views.tui.ranks.lateness import Strips, strip_line
 
 #: Own work is drawn solid, what waits in collectives dotted.
@@ -100,7 +100,7 @@ def rank_line(row: RankRow, cols: Columns, longest_ms: float, strips: Strips, *,
     if cols.state:
         spans += [Span(" "), state_span(row)]
     if cols.strip:
-        spans += [Span(" "), *_padded(strip_line(strips.late.get(row.pid, ())), cols.strip)]
+        spans += [Span(" "), *strip_line(strips.late.get(row.pid, ()), cols.strip)]
     return (*spans, Span(" "), Span(column(place_text(row), cols.place - 1), "dim"))
 
 
@@ -109,7 +109,7 @@ def map_line(row: RankRow, width: int, strips: Strips, *, focus: bool) -> Line:
     return (
         *rank_head(row, focus=focus),
         Span("  "),
-        *_padded(strip_line(strips.late.get(row.pid, ())), map_cells(width)),
+        *strip_line(strips.late.get(row.pid, ()), map_cells(width)),
     )
 
 
@@ -161,9 +161,4 @@ def _bar(row: RankRow, width: int, longest_ms: float) -> Line:
         wait = min(waits.get(name, 0.0), share)
         parts += [((share - wait) * scale, OWN, name), (wait * scale, WAIT, name)]
     spans = layers([part for part in parts if part[0] * width >= 0.5], width)
-    return (*spans, Span(" " * (width - cells(spans))))
-
-
-def _padded(spans: Line, width: int) -> Line:
-    spans = clip(spans, width)
     return (*spans, Span(" " * (width - cells(spans))))

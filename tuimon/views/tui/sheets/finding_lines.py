@@ -100,7 +100,7 @@ def _fixes(finding: Finding, width: int) -> list[Line]:
     ]
     efforts = [_EFFORT.get(fix.change.what, "code") if fix.change is not None else ABSENT for fix in finding.fixes]
     gain = max(map(cell_len, [*gains, "gain"])) + 2
-    effort = max(map(cell_len, efforts)) + 2 if any(each != ABSENT for each in efforts) else 0
+    effort = max(map(cell_len, [*efforts, "effort"])) + 2 if any(each != ABSENT for each in efforts) else 0
     room = width - 1 - gain - effort
     if room < _LEAST_FIX:
         effort, room = 0, room + effort
