@@ -16,7 +16,7 @@ def test_a_busy_process_without_a_step_is_named_with_what_would_make_it_visible(
     (found,) = unseen_trainings(run(process()))
     assert (found.pid, found.cores, found.on_gpu) == (100, 3.9, False)
     assert unseen_text(found) == (
-        "process 100 (python train.py) uses 3.9 cores, but no step of it is seen: no backward or optimizer step of"
+        "process 100 (python train.py) uses 3.9 cores, but no steps were seen: no backward or optimizer step of"
         " torch's Python interface has run yet; a loop in C++, over RPC or in a captured graph becomes visible by"
         " tuimon.step() at the end of each step"
     )
@@ -26,7 +26,7 @@ def test_a_busy_process_without_a_step_is_named_with_what_would_make_it_visible(
     ("facts", "says"),
     [
         ({"markers": False, "python": "3.11", "markers_reason": "started with -I or -E"}, "started with -I or -E;"),
-        ({"markers": False, "role": "other", "command": ["./trainer"]}, "it is no Python program"),
+        ({"markers": False, "role": "other", "command": ["./trainer"]}, "it is not a Python program"),
     ],
 )
 def test_why_it_is_not_seen(facts, says):
