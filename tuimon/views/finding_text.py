@@ -88,7 +88,7 @@ def times_text(estimated: float, low: float | None, high: float | None) -> str:
 
 
 def is_open(high: float | None) -> bool:
-    """Whether a gain has no upper end: infinite in findings, null in JSON."""
+    """True if a gain has no upper end: infinite in findings, null in JSON."""
     return high is None or math.isinf(high)
 
 

@@ -140,7 +140,7 @@ def _fresh_line(stream: TextIO) -> str:
 
 
 def progress(session: Session) -> str:
-    """What the run does now: speed, step time, phases, GPUs; before the first step, what it waits for."""
+    """The run at this moment: speed, step time, phases, GPUs; before the first step, the reason for its wait."""
     pid = session.trainer()
     if pid is None:
         return "waiting for a Python process that trains"
