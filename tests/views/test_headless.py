@@ -151,7 +151,7 @@ def test_the_last_lines_have_at_most_100_columns_with_the_gain_on_its_own(tmp_pa
     stream, log = io.StringIO(), str(tmp_path / "a_long_name_of_a_run" / "another_long_name_of_a_run.jsonl")
     HeadlessView(stream).summary(session(), [found], log)
     lines = stream.getvalue().splitlines()
-    assert "[tuimon]   gain: up to 2.1x faster" in lines
+    assert "[tuimon]   gain: up to 2.1x faster" in lines and "[tuimon]   at augment() transforms.py:31" in lines
     assert not [line for line in lines if len(line) > 100 and log not in line]
     assert any(line.endswith(f"(tuimon report {log})") for line in lines)
 
