@@ -161,7 +161,7 @@ def test_outputs_that_cannot_be_written(log: str, tmp_path: Path, capsys: pytest
     said = refused(capsys, log, "--to", "csv", "-o", str(tmp_path / "no" / "such.csv"), code=1)
     assert "mkdir -p" in said
     assert "is a folder" in refused(capsys, log, "--to", "csv", "-o", str(tmp_path), code=2)
-    assert "no regular file" in refused(capsys, log, "--to", "csv", "-o", "/dev/full", "--force", code=2)
+    assert "not a regular file" in refused(capsys, log, "--to", "csv", "-o", "/dev/full", "--force", code=2)
     before = Path(log).read_bytes()
     assert "is a tuimon log" in refused(capsys, log, "--to", "csv", "-o", log, "--force", code=2)
     assert Path(log).read_bytes() == before

@@ -19,7 +19,7 @@ WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["--prometheus", "http"], "is no [ADDRESS:]PORT"),
+        (["--prometheus", "http"], "is not [ADDRESS:]PORT"),
         (["--prometheus", "::1:9105"], "an IPv6 address stands in brackets"),
         (["--prometheus-textfile", "/no/such/folder/x.prom"], "is no file in an existing folder"),
         (["--otlp", "127.0.0.1:4318"], "is no address"),

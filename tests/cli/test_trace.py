@@ -35,7 +35,7 @@ def test_a_trace_that_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["1", "-o", "-"], 2, "a trace is written to a file"),
         (["1", "-o", "taken.json.gz"], 2, "taken.json.gz exists"),
         (["1", "-o", "ended.jsonl", "--force"], 2, "ended.jsonl is a tuimon log"),
-        (["1", "-o", "/dev/null", "--force"], 2, "/dev/null is no regular file"),
+        (["1", "-o", "/dev/null", "--force"], 2, "/dev/null is not a regular file"),
         (["none.jsonl"], 1, "none.jsonl"),
         (["none.json.gz"], 1, "none.json.gz"),
         (["ended.jsonl"], 1, "has ended"),

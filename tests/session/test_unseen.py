@@ -26,7 +26,7 @@ def test_a_busy_process_without_a_step_is_named_with_what_would_make_it_visible(
     ("facts", "says"),
     [
         ({"markers": False, "python": "3.11", "markers_reason": "started with -I or -E"}, "started with -I or -E;"),
-        ({"markers": False, "role": "other", "command": ["./trainer"]}, "it is no Python program"),
+        ({"markers": False, "role": "other", "command": ["./trainer"]}, "it is not a Python program"),
     ],
 )
 def test_why_it_is_not_seen(facts, says):

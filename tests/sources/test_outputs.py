@@ -71,7 +71,7 @@ def test_a_log_is_never_replaced(name: str, force: bool, tmp_path: Path) -> None
 def test_nothing_but_files_is_written_to(linked: bool, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
-    for name, says in ((tmp_path / "pipe", "no regular file"), (tmp_path / "folder", "is a folder")):
+    for name, says in ((tmp_path / "pipe", "not a regular file"), (tmp_path / "folder", "is a folder")):
         path = name
         if linked:
             path = tmp_path / f"to {name.name}"
@@ -79,7 +79,7 @@ def test_nothing_but_files_is_written_to(linked: bool, tmp_path: Path) -> None:
         assert says in refused(path, force=True)
     device = tmp_path / "null"
     device.symlink_to("/dev/null")
-    assert "no regular file" in refused(device, force=True)
+    assert "not a regular file" in refused(device, force=True)
 
 
 def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_the_last_lines_have_at_most_100_columns_with_the_gain_on_its_own(tmp_pa
     stream, log = io.StringIO(), str(tmp_path / "a_long_name_of_a_run" / "another_long_name_of_a_run.jsonl")
     HeadlessView(stream).summary(session(), [found], log)
     lines = stream.getvalue().splitlines()
-    assert "[tuimon]   gain: up to 2.1x faster" in lines
+    assert "[tuimon]   gain: up to 2.1x faster" in lines and "[tuimon]   at augment() transforms.py:31" in lines
     assert not [line for line in lines if len(line) > 100 and log not in line]
     assert any(line.endswith(f"(tuimon report {log})") for line in lines)
 
@@ -164,7 +164,9 @@ def test_lines_start_on_a_fresh_line_of_a_terminal(already: str) -> None:
         terminal.write(already)
         terminal.flush()
         HeadlessView(terminal).write_message("hello")
-        pyte.ByteStream(screen).feed(os.read(ours, 4096))
+        shown_by = pyte.ByteStream(screen)
+        while not any("hello" in row for row in screen.display):
+            shown_by.feed(os.read(ours, 4096))
     os.close(ours)
     shown = [row.rstrip() for row in screen.display]
     assert shown[: 1 + bool(already)] == [*filter(None, [already.rstrip()]), "[tuimon] hello"]

@@ -1,4 +1,4 @@
-"""What a training waits for: rules judge the evidence that a Session holds."""
+"""Finds what a training waits for: rules judge the evidence that a Session holds."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ WIDEST_RANGE = 2.0
 
 
 class Change(NamedTuple):
-    """What a fix changes of the step: a parameter, and what it becomes.
+    """A change of the step by a fix: a parameter, and its new value.
 
-    Of ``items`` (making batches), ``fetch`` (the training thread's own work for one), ``hand_over`` (what workers cost
+    For ``items`` (making batches), ``fetch`` (the training thread's own work for one), ``hand_over`` (what workers cost
     the training thread: handing batches over, starting them), ``model`` (Python code that it runs) and work beside
     the training it is the share of the time
     that is left; of ``workers`` their number; of ``persistent`` (workers) 1; of ``sync``
@@ -32,9 +32,9 @@ class Change(NamedTuple):
 
 
 class Fix(NamedTuple):
-    """What to do, and what that gains: step time now / then, as estimated, at least and at most.
+    """An action and its gain: step time now / then, as estimated, at least and at most.
 
-    Each is None where it is not known; ``high`` is infinite where a fix may gain more than any evidence shows.
+    Each is None if it is unknown; ``high`` is infinite where a fix may gain more than any evidence shows.
     """
 
     action: str

@@ -16,20 +16,20 @@ from tuimon.session.whole_run import WholeRun
 
 
 def diagnose(session: Session) -> list[Finding]:
-    """What the rules find in the process in focus."""
+    """The findings on the process in focus."""
     pid = session.trainer()
     return judge(evidence_of(session, pid)) if pid is not None else []
 
 
 def diagnose_state(session: Session) -> list[Finding]:
-    """What the rules about a moment find: no other rule judges a loop that stands still."""
+    """The findings of rules about a moment: no other rule judges a loop that stands still."""
     pid = session.trainer()
     rules = [rule for rule in RULES if rule.of_moment]
     return ranked(merged(_found(evidence_of(session, pid), rules))) if pid is not None else []
 
 
 def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
-    """What the rules find in all of the run's steady part; ``states``: what rules about a moment have found."""
+    """The findings on all of the run's steady part; ``states``: those of rules about a moment."""
     pid = session.trainer()
     evidence = evidence_of(WholeRun(session), pid) if pid is not None else None
     if evidence is None or not evidence.has_steps or (evidence.steps and evidence.steps.recent < FIRST_STEPS):
@@ -39,7 +39,7 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
 
 
 def judge(evidence: Evidence) -> list[Finding]:
-    """What the rules find, most important first; before the first whole step, and during warm-up, next to nothing."""
+    """The findings, most important first; almost none before the first whole step and during warm-up."""
     if not evidence.has_steps:
         return ranked(merged(_found(evidence, [rule for rule in RULES if rule.before_steps])))
     beginning = WARMUP.judge(evidence)

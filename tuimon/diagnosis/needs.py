@@ -40,7 +40,7 @@ def _no_steps(evidence: Evidence) -> str | None:
 
 
 def _no_training(samples: int) -> str:
-    """What takes more time than three samples stand for is in at least one sample in 95 of 100 cases."""
+    """Time worth three samples is in at least one sample in 95 of 100 cases."""
     if samples < MIN_SAMPLES:
         return "too few samples to find a training loop"
     return (
@@ -97,7 +97,7 @@ def _has_gpu_times(evidence: Evidence) -> bool:
 def _no_gpu_waits(evidence: Evidence) -> str | None:
     if evidence.uses_gpu is False or not _has_gpu_times(evidence) or evidence.gpu_waits is not None:
         return None
-    return "too few stack samples to tell what the CPU waits at"
+    return "too few stack samples to say what the CPU waits for"
 
 
 def _no_gpu_counters(evidence: Evidence) -> str | None:
@@ -112,7 +112,7 @@ def _no_tensor_activity(evidence: Evidence) -> str | None:
         return None
     if any(gpu.latest.tensor_ratio is not None for gpu in evidence.gpus):
         return None
-    return "this GPU does not report what its tensor cores do (GPM: Hopper and later)"
+    return "this GPU does not report the activity of its tensor cores (GPM: Hopper and later)"
 
 
 def _no_gpu_load(evidence: Evidence) -> str | None:

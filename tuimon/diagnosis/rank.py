@@ -25,14 +25,14 @@ LOUD = ("critical", "warning")
 def ranked(findings: list[Finding]) -> list[Finding]:
     """The findings by severity, then by gain: the first is what to fix first; harm comes first of all.
 
-    What others do to the run comes after what it does to itself. That a loop is in order, its GPU or CPU the
+    Causes outside the run come after those inside. That a loop is in order, its GPU or CPU the
     bottleneck, comes before what is benign, and before what is not worth a fix.
     """
     return sorted(findings, key=_rank)
 
 
 def is_minor(rule: str, severity: str) -> bool:
-    """Whether a rule has found something, but nothing whose fix gains enough to be the headline of a run."""
+    """True if a rule has found something, but nothing whose fix gains enough to be the headline of a run."""
     return severity == "info" and rule in BY_NAME and BY_NAME[rule].contradicts_order
 
 
@@ -69,7 +69,7 @@ def _merge_cores(by_rule: _ByRule) -> None:
 
 
 def _merge_neighbours(by_rule: _ByRule) -> None:
-    """Where others hold the cores for longer than the update takes, all of it may be waits for one."""
+    """If others hold the cores for longer than the update takes, all of the update may be waits for a core."""
     others, update = by_rule.get("neighbour"), by_rule.get("optimizer_bound")
     if others is None or update is None or others.elsewhere:
         return
@@ -81,7 +81,7 @@ def _merge_neighbours(by_rule: _ByRule) -> None:
 def _merge_gil(by_rule: _ByRule) -> None:
     """The update's many small operations each wait for the GIL: where that takes long, it is no long update.
 
-    Of a thread that is waited for at a queue as well as for the GIL, the longer wait is the finding, with both gains.
+    If the training waits for a thread both at a queue and for the GIL, the longer wait is the finding, with both gains.
     """
     held, update, data = (by_rule.get(rule) for rule in ("gil_contention", "optimizer_bound", "input_bound"))
     if held is None or held.elsewhere:
@@ -115,7 +115,7 @@ def _merge_ranks(by_rule: _ByRule) -> None:
 
 
 def _merge_launches(by_rule: _ByRule) -> None:
-    """Where all launches come too late, a synchronisation costs little more: its line is named along with them.
+    """If all launches come too late, a synchronisation costs little more: its line is named along with them.
 
     It is the finding itself where most of the GPU's idle time follows from it. So is an update whose launches are what
     comes too late, and a copy that may be all that is taken for idle time.
@@ -147,7 +147,7 @@ def _merge_launches(by_rule: _ByRule) -> None:
 
 
 def _merge_idle(by_rule: _ByRule) -> None:
-    """What the GPU idles is one finding's: where a wait for it and one for data claim the same time, the longer one's.
+    """The GPU's idle time belongs to one finding: of a wait for the GPU and one for data, to the longer one.
 
     Launches that run ahead would cover the making of a batch; a batch that is made sooner leaves less to cover.
     """

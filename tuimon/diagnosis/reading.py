@@ -43,7 +43,7 @@ class Reading:
             self.judge()
 
     def judge(self) -> Sequence[Finding]:
-        """What the rules find now; after the run's end, what they found last."""
+        """The findings of this moment; after the run's end, the last ones."""
         session = self._session
         if session.exit is None:
             lasting_s = session.now_s - self._judged_s if self._judged_s is not None else 0.0

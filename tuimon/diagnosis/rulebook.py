@@ -41,5 +41,5 @@ BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 SEVERITIES: frozenset[str] = frozenset(get_args(Severity))
 RULE_NAMES: frozenset[str] = frozenset(BY_NAME)
 CAUSES: frozenset[str] = frozenset(cause for rule in RULES for cause in rule.causes)
-#: What ``--fail-on`` accepts.
+#: The names that ``--fail-on`` accepts.
 FINDING_NAMES: frozenset[str] = RULE_NAMES | CAUSES | SEVERITIES

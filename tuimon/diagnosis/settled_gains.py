@@ -84,7 +84,7 @@ class SettledGains:
     def _range(
         self, finding: Finding, advice: Change | str, found: _Range, before: dict[_Key, _Gain], now_s: float
     ) -> _Range:
-        """What is shown of a gain; what is not known of it stays so."""
+        """The gain that is shown; an unknown end stays unknown."""
         if found[0] is None or not all(gain is None or 0.0 < gain < math.inf for gain in found):
             return found
         known = tuple(gain is not None for gain in found)

@@ -9,12 +9,12 @@ from tuimon.diagnosis.threshold import Threshold
 
 WARNING_GAIN = Threshold(
     1.05,
-    "times as fast that steps are at least after the fix, from which a finding is a warning",
+    "least gain of the fix (step time now / then) from which a finding is a warning",
     "our choice: a gain of less than 5 % is hardly worth a change",
 )
 CRITICAL_GAIN = Threshold(
     1.20,
-    "times as fast that steps are at least after the fix, from which a finding is critical",
+    "least gain of the fix (step time now / then) from which a finding is critical",
     "our choice: a fifth of the cost of a training is worth an interruption",
 )
 #: Gravest first.
@@ -24,9 +24,9 @@ _ORDER: tuple[Severity, ...] = ("critical", "warning", "info", "benign")
 def graded(finding: Finding) -> Finding:
     """The finding with the severity its gain supports, its estimate at most ``WIDEST_RANGE`` times its lower end.
 
-    The lower end of an estimated gain decides alone. Where no gain is estimated, the share of the step bounds it from
-    above, 1 / (1 - share), and a finding is at most as grave as this bound, and as its rule sets. What does harm, or
-    has neither gain nor share, stays as it is. Further fixes that gain less than a warning's are left out.
+    The lower end of an estimated gain decides alone. If no gain is estimated, the share of the step bounds it from
+    above, 1 / (1 - share), and a finding is at most as grave as this bound, and as its rule sets. A finding that does
+    harm, or has neither gain nor share, stays as it is. Further fixes that gain less than a warning's are left out.
     """
     others = tuple(fix for fix in finding.other_fixes if (fix.estimated_speedup or WARNING_GAIN) >= WARNING_GAIN)
     finding = replace(finding, other_fixes=others)
@@ -48,7 +48,7 @@ def least_gain(finding: Finding) -> float | None:
 
 
 def likely_gain(finding: Finding) -> float:
-    """What findings of one severity are ordered by: the estimated gain, or the bound on it."""
+    """The gain by which findings of one severity are ordered: as estimated, or its bound."""
     gain = finding.estimated_speedup or least_gain(finding)
     return gain if gain is not None else _bound(finding.share_of_step or 0.0)
 

@@ -1,4 +1,4 @@
-"""What a fix would gain."""
+"""The gain of a fix."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MODEL_ERROR = Threshold(
 
 
 def speedup_without(evidence: Evidence, share: float) -> float | None:
-    """Times as fast without this share (0..1) of each step; None where nothing is gained.
+    """The gain, step time now / then, without this share (0..1) of each step; None if nothing is gained.
 
-    The evaluation counts as part of the training: where it takes half of the time, steps that take half as long make
-    the whole 4/3 times as fast.
+    The evaluation counts as part of the training: if it takes half of the time, steps that take half as long make the
+    whole 4/3x faster.
     """
     evaluation = evidence.phase("eval")
     in_steps = 1.0 - (evaluation.share if evaluation is not None else 0.0)

@@ -19,7 +19,7 @@ class Unjudged(NamedTuple):
 
 
 def unjudged(session: Session) -> list[Unjudged]:
-    """What could not be judged of the process in focus."""
+    """The rules that could not judge the process in focus, with the reason."""
     pid = session.trainer()
     if pid is None:
         return [Unjudged("all", "no training process was seen")]

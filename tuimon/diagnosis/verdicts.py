@@ -15,8 +15,8 @@ from tuimon.session.rank_list import ranks_end
 from tuimon.session.session import Session
 from tuimon.session.state import stands_still
 
-#: A state that held for less than this share of the judged time has passed, and is no property of the run: our choice;
-#: one shorter than a tenth is better read from the changes. What holds at the end is reported however short it was.
+#: A state that held for less than this share of the judged time has passed, and is not a property of the run: our
+#: choice; one shorter than a tenth is better read from the changes. A state at the end is always reported.
 PASSING_RATIO = 0.1
 
 
@@ -49,10 +49,10 @@ class Verdicts:
         return self._hysteresis.changes
 
     def judge_moment(self, session: Session, lasting_s: float) -> list[Finding]:
-        """What the rules find now, without flicker; it stands for the ``lasting_s`` seconds since the last call.
+        """The findings of this moment without flicker; they stand for the ``lasting_s`` seconds since the last call.
 
-        While the loop stands still its steps are not judged. Such a pause changes no verdict, unless it is a hang.
-        Nor does the end of ranks, one after another.
+        While the loop stands still its steps are not judged. A pause changes no verdict, unless it is a hang, and
+        neither does the end of ranks, one after another.
         """
         pid = session.trainer()
         stats = session.step_stats(pid) if pid is not None else None
@@ -68,7 +68,7 @@ class Verdicts:
         return self._shown
 
     def add_findings(self, findings: Sequence[Finding], lasting_s: float) -> None:
-        """What the rules found at one moment; it stands for ``lasting_s`` seconds."""
+        """Add the findings of one moment, which stands for ``lasting_s`` seconds."""
         self._last = list(findings)
         if not any(finding.rule == "warmup" for finding in findings):
             self._judged_s += lasting_s
@@ -79,7 +79,7 @@ class Verdicts:
                 held.latest = finding
 
     def judge_run(self, session: Session) -> list[Finding]:
-        """What the rules find in the whole run; warm-up is the verdict only on one that never got further."""
+        """The findings on the whole run; warm-up is the verdict only on a run that never got further."""
         return diagnose_run(session, self.lasting_states()) or [f for f in self._last if f.rule == "warmup"]
 
     def lasting_states(self) -> list[Finding]:

@@ -61,6 +61,6 @@ def _reason(process: Process) -> str:
             " captured graph becomes visible by tuimon.step() at the end of each step"
         )
     if process.python is None and process.markers_reason is None:
-        return "it is no Python program, so nothing can mark its steps; its threads and GPU are shown"
+        return "it is not a Python program, so nothing can mark its steps; its threads and GPU are shown"
     reason = process.markers_reason or "no markers come from it"
     return f"{reason}; nothing marks its steps, and its stack samples show no training loop"

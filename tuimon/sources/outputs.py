@@ -73,7 +73,7 @@ def _target(path: str, *, force: bool) -> str:
         raise UsageError(f"{plain(path)} is a folder", "Give -o the name of a file in it")
     if not stat.S_ISREG(mode):
         raise UsageError(
-            f"{plain(path)} is no regular file: pipes and devices are not written to",
+            f"{plain(path)} is not a regular file: pipes and devices are not written to",
             "Give -o the name of a file; report, diff and export write to stdout without -o",
         )
     if is_log(path):

@@ -82,7 +82,7 @@ class TraceFile:
                 return b"", buffer.lstrip()[1:]
             if not more or len(buffer) > _HEAD_BYTES:
                 raise NotATrace(
-                    f"{plain(self._name)} is no trace: it has no traceEvents",
+                    f"{plain(self._name)} is not a trace: it has no traceEvents",
                     "tuimon trace reads what torch.profiler exports (Chrome trace format, .json or .json.gz)",
                 )
 

@@ -73,7 +73,7 @@ def _read_file(path: str) -> Trace:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise NotATrace(f"{plain(path)} is no file")
+        raise NotATrace(f"{plain(path)} is not a file")
     with open(handle, "rb") as file:
         return read_open_trace(file, path)
 

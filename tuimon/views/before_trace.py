@@ -1,4 +1,4 @@
-"""What tuimon knows of a step of a process before it is traced, to stand beside the trace's figures."""
+"""Figures of a step of a process before it is traced, to stand beside those of the trace."""
 
 from __future__ import annotations
 

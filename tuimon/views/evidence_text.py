@@ -81,7 +81,7 @@ Evidence = Mapping[str, float | int | str | None]
 
 
 def evidence_rows(evidence: Evidence) -> list[tuple[str, str]]:
-    """What is known, as ``evidence_text``; both bounds of a share in one: ``("GPU idle", "72 to 86 %")``."""
+    """The known figures, as ``evidence_text``; both bounds of a share in one: ``("GPU idle", "72 to 86 %")``."""
     rows = []
     for name, value in evidence.items():
         bounds = _bounds(evidence, name)

@@ -32,11 +32,16 @@ def headline_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> 
 
     Places are those of a finding, or of the report's JSON.
     """
+    return plain(" ".join(filter(None, (headline, place_text(headline, where)))))
+
+
+def place_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> str:  # Any: a place of the JSON
+    """``at forward() net.py:16``: the first place; empty if there is none, or the headline names it."""
     if not where:
-        return plain(headline)
+        return ""
     first = where[0]
     place = first if isinstance(first, Place) else Place(first["file"], first["line"], first["function"])
-    return plain(headline if code_place(place.file, place.line) in headline else f"{headline} at {at(place)}")
+    return "" if code_place(place.file, place.line) in headline else f"at {at(place)}"
 
 
 def speedup(finding: Finding) -> str:
@@ -92,7 +97,7 @@ def times_text(estimated: float, low: float | None, high: float | None) -> str:
 
 
 def is_open(high: float | None) -> bool:
-    """Whether a gain has no upper end: infinite in findings, null in JSON."""
+    """True if a gain has no upper end: infinite in findings, null in JSON."""
     return high is None or math.isinf(high)
 
 

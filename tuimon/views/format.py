@@ -172,7 +172,7 @@ def code(source: str, function: str) -> str:
 
 
 def advice(message: str, hint: str | None) -> str:
-    """What a source reports and, where it is known, what to do: ``no driver – install it``."""
+    """A source's report and, if it is known, the fix: ``no driver – install it``."""
     return plain(message) + (f" – {plain(hint)}" if hint else "")
 
 

@@ -13,7 +13,7 @@ STALE_S = 8.0
 _STALE_WINDOWS = 3
 #: With more GPUs than this a record covers several windows.
 _GPUS_A_WINDOW = 2
-#: What is said of MIG instances, where the utilisation is not known.
+#: The word for MIG instances, whose utilisation is unknown.
 _SM = " SM"
 
 
@@ -82,5 +82,5 @@ def _busy(gpu: GpuRow) -> float | None:
 
 
 def _is_cut(gpus: Sequence[GpuRow]) -> bool:
-    """Whether all of them are MIG instances."""
+    """True if all of them are MIG instances."""
     return bool(gpus) and all(gpu.latest.parent_uuid is not None for gpu in gpus)

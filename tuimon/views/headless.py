@@ -13,7 +13,7 @@ from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state, stands_still
 from tuimon.session.unseen import unseen_trainings
 from tuimon.session.whole_run import once_ended_whole
-from tuimon.views.finding_text import ONLY_MINOR, finding_gain, fix_text, headline_text, rule_title
+from tuimon.views.finding_text import ONLY_MINOR, finding_gain, fix_text, headline_text, place_text, rule_title
 from tuimon.views.format import clock, ms, percent, plain, rate, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
@@ -140,7 +140,7 @@ def _fresh_line(stream: TextIO) -> str:
 
 
 def progress(session: Session) -> str:
-    """What the run does now: speed, step time, phases, GPUs; before the first step, what it waits for."""
+    """The run at this moment: speed, step time, phases, GPUs; before the first step, the reason for its wait."""
     pid = session.trainer()
     if pid is None:
         return "waiting for a Python process that trains"
@@ -196,8 +196,9 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
     if first is not None and is_minor(first.rule, first.severity):
         lines.append(ONLY_MINOR)
     elif first is not None:
-        lines.append(f"{rule_title(first.rule)}: {headline_text(first.headline, first.where)}")
-        lines += _fix_lines(first)
+        lines.append(f"{rule_title(first.rule)}: {plain(first.headline)}")
+        place = place_text(first.headline, first.where)
+        lines += [*([f"  {place}"] if place else []), *_fix_lines(first)]
     return lines
 
 

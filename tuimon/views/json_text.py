@@ -10,7 +10,7 @@ import msgspec
 
 from tuimon.text import RAW_IN_JSON
 
-#: What ``os.fsdecode`` makes of bytes that are no UTF-8.
+#: Characters that ``os.fsdecode`` makes of bytes that are not UTF-8.
 _SURROGATES = re.compile("[\ud800-\udfff]")
 #: Of a line that holds more than one value.
 _WIDTH = 200

@@ -29,7 +29,7 @@ def line_text(line: MemoryLine) -> str:
 
 
 def limits_text(history: MemoryHistory) -> list[str]:
-    """What the figures do not show."""
+    """The limits of the figures."""
     notes = ["the figures leave out what was allocated before the recording"]
     if history.device == "cpu":
         notes.append(

@@ -1,4 +1,4 @@
-"""What a training does while it makes no steps, in words."""
+"""The state of a training that makes no steps, in words."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from tuimon.views.format import ABSENT, count, ms, percent, plain
 
 #: Rows of each table in the report.
 _ROWS = 5
-#: What the GPU waited for, in words.
+#: Causes of the GPU's waits, in words.
 CAUSES = {
     "data": "for a batch",
     "sync": "after a synchronisation, for new launches",

@@ -48,14 +48,14 @@ def test_the_last_line_may_lack_its_end(log: Path) -> None:
     [
         (b"", "is empty"),
         (b"\n\n", "is empty"),
-        (bytes(range(256)) * 40, "is no tuimon log"),
-        (b'{"loss": 3}\n', "is no tuimon log"),
-        (b"[1, 2]\n", "is no tuimon log"),
-        (b"[" * 100_000, "is no tuimon log"),
-        (b'{"type":"steps","t":1,"pid":1}\n', "first line is no header"),
+        (bytes(range(256)) * 40, "is not a tuimon log"),
+        (b'{"loss": 3}\n', "is not a tuimon log"),
+        (b"[1, 2]\n", "is not a tuimon log"),
+        (b"[" * 100_000, "is not a tuimon log"),
+        (b'{"type":"steps","t":1,"pid":1}\n', "first line is not a header"),
         (b'{"type":"header","t":1}\n', "header is damaged"),
         (b'{"type":"header","schema":99,"shape":"unknown"}\n', "newer tuimon"),
-        (b'{"type":"hea', "is no tuimon log"),
+        (b'{"type":"hea', "is not a tuimon log"),
     ],
 )
 def test_what_is_no_log_is_refused(tmp_path: Path, content: bytes, says: str) -> None:

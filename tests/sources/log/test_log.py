@@ -90,7 +90,7 @@ def test_what_is_no_log_is_never_overwritten(tmp_path: Path, content: bytes) -> 
     script = tmp_path / "train.py"
     script.write_bytes(content)
     for force in (False, True):
-        with pytest.raises(LogError, match="is no tuimon log"):
+        with pytest.raises(LogError, match="is not a tuimon log"):
             LogWriter(str(script), force=force)
     assert script.read_bytes() == content
 

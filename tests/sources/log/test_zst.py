@@ -186,7 +186,7 @@ def _is_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(NotALog):
         list(read_log(str(path)))
-    with pytest.raises(LogError, match="is no tuimon log"):
+    with pytest.raises(LogError, match="is not a tuimon log"):
         LogWriter(str(path), force=True)
     assert path.read_bytes() == content
 

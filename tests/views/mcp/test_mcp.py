@@ -139,7 +139,7 @@ async def test_every_rule_is_explained_within_the_bound(trainings) -> None:
         ("stacks", {"training": 1}, "no training of yours has the pid 1. The tool trainings lists them"),
         ("verdict", {}, "no training is named, and none of yours runs here. Give training: one of their pids"),
         ("verdict", {"training": " "}, "no training is named"),
-        ("verdict", {"training": "/etc/passwd"}, "/etc/passwd is no tuimon log"),
+        ("verdict", {"training": "/etc/passwd"}, "/etc/passwd is not a tuimon log"),
         ("verdict", {"training": "no such file"}, "no such file"),
         ("explain", {"rule": "launch_bond"}, "Did you mean: launch_bound"),
         ("verdict", {"path": "run.jsonl"}, "verdict takes no argument 'path'. It takes: training, seconds"),

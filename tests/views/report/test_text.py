@@ -158,7 +158,7 @@ def test_it_is_written_to_a_file(log: str, tmp_path: Path, capsys: pytest.Captur
     assert "mkdir -p" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("content", "says"), [(b"", "is empty"), (b"\x00\x01\x02", "is no tuimon log")])
+@pytest.mark.parametrize(("content", "says"), [(b"", "is empty"), (b"\x00\x01\x02", "is not a tuimon log")])
 def test_what_is_no_log(content: bytes, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x"
     path.write_bytes(content)

@@ -1,1 +1,1 @@
-"""What the rules judge by."""
+"""The evidence that rules judge by."""

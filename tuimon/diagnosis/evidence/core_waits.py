@@ -35,14 +35,14 @@ class OutsideWaits(Struct, frozen=True, gc=False):
 
     @property
     def own_part(self) -> float:
-        """What the run's threads wait for each other, at least."""
+        """The time that the run's threads wait for each other, at least."""
         return 1.0 - self.part
 
 
 def waits_from_outside(demand: Demand | None, taken: CoresTaken | None) -> OutsideWaits:
-    """What a run waits for others.
+    """The time that a run waits for cores which others use.
 
-    A core that others use for a second keeps the run from it for a second at most. What its threads wait longer than
+    A core that others use for a second keeps the run from it for a second at most. Any wait of its threads beyond
     that in total, they wait for one another: of 1 s of waits beside programs that use 0.2 s, 0.2 s are theirs. The same
     goes for cores that the host of a virtual machine gives to others, and for those that a CPU limit holds back.
     """

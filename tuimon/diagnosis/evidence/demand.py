@@ -18,7 +18,7 @@ YIELDS = Threshold(
 
 
 class Demand(NamedTuple):
-    """What the run wants of the machine, in cores."""
+    """The cores that the run wants and gets."""
 
     cores: int
     cpu: float  # used

@@ -34,7 +34,7 @@ def least_utilisation(gpus: Sequence[GpuRow]) -> float | None:
 
 
 def uses_gpu(process: Process | None, gpus: Sequence[GpuRow], notices: Container[str]) -> bool | None:
-    """Whether a process computes on a GPU; None where that is unknown. ``gpus``: of the machine."""
+    """True if a process computes on a GPU; None where that is unknown. ``gpus``: of the machine."""
     if process is not None and process.gpu_uuids:
         return True
     if any(gpu.used_by_run for gpu in gpus):

@@ -1,4 +1,4 @@
-"""What the rules judge: one training process at one moment."""
+"""The evidence on one training process at one moment, which rules judge."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def has_steps(self) -> bool:
-        """Whether a whole step has ended, as markers or samples show."""
+        """True if a whole step has ended, as markers or samples show."""
         return self.steps.total > 0 if self.steps is not None else self.phases is not None
 
     @cached_property
@@ -131,12 +131,12 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def rollout(self) -> Rollout | None:
-        """What makes the data, where the training does that itself by an environment or its model; else None."""
+        """The rollout that makes the data, if the training makes it by an environment or its model; else None."""
         return rollout_shares(self.stacks.main)
 
     @cached_property
     def beside_rollout(self) -> HotFunction | None:
-        """What else makes the data where an environment or the model does: takes it from a buffer, computes returns."""
+        """The function that makes data beside a rollout: it takes from a buffer, or computes returns."""
         return hottest_beside(self.stacks.main)
 
     def hottest_in(self, phase: str) -> HotFunction | None:
@@ -173,7 +173,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def gil_contention(self) -> Contention | None:
-        """What its training thread loses to another thread that holds the GIL; None where none does, or if unknown."""
+        """The time that its training thread loses to another thread with the GIL; None if none, or if unknown."""
         return contention(self.training_tid, self.thread_rows, self.stacks.main, self.stacks.other_threads)
 
     @cached_property
@@ -193,12 +193,12 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def workers(self) -> Workers:
-        """What its DataLoader workers do."""
+        """Its DataLoader workers."""
         return worker_evidence(self._moment.session, self.pid, self.loader)
 
     @cached_property
     def epoch_starts(self) -> EpochStarts | None:
-        """What starting its workers anew for every epoch takes; None where they stay."""
+        """The time that starting its workers anew for each epoch takes; None if they stay."""
         return epoch_starts(self.loader, self.workers, self.stacks.data_phase)
 
     # -- GPU
@@ -210,7 +210,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def uses_gpu(self) -> bool | None:
-        """Whether it computes on a GPU; None where that is unknown."""
+        """True if it computes on a GPU; None where that is unknown."""
         return uses_gpu(self.process, self.run.gpus, self.run.notices)
 
     @cached_property
@@ -225,7 +225,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def gpu_waits(self) -> GpuWaits | None:
-        """Where the training thread waits for the GPU; None with too few samples."""
+        """The lines at which the training thread waits for the GPU; None with too few samples."""
         return gpu_waits(self.stacks.main, self.trace)
 
     @cached_property
@@ -244,7 +244,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def allocator_waits(self) -> AllocatorWaits | None:
-        """Whether torch's allocator holds the GPU up; None where it does not, or that is not known."""
+        """True if torch's allocator holds the GPU up; None where it does not, or that is not known."""
         gpu = self.gpu_steps
         if gpu is None:
             return None
@@ -256,18 +256,18 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def awaits_gpu_times(self) -> bool:
-        """Whether GPU times are still to come: until then, what the CPU waits for may be a GPU at work."""
+        """True if GPU times are still to come: until then, what the CPU waits for may be a GPU at work."""
         return self._has_just_begun and self.uses_gpu is True and self.gpu_steps is None
 
     @property
     def awaits_idle_causes(self) -> bool:
-        """Whether what tells one reason for an idle GPU from another is still to come: samples, and NVML's figures."""
+        """True if what tells one reason for an idle GPU from another is still to come: samples, and NVML's figures."""
         unread = any(row.means is None or row.means.util_ratio is None for row in self.gpus)
         return self._has_just_begun and (self.gpu_waits is None or unread)
 
     @property
     def _has_just_begun(self) -> bool:
-        """Whether so few seconds and steps have passed since the first step that not everything has been measured."""
+        """True if so few seconds and steps have passed since the first step that not everything has been measured."""
         if self.process is None or not self.process.markers or self.steps is None or self.steps.first_step_s is None:
             return False
         longest_s = max(GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS * (self.steps.median_ms or 0.0) / 1e3)
@@ -275,7 +275,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def torch_memory(self) -> tuple[TorchMemoryRow, ...]:
-        """What torch's allocator holds, by device."""
+        """The memory that torch's allocator holds, by device."""
         return tuple(self._moment.session.torch_memory(self.pid))
 
     # -- ranks
@@ -327,7 +327,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def exchanges(self) -> dict[int, Exchange]:
-        """What the GPUs of the ``compared`` ranks spend on exchanging gradients, by pid; of those with GPU times."""
+        """The time that GPUs of ``compared`` ranks spend on exchanging gradients, by pid; of those with GPU times."""
         known = ((rank.pid, rank.gpu_steps) for rank in self.compared)
         return exchanges({pid: gpu for pid, gpu in known if gpu is not None})
 

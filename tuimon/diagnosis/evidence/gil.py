@@ -11,12 +11,12 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.records import Place
 from tuimon.session.rows import ThreadRow
 
-#: What a thread waits for on its own account, and holds no GIL meanwhile.
+#: Waits of a thread of its own, during which it does not hold the GIL.
 OWN_WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 
 
 class Contention(NamedTuple):
-    """What the training thread loses to the thread that holds the GIL for longest; shares are of the time.
+    """The time that the training thread loses to the thread that holds the GIL for longest; shares are of the time.
 
     ``share`` is the smaller of two: time in which others hold the GIL, and time of the training thread that neither
     CPU nor the run queue nor a wait of its own explains.
@@ -35,7 +35,7 @@ class Contention(NamedTuple):
 def contention(
     training_tid: int, rows: Sequence[ThreadRow], main: ThreadSamples, others: Mapping[int, ThreadSamples]
 ) -> Contention | None:
-    """What other threads of the process take of the GIL; None where none does, or that is unknown."""
+    """The contention of other threads of the process for the GIL; None if there is none, or if it is unknown."""
     training = next((row for row in rows if row.tid == training_tid), None)
     if training is None or training.cpu_ratio is None or training.delay_ratio is None:
         return None

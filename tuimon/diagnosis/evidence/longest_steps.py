@@ -1,4 +1,4 @@
-"""Whether something is in every step, or in a few long ones."""
+"""Tells time that each step takes from time in a few long steps."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class LongestSteps(Struct, frozen=True, gc=False):
 def longest_steps(totals: Totals, ms_per_step: float) -> LongestSteps | None:
     """The few steps that hold most of a time that averages ``ms_per_step``; None where it is spread over more.
 
-    Worked example: of 40 steps one takes 4,100 ms, the others 100. What is 100 ms on average is in that one: it is
-    4,000 ms longer than usual. What is 50 ms in each of 40 equal steps is in none that is longer.
+    Worked example: of 40 steps one takes 4,100 ms, the others 100. A mean wait of 100 ms lies in that one: it is
+    4,000 ms longer than usual. A wait of 50 ms in each of 40 equal steps lies in no longer one.
     """
     usual_ms, of = totals.quantile_ms(0.5), totals.histogram.total()
     if usual_ms is None or ms_per_step <= 0:

@@ -31,7 +31,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     @property
     def place(self) -> str:
-        """What a headline begins with: ``on node7: ``; empty of the only machine."""
+        """The beginning of a headline: ``on node7: ``; empty on the only machine."""
         return f"on {self.host}: " if self.host is not None else ""
 
     @cached_property
@@ -46,12 +46,12 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def is_held_down(self) -> bool:
-        """Whether something has held the clocks of one of its GPUs down lately."""
+        """True if something has held the clocks of one of its GPUs down lately."""
         return self._tables.devices.is_held_down
 
     @cached_property
     def has_strangers(self) -> bool:
-        """Whether a process that is none of the run's is on one of its GPUs."""
+        """True if a process that is none of the run's is on one of its GPUs."""
         known = self._moment.session.process
         latest = self._tables.devices.latest()
         return any(known(process.pid) is None for gpu in latest for process in gpu.processes)
@@ -99,7 +99,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def are_workers_known(self) -> bool:
-        """Whether what its training processes' workers use is: new ones look like other programs for some seconds.
+        """True if what its training processes' workers use is: new ones look like other programs for some seconds.
 
         Of those that are started anew for every epoch it is known by their parents.
         """
@@ -129,7 +129,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     @property
     def facts(self) -> dict[str, str]:
-        """What its findings have as evidence: the host, where the run has others."""
+        """The evidence of its findings on the machine: the host, if the run has others."""
         return {"host": self.host} if self.host is not None else {}
 
 

@@ -1,4 +1,4 @@
-"""What all processes of the run share at one moment."""
+"""Evidence that all processes of the run share at one moment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RunEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def has_ended(self) -> bool:
-        """Whether the exit was recorded."""
+        """True if the exit was recorded."""
         return self._moment.session.exit is not None
 
     @cached_property
@@ -46,7 +46,7 @@ class RunEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def notices(self) -> dict[str, Notice]:
-        """What each source could not do, by source."""
+        """The problem that each source reported last, by source."""
         return dict(self._moment.session.notices)
 
     @cached_property

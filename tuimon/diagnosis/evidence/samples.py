@@ -49,7 +49,7 @@ class StackSample(Struct, frozen=True, dict=True):
 
     @cached_property
     def kinds(self) -> list[FrameKind]:
-        """What each frame shows of the phase."""
+        """The kind of each frame, which shows the phase."""
         return [self._table.kind(number) for number in self._ids]
 
     @property
@@ -70,37 +70,37 @@ class StackSample(Struct, frozen=True, dict=True):
 
     @cached_property
     def makes_data(self) -> bool:
-        """Whether an environment is stepped in it, or a model generates."""
+        """True if an environment is stepped in it, or a model generates."""
         return self._table.maker_depth(self._ids) is not None
 
     @cached_property
     def awaits_message(self) -> bool:
-        """Whether it waits for a message of another process, be it in a library's own way; not of a loader's worker."""
+        """True if it waits for a message of another process, be it in a library's own way; not of a loader's worker."""
         return "fetch" not in self.kinds and (self._table.awaits_message(self._ids) or awaits_process(self.frames))
 
     @cached_property
     def computes_metric(self) -> bool:
-        """Whether it is in a library's metric on which nobody trains."""
+        """True if it is in a library's metric on which nobody trains."""
         return self._table.computes_metric(self._ids)
 
     @cached_property
     def collates(self) -> bool:
-        """Whether a batch is made of items in it."""
+        """True if a batch is made of items in it."""
         return any(map(self._table.collates, self._ids))
 
     @property
     def frames_in_collate(self) -> list[Frame]:
-        """What is called to make a batch of items; of a sample that does."""
+        """The function that collates a batch, in a sample that does."""
         return [*dropwhile(lambda frame: not collates(frame.file, frame.function, frame.source), self.frames)][1:]
 
     @cached_property
     def activity(self) -> Activity:
-        """What the thread was doing."""
+        """The activity of the thread."""
         return activity_of(self.frames)
 
     @cached_property
     def may_wait_for_ranks(self) -> bool:
-        """Whether it is in a collective, or in backward, with none of the user's code inside: there ranks meet."""
+        """True if it is in a collective, or in backward, with none of the user's code inside: there ranks meet."""
         return innermost_wait(self.frames) == "ranks"
 
     @cached_property
@@ -109,7 +109,7 @@ class StackSample(Struct, frozen=True, dict=True):
         return frozenset((frame.file, frame.function) for frame in self.frames if frame.user)
 
     def calls(self, function_part: str) -> bool:
-        """Whether a function whose name contains this is in the stack."""
+        """True if a function whose name contains this is in the stack."""
         return any(function_part in frame.function for frame in self.frames)
 
 
@@ -184,7 +184,7 @@ class StackEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def are_taken(self) -> bool:
-        """Whether there have been any in the run."""
+        """True if there have been any in the run."""
         samples = self._moment.session.process_samples(self.pid)
         return samples is not None and samples.samples > 0
 

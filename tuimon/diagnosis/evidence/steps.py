@@ -72,5 +72,5 @@ def mean_step_ms(table: PhaseTable) -> float | None:
 
 
 def is_settled(table: PhaseTable) -> bool:
-    """Whether a table covers enough of the run for a share near its threshold."""
+    """True if a table covers enough of the run for a share near its threshold."""
     return table.window_s >= SETTLED_S

@@ -11,7 +11,7 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
 from tuimon.diagnosis.threshold import Threshold
 
-#: Of ``explain --format json``.
+#: The schema of ``explain --format json``.
 EXPLAIN_SCHEMA = 1
 
 

@@ -30,14 +30,14 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Where to read more."""
+    """A link to further reading."""
 
     text: str
     url: str
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What is written by hand of one page."""
+    """The part of a page that is written by hand."""
 
     meaning: str
     sureness: str

@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"""(?:set_num_threads\(|NUM_THREADS["'\]\s,=]+)["']?(\d+)"
 
 
 class _Advice(NamedTuple):
-    """What makes the run want no more cores than there are."""
+    """A fix by which the run wants no more cores than there are."""
 
     action: str
     where: tuple[Place, ...] = ()
@@ -118,7 +118,7 @@ def _who(machine: Machine, demand: Demand) -> str:
 
 
 def _fewer(machine: Machine, demand: Demand) -> _Advice:
-    """What makes them want no more cores than there are, and where; nothing that is so already."""
+    """The fix, and its line; nothing is advised that is so already."""
     trainers = [p for p in machine.trainers if p in demand.busy_threads]
     workers = len(demand.busy_threads) - len(trainers)
     if workers > demand.cores:
@@ -151,7 +151,7 @@ def _fewer_threads(machine: Machine, each: int) -> _Advice:
 
 
 def _may_set(place: Place, now: int | None) -> bool:
-    """Whether a line may have set the number of threads there is now: one for workers sets another, such as 1."""
+    """True if a line may have set the number of threads there is now: one for workers sets another, such as 1."""
     number = _NUMBER.search(place.source)
     return now is None or number is None or int(number[1]) == now
 

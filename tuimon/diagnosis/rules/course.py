@@ -78,7 +78,7 @@ def _jump(evidence: Evidence) -> Finding | None:
 
 
 def is_drift(history: Sequence[float | None]) -> bool:
-    """Whether the mean steps of windows, in ms, grow steadily, and by enough; None where no step ended."""
+    """True if the mean steps of windows, in ms, grow steadily, and by enough; None where no step ended."""
     windows = steady_windows(history)
     if len(windows) < COMPARABLE_WINDOWS - WARMUP_WINDOWS:
         return False

@@ -26,6 +26,6 @@ _ADVICE = {
 
 
 def advice_on_debugging(rule: str, evidence: Evidence) -> str | None:
-    """What to do about a setting that slows down what this rule finds; None where none is in force."""
+    """The fix for a debugging setting that slows down the work that this rule finds; None if none is on."""
     settings = evidence.process.debug_settings if evidence.process is not None else []
     return next((advice for setting, advice in _ADVICE[rule] if setting in settings), None)

@@ -66,7 +66,7 @@ def hang(evidence: Evidence) -> Finding | None:
 
 
 def may_hang(still: Standstill) -> bool:
-    """Whether nothing moves, though there is work, and nobody is known to be at a prompt: time to take all stacks."""
+    """True if nothing moves, though there is work, and nobody is known to be at a prompt: time to take all stacks."""
     if still.quiet_s < max(HANG_S, _usual_s(still)):
         return False
     if not all(rank.has_steps for rank in still.ranks) or all(rank.is_stopped for rank in still.ranks):
@@ -148,7 +148,7 @@ def _rank_evidence(still: Standstill) -> dict[str, float | int | str | None]:
 
 
 def _standing(still: Standstill) -> str:
-    """Where all stand: by the stacks that were taken, before that by the samples of the first rank."""
+    """The places of all: by the stacks that were taken, before that by the samples of the first rank."""
     lost = f": rank {', '.join(map(str, still.lost))} has ended" if still.lost else ""
     groups = _groups(still)
     if groups and (len(still.ranks) > 1 or len(groups) > 1):
@@ -171,7 +171,7 @@ def _places(still: Standstill) -> Iterable[Place]:
 
 
 def _groups(still: Standstill) -> list[Standing]:
-    """Where the ranks stand, their workers, and threads that a rank waits for; empty until the stacks are taken."""
+    """The places of ranks, workers, and threads that a rank waits for; empty until the stacks are taken."""
     if still.taken is None:
         return []
     moving = {rank.pid for rank in still.ranks if rank.main_moves}
@@ -179,7 +179,7 @@ def _groups(still: Standstill) -> list[Standing]:
 
 
 def _is_main_of(moving: Set[int], group: Standing) -> bool:
-    """Whether this is the main thread of one of these, which goes on: what it was at just then holds nobody up."""
+    """True if this is the main thread of one of these, which goes on: what it was at just then holds nobody up."""
     if group.role != "thread" or group.outer or not group.frames or not set(group.pids) <= moving:
         return False
     return group.frames[0].function != THREAD_ROOT
@@ -196,7 +196,7 @@ RULES = (
             " the CPU, and stacks do not change: a lock, a dead rank or worker, or storage that does not answer. All"
             " stacks are then taken once, and the rank or thread that holds up the others is named first. A"
             " wait for a disk, the network or a sleep is given a minute, unless the sender waits too. A process that"
-            " still receives, a child that works, a prompt, a stopped run and a training that is over are no hangs. It"
+            " still receives, a child that works, a prompt, a stopped run and a training that is over do not hang. It"
             " abstains without markers or thread figures, and before each rank's first step."
         ),
         needs=(BOUNDARIES,),

@@ -44,7 +44,7 @@ FRESH_S = Threshold(
 
 
 class _Store(Struct, frozen=True, gc=False):
-    """What fills up: the machine, or the control group that the run is in."""
+    """Memory that fills up: the machine's, or that of the run's control group."""
 
     name: str
     total_bytes: int
@@ -96,7 +96,7 @@ def _on(evidence: Evidence, machine: Machine) -> Finding | None:
 
 
 def _tightest(memory: MachineMemory) -> _Store | None:
-    """What has the smallest share left; None without figures."""
+    """The memory with the smallest share left; None without figures."""
     stores = []
     if memory.total_bytes and memory.available_bytes is not None:
         stores.append(_Store("the machine", memory.total_bytes, memory.available_bytes))

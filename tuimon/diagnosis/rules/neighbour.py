@@ -53,7 +53,7 @@ def neighbour(evidence: Evidence) -> Finding | None:
 
 
 def _is_taken(machine: Machine, evidence: Evidence) -> bool:
-    """Whether others hold cores of a node that the training waits for, and not its own threads first of all."""
+    """True if others hold cores of a node that the training waits for, and not its own threads first of all."""
     is_outside = lost_share(machine) is None and (_taken_share(machine, evidence) or 0.0) >= NEIGHBOUR_DELAY
     return is_outside and machine.are_workers_known
 
@@ -116,7 +116,7 @@ def _outsiders(outside: OutsideWaits, limit: float | None) -> str:
 
 
 def _about(outside: OutsideWaits, limit: float | None, where: str) -> str:
-    """What to do about them."""
+    """The fix for them."""
     match outside.by:
         case "programs":
             return f"check what else runs {where} (top)"
@@ -129,7 +129,7 @@ def _about(outside: OutsideWaits, limit: float | None, where: str) -> str:
 
 
 def _computes_in_parallel(demand: Demand, trainers: Sequence[int], evidence: Evidence) -> bool:
-    """Whether a training shares out its operations: of its busy threads some besides the main one run no Python."""
+    """True if a training shares out its operations: of its busy threads some besides the main one run no Python."""
     if max((demand.busy_threads.get(pid, 0) for pid in trainers), default=0) < 2:
         return False
     if evidence.pid not in trainers:
@@ -144,7 +144,7 @@ def _delay(machine: Machine, evidence: Evidence) -> float | None:
 
 
 def is_held_up(evidence: Evidence) -> bool:
-    """Whether the training thread waits for a core so often that none can be free for more."""
+    """True if the training thread waits for a core so often that none can be free for more."""
     return (evidence.training_thread.delay_ratio or 0.0) >= NEIGHBOUR_DELAY
 
 
@@ -169,7 +169,7 @@ def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
 
 
 def _kind(run: RunEvidence) -> str:
-    """What the training processes are: all ranks, or trainings of their own."""
+    """The noun for the training processes: all ranks, or trainings of their own."""
     known = (run.processes.get(pid) for pid in run.trainers)
     return "ranks" if all(process is not None and (process.world_size or 1) > 1 for process in known) else "trainings"
 

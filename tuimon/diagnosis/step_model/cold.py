@@ -1,4 +1,4 @@
-"""What a training step takes more after a stretch of other work of its thread, which leaves it cold caches.
+"""The extra time of a training step after other work of its thread, which leaves it cold caches.
 
 Without that work the thread's next step finds its code and data where it left them: work that goes takes more with it
 than its own time. Only steps of some milliseconds notice.

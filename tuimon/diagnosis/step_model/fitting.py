@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.step_model.step import Step
 
-#: Of a time that contention for cores has stretched, at least this part is the thread's own.
+#: At least this part of a time that contention for cores has stretched is the thread's own.
 OWN_PART = 0.1
 #: Share of time workers make batches from which the training thread waits for nothing but them: our choice.
 _NEARLY_ALWAYS = 0.8
@@ -26,7 +26,7 @@ def in_a_crowd(evidence: Evidence, step: Step, mean_ms: float) -> Step:
     """The step, whose threads want more cores than there are, so that it takes as long as was measured.
 
     First without the cores that others were seen to take; what that leaves open is how closely the threads of its pool
-    wait for each other. What this does not explain either, others take as well.
+    wait for each other. The rest, which this does not explain, others take too.
     """
     demand = evidence.run.demand
     if step.own_threads > 1.0 and demand is not None:

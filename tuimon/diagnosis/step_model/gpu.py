@@ -24,7 +24,7 @@ def with_gpu(step: Step, evidence: Evidence, whole_ms: float, idle: float) -> St
     """The step with its GPU, which idles this share of it; None where nothing is known of it, or nothing fits.
 
     Where the training thread waits is not known exactly: a wait among the side work comes before it, and the GPU has
-    nothing to do meanwhile, or after it. What fits the measured step best counts.
+    nothing to do meanwhile, or after it. The model that fits the measured step best counts.
     """
     gpu, waits = evidence.gpu_steps, evidence.gpu_waits
     ranks = evidence.process.world_size if evidence.process is not None else None

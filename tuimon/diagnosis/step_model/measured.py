@@ -82,7 +82,7 @@ def queue_model(evidence: Evidence) -> StepModel | None:
 def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> StepModel:
     """The model of a training that has phases; the share ``waiting`` of its step waits for data, known to ``error``.
 
-    Where a GPU's work covers some of the data phase, that is no waiting.
+    The part of the data phase that a GPU's work covers is not a wait.
     """
     mean_ms = (mean_step_ms(evidence.phases) if evidence.phases is not None else None) or 1.0
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
@@ -240,7 +240,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
 
 
 def _is_crowded(evidence: Evidence) -> bool:
-    """Whether the run's own threads want more cores than there are: what they wait for one is simulated, then."""
+    """True if the run's own threads want more cores than there are: what they wait for one is simulated, then."""
     demand = evidence.run.demand
     return demand is not None and demand.wanted > demand.cores and sum(demand.busy_threads.values()) > demand.cores
 

@@ -16,7 +16,7 @@ from tuimon.diagnosis.threshold import Threshold
 
 SAME_GAIN = Threshold(
     1.03,
-    "times as fast with more workers, up to which fewer are as good",
+    "gain of more workers (step time now / then) up to which fewer are as good",
     "our choice: each worker takes memory and a core; 3 % is less than what is worth a change",
 )
 HALF = Threshold(
@@ -26,7 +26,7 @@ HALF = Threshold(
 )
 #: Changes that are made or not: there is no half of them. A thread's work that moves to a process is gone, too.
 _ALL_OR_NOTHING = ("workers", "sync", "gil")
-#: What the training thread does, or waits for, beside its model's own operations: these find cold caches then.
+#: Work or waits of the training thread beside its model's own operations, which find cold caches then.
 _COOLING = ("items", "fetch", "side_work", "model", "gil")
 #: From the lower end of the widest range to its middle, by ratio.
 _TO_MIDDLE = math.sqrt(WIDEST_RANGE)
@@ -76,7 +76,7 @@ class StepModel(NamedTuple):
         return Fix(action, gained, low, min(most, WIDEST_RANGE * low), change)
 
     def _likely_gain(self, change: Change, part: float) -> float:
-        """What a change gains with what the rest of the step gains from warm caches."""
+        """The gain of a change, with the rest of the step's gain from warm caches."""
         gained = gain(self.likely, change, part)
         if not self.in_ms or change.what not in _COOLING or change.to:
             return gained
@@ -89,7 +89,7 @@ class StepModel(NamedTuple):
         return now_ms / warm_ms if warm_ms > 0 else gained
 
     def surely(self, change: Change | None, part: Part = WHOLE) -> float:
-        """What a change gains at least: what fixes are ordered by, and what decides how grave a finding is.
+        """The least gain of a change, which orders fixes and decides the severity of a finding.
 
         Work that is to go may be done in half of its time instead, or may be as little as is certain. Hardly ever is it
         both, and a bound for that would follow from the number of samples: 40 % +- 8 % gain 1.25 times, as half of 40 %
@@ -109,7 +109,7 @@ class StepModel(NamedTuple):
         return (self.fix(action, Change(what, 0.0), part), *([halved] if halved.estimated_speedup else []))
 
     def own_part(self, share: float, error: float = 0.0) -> Part:
-        """What is this share of the measured step, as a part of the training thread's own work.
+        """This share of the measured step, as a part of the training thread's own work.
 
         That waited for cores as long as all of the work: the steps of the model have it without those waits.
         """

@@ -35,7 +35,7 @@ _AT_ONCE = 1e-9
 
 
 class _Piece(NamedTuple):
-    """What a task does next: it takes this long, and wants so many cores; with none it only waits.
+    """The next stretch of a task: it takes this long on so many cores; with none the task only waits.
 
     A thread that has a core for a share of the time does as much of its work. Those of a pool wait for each other: it
     goes on while all have a core, which is that share to the power of their number, and an ``exponent`` above that

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-#: Where in a step the training thread waits for its GPU: before it launches, after that, or after its side work.
+#: The place in a step of the wait for the GPU: before launches, after them, or after the side work.
 Wait = Literal["no", "first", "launched", "last"]
 
 

@@ -92,7 +92,7 @@ def claim(handle: int, path: str, force: bool) -> int:
         return len(beginning)
     if not _begins_a_log(beginning):
         raise LogError(
-            f"{plain(path)} exists and is no tuimon log, so it is not overwritten", "Name another file with --log."
+            f"{plain(path)} exists and is not a tuimon log, so it is not overwritten", "Name another file with --log."
         )
     if not force:
         raise LogError(

@@ -70,9 +70,9 @@ def check_header(line: bytes, path: str) -> Header:
     try:
         tag = msgspec.json.decode(line, type=_Tag)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise NotALog(f"{name} is no tuimon log", RECORD_ONE) from None
+        raise NotALog(f"{name} is not a tuimon log", RECORD_ONE) from None
     if tag.type != "header":
-        raise NotALog(f"{name} is no tuimon log: its first line is no header", RECORD_ONE)
+        raise NotALog(f"{name} is not a tuimon log: its first line is not a header", RECORD_ONE)
     if tag.schema is not None and tag.schema > SCHEMA:
         raise NotALog(
             f"{name} was written by a newer tuimon (schema {tag.schema}, this one reads {SCHEMA})",
@@ -80,5 +80,5 @@ def check_header(line: bytes, path: str) -> Header:
         )
     header = decode(line)
     if not isinstance(header, Header):
-        raise NotALog(f"{name} is no tuimon log: its header is damaged", RECORD_ONE)
+        raise NotALog(f"{name} is not a tuimon log: its header is damaged", RECORD_ONE)
     return header

@@ -42,7 +42,7 @@ class Lines:
     """The records on whole lines of a file that may still grow."""
 
     def __init__(self, path: str) -> None:
-        """Open it. Raises UnreadableLog, or NotALog when it is no regular file: a pipe, a device."""
+        """Open it. Raises UnreadableLog, or NotALog when it is not a regular file: a pipe, a device."""
         self._path = path
         self._failure: UnreadableLog | None = None  # final: a read that fails may have lost what it had before
         with self._reported(), contextlib.ExitStack() as undo:
@@ -50,7 +50,7 @@ class Lines:
             undo.callback(os.close, handle)
             info = os.fstat(handle)
             if not stat.S_ISREG(info.st_mode):
-                raise NotALog(f"{plain(path)} is no tuimon log: it is no regular file", RECORD_ONE)
+                raise NotALog(f"{plain(path)} is not a tuimon log: it is not a regular file", RECORD_ONE)
             self.identity = (info.st_dev, info.st_ino)
             self._handle = handle
             self._file = _opened(handle)

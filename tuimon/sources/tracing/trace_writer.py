@@ -51,7 +51,7 @@ def _opened(path: str) -> int:
     info = os.fstat(handle)
     if info.st_uid != os.geteuid() or not stat.S_ISREG(info.st_mode):
         os.close(handle)
-        raise TraceError(f"{plain(path)} is no trace of this user's")
+        raise TraceError(f"{plain(path)} is not a trace of this user's")
     return handle
 
 

@@ -1,4 +1,4 @@
-"""What a page shows and in which order: the one reading order of all views."""
+"""The parts of a page in the reading order of all views."""
 
 from __future__ import annotations
 

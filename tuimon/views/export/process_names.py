@@ -1,4 +1,4 @@
-"""What exports call the processes of a run: on several nodes an id alone is ambiguous."""
+"""The names of processes in exports: on several nodes an id alone is ambiguous."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _Counts = dict[tuple[int, ...], int]  # frame ids, root first -> samples
 
 
 class Selection(Struct, frozen=True):
-    """What of a log to export: seconds count from the log's first record, ``role`` is as shown ("main", "worker").
+    """The part of a log to export: seconds count from the log's first record, ``role`` is as shown ("main", "worker").
 
     ``phase`` may be a user range as well: its path or its name; after RANGE also one that is called like a phase.
     """
@@ -31,11 +31,11 @@ class Selection(Struct, frozen=True):
     until_s: float = float("inf")
 
     def includes_time(self, at_s: float) -> bool:
-        """Whether this moment, in seconds from the log's first record, is selected."""
+        """True if this moment, in seconds from the log's first record, is selected."""
         return self.from_s <= at_s <= self.until_s
 
     def includes_role(self, role: str) -> bool:
-        """Whether threads of this role are selected: "worker" means every worker, "worker 0" that one."""
+        """True if threads of this role are selected: "worker" means every worker, "worker 0" that one."""
         return self.role in (None, role, role_kind(role))
 
 
@@ -118,7 +118,7 @@ class _Gathered:
                 self._merge(window)
 
     def _before_steps(self, record: Stacks) -> bool:
-        """Whether no step was known yet when this window began."""
+        """True if no step was known yet when this window began."""
         stats = self.session.step_stats(record.pid)
         return stats is None or stats.first_step_s is None or record.t - record.window_s < stats.first_step_s - 1.0
 
@@ -134,7 +134,7 @@ class _Gathered:
         return sorted(self._merged.items(), key=lambda item: (item[0][0] not in trainers, item[0]))
 
     def is_trainer_main(self, pid: int, tid: int) -> bool:
-        """Whether this is the training thread of a trainer."""
+        """True if this is the training thread of a trainer."""
         return pid in self.session.trainers() and tid == self.session.training_tid(pid)
 
     def role(self, pid: int, tid: int) -> str:
@@ -144,7 +144,7 @@ class _Gathered:
 
 
 class Contents(Struct, frozen=True):
-    """What there is to choose from in a log."""
+    """The phases, ranges and threads that a log has to choose from."""
 
     samples: int
     span_s: float
@@ -153,12 +153,12 @@ class Contents(Struct, frozen=True):
     roles: tuple[str, ...]
 
     def has_part(self, part: str) -> bool:
-        """Whether any sample lies in this phase or range."""
+        """True if any sample lies in this phase or range."""
         name = part.removeprefix(RANGE)
         return part in self.phases or any(name in (path, path.rpartition("/")[2]) for path in self.ranges)
 
     def has_role(self, role: str) -> bool:
-        """Whether any thread has it."""
+        """True if any thread has it."""
         return any(Selection(role=role).includes_role(known) for known in self.roles)
 
 

@@ -1,1 +1,1 @@
-"""What programs such as coding assistants may query, over the Model Context Protocol: short answers, read-only."""
+"""Answers to programs such as coding assistants, over the Model Context Protocol: short and read-only."""

@@ -54,7 +54,7 @@ def _on_gpu(phase: dict[str, Json]) -> str:
 
 
 def evidence(session: Session, findings: Sequence[Finding], rule: str) -> str:
-    """What a finding rests on; or why its rule found nothing."""
+    """The evidence of a finding, or the reason why its rule found nothing."""
     found = [finding for finding in findings if finding.rule == rule]
     if not found:
         reason = dict(unjudged(session)).get(rule)

@@ -14,7 +14,7 @@ _MOST_OF_AN_ERROR = 1000
 #: Of an argument: a path on Linux is no longer.
 _MOST_OF_AN_ARGUMENT = 4096
 _MOST_DIGITS = 18
-#: What stands in no path: NUL, and halves of characters.
+#: Characters that no path has: NUL, and halves of characters.
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 _SHOWN_NAMES = 5
 

@@ -1,4 +1,4 @@
-"""What an answer is about: a log, or a training that runs and is watched for some seconds."""
+"""The subject of an answer: a log, or a training that runs and is watched for some seconds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Watched:
         return not self._thread.is_alive()
 
     def seen(self, seconds: float) -> Seen:
-        """What is seen of it once it has been watched for so long, or has ended."""
+        """Its session once it has been watched for so long, or has ended."""
         self.used_s = time.monotonic()
         while time.monotonic() < self.begun_s + seconds and not self._monitor.ended:
             time.sleep(_TICK_S / 2)

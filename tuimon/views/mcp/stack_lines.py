@@ -1,4 +1,4 @@
-"""Where each thread is: the main threads of all ranks, then what else runs, like stacks together."""
+"""The place of each thread: the main threads of all ranks, then the others, like stacks together."""
 
 from __future__ import annotations
 

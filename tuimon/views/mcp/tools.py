@@ -34,14 +34,14 @@ class Tools:
         return bounded(self._listed(), "tuimon ps")
 
     def verdict(self, training: str | int = "", seconds: float = 8.0) -> str:
-        """What a training waits for, which line causes it, and what each fix gains: the place to begin.
+        """Find what a training waits for, which line causes it, and what each fix gains: begin here.
 
         Three sentences, the share of each phase, then all findings with their places and fixes, best first.
         """
         return self._trainings.query(training, _clamped(seconds), lambda seen: answers.verdict(seen.report))
 
     def evidence(self, rule: str, training: str | int = "", seconds: float = 8.0) -> str:
-        """What one finding rests on: its figures with units, its places with the line of code; or why there is none.
+        """Show the evidence of one finding: figures with units, places with the line of code; or why there is none.
 
         rule: a name from verdict, such as input_bound.
         """
@@ -51,7 +51,7 @@ class Tools:
         )
 
     def hot_lines(self, training: str | int = "", phase: str = "", most: int = 10, seconds: float = 8.0) -> str:
-        """The lines of the user's code at which the training thread spends its time, by share of stack samples.
+        """List the lines of the user's code at which the training thread spends its time, by share of stack samples.
 
         phase: data, forward, backward, optimizer, other or eval; empty for all. most: how many lines, 1 to 30.
         """
@@ -63,19 +63,19 @@ class Tools:
         )
 
     def stacks(self, training: str | int = "", seconds: float = 4.0) -> str:
-        """Where each thread is: state, CPU, and its latest Python stack, innermost frame first. For hangs."""
+        """Show the state, CPU and latest Python stack of each thread, innermost frame first. For hangs."""
         return self._trainings.query(training, _clamped(seconds), lambda seen: answers.stacks(seen.session))
 
     def diff(self, before: str, after: str) -> str:
-        """Did a change help: step time, phases, GPU, memory, lines and findings before and after, with 95 % intervals.
+        """Show if a change helped: step time, phases, GPU, memory, lines, findings before and after; 95 % intervals.
 
         before, after: paths of logs that tuimon has written, or of folders in which each run is one measurement.
-        What is marked ~ changed no more than chance would.
+        Rows marked ~ changed no more than by chance.
         """
         return answers.diff(before, after)
 
     def explain(self, rule: str) -> str:
-        """What a verdict means, how sure it is, when it is wrong, and what to do: code before and after.
+        """Explain a verdict: its meaning, how sure it is, when it is wrong, and the fix with code before and after.
 
         rule: a name from verdict, such as input_bound, or a cause, such as no_workers: then with the code for that.
         """

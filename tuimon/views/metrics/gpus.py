@@ -13,7 +13,7 @@ from tuimon.views.metrics.metric import Metric, Sample, known, label_value
 
 #: Most causes of throttling of one GPU: the driver knows eight.
 _CAUSES = 8
-#: What is taken from the latest record as it is: metric, field, unit of the field in that of the metric.
+#: Figures of the latest record that are exported as they are: metric, field, unit of the field in that of the metric.
 _FIELDS: tuple[tuple[Metric, str, float], ...] = (
     (table.GPU_UTILIZATION, "util_ratio", 1.0),
     (table.GPU_MEMORY, "memory_used_bytes", 1.0),

@@ -1,4 +1,4 @@
-"""What a metric is: its name, unit, labels and help, the value at one moment, and how Prometheus spells it."""
+"""A metric: its name, unit, labels and help, the value at one moment, and how Prometheus spells it."""
 
 from __future__ import annotations
 

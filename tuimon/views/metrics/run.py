@@ -11,7 +11,7 @@ from tuimon.views.metrics.metric import Sample, known, label_value
 
 
 def run_samples(session: Session, ranks: int) -> Iterator[Sample]:
-    """What the run is, and how it ended."""
+    """Facts of the run, and how it ended."""
     header = session.header
     if header is not None:
         texts = (header.run or "", header.host, header.mode, header.versions.get("tuimon", ""))
@@ -23,7 +23,7 @@ def run_samples(session: Session, ranks: int) -> Iterator[Sample]:
 
 
 def finding_samples(findings: Sequence[Finding]) -> Iterator[Sample]:
-    """What the rules find now; of a rule that is listed twice, the first."""
+    """The findings of this moment; of a rule that is listed twice, the first."""
     for finding in {found.rule: found for found in reversed(findings)}.values():
         yield Sample(table.FINDING, (finding.rule, finding.severity), 1)
         yield from known(table.FINDING_SHARE, (finding.rule,), finding.share_of_step)
@@ -31,7 +31,7 @@ def finding_samples(findings: Sequence[Finding]) -> Iterator[Sample]:
 
 
 def monitor_samples(session: Session) -> Iterator[Sample]:
-    """What tuimon itself uses, and has lost."""
+    """The resources that tuimon itself uses, and the records that it has lost."""
     if session.cost is not None:
         yield Sample(table.MONITOR_CPU, (), session.cost.cpu_ratio)
         yield Sample(table.MONITOR_MEMORY, (), session.cost.rss_bytes)

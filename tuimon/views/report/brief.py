@@ -9,9 +9,9 @@ from tuimon.views.json_text import compact_json
 from tuimon.views.report.ranks_json import WELL
 from tuimon.views.report.step_json import Json
 
-#: Of one report, in bytes: about 2,000 tokens of a language model.
+#: The size of one report in bytes: about 2,000 tokens of a language model.
 MOST_BYTES = 6000
-#: What is kept of the phases of a rank: those of the report as a whole stay as they are.
+#: Fields that are kept of a rank's phases: those of the report as a whole stay as they are.
 _OF_PHASE = ("name", "share", "cpu_ms_per_step", "gpu_ms_per_step")
 #: A list, and to how many rows it may be cut, in turn; 0 leaves it empty.
 _Cut = tuple[Callable[[dict[str, Json]], Iterator[dict[str, Json]]], str, tuple[int, ...]]
@@ -71,7 +71,7 @@ def _lone_rank(report: dict[str, Json]) -> Iterator[dict[str, Json]]:
     return iter(report["ranks"][:1] if len(report["ranks"]) == 1 else ())
 
 
-#: What matters least first.
+#: The least important first.
 _CUTS: tuple[_Cut, ...] = (
     (_each("traces"), "phases", (0,)),
     (_each("traces"), "text", (6,)),

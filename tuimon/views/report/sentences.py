@@ -11,7 +11,7 @@ from tuimon.views.format import count, duration, ms, percent, plain, rate, short
 from tuimon.views.report.step_json import Json
 from tuimon.views.state_text import last_state_text
 
-#: Of a sentence that comes from a command line or a headline.
+#: The most characters of a sentence that comes from a command line or a headline.
 _LONGEST = 240
 _IS = "The verdict is"
 

@@ -145,7 +145,7 @@ def _run(session: Session, log: str) -> dict[str, Json]:
 
 
 def _state(state: RunState) -> dict[str, Json]:
-    """What it did in the end: while it only starts, there are no phases and no findings but of harm."""
+    """Its last state: while it only starts, there are no phases, and no findings except of harm."""
     place = state.place
     return {
         "name": state.name,

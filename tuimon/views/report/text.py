@@ -24,7 +24,7 @@ from tuimon.views.state_text import last_state_text
 
 _WIDTH = 78
 _BAR = 24
-#: Of more ranks than fit a page, so many are listed.
+#: So many ranks are listed if they do not fit a page.
 _WORST = 8
 #: A rank is late from this share of its step on: our choice, half of what makes a warning.
 _LATE_SHARE = 0.05
@@ -89,7 +89,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
 
 
 def _is_loud(finding: dict[str, Any]) -> bool:
-    """Whether a finding that comes first is the verdict."""
+    """True if a finding that comes first is the verdict."""
     return not is_minor(finding["rule"], finding["severity"])
 
 
@@ -268,7 +268,7 @@ def _changes(changes: list[dict[str, Any]]) -> list[str]:
 
 
 def _unjudged(rules: list[dict[str, Any]]) -> list[str]:
-    """What was not judged: the rules of one reason together."""
+    """The rules that could not judge, those of one reason together."""
     lines = ["Not judged"] if rules else []
     for reason, names in rules_by_reason((rule["rule"], rule["reason"]) for rule in rules).items():
         lines += _wrap(f"{', '.join(names)}: {plain(reason)}", "  ")

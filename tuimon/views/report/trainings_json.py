@@ -35,7 +35,7 @@ def _training(session: Session, row: TrainingRow) -> dict[str, Json]:
 
 
 def _findings(session: Session, pid: int) -> list[dict[str, Json]]:
-    """What is found of the training of a process, by itself."""
+    """The findings on the training of a process, by itself."""
     chosen = session.chosen
     session.focus_on(pid)
     try:

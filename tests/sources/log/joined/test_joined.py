@@ -343,7 +343,7 @@ def test_two_machines_of_one_name_are_two_nodes_and_two_logs_of_one_are_one(tmp_
 
 def test_what_is_no_log_in_a_folder_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"loss": 1}\n')
-    with pytest.raises(NotALog, match="is no tuimon log"):
+    with pytest.raises(NotALog, match="is not a tuimon log"):
         choose(str(tmp_path))
     write(str(tmp_path), JOB._replace(nodes=2, seconds=4.0))
     (tmp_path / "just-made.jsonl").write_bytes(b"")

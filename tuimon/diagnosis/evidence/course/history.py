@@ -29,7 +29,7 @@ class GrownPhase(Struct, frozen=True, gc=False):
 
 
 def steady_windows(history: Sequence[T | None]) -> list[T]:
-    """What was measured in the windows with a step, after warm-up."""
+    """The values of the windows with a step, after warm-up."""
     return [value for value in history if value is not None][WARMUP_WINDOWS:]
 
 

@@ -38,7 +38,7 @@ def jump_of(
     steps_ms: Sequence[float | None],
     parts: Sequence[tuple[float, ...] | None],
 ) -> Jump | None:
-    """What has grown between these windows of a process; ``steps_ms``, ``parts``: step time and phases of all."""
+    """The phase and place that grew most between two windows; ``steps_ms``, ``parts``: step time and phases of all."""
     begun = session.begin_of_window(pid, windows[1][0])
     if begun is None or session.start_s is None:
         return None

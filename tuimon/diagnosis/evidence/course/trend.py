@@ -1,4 +1,4 @@
-"""Whether a series grows, by Mann and Kendall's rank test, which holds for any distribution; or has jumped for good."""
+"""Growth of a series, by Mann and Kendall's rank test, which holds for any distribution; and lasting jumps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Rank(Struct, frozen=True, gc=False):
 
 
 def grows(series: Sequence[float]) -> bool:
-    """Whether a series grows, not in one jump but before and after its largest change as well.
+    """True if a series grows, not in one jump but before and after its largest change as well.
 
     Two rank tests must agree: of the whole series, and of its two parts together. So (1, 1, 1, 3, 3, 3) does not grow
     (the parts are flat), as little as (1, 2, 3, 1, 2, 3); a long enough (1, 2, 3, ..., 20) does. Source: Mann (1945),
@@ -96,7 +96,7 @@ def jump_in(series: Sequence[float]) -> int | None:
 
 
 def _change_point(series: Sequence[float]) -> int:
-    """Where the later part begins when a series is divided so that the means differ most, by least squares."""
+    """The index that divides a series so that the means of both parts differ most, by least squares."""
     sums = list(accumulate(series, initial=0.0))
     whole, number = sums[-1], len(series)
 

@@ -1,1 +1,1 @@
-"""What is known of the GPUs: their counters, their time within the steps, their allocator."""
+"""Evidence on the GPUs: their counters, their time within the steps, their allocator."""

@@ -1,4 +1,4 @@
-"""Whether torch's allocator holds the GPU up: each time it gives memory back to the driver, that waits for the GPU."""
+"""Tests if torch's allocator holds the GPU up: returning memory to the driver waits for the GPU each time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def allocator_waits(
 
 
 def advice(waits: AllocatorWaits, places: Sequence[str]) -> str:
-    """What to do about it; ``places``: the line that empties the cache, for people."""
+    """The fix; ``places``: the line that empties the cache, for people."""
     if waits.why == "empty_cache":
         return f"leave out torch.cuda.empty_cache() at {places[0]}: torch reuses freed memory without it"
     if waits.why == "no_cache":

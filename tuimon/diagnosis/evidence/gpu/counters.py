@@ -1,4 +1,4 @@
-"""What NVML's utilisation shows of the GPU's idle time: bounds of its own, which may contradict those of the events."""
+"""Bounds of the GPU's idle time by NVML's utilisation, which may contradict those of the events."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LEAST_IDLE = Threshold(
 
 
 class Copies(Struct, frozen=True, gc=False):
-    """What copies between host and GPU take at most: they are no kernels, so utilisation does not count them."""
+    """The most time that copies between host and GPU take: utilisation does not count them, as they are not kernels."""
 
     in_phase: float  # share of the steps in the phase that copies lie in
     # Shares of all time; None where that is not known: by samples, and by the bytes of the batches.
@@ -96,11 +96,11 @@ class IdleBounds(NamedTuple):
         return (self.at_least + self.at_most) / 2 if self.at_least >= LEAST_IDLE else self.at_most
 
     def meets(self, other: IdleBounds) -> bool:
-        """Whether both can be true."""
+        """True if both can be true."""
         return self.at_least <= other.at_most and other.at_least <= self.at_most
 
     def joined(self, other: IdleBounds) -> IdleBounds:
-        """What is certain where both are true; where they contradict each other, what at least one allows."""
+        """The bounds that both allow; if they contradict each other, those that at least one allows."""
         narrow = IdleBounds(max(self.at_least, other.at_least), min(self.at_most, other.at_most))
         if self.meets(other):
             return narrow

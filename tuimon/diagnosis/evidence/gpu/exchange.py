@@ -45,7 +45,7 @@ RestsOn = Literal["no_sync", "ranks", "forward"]
 
 
 class Exchange(Struct, frozen=True, gc=False):
-    """What one rank's GPU spends at the end of its backward passes on other ranks; shares of its step."""
+    """The time that one rank's GPU spends on other ranks at the end of its backward passes; shares of its step."""
 
     at_least: float
     waiting: float  # of that, for ranks that come later in the same step, at least
@@ -56,7 +56,7 @@ class Exchange(Struct, frozen=True, gc=False):
 
     @property
     def is_uneven(self) -> bool:
-        """Whether most of it is waiting for ranks that come later, in each step others."""
+        """True if most of it is waiting for ranks that come later, in each step others."""
         return self.waiting > 0 and self.waiting >= UNEVEN_SHARE * self.at_least
 
 

@@ -57,7 +57,7 @@ class Launching(Struct, frozen=True, gc=False):
 
 
 def launching(samples: ThreadSamples) -> Launching:
-    """What the samples of the training thread show; nothing with too few of them."""
+    """The facts that samples of the training thread show; none with too few of them."""
     steps = samples.in_steps
     if steps.total < MIN_SAMPLES:
         return Launching()
@@ -89,13 +89,13 @@ def _is_in(file: re.Pattern[str], stack: StackSample) -> bool:
 
 
 def _is_scalers_own(stack: StackSample) -> bool:
-    """Whether GradScaler works or waits, and not the optimizer that it calls."""
+    """True if GradScaler works or waits, and not the optimizer that it calls."""
     files = [frame.file for frame in stack.frames]
     return any(map(is_grad_scaler, files)) and not any(map(is_torch_optimizer, files))
 
 
 def _is_in_models_loop(stack: StackSample, samples: ThreadSamples) -> bool:
-    """Whether the innermost user line is in a loop that is not the training's: of a function that calls no backward."""
+    """True if the innermost user line is in a loop that is not the training's: of a function that calls no backward."""
     leaf = next((frame for frame in reversed(stack.frames) if frame.user), None)
     return leaf is not None and leaf.loop and (leaf.file, leaf.function) not in _loops(samples)
 

@@ -97,7 +97,7 @@ class GpuSteps(NamedTuple):
 
     @property
     def is_bottleneck(self) -> bool:
-        """Whether the GPU always has something to do."""
+        """True if the GPU always has something to do."""
         return self.idle_at_most < BUSY_IDLE
 
     def idle_in(self, *names: str) -> IdleBounds:
@@ -130,7 +130,7 @@ class GpuSteps(NamedTuple):
         return next((row for row in self.time.leads if row.boundary == boundary), None)
 
     def keeps_up(self, phase: str) -> bool:
-        """Whether the GPU has finished nearly all launched work when the CPU reaches the end of a phase.
+        """True if the GPU has finished nearly all launched work when the CPU reaches the end of a phase.
 
         Without a lead (the clocks are not known well enough) no: the GPU was far behind at every query.
         """
@@ -181,7 +181,7 @@ def gpu_steps(
 
 
 def has_enough_steps(steps: int, timed_s: float) -> bool:
-    """Whether enough steps were timed to judge them: so many, of so long together."""
+    """True if enough steps were timed to judge them: so many, of so long together."""
     return steps >= MIN_STEPS or timed_s >= MIN_TIMED_S
 
 

@@ -1,4 +1,4 @@
-"""Where the training thread waits for its GPU, from its samples and a trace."""
+"""The training thread's waits for its GPU, from its samples and a trace."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _wait_of(sample: StackSample, traced: Container[str]) -> Literal["sync", "tr
 
 
 def _may_wait(place: Place, traced: Container[str], *, is_leaf: bool) -> bool:
-    """Whether a call on a line may wait for the GPU; inside another function, only one that always does.
+    """True if a call on a line may wait for the GPU; inside another function, only one that always does.
 
     It rests on the line's syntax: the same words on plain values take no time, and whatever the training thread is
     often sampled at waits. Where the syntax shows nothing it rests on a trace, in which the line mostly waits.

@@ -1,1 +1,1 @@
-"""Where the data of a training comes from: its DataLoader, the workers of that, and who makes it in their place."""
+"""Evidence on the data of a training: its DataLoader, the workers, and threads or processes that make it instead."""

@@ -17,7 +17,7 @@ OWN_SHARE = Threshold(
     "share of the data phase's samples in the DataLoader's own code, from which whole batches at once are the fix",
     "our choice: most of it; else the user's hottest line is",
 )
-#: What a training thread does in the data phase while it only waits for its data.
+#: Activities of a training thread that only waits for its data.
 WAITS = ("data", "idle", "io", "lock")
 
 
@@ -56,7 +56,7 @@ def collate_share(loader: LoaderRow | None, spots: Sequence[ProcessSamples]) -> 
 
 
 def is_outside_collate(hot: HotFunction, data: ThreadSamples) -> bool:
-    """Whether the samples that collate show another function than the one that is named; without any, none does."""
+    """True if the samples that collate show another function than the one that is named; without any, none does."""
     named = hot.library or hot.place
     collating = [sample for sample in data.stacks if sample.collates]
     return bool(collating) and not any(
@@ -75,7 +75,7 @@ def working_share(data: ThreadSamples) -> float | None:
 
 
 def is_loaders_own(sample: StackSample) -> bool:
-    """Whether the DataLoader is at its own work, such as indexing or default collate: nobody else's code runs below."""
+    """True if the DataLoader is at its own work, such as indexing or default collate: nobody else's code runs below."""
     kinds = sample.kinds
     if "fetch" not in kinds:
         return False

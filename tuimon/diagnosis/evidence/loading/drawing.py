@@ -21,7 +21,7 @@ _DRAWS = "_next_index"
 
 
 def draws_indices(data: ThreadSamples) -> Callable[[StackSample], bool]:
-    """Whether a sample of the data phase draws indices: it is in that function, or in what others show it to call.
+    """True if a sample of the data phase draws indices: it is in that function, or in what others show it to call.
 
     A stack that was read while it changed may lack the DataLoader's own frames.
     """
@@ -43,7 +43,7 @@ def drawing_function(data: ThreadSamples) -> HotFunction | None:
 
 
 def may_draw(data: ThreadSamples) -> bool:
-    """Whether the fetch may draw indices most of the time, as far as few samples show."""
+    """True if the fetch may draw indices most of the time, as far as few samples show."""
     if data.total >= MIN_SAMPLES:
         return False
     return data.total < FEW_SAMPLES or any(map(draws_indices(data), data.stacks))

@@ -54,17 +54,17 @@ def queue_wait(main: ThreadSamples) -> float:
 
 
 def puts_into_queue(sample: StackSample) -> bool:
-    """Whether a thread makes in it, or puts, what goes into a queue."""
+    """True if a thread makes in it, or puts, what goes into a queue."""
     return any(frame.user and _PUTS.search(frame.source) for frame in sample.frames)
 
 
 def _passes_queue(sample: StackSample) -> bool:
-    """Whether it takes from a queue or notifies the thread that fills it."""
+    """True if it takes from a queue or notifies the thread that fills it."""
     return any(_QUEUE_FILE.search(frame.file) for frame in sample.frames)
 
 
 def _calls_queue(sample: StackSample, path: Collection[tuple[str, str]]) -> bool:
-    """Whether it is at the head of the loop that trains, or takes from a queue there, in no call."""
+    """True if it is at the head of the loop that trains, or takes from a queue there, in no call."""
     leaf = sample.frames[-1] if sample.frames else None
     if leaf is None or (leaf.file, leaf.function) not in path:
         return False

@@ -1,4 +1,4 @@
-"""Whether batches lie ready when the training fetches them."""
+"""Tests if batches are ready when the training fetches them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _NEXT = "__next__"
 
 
 def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -> bool:
-    """Whether batches are ready at most fetches: these take the time to hand a batch over, not to make it.
+    """True if batches are ready at most fetches: these take the time to hand a batch over, not to make it.
 
     Those of several workers only where these are idle. Without markers the samples of fetches show it (``data``): where
     it draws no indices, the training thread is at work there for most of the time, if it has not to wait for a core.
@@ -70,14 +70,14 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
 
 
 def _lack_cores(workers: Workers) -> bool:
-    """Whether they wait for a core longer than they have one: then who is at work in a fetch may wait for one, too."""
+    """True if they wait for a core longer than they have one: then who is at work in a fetch may wait for one, too."""
     if workers.ran_ratio is None or workers.cpu_ratio is None:
         return False
     return workers.ran_ratio - workers.cpu_ratio > workers.cpu_ratio
 
 
 def _takes(sample: StackSample, is_busy: bool) -> bool:
-    """Whether the training thread takes a batch over, or tells a worker to make the next.
+    """True if the training thread takes a batch over, or tells a worker to make the next.
 
     It waits for the worker meanwhile, which answers at once where it does not keep the GIL busy.
     """
@@ -87,7 +87,7 @@ def _takes(sample: StackSample, is_busy: bool) -> bool:
 
 
 def _is_ahead(loader: LoaderRow) -> bool:
-    """Whether its worker waits for requests; True where no worker says how long."""
+    """True if its worker waits for requests; True where no worker says how long."""
     rows = loader.worker_rows
     known = [(w.wait_ms, w.items_ms + (w.collate_ms or 0.0)) for w in rows if w.wait_ms is not None and w.items_ms]
     waited = mean_of_known(wait_ms / (wait_ms + making_ms) for wait_ms, making_ms in known)
@@ -95,7 +95,7 @@ def _is_ahead(loader: LoaderRow) -> bool:
 
 
 def _is_held(loader: LoaderRow, data: ThreadSamples) -> bool:
-    """Whether fetches wait for a thread of the worker to send the memory of a batch that lies ready.
+    """True if fetches wait for a thread of the worker to send the memory of a batch that lies ready.
 
     It needs the GIL, which the code that makes the next batch holds meanwhile.
     """
@@ -104,7 +104,7 @@ def _is_held(loader: LoaderRow, data: ThreadSamples) -> bool:
 
 
 def draws_for_longer(data: ThreadSamples) -> bool:
-    """Whether more samples draw indices than wait for a batch or take it over."""
+    """True if more samples draw indices than wait for a batch or take it over."""
     draws = draws_indices(data)
     drawing = sum(sample.count for sample in data.stacks if draws(sample))
     taking = (s for s in data.stacks if not draws(s) and (_takes_batch(s) or s.activity in WAITS))

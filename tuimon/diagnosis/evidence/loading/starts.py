@@ -17,7 +17,7 @@ _STARTS = ("_get_iterator", "_shutdown_workers")
 
 
 class EpochStarts(NamedTuple):
-    """What starting the workers of every epoch anew, and ending them, takes."""
+    """The time that starting the workers anew for each epoch, and ending them, takes."""
 
     share: float  # of the wait for data
     start_s: float | None = None  # of one epoch; None without markers

@@ -45,7 +45,7 @@ class Workers(Struct, frozen=True, gc=False):
 
     @property
     def waiting(self) -> bool:
-        """Whether they are busy without computing: they wait for a disk, the network, a lock."""
+        """True if they are busy without computing: they wait for a disk, the network, a lock."""
         return (
             self.ran_ratio is not None and self.busy_ratio is not None and self.ran_ratio < RAN_RATIO * self.busy_ratio
         )
@@ -87,12 +87,12 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
 
 
 def are_renewed(live: Sequence[object], recent: Sequence[object]) -> bool:
-    """Whether workers are started anew for every epoch: so many have lived lately beside those that do now."""
+    """True if workers are started anew for every epoch: so many have lived lately beside those that do now."""
     return 0 < _GENERATIONS * len(live) <= len(recent)
 
 
 def _between_epochs(recent: Sequence[Process], now_s: float) -> list[Process]:
-    """Where no worker lives: those that have just ended, if such workers have been started anew before."""
+    """The workers that have just ended while none lives, if such workers have been started anew before."""
     last_s = max((worker.t for worker in recent), default=-math.inf)
     last = [worker for worker in recent if worker.t == last_s]
     return last if len(recent) >= _GENERATIONS * len(last) and now_s - last_s <= _NEXT_S else []
@@ -133,7 +133,7 @@ def _busy_share(workers: Sequence[ThreadSamples]) -> float | None:
 
 
 def _brief_share(session: Session, pid: int, number: int) -> float | None:
-    """What workers that live too briefly for records of their own use of the cores that they could have.
+    """The share of their cores that workers use which live too briefly for records of their own.
 
     Samples show little of them: a sampler starts in the middle of a life of a second, and sees how it ends.
     """

@@ -1,4 +1,4 @@
-"""What a function costs with all that it calls: that is what making it cheaper, or calling it less often, saves."""
+"""The cost of a function with all that it calls, which making it cheaper, or calling it less often, saves."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def without_collections(samples: ThreadSamples) -> ThreadSamples:
 
 
 def is_collecting(sample: StackSample) -> bool:
-    """Whether the innermost line calls the collector: that has no frame of its own."""
+    """True if the innermost line calls the collector: that has no frame of its own."""
     return bool(sample.frames) and collects_garbage(sample.frames[-1].source)
 
 

@@ -67,7 +67,7 @@ def _is_at(place: Place, stack: StackSample) -> bool:
 
 
 def _maker(stack: StackSample) -> Frame | None:
-    """What a DataLoader calls of an installed package other than torch."""
+    """The frame that a DataLoader calls in an installed package other than torch."""
     return next(
         (
             frame
@@ -93,5 +93,5 @@ def library_frame(stack: StackSample) -> Frame | None:
 
 
 def is_library(frame: Frame) -> bool:
-    """Whether a frame is of an installed package other than torch."""
+    """True if a frame is of an installed package other than torch."""
     return is_package_file(frame.file) and not is_torch(frame.file)

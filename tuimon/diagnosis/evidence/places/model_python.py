@@ -49,13 +49,13 @@ def looping_share(samples: ThreadSamples, place: Place) -> float:
 
 
 def loops_over_operations(samples: ThreadSamples, place: Place) -> bool:
-    """Whether most samples in the loop of the function of a place are in torch, or on lines that call it."""
+    """True if most samples in the loop of the function of a place are in torch, or on lines that call it."""
     in_torch = _looping(samples, place, lambda sample: sample.activity == "torch")
     return 2 * in_torch > _looping(samples, place, lambda sample: True)
 
 
 def keeps_no_gradients(samples: ThreadSamples, place: Place) -> bool:
-    """Whether the loop of the function of a place runs without gradients, as far as the source shows."""
+    """True if the loop of the function of a place runs without gradients, as far as the source shows."""
     without = _looping(samples, place, lambda sample: any(frame.no_grad is not None for frame in sample.frames))
     return without >= _NEARLY_ALL * _looping(samples, place, lambda sample: True)
 
@@ -67,7 +67,7 @@ def _looping(samples: ThreadSamples, place: Place, is_one: Callable[[StackSample
 
 
 def is_surely_python(samples: ThreadSamples, place: Place) -> bool:
-    """Whether the function of a place runs no operation of torch on lines of its own.
+    """True if the function of a place runs no operation of torch on lines of its own.
 
     An operation of torch has no frame, so that ``x @ weight`` on a line of the user's looks like Python.
     """
@@ -75,12 +75,12 @@ def is_surely_python(samples: ThreadSamples, place: Place) -> bool:
 
 
 def is_one_line(samples: ThreadSamples, place: Place) -> bool:
-    """Whether the function of a place runs Python on that line and hardly elsewhere: all its work is of one kind."""
+    """True if the function of a place runs Python on that line and hardly elsewhere: all its work is of one kind."""
     return _are_most(samples, place, lambda sample: sample.place is not None and sample.place.line == place.line)
 
 
 def has_no_frames_below(samples: ThreadSamples, place: Place) -> bool:
-    """Whether what the function of a place calls is hardly ever Python: an operation of torch has no frame."""
+    """True if what the function of a place calls is hardly ever Python: an operation of torch has no frame."""
     return _are_most(samples, place, lambda sample: sample.frames[-1].user)
 
 
@@ -112,7 +112,7 @@ def _is_at_work(sample: StackSample) -> bool:
 
 
 def _runs_python(sample: StackSample) -> bool:
-    """Whether the user's code is at work, itself or by a package that computes for it; a library's is not."""
+    """True if the user's code is at work, itself or by a package that computes for it; a library's is not."""
     if not _is_at_work(sample):
         return False
     for frame in reversed(sample.frames):
@@ -124,7 +124,7 @@ def _runs_python(sample: StackSample) -> bool:
 
 
 def _loops(sample: StackSample) -> bool:
-    """Whether the innermost line of the user's is in a loop of its function, and runs no module."""
+    """True if the innermost line of the user's is in a loop of its function, and runs no module."""
     depth = next((i for i in reversed(range(len(sample.frames))) if sample.frames[i].user), None)
     if depth is None or not sample.frames[depth].loop:
         return False

@@ -38,12 +38,12 @@ class Rollout(NamedTuple):
 
     @property
     def is_by_policy(self) -> bool:
-        """Whether the model takes more of it than the environment: that is the training's own work."""
+        """True if the model takes more of it than the environment: that is the training's own work."""
         return self.policy > self.environment
 
     @property
     def maker(self) -> str:
-        """What takes most of it, as the rest of a headline."""
+        """The part that takes most of it, as the end of a headline."""
         return "runs the model to generate the data" if self.is_by_policy else "steps the environment"
 
 
@@ -55,7 +55,7 @@ class _Parts(NamedTuple):
     loop: frozenset[_Function]  # lead to backward and the update
 
     def is_beside(self, sample: StackSample) -> bool:
-        """Whether a sample is in a function that only the loop calls: it takes from a buffer, or computes returns."""
+        """True if a sample is in a function that only the loop calls: it takes from a buffer, or computes returns."""
         making = self.stepping | self.acting
         if sample.makes_data or (making - self.loop) & sample.functions:
             return False
@@ -75,7 +75,7 @@ def _parts(main: ThreadSamples) -> _Parts | None:
 
 
 def rollout_shares(main: ThreadSamples) -> Rollout | None:
-    """What makes the data of the training thread, in its data phase; None where no rollout does, or samples are few.
+    """The rollout that makes the data of the training thread; None if there is none, or if samples are few.
 
     A function that leads to the environment, and not to the update, is part of the rollout with all that it does. So
     is one that calls the model: what it makes of the answer, to draw an action from it, is the policy's.
@@ -134,7 +134,7 @@ def _kind(sample: StackSample) -> str:
 
 
 def _is_collectors_own(sample: StackSample) -> bool:
-    """Whether a library's collector is at work around its policy, and calls no function of the user's."""
+    """True if a library's collector is at work around its policy, and calls no function of the user's."""
     frames = dropwhile(lambda frame: not is_collector(frame.file, frame.function), sample.frames)
     called = [frame.user for frame in frames]
     return bool(called) and not any(called)

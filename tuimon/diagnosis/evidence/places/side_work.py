@@ -183,7 +183,7 @@ def _outside(model: Container[tuple[str, str]], frames: list[Frame]) -> list[Fra
 
 
 class _Update(Struct, frozen=True, gc=False):
-    """What belongs to every update beside the optimizer's step."""
+    """The stacks that belong to each update beside the optimizer's step."""
 
     lines: frozenset[_Line]  # of the user's
     functions: frozenset[tuple[str, str]]  # of a library that owns the loop, by file and name
@@ -198,7 +198,7 @@ class _Update(Struct, frozen=True, gc=False):
         return cls(_update_lines(samples), frozenset(functions), _fetching_lines(samples))
 
     def holds(self, sample: StackSample) -> bool:
-        """Whether a sample is of it: on such a line, or in a library's function that leads to backward and the step.
+        """True if a sample is of it: on such a line, or in a library's function that leads to backward and the step.
 
         What ``Trainer.train()`` does around each update, such as asking the schedule for the learning rate, nobody
         can make it do less often. What it calls besides, such as a logger, is side work. A line that fetches a batch

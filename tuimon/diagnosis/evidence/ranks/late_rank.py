@@ -62,7 +62,7 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
 
 
 def _waited_ms(late: RankRow, others: Sequence[RankRow]) -> float:
-    """What the others wait in collectives; where that is unknown, by how much their backward passes are longer."""
+    """The time that the others wait in collectives; if it is unknown, by how much their backward passes are longer."""
     known = [row.wait_ms for row in others if row.wait_ms is not None]
     if known:
         return median(known)
@@ -82,7 +82,7 @@ def _why(late: RankRow, others: Sequence[RankRow], late_ms: float) -> Why | None
 
 
 def _waits_for_cores_ms(late: RankRow, others: Sequence[RankRow]) -> float:
-    """What it waits for a core in a step, beyond what as much work waits for one in the other ranks."""
+    """The time a step that it waits for a core, beyond the wait of as much work in the other ranks."""
     ratios = [row.delay_ratio / row.cpu_ratio for row in others if row.cpu_ratio and row.delay_ratio is not None]
     if late.cpu_ratio is None or late.delay_ratio is None or not ratios:
         return 0.0

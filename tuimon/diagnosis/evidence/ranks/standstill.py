@@ -158,7 +158,7 @@ def _training_tid(pid: int, session: Session) -> int:
 
 
 def _main_moves(pid: int, tid: int, session: Session) -> bool:
-    """Whether the main thread of a process that trains in another goes on, such as one that draws a progress bar."""
+    """True if the main thread of a process that trains in another goes on, such as one that draws a progress bar."""
     sampled = session.process_samples(pid)
     return tid != pid and sampled is not None and sampled.threads.same_stack_s(pid) == 0.0
 

@@ -1,4 +1,4 @@
-"""What a training that stands still waits for, by the stacks of its threads and of its workers."""
+"""The waits of a training that stands still, by the stacks of its threads and workers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Rank(Protocol):
 
 
 def wait_of(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, session: Session) -> Wait | None:
-    """What a process and its workers wait for outside the training; ``unknown`` as long as its stack is not known."""
+    """The wait of a process and its workers for something outside the training; ``unknown`` without a stack."""
     pid = evidence.pid
     found: list[Wait | None] = [_work_wait(evidence, tid, begun_s, taken, session)]
     for each, thread in ((pid, tid), *((worker.pid, worker.pid) for worker in evidence.child_workers)):
@@ -91,25 +91,25 @@ def _work_wait(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, se
 
 
 def _may_wait_for_ever(stack: Sequence[Frame]) -> bool:
-    """Whether a thread whose training is over waits for what need not come: neither batch, rank nor lock."""
+    """True if a thread whose training is over waits for what need not come: neither batch, rank nor lock."""
     if not stack or innermost_wait(stack) is not None:
         return False
     return waits_for_work(stack) or (stack[-1].user and not _RECEIVES.isdisjoint(outer_calls(stack[-1].source)))
 
 
 def _is_outside(stack: Sequence[Frame], pid: int, session: Session) -> bool:
-    """Whether a stack is known to be in no function of the user's that calls backward."""
+    """True if a stack is known to be in no function of the user's that calls backward."""
     sampled = session.process_samples(pid)
     return sampled is not None and sampled.calls_backward(stack) is False
 
 
 def _may_be_over(stack: Sequence[Frame], pid: int, session: Session) -> bool:
-    """Whether only all stacks, once they are taken, can tell a training that is over from one that hangs."""
+    """True if only all stacks, once they are taken, can tell a training that is over from one that hangs."""
     return waits_for_work(stack) and _is_outside(stack, pid, session)
 
 
 def _is_over(pid: int, taken: Taken | None) -> bool:
-    """Whether a process's training thread was outside every loop that it trained in when all stacks were taken."""
+    """True if a process's training thread was outside every loop that it trained in when all stacks were taken."""
     return taken is not None and any(each.pid == pid and each.has_left for each in taken.processes)
 
 
@@ -120,7 +120,7 @@ def peers_of(taken: Taken | None, pid: int) -> list[int]:
 
 
 def _has_ended_thread(evidence: Rank, tid: int, taken: Taken | None) -> bool:
-    """Whether a thread is known to have ended: it is not listed where all are, or its stack was not there to take."""
+    """True if a thread is known to have ended: it is not listed where all are, or its stack was not there to take."""
     threads = evidence.threads
     if threads is not None and not threads.folded and all(row.count == 1 and row.tid != tid for row in threads.threads):
         return True
@@ -128,23 +128,23 @@ def _has_ended_thread(evidence: Rank, tid: int, taken: Taken | None) -> bool:
 
 
 def stack_of(pid: int, tid: int, begun_s: float, taken: Taken | None, session: Session) -> list[Frame]:
-    """Where a thread stands, root first; empty where that is not known."""
+    """The stack of a thread, root first; empty if it is unknown."""
     return _taken_stack(taken, pid, tid) or _latest_stack(pid, tid, begun_s, session)
 
 
 def _is_io_known(taken: Taken | None, pid: int) -> bool:
-    """Whether a process is known to have read and written nothing when all stacks were taken."""
+    """True if a process is known to have read and written nothing when all stacks were taken."""
     return taken is None or any(each.pid == pid and each.io_bytes_per_s is not None for each in taken.processes)
 
 
 def _taken_stack(taken: Taken | None, pid: int, tid: int) -> list[Frame]:
-    """Where a thread stood when all stacks were taken, root first."""
+    """The stack of a thread when all stacks were taken, root first."""
     groups = taken.groups if taken is not None else []
     return next((group.frames for group in groups if (pid, tid) in group.threads), [])
 
 
 def _latest_stack(pid: int, tid: int, begun_s: float, session: Session) -> list[Frame]:
-    """Where a thread mostly was in the latest window, root first; nothing where that began before ``begun_s``."""
+    """The most frequent stack of a thread in the latest window, root first; empty if that began before ``begun_s``."""
     sampled = session.process_samples(pid)
     if sampled is None or sampled.threads.is_still(tid, begun_s) is None:
         return []
@@ -152,7 +152,7 @@ def _latest_stack(pid: int, tid: int, begun_s: float, session: Session) -> list[
 
 
 def sampled_stack(pid: int, tid: int, session: Session) -> list[Frame]:
-    """Where a thread mostly was in the latest window, root first."""
+    """The most frequent stack of a thread in the latest window, root first."""
     sampled = session.process_samples(pid)
     latest = sampled.threads.stack_of(tid) if sampled is not None else None
     return [session.frames[number] for number in latest[0]] if latest is not None else []

@@ -57,7 +57,7 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
 
 
 def _largest(evidence: Evidence) -> OptimizerFacts | None:
-    """What is known of the optimizer with most tensors, of several."""
+    """The facts of the optimizer with most tensors."""
     known = evidence.process.optimizers if evidence.process is not None else []
     return max(known, key=lambda facts: facts.tensors or 0, default=None)
 

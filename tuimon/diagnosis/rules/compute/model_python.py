@@ -47,7 +47,7 @@ LOOKS = Threshold(
     "looks that find the GIL held in a function that loops, from which its operations may be small",
     "our choice: operations of 0.1 ms hold it for a hundredth of their time, and hardly ever twice in fifty looks",
 )
-#: Where the model computes.
+#: Phases in which the model computes.
 _PHASES = ("forward", "backward")
 
 

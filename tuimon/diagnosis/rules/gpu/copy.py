@@ -49,7 +49,7 @@ _SUPERCHIP = re.compile(r"\bG[HB]\d{3}\b")
 
 
 class _Copy(NamedTuple):
-    """What a step copies to the GPU while all wait."""
+    """The copy of a step to the GPU, for which all wait."""
 
     share: float  # of the step
     at_most: float  # that it may be, by the number of samples
@@ -102,8 +102,8 @@ def _share(evidence: Evidence, gpu: GpuSteps, waiting: float) -> float:
     """The share of the step that copies while all wait.
 
     The samples at the copy include waiting until the GPU comes to it: the launch lead at the fetch's end is taken off.
-    Where the lead is unknown, only what forward takes longer on the GPU than backward counts, which without a copy is
-    the longer one. A copy behind an exchange of gradients on another stream waits for that.
+    If the lead is unknown, only the time by which forward exceeds backward on the GPU counts; without a copy backward
+    is the longer one. A copy behind an exchange of gradients on another stream waits for that.
     """
     ahead_ms = _ahead_ms(gpu)
     if ahead_ms is not None:
@@ -142,7 +142,7 @@ def _copied(evidence: Evidence, share: float, at_most: float, step_ms: float) ->
 
 
 def _fixes(evidence: Evidence, copied: _Copy, place: str) -> list[Fix]:
-    """What pinning alone gains, and what copying a batch ahead does: the link is busy while the GPU computes."""
+    """The gains of pinning alone, and of copying a batch ahead: the link is then busy while the GPU computes."""
     ahead = f"non_blocking=True at {place}, and copy the next batch meanwhile on a stream of its own"
     none_left, most_left = (speedup_without(evidence, share) for share in (copied.share, copied.at_most))
     if copied.is_pinned:

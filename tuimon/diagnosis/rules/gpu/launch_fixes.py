@@ -1,4 +1,4 @@
-"""What to do about a loop whose launches set the pace: why it launches so much, what is done already, what each gains.
+"""Fixes for a loop of many launches: why it launches so much, what is done already, and what each fix gains.
 
 A gain is bounded by the time that the GPU idles in the step: the GPU's own work is left.
 """
@@ -101,7 +101,7 @@ def _of_this_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Ite
 
 
 def _is_autocast(process: Process | None) -> bool:
-    """Whether its matrix products give half precision of parameters in full: autocast, or casts by hand."""
+    """True if its matrix products give half precision of parameters in full: autocast, or casts by hand."""
     if process is None or process.parameter_dtypes != ["float32"]:
         return False
     return bool({"float16", "bfloat16"}.intersection(process.matmul_dtypes))

@@ -101,7 +101,7 @@ def _launch_figures(
 
 
 def _is_followed(evidence: Evidence, gpu: GpuSteps, name: str) -> bool:
-    """Whether a phase ends with the GPU close behind the CPU, and is as long on the one as on the other."""
+    """True if a phase ends with the GPU close behind the CPU, and is as long on the one as on the other."""
     phase, on_cpu = gpu.phases.get(name), evidence.phase(name)
     if phase is None or phase.ms <= 0 or not gpu.keeps_up(name):
         return False

@@ -99,7 +99,7 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
 
 
 def _faster(evidence: Evidence) -> Iterator[str]:
-    """What makes a busy GPU faster and is not done yet."""
+    """Changes that make a busy GPU faster and are not made yet."""
     process = evidence.process
     if process is None or not {"float16", "bfloat16"}.intersection(process.matmul_dtypes + process.parameter_dtypes):
         yield "lower precision"
@@ -161,7 +161,7 @@ def _least_us(lead: LeadRow) -> float | None:
 
 
 _COUNTERS = (UTILISATION_ERROR, GAPS, DEVICE_COPIES, OWN_COPIES, UNKNOWN, SLOW_PCIE, SLOW_COPY, SMALL_PINNED_BYTES)
-#: What bounds of the GPU's idle time rest on.
+#: The thresholds of bounds of the GPU's idle time.
 IDLE_BOUNDS = (BUSY_IDLE, MIN_STEPS, SMALL_LEAD_US, IDLE_STREAM_RATIO, SOME_WAITS, *_COUNTERS)
 RULES = (
     Rule(

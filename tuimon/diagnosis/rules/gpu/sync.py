@@ -60,7 +60,7 @@ _LEAVE_OUT = "leave it out"
 
 
 class _Wait(NamedTuple):
-    """Where the training thread waits for the GPU, and for how much of the time."""
+    """The line at which the training thread waits for the GPU, and the share of the time."""
 
     hot: HotFunction
     share: float
@@ -90,9 +90,9 @@ def _longest_wait(waits: GpuWaits | None) -> _Wait | None:
 
 
 def _idle_beside_data(evidence: Evidence, gpu: GpuSteps) -> IdleBounds:
-    """What of the GPU's idle time a wait may cause.
+    """The GPU's idle time that a wait may cause.
 
-    What it idles in a fetch is certain not to be: the batch may be what is waited for. With launches that run ahead a
+    Idle time in a fetch is not certain: the GPU may wait for the batch. With launches that run ahead a
     fetch costs nothing, unless workers are too slow for the loop: then none of it is the wait's.
     """
     at_most = gpu.idle_at_most if gpu.contradiction is None else gpu.contradiction.by_events.at_most
@@ -153,7 +153,7 @@ def _what(wait: _Wait, calls: Sequence[SyncCall]) -> str:
 
 
 def _without(evidence: Evidence, at_least: float, at_most: float) -> Fix:
-    """What the training gains without such a wait, which costs these shares of the step."""
+    """The gain of a training without such a wait, which costs these shares of the step."""
     gained = (speedup_without(evidence, at_least) if at_least >= LEAST_IDLE else None) or 1.0
     model = queue_model(evidence)
     return within(model and model.fix("", Change("sync", 0.0)), gained, speedup_without(evidence, at_most))
@@ -175,7 +175,7 @@ def _harmless(evidence: Evidence, gpu: GpuSteps, wait: _Wait) -> Finding:
 
 
 def _calls(hot: HotFunction) -> Sequence[SyncCall]:
-    """What waits on the line, the likeliest first."""
+    """The calls on the line that wait, the likeliest first."""
     from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
 
     return sync_calls(hot.place.source)
@@ -223,7 +223,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
 
 
 def _what_spins(evidence: Evidence, threads: list[ThreadRow]) -> tuple[str, HotFunction | None] | None:
-    """Where the CPU time goes, for people, and the line; None where no wait for the GPU explains it."""
+    """The place of the CPU time, in words beside its line; None if no wait for the GPU explains it."""
     waits = evidence.gpu_waits
     if waits is not None and waits.share >= BENIGN_WAIT:
         hot = waits.hot_sync if waits.sync >= waits.transfer else waits.hot_transfer

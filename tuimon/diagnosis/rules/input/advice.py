@@ -1,4 +1,4 @@
-"""What to do about data that comes too late, and what it would gain."""
+"""Fixes for data that comes too late, and their gains."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ALWAYS_BUSY = 0.8
 _MADE_HERE = ("hand_rolled_loader", "rollout")
 
 
-#: What larger batches of the policy gain is not measured.
+#: The gain of larger batches of the policy is not measured.
 _MORE_AT_ONCE = Way("run the model for more environments or prompts at once: each call costs about the same")
 
 
 def fixes_for(
     cause: str | None, hot: HotFunction | None, evidence: Evidence, share: float, error: float = 0.0
 ) -> list[Fix]:
-    """What to do about a wait for data of this ``share`` of the step, known to ``error``, the surest gain first.
+    """Fixes for a wait for data of this ``share`` of the step, known to ``error``, the surest gain first.
 
     Each fix is a change of the step's model, and its gain what the simulation of that gives: more workers before a
     line that may cost nothing.
@@ -139,7 +139,7 @@ def _beside_workers(hot: HotFunction | None, evidence: Evidence, model: StepMode
 
 
 def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
-    """What the loop itself makes could be made by workers: by those it has, where it has some."""
+    """Ways to let workers make what the loop makes itself: those that it has, if it has some."""
     if evidence.workers.number:
         own = _cheaper(hot, "items", _own_part(hot))
         return _then(own, ", or move it into the data set: the workers then do it")
@@ -149,7 +149,7 @@ def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidenc
 
 
 def _from_processes(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
-    """What other processes send, as if it came at once, and in half the time."""
+    """Data of other processes as if it came at once, and in half the time."""
     sent = _own_part(hot)
     if evidence.workers.working is not None:
         return _then(_cheaper(hot, "items", sent), ", or make the data in more processes")
@@ -283,7 +283,7 @@ def _without_workers(evidence: Evidence, more: str) -> Way:
 
 
 def _kept_workers(evidence: Evidence, model: StepModel) -> list[Way]:
-    """What to do about workers that are started anew for every epoch; nothing where they are not."""
+    """Ways to keep workers that are started anew for each epoch; none if they stay."""
     loader, number = evidence.loader, evidence.workers.number
     if not model.likely.starts_ms:
         return []

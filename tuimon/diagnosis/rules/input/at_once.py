@@ -34,7 +34,7 @@ class Way(NamedTuple):
 
 
 def whole_batches(evidence: Evidence) -> list[Way]:
-    """Where most of the wait is the loader's own work, item by item: none of it is left at best, and half at least.
+    """Ways for a wait that is mostly the loader's own work, item by item: at best none of it is left, at worst half.
 
     Without samples the wait has no line, and all of it counts; nothing where the user's lines take most of it.
     """
@@ -66,7 +66,7 @@ def with_loaders_own(evidence: Evidence) -> list[Way]:
 
 
 def _makes_item(sample: StackSample) -> bool:
-    """Whether a fetch is in code of the user's, and does not make a batch of items there."""
+    """True if a fetch is in code of the user's, and does not make a batch of items there."""
     if "fetch" not in sample.kinds or sample.collates:
         return False
     return any(frame.user for frame in sample.frames[sample.kinds.index("fetch") :])

@@ -73,7 +73,7 @@ def cause_of(evidence: Evidence, table: PhaseTable, data: PhaseRow) -> Cause:
 
 
 def _beside_rollout(evidence: Evidence, data: PhaseRow) -> Cause | None:
-    """What takes longer than the environment, beside a rollout, whose policy is the training's own work."""
+    """A function beside a rollout that takes longer than the environment; the policy is the training's own work."""
     beside, rollout = evidence.beside_rollout, evidence.rollout
     if beside is None or data.share * beside.share < BESIDE_SHARE:
         return None
@@ -83,13 +83,13 @@ def _beside_rollout(evidence: Evidence, data: PhaseRow) -> Cause | None:
 
 
 def long_starts(evidence: Evidence) -> EpochStarts | None:
-    """What starting workers anew for every epoch takes, if that is most of the wait."""
+    """The starts of workers anew for each epoch, if they are most of the wait."""
     starts = evidence.epoch_starts
     return starts if starts is not None and starts.share >= START_SHARE else None
 
 
 def _is_made_by_hand(evidence: Evidence, data: PhaseRow, table: PhaseTable) -> bool:
-    """Whether the loop itself makes most of its data, as markers or samples show: without a DataLoader, or after it.
+    """True if the loop itself makes most of its data, as markers or samples show: without a DataLoader, or after it.
 
     Samples show it however few they are: a single one in a DataLoader is one that is there.
     """

@@ -40,7 +40,7 @@ _WAITS = ("data", "idle", "io", "lock", "sleep", "sync")
 
 
 class _Communication(Struct, frozen=True, gc=False):
-    """What one rank spends on communication; shares are of its time."""
+    """The time that one rank spends on communication; shares are of its time."""
 
     called: float  # samples in torch.distributed
     in_backward: float  # backward that waits: on the CPU neither running nor runnable, on a GPU by ``exchange``
@@ -110,7 +110,7 @@ def _fixes(evidence: Evidence, least: _Communication, *, whole: bool) -> tuple[F
 
 
 def _gpu_evidence(evidence: Evidence, least: _Communication) -> dict[str, float | str | None]:
-    """What the GPU's clock and counters show of it; nothing where the share rests on the CPU."""
+    """Figures of the GPU's clock and counters; none if the share rests on the CPU."""
     exchange = least.exchange
     if exchange is None:
         return {}

@@ -35,7 +35,7 @@ _DIVIDED = ("data", "forward", "other")
 def ranks_in_turn(evidence: Evidence) -> Finding | None:
     """No rank is late every time, but in each step one is, and all others wait for it.
 
-    Where their threads wait for cores, it is chance who is last, and there is a rule for that wait.
+    If their threads wait for cores, the last one is last by chance, and there is a rule for that wait.
     """
     turns = evidence.turns
     if turns is None or turns.share < IN_TURN_SHARE + _waits_for_cores(evidence):

@@ -63,15 +63,15 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
 
 
 def _wait(evidence: Evidence) -> bool:
-    """Whether ranks wait for each other at all: comparing their steps one by one takes longer."""
+    """True if ranks wait for each other at all: comparing their steps one by one takes longer."""
     known = [row.wait_ratio for row in evidence.rank_rows if row.wait_ratio is not None]
     return bool(known) and median(known) >= IN_TURN_SHARE
 
 
 def _hottest(own: Evidence, late: LateRank) -> HotFunction | None:
-    """Where the late rank's own work is in its longer phase: not the lines at which it waits for others itself.
+    """The late rank's own line in its longer phase, not one at which it waits for others itself.
 
-    Nor that of backward, where it may: unless what is longer is not in the user's code that this runs, such as hooks.
+    Backward, in which it may wait, counts only if the user's code that it runs, such as hooks, is what takes longer.
     """
     stacks = own.stacks.main.in_phase(late.phase).stacks
     inside = [stack for stack in stacks if not stack.may_wait_for_ranks]
@@ -108,7 +108,7 @@ def _late_ones(late: LateRank) -> str:
 
 
 def _on_host(late: LateRank) -> str:
-    """Where it runs, where others run elsewhere."""
+    """The host that it runs on, if others run elsewhere."""
     host = late.row.host
     return f" on {host}" if host is not None and any(other.host != host for other in late.others) else ""
 

@@ -75,7 +75,7 @@ def _larger_batches(evidence: Evidence, evaluation: PhaseRow) -> _LargerBatches 
     """Batches as large as those of training, where most of what a small one takes is the same for a large one.
 
     On the CPU a step shows what the model takes for a batch of training, in its forward pass, which does more than
-    one that evaluates. Of batches of 4 that take 6 ms, 1 ms of these in the fetch, and batches of 64 in training whose
+    one that evaluates. For batches of 4 that take 6 ms, 1 ms of these in the fetch, and batches of 64 in training whose
     forward pass takes 16 ms, evaluation is (5 - 16 / 16) / 6 cheaper in batches of 64.
     """
     training, evaluated, forward = evidence.loader, evidence.evaluation_loader, evidence.phase("forward")

@@ -47,7 +47,7 @@ _ELSEWHERE = "asynchronously, or after the epoch"
 
 
 class _SideWork(NamedTuple):
-    """What side work takes of the step, and what it is."""
+    """The side work of a step, and its share."""
 
     share: float  # with GPU times, what the GPU may idle meanwhile at most
     lost: Part  # how much of the step it likely costs
@@ -153,7 +153,7 @@ def _less(evidence: Evidence, work: _SideWork) -> tuple[Fix, ...]:
 def _without_collections(evidence: Evidence) -> tuple[ThreadSamples, float]:
     """The samples that are not of calls to the garbage collector, and which part (0..1) of the side work that leaves.
 
-    Where the process reports its collections, or samples show many, they are what ``gc_pauses`` finds.
+    If the process reports its collections, or samples show many, ``gc_pauses`` finds them.
     """
     samples = evidence.stacks.main
     are_reported = evidence.steps is not None and evidence.steps.collections is not None

@@ -37,7 +37,7 @@ def explain(message: str, pid: int) -> Problem:
         return _unreadable(pid)
     if "failed to find python version" in text or "no python processes found" in text:
         return Problem(
-            f"no stack samples: process {pid} is no Python interpreter, or has not started yet",
+            f"no stack samples: process {pid} is not a Python interpreter, or has not started yet",
             "If it runs Python inside another program (embedded or frozen), py-spy cannot read it",
             passing=True,
         )

@@ -1,1 +1,1 @@
-"""Where metrics leave tuimon: Prometheus scrapes them, node_exporter reads a file, OpenTelemetry is sent them."""
+"""The outlets of metrics: Prometheus scrapes them, node_exporter reads a file, OpenTelemetry is sent them."""

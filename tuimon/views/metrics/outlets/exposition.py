@@ -21,7 +21,7 @@ Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFam
 
 
 class Collector:
-    """What the library collects the metrics of a scrape from."""
+    """The collector that the library reads at each scrape."""
 
     def __init__(self, snapshot: Callable[[], Snapshot | None], more: Labels) -> None:
         self._snapshot = snapshot

@@ -67,7 +67,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
     def has_room(self) -> bool:
-        """Whether one more can be answered now; where others wait for that, end what is slow."""
+        """True if one more can be answered now; where others wait for that, end what is slow."""
         with self._changed:
             if len(self._open) < _AT_A_TIME or self._changed.wait(_LOOK_S):
                 return len(self._open) < _AT_A_TIME
@@ -148,7 +148,7 @@ def _cannot_listen(address: Address, error: OSError) -> Condition:
         return Condition(f"{where} is in use, no metrics there yet", False, "Name another port: --prometheus PORT")
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
         return Condition(
-            f"{where} is no address of this machine", False, "0.0.0.0:PORT listens on all of its addresses"
+            f"{where} is not an address of this machine", False, "0.0.0.0:PORT listens on all of its addresses"
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return Condition(f"listening on {where} is not permitted", False, "Ports from 1024 on need no privileges")

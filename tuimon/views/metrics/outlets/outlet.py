@@ -18,7 +18,7 @@ class Condition(NamedTuple):
 
 
 class Outlet(Protocol):
-    """Shows snapshots to somebody outside. What goes wrong is its condition; it never raises and never waits."""
+    """Shows snapshots to somebody outside. An error becomes its condition; it never raises and never waits."""
 
     name: str  # the source of its notices
     condition: Condition | None  # None: nothing to report yet

@@ -27,7 +27,7 @@ class Mark(NamedTuple):
 
 
 def chart_of(session: Session, pid: int, course: Course | None, report: dict[str, Json]) -> dict[str, Any] | None:
-    """What the template draws; without a course, of the windows that the Session keeps."""
+    """The chart that the template draws; without a course, of the windows that the Session keeps."""
     found = course.rows(pid, session.between_parts(pid)) if course is not None else None
     interval_s = session.header.interval_s if session.header else None
     length_s, history = found or (interval_s, session.phase_history(pid, _WINDOWS))

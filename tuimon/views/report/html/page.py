@@ -82,7 +82,7 @@ _INSTALL = 'Install it: pip install "tuimon[report]"'
 
 
 def _written(value: object) -> object:
-    """What was not measured is a dash; control characters of text from outside are taken out."""
+    """A dash for a value that was not measured; text from outside without control characters."""
     if value is None:
         return shown.ABSENT
     return shown.plain(value) if type(value) is str else value  # Markup is escaped already
@@ -120,7 +120,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
 
 
 def _is_loud(report: dict[str, Json]) -> bool:
-    """Whether the first finding is the verdict."""
+    """True if the first finding is the verdict."""
     return bool(report["findings"]) and not is_minor(report["findings"][0]["rule"], report["findings"][0]["severity"])
 
 

@@ -26,7 +26,7 @@ def ranks_table(ranks: Sequence[dict[str, Json]]) -> dict[str, Any]:  # Any: wha
 
 
 def _gravity(rank: dict[str, Json]) -> tuple[bool, float]:
-    """What is not well comes first, then what is latest."""
+    """Ranks that are not well come first, then the latest."""
     return rank.get("state", "ended") in WELL, -(rank.get("late_ms") or 0.0)
 
 
