@@ -27,8 +27,8 @@ def state_text(state: RunState) -> str:
 
 
 def last_state_text(state: dict[str, Any]) -> str:
-    """Of a report without a step: ``It ended after 14s: importing transformers, 12s.``; of a log that goes on: ``At the
-    end: starting for 14s.``
+    """Of a report without a step: ``It ended after 14s: mostly importing transformers in its last 12s.``; of a log that
+    goes on: ``At the end: starting for 14s.``
     """
     return f"{'It' if state['name'] == 'ended' else 'At the end:'} {state['text']}."
 
@@ -39,7 +39,10 @@ def state_name(state: RunState) -> str:
 
 
 def state_details(state: RunState) -> str:
-    """``for 14s: importing transformers, 12s``; of a run that has ended before any step, ``after 14s: ...``."""
+    """``for 14s: importing transformers, 12s``; of a run that has ended before any step, ``after 14s: mostly ...``.
+
+    What it did is known by windows of some seconds: the end of an import may be in the same one as a short training.
+    """
     since = "after" if state.name == "ended" else "for"
     head = [f"{since} {duration(state.for_s)}"] if state.for_s is not None else []
     if state.backwards:
@@ -47,7 +50,8 @@ def state_details(state: RunState) -> str:
     place = at(state.place) if state.place is not None else ""
     inside = " at ".join(filter(None, (plain(state.doing or ""), place)))
     if inside and (state.doing_for_s or 0.0) >= _TOLD_S:
-        inside += f", {duration(state.doing_for_s)}"
+        for_so_long = duration(state.doing_for_s)
+        inside = f"mostly {inside} in its last {for_so_long}" if state.name == "ended" else f"{inside}, {for_so_long}"
     return ": ".join(filter(None, (", ".join(head), inside)))
 
 
