@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         "--inject",
         action="store_true",
         help="bring tuimon's hooks into the running training, for measured steps and phases (by gdb; from Python 3.14 "
-        "on by sys.remote_exec). It is stopped for some 10 ms; on leaving, the hooks are withdrawn",
+        "on by sys.remote_exec). It is stopped for about 0.1 s; on leaving, the hooks are withdrawn",
     )
     parser.add_argument("--keep-hooks", action="store_true", help="leave the hooks of --inject in the training")
     parser.add_argument("pid", type=_pid, nargs="?", metavar="PID", help="the process; without it, choose from a list")
