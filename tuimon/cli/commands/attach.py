@@ -69,7 +69,7 @@ def _pid(text: str) -> int:
         return int(text)
     except ValueError:
         hint = f"; a log is shown by: tuimon view {plain(text)}" if os.path.exists(text) else ""
-        raise argparse.ArgumentTypeError(f"{plain(text)!r} is no process id{hint}") from None
+        raise argparse.ArgumentTypeError(f"{plain(text)!r} is not a process id{hint}") from None
 
 
 def _check(parsed: argparse.Namespace) -> None:
@@ -77,6 +77,8 @@ def _check(parsed: argparse.Namespace) -> None:
         raise UsageError("--duration must be above 0", "For example: tuimon attach --duration 60 PID")
     if parsed.keep_hooks and not parsed.inject:
         raise UsageError("--keep-hooks keeps what --inject brings in", "Add --inject")
+    if parsed.inject and parsed.no_markers:
+        raise UsageError("--inject brings hooks in, and --no-markers leaves them out", "Leave out one of them")
 
 
 def _pick(options: Options) -> int | None:

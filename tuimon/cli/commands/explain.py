@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from tuimon.cli.options import parser_of
+from tuimon.cli.options import did_you_mean, parser_of
 from tuimon.diagnosis.explain.page import Explained, Page, all_pages, cause_named, page_of
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
 from tuimon.errors import UsageError
@@ -47,10 +47,7 @@ def rule_named(name: str) -> str:
     causes = {cause: rule.name for rule in RULES for cause in rule.causes}
     if wanted in causes:
         return causes[wanted]
-    from difflib import get_close_matches
-
-    close = get_close_matches(wanted, [*BY_NAME, *causes], n=3)
-    hint = f"Did you mean: {', '.join(close)}" if close else f"The rules are {', '.join(BY_NAME)}"
+    hint = did_you_mean(wanted, [*BY_NAME, *causes]) or "tuimon explain lists the rules"
     raise UsageError(f"there is no rule {plain(name)!r}", hint)
 
 

@@ -28,8 +28,8 @@ def parse_address(text: str) -> Address:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host or text.strip().startswith(":"):
-        raise ValueError(f"{text!r} is no [ADDRESS:]PORT; an IPv6 address stands in brackets")
+        raise ValueError(f"{text!r} is not [ADDRESS:]PORT; an IPv6 address stands in brackets")
     number = whole_number(port)
     if number is None or number > 65535:
-        raise ValueError(f"{text!r} is no [ADDRESS:]PORT such as 9105 or 0.0.0.0:9105")
+        raise ValueError(f"{text!r} is not [ADDRESS:]PORT such as 9105 or 0.0.0.0:9105")
     return Address(host or _LOOPBACK, number)
