@@ -119,7 +119,27 @@ def test_runtime_errors_exit_1_with_a_hint(capsys: pytest.CaptureFixture[str]) -
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("tuimon ")
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["tuimon", "Python", "platform", "py-spy", "torch"]
+
+
+@pytest.mark.parametrize(
+    ("script", "last"),
+    [
+        ("echo 3.9.1; echo 2.4", "torch 2.4 (in {}, Python 3.9.1)"),
+        ("echo 3.9.1; echo", "torch none (in {}, Python 3.9.1)"),
+        ("exit 3", "torch ? ({} does not work)"),
+    ],
+)
+def test_the_torch_of_the_users_python(
+    script: str, last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert run_command_line(["--version"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == last.format(python)
 
 
 @pytest.mark.parametrize(
