@@ -82,7 +82,8 @@ def test_ps_lists_a_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.setattr("tuimon.launch.candidates.os.getpid", lambda: -1)
     (row,) = [row for row in ps.rows(find_candidates()) if row.pid == own]
     assert (row.rank, row.gpus, row.markers, row.run) == (3, ["GPU-1"], True, "r")
-    assert row.cpu_ratio is not None
+    assert row.cpu_ratio is not None and row.age_s is not None and row.age_s > 0
+    assert (row.folder, row.steps_per_s) == (os.getcwd(), None)
     assert run_command_line(["ps", "--format", "json"]) == 0
     assert any(entry["pid"] == own and entry["markers"] for entry in json.loads(capsys.readouterr().out))
 
@@ -94,6 +95,26 @@ def test_ps_shows_names_as_text() -> None:
     assert "[bold]" in lines[1]
     assert "\x1b" not in lines[1]
     assert "no" in lines[1].split()
+
+
+def test_ps_shows_age_rate_and_the_end_of_a_long_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = ps.Row(1, "me", 0, [], 0.5, 4000.0, 14.9, True, "/data/projects/" + "x" * 20 + "/run7", None, ["train.py"])
+    monkeypatch.setattr(ps, "rows", lambda found: [row])
+    head, line = ps.table([])
+    assert head.split() == ["PID", "USER", "RANK", "GPUS", "CPU", "AGE", "STEPS/S", "MARKERS", "FOLDER", "COMMAND"]
+    assert line.split() == [
+        "1",
+        "me",
+        "0",
+        "–",
+        "50",
+        "%",
+        "1h06m",
+        "14.9",
+        "yes",
+        "…" + "x" * 18 + "/run7",
+        "train.py",
+    ]
 
 
 def test_ps_lists_what_has_markers_first_and_what_has_only_imported_torch_after_it(

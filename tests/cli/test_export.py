@@ -136,7 +136,7 @@ def test_what_a_format_cannot_hold(log: str, capsys: pytest.CaptureFixture[str],
     ],
 )
 def test_usage(log: str, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    assert "usage: tuimon export" in refused(capsys, log, *words, code=2)
+    assert "tuimon export --help lists the options" in refused(capsys, log, *words, code=2)
     assert "lies after" in refused(capsys, log, "--to", "csv", "--from", "3", "--until", "2", code=2)
 
 

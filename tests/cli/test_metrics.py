@@ -21,10 +21,10 @@ WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep
     [
         (["--prometheus", "http"], "is not [ADDRESS:]PORT"),
         (["--prometheus", "::1:9105"], "an IPv6 address stands in brackets"),
-        (["--prometheus-textfile", "/no/such/folder/x.prom"], "is no file in an existing folder"),
-        (["--otlp", "127.0.0.1:4318"], "is no address"),
-        (["--otlp", "ftp://x"], "is no address"),
-        (["--otlp", "http://x:99999"], "is no address"),
+        (["--prometheus-textfile", "/no/such/folder/x.prom"], "is not a file in an existing folder"),
+        (["--otlp", "127.0.0.1:4318"], "is not an address"),
+        (["--otlp", "ftp://x"], "is not an address"),
+        (["--otlp", "http://x:99999"], "is not an address"),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "attach", "view"])

@@ -1,7 +1,9 @@
 """What a training does while it makes no steps, on literal sessions."""
 
+import pytest
+
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
-from tuimon.records import Exit
+from tuimon.records import NO_TORCH_YET, Exit
 from tuimon.session.state import RunState, run_state, stands_still
 
 LOADING = frames(("/home/me/prep.py", 40, "load", "for line in text:", True))
@@ -160,3 +162,19 @@ def test_a_pause_that_samples_alone_show_is_said_and_not_judged():
     assert (state.for_s, state.place.function, state.place.line) == (7.0, "embed", 20)
     session.add(stacks(9, ([0, 1], 50)))
     assert run_state(session) == RunState("training")
+
+
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [
+        ([], True),
+        ([process(101, markers=True)], False),
+        ([process(101, markers=False, markers_reason="started with -S")], False),
+        ([process(101, "other", markers=False, command=["bash"])], True),
+    ],
+)
+def test_a_program_that_never_imported_torch(others, told):
+    waits = process(markers=False, markers_reason=NO_TORCH_YET)
+    session = session_of(header(), waits, *others, Exit(t=9.0, pid=100, exit_code=0))
+    assert ("never imported torch" in (run_state(session).doing or "")) is told
+    assert "torch" not in (run_state(session_of(header(), waits)).doing or "")

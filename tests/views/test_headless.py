@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from tests.session import records
 from tests.session.records import session_of
 from tuimon.diagnosis.finding import Finding
-from tuimon.records import Exit, Gpu, Notice, Place
+from tuimon.records import NO_TORCH_YET, Exit, Gpu, Notice, Place
 from tuimon.session.session import Session
-from tuimon.views.headless import HeadlessView, how_it_ended, progress
+from tuimon.views.headless import HeadlessView, how_it_ended, progress, summary_lines
 
 INPUT_BOUND = Finding(
     rule="input_bound",
@@ -189,3 +189,12 @@ def test_a_fast_loop_of_which_some_steps_are_timed() -> None:
         for t in range(1, 5)
     ]
     assert "(1 of 8 steps timed)" in progress(records.session_of(records.header(), *windows))
+
+
+def test_a_run_without_torch_says_that_nothing_was_measured() -> None:
+    waits = records.process(markers=False, markers_reason=NO_TORCH_YET)
+    whole = session_of(records.header(), waits, Exit(t=9.0, pid=100, exit_code=0))
+    assert summary_lines(whole, []) == [
+        "ended with exit code 0",
+        "ended after 9.0s: this program never imported torch; nothing was measured",
+    ]

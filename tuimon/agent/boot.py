@@ -1,8 +1,8 @@
-"""Brings the agent into a process that runs already. Its text is run there, by itself, in the main thread.
+"""Brings the agent into a process that runs already. Its text is run there, by itself.
 
-The work is done in a thread that ends with it, where no signal handler of the program runs. The main thread waits: its
-calls may keep the GIL for seconds, and the work needs it a hundred times. Forks of other threads wait as well, so that
-no child begins with half an agent.
+The work is done in a thread that ends with it, in which no signal handler of the program runs. The main thread waits:
+its calls may keep the GIL for seconds, and the work needs it a hundred times. Forks of other threads wait as well, so
+that no child begins with half an agent.
 """
 
 import _thread
@@ -13,13 +13,15 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Callable, Dict, List
 
 #: What the monitor asks for: ``folder`` (it reads ``answer`` there, and has given up when it is gone), ``agent`` (the
 #: agent's folder), ``rings`` (folders for rings).
 Request = "Dict[str, Any]"
 
 _PACKAGE = "_tuimon_agent"
+#: While it is in the folder, the main thread waits for a thread that it has started for us.
+WAITED_FOR = "wait"
 #: How long it is tried again where the moment is not right, and forks wait at most.
 _RETRY_S = 5.0
 _RETRY_EVERY_S = 0.005
@@ -28,18 +30,31 @@ _FORK_WAIT_S = 2.0
 _PAUSE_S = 2.0
 
 
+def begin_in_thread(request: "Dict[str, Any]") -> None:
+    """Do it, in a thread that is ours."""
+
+    def go_on() -> None:
+        try:
+            os.rmdir(os.path.join(request["folder"], WAITED_FOR))
+        except OSError:  # done before, or the folder is gone
+            pass
+
+    _load(request, go_on)
+
+
 def begin(request: "Dict[str, Any]") -> None:
-    """Do it; an exception that a signal handler of the program raises meanwhile is raised after us."""
+    """Do it, in the main thread; what a signal handler of the program raises meanwhile is raised after us."""
     raised: "List[BaseException]" = []
     try:
         done = _thread.allocate_lock()
         done.acquire()
-        _thread.start_new_thread(_load, (request, done))
+        _thread.start_new_thread(_load, (request, lambda: done.release() if done.locked() else None))
         _wait(done, raised)
-    except Exception as error:
-        _answer(request, {"status": "failed", "reason": repr(error)})
     except BaseException as error:
-        raised.append(error)
+        if isinstance(error, RuntimeError) and error.__traceback__.tb_next is None:  # type: ignore[union-attr]
+            _answer(request, {"status": "failed", "reason": repr(error)})  # no thread could be started
+        else:
+            raised.append(error)
     if raised:
         _raise_afterwards(raised[0])
 
@@ -75,36 +90,32 @@ def _raise_afterwards(error: BaseException) -> None:
     api.Py_AddPendingCall(ctypes.cast(api.PyObject_IsTrue, ctypes.c_void_p), raiser)
 
 
-def _load(request: "Dict[str, Any]", done: "Any") -> None:
+def _load(request: "Dict[str, Any]", go_on: "Callable[[], None]") -> None:
+    """Do it. ``go_on``: lets the main thread go on."""
     try:
         package = _package(request["agent"])
         lock = _hold_forks(package)
         try:
-            _install(request, package.__name__, done)
+            _install(request, package.__name__, go_on)
         finally:
             lock.release()
     except BaseException as error:
         _answer(request, {"status": "failed", "reason": repr(error)})
     finally:
-        _release(done)
+        go_on()
 
 
-def _install(request: "Dict[str, Any]", package: str, done: "Any") -> None:
+def _install(request: "Dict[str, Any]", package: str, go_on: "Callable[[], None]") -> None:
     __import__(package + ".late")
     late = sys.modules[package + ".late"]
     until_s = time.monotonic() + _RETRY_S
     answer = late.install_now(request["rings"])
     while answer["status"] == late.RETRY and time.monotonic() < until_s:
-        _release(done)  # the main thread has to come further
+        go_on()  # the main thread has to come further
         time.sleep(_RETRY_EVERY_S)
         answer = late.install_now(request["rings"])
     if not _answer(request, answer) and answer["status"] == late.INSTALLED:
         late.withdraw()
-
-
-def _release(done: "Any") -> None:
-    if done.locked():
-        done.release()
 
 
 def _package(agent: str) -> "Any":

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Optional
 
 
 def facts() -> Dict[str, Any]:
@@ -17,3 +17,28 @@ def of_environment(environ: Mapping[str, str]) -> List[str]:
     """Those that environment variables set."""
     settings = ["launch_blocking"] if environ.get("CUDA_LAUNCH_BLOCKING") == "1" else []
     return settings + (["distributed_debug"] if environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL" else [])
+
+
+def tracer() -> Optional[str]:
+    """The package whose profiler, debugger or coverage measurement sees this thread's calls or lines; None without."""
+    for seeing in (sys.gettrace(), sys.getprofile()):
+        if seeing is not None:
+            module = getattr(seeing, "__module__", None) or type(seeing).__module__
+            return _package(str(module))
+    monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.12 and later
+    names = [monitoring.get_tool(number) for number in range(_TOOLS)] if monitoring is not None else []
+    return next((_package(str(name)) for name in names if name is not None), None)
+
+
+#: Ids of tools in ``sys.monitoring``.
+_TOOLS = 6
+#: Names that people know them by.
+_KNOWN_AS = {"_lsprof": "cProfile", "bdb": "pdb"}
+
+
+def _package(module: str) -> str:
+    if module == "__main__":  # python -m cProfile, or the script's own
+        words = getattr(sys, "orig_argv", [])
+        module = words[words.index("-m") + 1] if "-m" in words[:-1] else "its own script"
+    package = module.partition(".")[0]
+    return _KNOWN_AS.get(package, package)

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from tuimon.agent.ring.paths import refused_directories, ring_directories, ring_directory
 from tuimon.errors import TuimonError
 from tuimon.launch.places import state_directory
-from tuimon.launch.resolve import user_python
+from tuimon.launch.resolve import user_python, versions_of_user_python
 from tuimon.monitor.versions import version_of
 from tuimon.text import plain
 from tuimon.views.format import size
@@ -55,11 +55,10 @@ def _python() -> Check:
 
 
 def _user_python() -> Check:
-    python = user_python()
-    done = subprocess.run([python, "-c", _TORCH_VERSION], capture_output=True, text=True, timeout=30, check=False)
-    if done.returncode != 0:
+    python, found = user_python(), versions_of_user_python()
+    if found is None:
         return Check("python", "warn", f"{python} does not work", "Activate the environment of your training.")
-    version, torch = done.stdout.split("\n")[:2]
+    version, torch = found
     if not torch:
         return Check(
             "python",
@@ -68,18 +67,6 @@ def _user_python() -> Check:
             "Activate the environment of your training.",
         )
     return Check("python", "ok", f"`python` is {python} ({version}, torch {torch})")
-
-
-# finds torch's version without importing it, which takes seconds
-_TORCH_VERSION = """
-import sys
-from importlib import metadata
-print("%d.%d.%d" % sys.version_info[:3])
-try:
-    print(metadata.version("torch"))
-except metadata.PackageNotFoundError:
-    print("")
-"""
 
 
 _INSIDE = "stacks in-process only, under tuimon run"

@@ -90,9 +90,9 @@ def _dispatch(argv: Sequence[str]) -> int:
         print(help_text(), end="", flush=True)
         return 0
     if first in ("-V", "--version"):
-        from tuimon.monitor.versions import version_of
+        from tuimon.cli.versions import version_lines
 
-        print(f"tuimon {version_of('tuimon')}", flush=True)
+        print("\n".join(version_lines()), flush=True)
         return 0
     if not argv:
         write_message(help_text().rstrip())

@@ -52,7 +52,7 @@ def metrics_of(parsed: argparse.Namespace) -> tuple[Observer, ...]:
 
 def _check_textfile(path: str) -> None:
     if os.path.isdir(path) or not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise UsageError(f"--prometheus-textfile: {path} is no file in an existing folder")
+        raise UsageError(f"--prometheus-textfile: {path} is not a file in an existing folder")
 
 
 def _check_url(url: str) -> None:
@@ -64,4 +64,6 @@ def _check_url(url: str) -> None:
     except ValueError:
         whole = False
     if not whole:
-        raise UsageError(f"--otlp: {url!r} is no address", "For example: --otlp http://127.0.0.1:4318 (OTLP over HTTP)")
+        raise UsageError(
+            f"--otlp: {url!r} is not an address", "For example: --otlp http://127.0.0.1:4318 (OTLP over HTTP)"
+        )

@@ -6,14 +6,16 @@ import argparse
 import os
 import re
 import shlex
+import shutil
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from tuimon.cli.metrics import METRICS_OPTIONS, add_metrics, metrics_of
 from tuimon.errors import UsageError
 from tuimon.monitor.observers import Observer
 from tuimon.monitor.opening.options import Options
+from tuimon.text import plain
 
 if TYPE_CHECKING:
     from tuimon.monitor.reactions import Reaction
@@ -49,9 +51,43 @@ class _Paragraphs(argparse.HelpFormatter):
         return "\n\n".join(part if part.startswith(" ") else fill(part, width, indent) for part in parts)
 
 
-def parser_of(command: str, doc: str, usage: str | None = None) -> argparse.ArgumentParser:
+class _Parser(argparse.ArgumentParser):
+    """Errors are two lines: what is wrong, and what was meant or where to read on."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix(_UNKNOWN).split()[0] if message.startswith(_UNKNOWN) else ""
+        hint = self.meant(unknown) or f"{self.prog} --help lists the options"
+        self.exit(2, f"{self.prog}: {plain(message)}\n  {hint}\n")
+
+    def meant(self, word: str) -> str | None:
+        """A question that names the option that a word is close to; None if it is close to none."""
+        return did_you_mean(word.partition("=")[0], self._option_string_actions) if word.startswith("--") else None
+
+
+_UNKNOWN = "unrecognized arguments: "
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """``Did you mean --headless?``; None if no known word is close."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, list(known), n=1, cutoff=0.75)
+    return f"Did you mean {close[0]}?" if close else None
+
+
+def finding_name(name: str) -> str:
+    """A rule, cause or severity. Raises ArgumentTypeError if there is no such name."""
+    from tuimon.diagnosis.rulebook import FINDING_NAMES
+
+    if name not in FINDING_NAMES:
+        hint = did_you_mean(name, FINDING_NAMES) or "tuimon explain lists the rules"
+        raise argparse.ArgumentTypeError(f"{name!r} is not a rule, a cause or a severity. {hint}")
+    return name
+
+
+def parser_of(command: str, doc: str, usage: str | None = None) -> _Parser:
     """A parser whose help is the command's docstring."""
-    return argparse.ArgumentParser(
+    return _Parser(
         prog=f"tuimon {command}",
         usage=usage,
         description=doc,
@@ -147,8 +183,7 @@ def add_run_choice(parser: argparse.ArgumentParser) -> None:
 
 def options_of(parsed: argparse.Namespace) -> Options:
     """The parsed words as Options. Raises UsageError where they do not go together."""
-    if parsed.log_max is not None and not parsed.log:
-        raise UsageError("--log-max limits a log, and there is none", "Add --log FILE")
+    _check_together(parsed)
     return Options(
         headless=parsed.headless or not terminal_can_draw(),
         log=parsed.log,
@@ -164,6 +199,26 @@ def options_of(parsed: argparse.Namespace) -> Options:
         memory=parsed.memory,
         observers=(*_reactions(parsed), *metrics_of(parsed)),
     )
+
+
+def _check_together(parsed: argparse.Namespace) -> None:
+    """Raise UsageError for options of which one has no effect beside, or without, the other."""
+    if parsed.log_max is not None and not parsed.log:
+        raise UsageError("--log-max limits a log, and there is none", "Add --log FILE")
+    if parsed.force and not parsed.log:
+        raise UsageError("--force lets --log replace a log, and there is none", "Add --log FILE")
+    for without, options, reason in (
+        ("--no-markers", ("--memory",), "needs tuimon's hooks in the training"),
+        ("--no-markers", ("--on-hang",), "needs the markers of steps"),
+        ("--no-stacks", ("--rate", "--max-cpu"), "is for stack samples"),
+    ):
+        given = next((option for option in options if _is_given(parsed, option)), None)
+        if _is_given(parsed, without) and given is not None:
+            raise UsageError(f"{given} {reason}, and {without} leaves them out", f"Leave out {given} or {without}")
+
+
+def _is_given(parsed: argparse.Namespace, option: str) -> bool:
+    return getattr(parsed, option.removeprefix("--").replace("-", "_")) not in (None, False)
 
 
 def terminal_can_draw() -> bool:
@@ -194,10 +249,12 @@ def _size(text: str) -> int:
     """Bytes: a number, with or without a unit; KB, MB and GB are decimal, KiB, MiB and GiB binary."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 50MB, 1GiB or 50000000")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 50MB, 1GiB or 50000000")
     size = int(float(match[1]) * _UNITS[match[2].lower()])
     from tuimon.sources.log.parts import LEAST_LIMIT_BYTES
 
+    if not match[2] and size < LEAST_LIMIT_BYTES:
+        raise argparse.ArgumentTypeError(f"{text} is a number of bytes. Did you mean {text.strip()}MB?")
     if not LEAST_LIMIT_BYTES <= size <= _GREATEST_SIZE:
         raise argparse.ArgumentTypeError("--log-max goes from 1MB, some minutes of a log, to 1PiB")
     return size
@@ -205,8 +262,6 @@ def _size(text: str) -> int:
 
 def _reactions(parsed: argparse.Namespace) -> tuple[Observer, ...]:
     """What runs commands for findings; none where none was requested."""
-    if parsed.on_hang is not None and parsed.no_markers:
-        raise UsageError("--on-hang needs the markers of steps", "Leave out --no-markers")
     if parsed.on_hang is None and not parsed.on_finding:
         return ()
     from tuimon.monitor.reactions import Reaction, Reactions
@@ -216,27 +271,26 @@ def _reactions(parsed: argparse.Namespace) -> tuple[Observer, ...]:
 
 
 def _command(text: str) -> str:
-    """A command line that can be split into words."""
+    """A command line that can be split into words, the first of which can be run."""
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be split into words: {error}") from None
     if not words:
-        raise argparse.ArgumentTypeError("there is no command")
+        raise argparse.ArgumentTypeError("the command is empty")
+    if shutil.which(words[0]) is None:
+        reason = "it is not executable" if os.path.exists(words[0]) else "there is no such program"
+        raise argparse.ArgumentTypeError(f"{words[0]!r} cannot be run: {reason}")
     return text
 
 
 def _reaction(text: str) -> Reaction:
-    from tuimon.diagnosis.rulebook import FINDING_NAMES
     from tuimon.monitor.reactions import Reaction
 
     name, equals, command = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form RULE=CMD")
-    if name not in FINDING_NAMES:
-        known = ", ".join(sorted(FINDING_NAMES))
-        raise argparse.ArgumentTypeError(f"{name!r} is no rule, cause or severity of: {known}")
-    return Reaction(name, _command(command))
+    return Reaction(finding_name(name), _command(command))
 
 
 def _number(name: str, lowest: float, highest: float) -> Callable[[str], float]:
@@ -244,7 +298,7 @@ def _number(name: str, lowest: float, highest: float) -> Callable[[str], float]:
         try:
             value = float(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
         if not lowest <= value <= highest:
             raise argparse.ArgumentTypeError(f"{name} goes from {lowest:g} to {highest:g}")
         return value

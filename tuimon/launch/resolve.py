@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -16,6 +17,36 @@ _PYTHON_SUFFIXES = (".py", ".pyw", ".pyz")
 def user_python() -> str:
     """What ``python`` means in the user's shell: the active environment's, which need not be tuimon's own."""
     return shutil.which("python") or shutil.which("python3") or sys.executable
+
+
+def versions_of_user_python() -> tuple[str, str] | None:
+    """Its version, and that of its torch, "" without; None if it does not work. It imports no torch."""
+    try:
+        done = subprocess.run(
+            [user_python(), "-c", _VERSIONS],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        version, torch = done.stdout.splitlines()[:2]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return (plain(version), plain(torch)) if done.returncode == 0 else None
+
+
+# finds torch's version without importing it, which takes seconds
+_VERSIONS = """
+import subprocess
+import sys
+from importlib import metadata
+print("%d.%d.%d" % sys.version_info[:3])
+try:
+    print(metadata.version("torch"))
+except metadata.PackageNotFoundError:
+    print("")
+"""
 
 
 def resolve(argv: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ from tuimon.sources.control.holding import Holding
 
 #: What people read before they decide.
 RISK = (
-    "stops the training for some 10 ms to bring tuimon's hooks into it: steps and phases are then measured, not "
+    "stops the training for about 0.1 s to bring tuimon's hooks into it: steps and phases are then measured, not "
     "inferred. A debugger does that; the hooks go when you leave."
 )
 #: How long leaving waits for the training's next backward pass.

@@ -35,6 +35,7 @@ class RingFacts(Struct, frozen=True, gc=False):
     optimizers: tuple[OptimizerFacts, ...] = ()
     intra_op_threads: int | None = None  # that share out an operation on the CPU
     debug_settings: tuple[str, ...] = ()  # that slow every step down
+    tracer: str | None = None  # a package that sees each of its calls or lines: cProfile, pdb, coverage
     cuda_visible_devices: str | None = None
     cuda_device_order: str | None = None
     loop: tuple[LoopStack, ...] = ()  # where its loop calls backward and its optimizer
@@ -57,6 +58,7 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
         optimizers=_optimizers(meta.get("optimizers")),
         intra_op_threads=_number(meta.get("intra_op_threads")),
         debug_settings=_texts(meta.get("debug_settings")),
+        tracer=_text(meta.get("tracer")),
         cuda_visible_devices=_text(meta.get("cuda_visible_devices"), empty=True),
         cuda_device_order=_text(meta.get("cuda_device_order")),
         loop=loop_stacks(meta.get("loop")),

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tuimon.node_ids import own_id
-from tuimon.records import Place
+from tuimon.records import NO_TORCH_YET, Place
 from tuimon.session.samples.set_up import COMPILING
 from tuimon.session.steps.steps import LatestWindow, StepStats
 
@@ -57,6 +57,9 @@ def run_state(session: Session) -> RunState:
     name: StateName = "starting" if session.exit is None else "ended"
     if pid is not None and session.exit is None and _is_stopped(session, pid):
         return RunState(name, for_s, _stopped(pid), None, doing.place if doing is not None else None)
+    imports = doing is not None and doing.words.startswith("importing")
+    if session.exit is not None and not imports and _never_had_torch(session):
+        return RunState(name, for_s, "this program never imported torch; nothing was measured")
     if doing is None:
         return RunState(name, for_s)
     return RunState(name, for_s, doing.words, session.now_s - doing.since_s, doing.place)
@@ -90,6 +93,13 @@ def stands_still(session: Session) -> bool:
         return False
     longest_s = (stats.run.quantile_ms(1.0) or 0.0) / 1e3
     return (state.doing_for_s or 0.0) >= max(STILL_S, min(STILL_RATIO * longest_s, STILL_LIMIT_S))
+
+
+def _never_had_torch(session: Session) -> bool:
+    """Whether hooks waited in every Python process of the run, and none imported torch."""
+    known = session.processes()
+    reasons = {process.markers_reason for process in known if process.markers or process.markers_reason is not None}
+    return reasons == {NO_TORCH_YET}
 
 
 def _of_samples(session: Session, pid: int) -> RunState:

@@ -192,6 +192,8 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         )
     if table is not None and table.rows:
         lines.append(phases_text(table))
+    if session.exit is not None and (state := run_state(session)).name == "ended":  # without a step
+        lines.append(state_text(state))
     first = findings[0] if findings else None
     if first is not None and is_minor(first.rule, first.severity):
         lines.append(ONLY_MINOR)

@@ -27,7 +27,7 @@ def state_text(state: RunState) -> str:
 
 
 def last_state_text(state: dict[str, Any]) -> str:
-    """The state for a report without a step: ``It ended after 14s: importing transformers for 12s.``
+    """The state for a report without a step: ``It ended after 14s: mostly importing transformers in its last 12s.``
 
     A log that goes on ends with ``At the end: starting for 14s.``
     """
@@ -40,7 +40,10 @@ def state_name(state: RunState) -> str:
 
 
 def state_details(state: RunState) -> str:
-    """``for 14s: importing transformers for 12s``; ``after 14s: ...`` if the run ended before any step."""
+    """``for 14s: importing transformers for 12s``; of a run that ended before any step, ``after 14s: mostly ...``.
+
+    The activity is known by windows of some seconds: the end of an import may be in the same one as a short training.
+    """
     since = "after" if state.name == "ended" else "for"
     head = [f"{since} {duration(state.for_s)}"] if state.for_s is not None else []
     if (state.backwards or 0) > 1:
@@ -48,7 +51,8 @@ def state_details(state: RunState) -> str:
     place = at(state.place) if state.place is not None else ""
     inside = " at ".join(filter(None, (plain(state.doing or ""), place)))
     if inside and (state.doing_for_s or 0.0) >= _TOLD_S:
-        inside += f" for {duration(state.doing_for_s)}"
+        for_so_long = duration(state.doing_for_s)
+        inside = f"mostly {inside} in its last {for_so_long}" if state.name == "ended" else f"{inside} for {for_so_long}"
     return ": ".join(filter(None, (", ".join(head), inside)))
 
 

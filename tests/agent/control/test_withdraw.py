@@ -2,13 +2,17 @@
 
 import json
 import os
+import signal
+import threading
 
 import pytest
 
 from tests.agent.folders import file_names
 from tests.agent.programs import environment
 from tests.warm_torch import WarmProgram
+from tuimon.agent import install
 from tuimon.agent.ring.control_words import Command, State
+from tuimon.agent.torch_compat import rebinding
 from tuimon.sources.control.channel import open_channel
 from tuimon.sources.control.errors import NoAgent
 
@@ -62,3 +66,24 @@ def test_a_process_without_an_agent(tmp_path, monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     with pytest.raises(NoAgent, match="no agent of tuimon"):
         open_channel(os.getpid())
+
+
+class Late(Exception):
+    """What the handler raises."""
+
+
+def test_a_signal_handler_that_raises_leaves_no_half_of_the_hooks(monkeypatch):
+    def handler(signum, frame):
+        raise Late
+
+    undone = threading.Event()
+    monkeypatch.setattr(rebinding, "_undo", [undone.set, lambda: signal.raise_signal(signal.SIGUSR1)])
+    previous = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(Late):
+            install.withdraw()
+            for _ in range(1000):  # here the interpreter notices what is pending
+                os.getpid()
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert undone.wait(60)

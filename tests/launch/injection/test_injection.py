@@ -21,6 +21,7 @@ from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import CannotInject
 from tuimon.launch.injection import gdb, symbols, target
 from tuimon.launch.injection.inject import inject
+from tuimon.launch.injection.request import Request
 from tuimon.monitor.hooks import Hooks
 from tuimon.proc import procfs
 
@@ -99,6 +100,66 @@ def test_a_main_thread_that_does_not_come_back(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=60)
         assert errors.splitlines()[-1] == "KeyboardInterrupt" and "tuimon" not in errors
         assert not (tmp_path / "rings").exists()
+
+
+@needs_gdb
+def test_a_handler_that_raises_while_our_statement_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program gets the exception, and its hooks."""
+    command = Request.command
+    interrupting = f"import os, time; os.kill(os.getpid(), {signal.SIGUSR1:d}); time.sleep(0.1)\n"
+    monkeypatch.setattr(Request, "command", lambda request: interrupting + command(request))
+    also = "import signal; signal.signal(signal.SIGUSR1, lambda *_: {}['raised'])"
+    with training(tmp_path, sys.executable, also) as process:
+        until(lambda: int(status(process.pid, "SigCgt"), 16) >> signal.SIGUSR1 - 1 & 1)
+        assert not inject(process.pid).was_there
+        _, errors = process.communicate(timeout=60)
+    assert errors.count("Traceback") == 1 and errors.splitlines()[-1] == "KeyError: 'raised'"
+
+
+def status(pid: int, name: str) -> str:
+    return Path(f"/proc/{pid}/status").read_text().split(f"{name}:\t")[1].split()[0]
+
+
+@needs_gdb
+def test_no_exception_of_a_timer_is_lost(tmp_path: Path) -> None:
+    """Nor printed; the hooks come and go meanwhile."""
+    with training(tmp_path, sys.executable, TIMER) as process:
+        for _ in range(5):
+            hooks = Hooks(process.pid)
+            hooks.bring_in()
+            assert hooks.withdraw() == "the hooks are withdrawn"
+        out, errors, code = ended(process)
+    counts, over = out.splitlines()
+    raised, caught = map(int, counts.split())
+    assert (over.split()[0], errors, code) == ("over", "", 0)  # with the batch at which it was interrupted last
+    assert raised == caught > 10
+
+
+#: Every 2 ms an exception, which the program catches.
+TIMER = """
+    if "raised" not in globals():
+        import signal
+        raised = caught = 0
+        armed = False
+        def handler(signum, frame):
+            global raised, armed
+            if armed:
+                armed, raised = False, raised + 1
+                raise KeyError("raised")
+        signal.signal(signal.SIGALRM, handler)
+    try:
+        armed = True
+        signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+        while True:
+            for batch in loader:
+                torch.autograd.backward(batch)
+                optimizer.step()
+    except KeyError:
+        caught += 1
+    if ending:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(raised, caught)
+"""
 
 
 # -- refusals
@@ -199,7 +260,7 @@ def test_a_python_without_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gdb, "find_functions", lambda *_: {})
     part = symbols.Mapping(0, 1, 0, True, "/usr/bin/python3.11")
     with pytest.raises(CannotInject, match="linked statically, without symbols"):
-        gdb.script_for(target.Target(1, 11, (part,), (part,)), "statement")
+        gdb.functions_for(target.Target(1, 11, (part,), (part,)))
 
 
 @needs_gdb
@@ -207,6 +268,16 @@ def test_ptrace_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with training(tmp_path, sys.executable) as process:
         monkeypatch.setattr(gdb, "_run", lambda *_: "Could not attach to process. ptrace: Operation not permitted.\n")
         assert "ptrace is denied" in refusal(process.pid)
+        assert ended(process) == OVER
+
+
+@needs_gdb
+@pytest.mark.parametrize("flags", ["0x02", "0x21"])
+def test_no_page_for_code(flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be mapped, as under SELinux, or not be written: refused at once, and the training goes on."""
+    monkeypatch.setattr(gdb, "_SCRIPT", gdb._SCRIPT.replace("0x22, -1, 0)", f"{flags}, -1, 0)"))
+    with training(tmp_path, sys.executable) as process:
+        assert "may not be given code" in refusal(process.pid)
         assert ended(process) == OVER
 
 
@@ -316,7 +387,7 @@ def test_gdb_that_is_killed_leaves_the_training_running(
     def kill(pid: int, over: threading.Event) -> None:
         nonlocal killed
         while not over.wait(0.0005):
-            tracer = int(Path(f"/proc/{pid}/status").read_text().split("TracerPid:")[1].split()[0])
+            tracer = int(status(pid, "TracerPid"))
             if tracer:
                 os.kill(tracer, number)
                 killed += 1
@@ -398,7 +469,7 @@ def test_exceptions_of_signal_handlers_reach_the_program(tmp_path: Path) -> None
 import signal, sys, time
 names = {{"__name__": "boot"}}
 exec(compile(open({boot!r}).read(), "boot", "exec"), names)
-names["_load"] = lambda request, done: (time.sleep(0.05), done.release())
+names["_load"] = lambda request, go_on: (time.sleep(0.05), go_on())
 
 class Late(Exception):
     def __init__(self, reason, after):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
 from html import unescape
 
 import pytest
@@ -58,16 +63,47 @@ class Terminal(io.StringIO):
 def test_a_terminal_gets_colours_and_a_pipe_does_not(monkeypatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    terminal, pipe = Terminal(), io.StringIO()
-    for file in (terminal, pipe):
+    paged: list[str] = []
+    monkeypatch.setattr("pydoc.pager", paged.append)
+    pipe = io.StringIO()
+    for file in (Terminal(), pipe):
         write_pages([page_of("input_bound")], file)
     assert "\x1b" not in pipe.getvalue()
-    assert re.search(r"\x1b\[[\d;]*mfor\x1b", terminal.getvalue())  # a keyword
-    assert "INPUT-BOUND" in terminal.getvalue()
+    assert re.search(r"\x1b\[[\d;]*mfor\x1b", paged[0])  # a keyword
+    assert "INPUT-BOUND" in paged[0]
     monkeypatch.setenv("NO_COLOR", "1")
-    plain = Terminal()
-    write_pages([page_of("input_bound")], plain)
-    assert not re.search(r"\x1b\[[\d;]*3\dm", plain.getvalue())
+    write_pages([page_of("input_bound")], Terminal())
+    assert len(paged) == 2 and not re.search(r"\x1b\[[\d;]*3\dm", paged[1])
+
+
+def test_a_page_goes_through_the_users_pager(tmp_path) -> None:
+    """On a terminal; the pager gets all of it."""
+    seen = tmp_path / "seen"
+    command = [sys.executable, "-m", "tuimon", "explain", "sync_point"]
+    env = {**os.environ, "PAGER": f"tee {seen}", "TERM": "xterm-256color"}
+    code, _ = in_terminal(command, env)
+    assert code == 0 and "What to do" in seen.read_text() and "tuimon explain sync_point --full" in seen.read_text()
+
+
+def in_terminal(command: list[str], env: dict[str, str]) -> tuple[int, bytes]:
+    """The exit code, and what came on the terminal."""
+    main, terminal = pty.openpty()
+    child = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=env)
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the other side is closed
+        while part := os.read(main, 65536):
+            shown += part
+    os.close(main)
+    return child.wait(60), shown
+
+
+def test_thresholds_are_on_the_full_page(capsys) -> None:
+    assert run_command_line(["explain", "sync_point"]) == 0
+    short = capsys.readouterr().out
+    assert run_command_line(["explain", "sync_point", "--full"]) == 0
+    assert capsys.readouterr().out == plain_page(page_of("sync_point"))
+    assert "\nThresholds\n" not in short and short.endswith("\nThresholds: tuimon explain sync_point --full\n")
 
 
 @pytest.mark.parametrize("name", ["sync_point", "SYNC-POINT", "sync-point"])
@@ -83,9 +119,9 @@ def test_a_cause_is_explained_by_its_rule(capsys) -> None:
 
 def test_an_unknown_rule_names_those_that_are_close(capsys) -> None:
     assert run_command_line(["explain", "launch_bond\x1b[31m"]) == 2
-    assert capsys.readouterr().err == "tuimon: there is no rule 'launch_bond'\n  Did you mean: launch_bound\n"
+    assert capsys.readouterr().err == "tuimon: there is no rule 'launch_bond'\n  Did you mean launch_bound?\n"
     assert run_command_line(["explain", "xyz"]) == 2
-    assert "The rules are warmup, hang, input_bound" in capsys.readouterr().err
+    assert "tuimon explain lists the rules" in capsys.readouterr().err
     assert run_command_line(["explain", "--all", "hang"]) == 2
 
 
@@ -146,8 +182,8 @@ def test_a_cause_without_code_of_its_own_has_that_of_its_rule() -> None:
 
 def test_thresholds_are_shown_as_they_are(capsys) -> None:
     """Not rounded, nor with a point where they count."""
-    assert run_command_line(["explain", "step_time_drift"]) == 0
+    assert run_command_line(["explain", "step_time_drift", "--full"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "1.15: growth of the median step time" in shown and "1.25: times the median before" in shown
-    assert run_command_line(["explain", "hang"]) == 0
+    assert run_command_line(["explain", "hang", "--full"]) == 0
     assert " 15: seconds without a boundary" in " ".join(capsys.readouterr().out.split())

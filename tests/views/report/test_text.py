@@ -214,7 +214,7 @@ def test_fail_on_a_finding_is_told_by_the_exit_code(
 
 def test_fail_on_something_unknown_is_a_usage_error(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["report", log, "--fail-on", "slow"]) == 2
-    assert "'slow' is no rule, cause or severity" in capsys.readouterr().err
+    assert "'slow' is not a rule, a cause or a severity" in capsys.readouterr().err
 
 
 def test_changes_of_the_verdict_and_rules_without_evidence_are_told() -> None:

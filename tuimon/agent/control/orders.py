@@ -77,10 +77,15 @@ def forget() -> None:
     orders.tasks = {}
 
 
-def close() -> None:
-    """End all tasks, as the hooks are being withdrawn or the process ends."""
+def end_tasks() -> None:
+    """End all tasks."""
     for command, task in list(orders.tasks.items()):
         _stop(command, task)
+
+
+def close() -> None:
+    """End all tasks, as the hooks are being withdrawn or the process ends, and take no more orders."""
+    end_tasks()
     forget()
 
 

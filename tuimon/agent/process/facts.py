@@ -34,6 +34,7 @@ def facts() -> Dict[str, Any]:
         "nvtx": hasattr(getattr(torch, "_C", None), "_nvtx"),
         "gc": gc_pauses.is_installed(),
         "root": sys.executable,
+        "tracer": debug_settings.tracer(),
     }
 
 

@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         "--inject",
         action="store_true",
         help="bring tuimon's hooks into the running training, for measured steps and phases (by gdb; from Python 3.14 "
-        "on by sys.remote_exec). It is stopped for some 10 ms; on leaving, the hooks are withdrawn",
+        "on by sys.remote_exec). It is stopped for about 0.1 s; on leaving, the hooks are withdrawn",
     )
     parser.add_argument("--keep-hooks", action="store_true", help="leave the hooks of --inject in the training")
     parser.add_argument("pid", type=_pid, nargs="?", metavar="PID", help="the process; without it, choose from a list")
@@ -69,7 +69,7 @@ def _pid(text: str) -> int:
         return int(text)
     except ValueError:
         hint = f"; a log is shown by: tuimon view {plain(text)}" if os.path.exists(text) else ""
-        raise argparse.ArgumentTypeError(f"{plain(text)!r} is no process id{hint}") from None
+        raise argparse.ArgumentTypeError(f"{plain(text)!r} is not a process id{hint}") from None
 
 
 def _check(parsed: argparse.Namespace) -> None:
@@ -77,6 +77,8 @@ def _check(parsed: argparse.Namespace) -> None:
         raise UsageError("--duration must be above 0", "For example: tuimon attach --duration 60 PID")
     if parsed.keep_hooks and not parsed.inject:
         raise UsageError("--keep-hooks keeps what --inject brings in", "Add --inject")
+    if parsed.inject and parsed.no_markers:
+        raise UsageError("--inject brings hooks in, and --no-markers leaves them out", "Leave out one of them")
 
 
 def _pick(options: Options) -> int | None:

@@ -75,5 +75,5 @@ def _tolerance(text: str) -> float:
     """A ratio from ``5%`` or ``5``."""
     match = _PERCENT.fullmatch(text.strip())
     if match is None or not 0 <= float(match[1]) <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage such as 5%")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage such as 5%")
     return float(match[1]) / 100

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from tuimon.cli.options import parser_of
+from msgspec.structs import replace
+
+from tuimon.cli.options import did_you_mean, parser_of
 from tuimon.diagnosis.explain.page import Explained, Page, all_pages, cause_named, page_of
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
 from tuimon.errors import UsageError
@@ -14,8 +16,8 @@ from tuimon.views.explain.text import write_pages
 from tuimon.views.json_text import json_text
 
 _DOC = """\
-What a verdict means, what is measured for it and how sure that is, where its thresholds come from, when it is wrong,
-and what to do: code before and after. Without RULE: the list of all rules."""
+What a verdict means, what is measured for it and how sure that is, when it is wrong, and what to do: code before and
+after; with --full where its thresholds come from. Without RULE: the list of all rules."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -23,6 +25,7 @@ def main(argv: Sequence[str]) -> int:
     parser = parser_of("explain", _DOC)
     parser.add_argument("rule", nargs="?", metavar="RULE", help="a rule; or a cause such as no_workers, with its code")
     parser.add_argument("--all", action="store_true", help="all rules")
+    parser.add_argument("--full", action="store_true", help="the thresholds as well, each with its source")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parsed = parser.parse_args(argv)
     if parsed.all and parsed.rule is not None:
@@ -30,7 +33,16 @@ def main(argv: Sequence[str]) -> int:
     if parsed.rule is None and not parsed.all and parsed.format == "text":
         sys.stdout.write("\n".join(_list()) + "\n")
         return 0
-    _write([_page_named(parsed.rule)] if parsed.rule is not None else all_pages(), parsed.format)
+    pages = [_page_named(parsed.rule)] if parsed.rule is not None else all_pages()
+    if parsed.format == "json":
+        sys.stdout.write(json_text(Explained(list(pages)), indent=2))
+    elif parsed.full:
+        write_pages(pages, sys.stdout)
+    else:
+        short = [replace(page, thresholds=[]) for page in pages]
+        write_pages(
+            short, sys.stdout, f"\nThresholds: tuimon explain {plain(parsed.rule) if parsed.rule else '--all'} --full\n"
+        )
     return 0
 
 
@@ -47,18 +59,8 @@ def rule_named(name: str) -> str:
     causes = {cause: rule.name for rule in RULES for cause in rule.causes}
     if wanted in causes:
         return causes[wanted]
-    from difflib import get_close_matches
-
-    close = get_close_matches(wanted, [*BY_NAME, *causes], n=3)
-    hint = f"Did you mean: {', '.join(close)}" if close else f"The rules are {', '.join(BY_NAME)}"
+    hint = did_you_mean(wanted, [*BY_NAME, *causes]) or "tuimon explain lists the rules"
     raise UsageError(f"there is no rule {plain(name)!r}", hint)
-
-
-def _write(pages: Sequence[Page], form: str) -> None:
-    if form == "json":
-        sys.stdout.write(json_text(Explained(list(pages)), indent=2))
-    else:
-        write_pages(pages, sys.stdout)
 
 
 def _list() -> list[str]:

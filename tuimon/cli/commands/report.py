@@ -6,11 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tuimon.cli.options import add_run_choice, parser_of
+from tuimon.cli.options import add_run_choice, finding_name, parser_of
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.writing import Output, add_output
 from tuimon.diagnosis.reading import fold
-from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
@@ -78,13 +77,9 @@ def _page(log: Chosen, *, full: bool = False) -> Page:
 
 
 def _condition(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    unknown = [name for name in names if name not in FINDING_NAMES]
-    if unknown or not names:
-        known = ", ".join(sorted(FINDING_NAMES))
-        raise argparse.ArgumentTypeError(
-            f"{', '.join(map(repr, unknown)) or 'nothing'} is no rule, cause or severity of: {known}"
-        )
+    names = tuple(finding_name(name.strip()) for name in text.split(",") if name.strip())
+    if not names:
+        raise argparse.ArgumentTypeError("a rule, a cause or a severity is missing")
     return names
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tuimon.cli.messages import write_message
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
+from tuimon.errors import UsageError
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.launch.relay import Relay
 from tuimon.launch.resolve import resolve
@@ -40,6 +41,9 @@ def main(argv: Sequence[str]) -> int:
     own, words = split_command(argv)
     parsed, unknown = parser.parse_known_args(own)
     if unknown:
+        hint = parser.meant(unknown[0])
+        if hint is not None:
+            raise UsageError(f"run has no option {unknown[0]}", hint)
         program = next((word for word in words if word.endswith(".py")), "train.py")
         rest = " ".join(word for word in argv if word != program)
         parser.error(f"{unknown[0]}: the program's own options follow its name: tuimon run {program} {rest}")

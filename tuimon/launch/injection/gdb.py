@@ -3,8 +3,8 @@
 The process is stopped for some ten milliseconds. If one of its threads is at a place where it cannot hold the one lock
 that the call takes (in a system call, in code that is neither the interpreter's nor the C library's, in a function of
 Python's objects), the call is made there; otherwise the process goes on and is stopped again a little later. The call
-only leaves a request: the interpreter takes it in the main thread, between two instructions of Python. Nothing is
-allocated in the process but one page.
+only leaves a request: the interpreter takes it in the main thread, between two instructions of Python, and starts a
+thread (``pending_call``). Nothing is allocated in the process until then but one page, which it cannot write.
 
 There are no breakpoints: they would stay in its code, and end it, if gdb were killed meanwhile.
 
@@ -22,13 +22,14 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from tuimon.errors import CannotInject
-from tuimon.launch.injection import registers
+from tuimon.launch.injection import pending_call, registers
 from tuimon.launch.injection.harmless import HARMLESS
-from tuimon.launch.injection.symbols import Function, Mapping, find_functions
+from tuimon.launch.injection.symbols import Function, find_functions
+from tuimon.launch.injection.symbols import Mapping as MappedPart
 from tuimon.launch.injection.target import ALLOW_PTRACE, RUN_INSTEAD, Target, machine
 from tuimon.launch.injection.threads import check_threads
 from tuimon.proc import procfs
@@ -54,9 +55,10 @@ _TIMEOUT_S = 15.0
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: For so long after gdb was killed the process may still come to a stop.
 _LEFT_STOPPED_S = 0.5
-_PAGE = 4096
 #: Begins the script's last line.
 _DONE = "tuimon: done"
+#: In that line: there is no page, or it could not be written, of which gdb only warns.
+_NO_PAGE = 2
 
 _SCRIPT = """\
 set pagination off
@@ -93,11 +95,14 @@ while $done == 0 && $tries < {tries}
   if $chosen != 0
     thread $chosen
     {try_to_write}
-    set $page = ((unsigned long (*)(long, long, int, int, int, long)){mmap})(0, {page}, 3, 0x22, -1, 0)
+    set $page = ((unsigned long (*)(long, long, int, int, int, long)){mmap})(0, {size}, 5, 0x22, -1, 0)
+    set $done = {no_page}
     if $page < (unsigned long)-4096
-      restore {statement} binary $page
-      set $result = ((int (*)(unsigned long, unsigned long)){add_call})({run}, $page)
-      set $done = 1
+      restore {content} binary $page
+      if *(unsigned long *)$page == {first} && *(unsigned long *)($page + {request}) == {start}
+        set $result = ((int (*)(unsigned long, unsigned long)){add_call})($page + {entry}, $page + {request})
+        set $done = 1
+      end
     end
   end
   detach
@@ -117,22 +122,25 @@ def find_gdb() -> str:
     return path
 
 
-def schedule(target: Target, statement: str) -> int:
-    """Have the main thread run ``statement`` soon; how often the process was stopped. Raises CannotInject."""
+def schedule(target: Target, statement: str, waited_for: str) -> int:
+    """Have a thread run ``statement`` soon; how often the process was stopped. Raises CannotInject.
+
+    ``waited_for``: a file; the main thread waits while it is there.
+    """
     gdb = find_gdb()
     check_threads(target.pid)
     folder = tempfile.mkdtemp(prefix="tuimon-gdb-")
     try:
-        content = statement.encode() + b"\0"
-        assert len(content) <= _PAGE
-        statement_file, script, known = (os.path.join(folder, name) for name in ("statement", "script", "known"))
-        _write(statement_file, content)
+        page, script, known = (os.path.join(folder, name) for name in ("page", "script", "known"))
+        functions = functions_for(target)
+        addresses = {name: function.start for name, function in functions.items()}
+        _write(page, pending_call.page(machine(), addresses, waited_for, statement))
         _write(known, registers.description().encode())
         command = [gdb, "-nx", "-nh", "-q", "-batch", "--readnever", "-x", script]
-        _write(script, script_for(target, statement_file).encode())
+        _write(script, script_for(target, functions, page).encode())
         output = _run(command, target.pid)
         if _CANNOT_WRITE in output:
-            _write(script, script_for(target, statement_file, known).encode())
+            _write(script, script_for(target, functions, page, known).encode())
             output = _run(command, target.pid)
         return _outcome(target, output, gdb)
     finally:
@@ -144,30 +152,37 @@ def _write(path: str, content: bytes) -> None:
         file.write(content)
 
 
-def script_for(target: Target, statement_file: str, known_registers: str | None = None) -> str:
-    """The commands for gdb. Raises CannotInject where the addresses that they need are not to be had.
-
-    ``known_registers``: the description of those that gdb is to read and write. The called function may change others;
-    in a system call that the C library makes none of those is in use, as its caller could not rely on them.
-    """
-    names = ("Py_AddPendingCall", "PyRun_SimpleString")
-    python = _functions(target.python_file, target.python, (*names, *HARMLESS.split()))
-    if not all(name in python for name in names):
+def functions_for(target: Target) -> dict[str, Function]:
+    """The functions of the process that are called, and the harmless ones. Raises CannotInject if one is missing."""
+    needed = ("Py_AddPendingCall", *pending_call.OF_PYTHON)
+    python = _functions(target.python_file, target.python, (*needed, *HARMLESS.split()))
+    if not all(name in python for name in needed):
         raise CannotInject(
             f"the Python of process {target.pid} exports none of its functions (linked statically, without symbols)",
             RUN_INSTEAD,
         )
+    needed_too = ("mmap", *pending_call.OF_C_LIBRARY)
     c_library: dict[str, Function] = {}
     for path in {part.path for part in target.c_library}:
-        c_library |= _functions(target.file(path), [part for part in target.c_library if part.path == path], ("mmap",))
-    if "mmap" not in c_library or machine() not in _IN_SYSTEM_CALL:
+        c_library |= _functions(target.file(path), [part for part in target.c_library if part.path == path], needed_too)
+    if not all(name in c_library for name in needed_too) or machine() not in pending_call.CODE:
         raise CannotInject(
             f"process {target.pid} has a C library or a processor that tuimon was never tried with", RUN_INSTEAD
         )
-    in_harmless = _within(python[name] for name in HARMLESS.split() if name in python)
+    return python | c_library
+
+
+def script_for(target: Target, functions: Mapping[str, Function], page: str, known_registers: str | None = None) -> str:
+    """The commands for gdb. ``page``: the file with what the process is given.
+
+    ``known_registers``: the description of those that gdb is to read and write. The called function may change others;
+    in a system call that the C library makes none of those is in use, as its caller could not rely on them.
+    """
+    in_harmless = _within(functions[name] for name in HARMLESS.split() if name in functions)
     in_python = _within(Function(part.start, part.end) for part in target.python if part.is_code)
     in_c_library = _within(Function(part.start, part.end) for part in target.c_library if part.is_code)
     in_system_call = _IN_SYSTEM_CALL[machine()]
+    code = pending_call.CODE[machine()]
     is_safe = f"{in_harmless} || !({in_python}) && (!({in_c_library}) || {in_system_call})"
     return _SCRIPT.format(
         pid=target.pid,
@@ -176,16 +191,20 @@ def script_for(target: Target, statement_file: str, known_registers: str | None 
         try_to_write=_TRY_TO_WRITE[machine()],
         tries=_TRIES,
         between=_BETWEEN_S,
-        page=_PAGE,
+        size=pending_call.PAGE,
+        no_page=_NO_PAGE,
         finished=_DONE,
-        statement=statement_file,
-        mmap=hex(c_library["mmap"].start),
-        add_call=hex(python["Py_AddPendingCall"].start),
-        run=hex(python["PyRun_SimpleString"].start),
+        content=page,
+        mmap=hex(functions["mmap"].start),
+        add_call=hex(functions["Py_AddPendingCall"].start),
+        first=int.from_bytes(code.content[:8], "little"),
+        start=functions[pending_call.OF_PYTHON[0]].start,
+        entry=code.entry,
+        request=pending_call.REQUEST,
     )
 
 
-def _functions(file: str, mapped: Iterable[Mapping], names: tuple[str, ...]) -> dict[str, Function]:
+def _functions(file: str, mapped: Iterable[MappedPart], names: tuple[str, ...]) -> dict[str, Function]:
     try:
         return find_functions(file, mapped, names)
     except (OSError, ValueError):
@@ -270,6 +289,11 @@ def _outcome(target: Target, output: str, gdb: str) -> int:
     found = [line.split() for line in output.splitlines() if line.startswith(_DONE)]
     if found:
         done, result, tries = int(found[-1][2]), found[-1][4], int(found[-1][6])
+        if done == _NO_PAGE:
+            raise CannotInject(
+                f"process {target.pid} may not be given code (SELinux, or the kernel's proc_mem.force_override)",
+                RUN_INSTEAD,
+            )
         if done and result == "0":
             return tries
         if done:

@@ -50,12 +50,13 @@ def _bring_in(pid: int, timeout_s: float, stop: Callable[[], bool]) -> Injected:
     target = examine(pid, AGENT_FOLDER)
     rings = shared(pid, ring_folders())
     place = shared(pid, [tempfile.gettempdir(), "/dev/shm"])[0]
-    request = Request(AGENT_FOLDER, place, rings)
+    by_gdb = target.minor < remote_exec.FIRST_MINOR
+    request = Request(AGENT_FOLDER, place, rings, "begin_in_thread" if by_gdb else "begin")
     try:
-        if target.minor >= remote_exec.FIRST_MINOR:
-            remote_exec.schedule(target, request.script)
+        if by_gdb:
+            gdb.schedule(target, request.command(), request.waited_for)
         else:
-            gdb.schedule(target, request.command())
+            remote_exec.schedule(target, request.script)
         return _result(target, request.wait(timeout_s, stop), timeout_s)
     finally:
         request.close()

@@ -8,8 +8,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Literal
 
 from msgspec import Struct
+
+from tuimon.agent.boot import WAITED_FOR
 
 _POLL_S = 0.005
 
@@ -24,15 +27,20 @@ class Answer(Struct, frozen=True):
 class Request:
     """A private folder with the script to run; ``close`` removes it, and a script that comes later does nothing."""
 
-    def __init__(self, agent: str, place: str, rings: list[str]) -> None:
-        """``agent``: the agent's folder. ``place``: where ours is made. ``rings``: folders for the ring."""
+    def __init__(self, agent: str, place: str, rings: list[str], begin: Literal["begin", "begin_in_thread"]) -> None:
+        """``agent``: the agent's folder. ``place``: where ours is made. ``rings``: folders for the ring.
+
+        ``begin``: which function of ``tuimon/agent/boot.py`` the script calls.
+        """
         self.folder = tempfile.mkdtemp(prefix="tuimon-inject-", dir=place)
         self.script = os.path.join(self.folder, "start.py")
+        self.waited_for = os.path.join(self.folder, WAITED_FOR)  # the main thread waits while it is there
+        os.mkdir(self.waited_for, 0o700)
         request = {"folder": self.folder, "agent": agent, "rings": rings}
         with open(os.path.join(agent, "boot.py"), encoding="utf-8") as boot:
             text = boot.read()
         with open(self.script, "w", encoding="utf-8") as script:
-            script.write(f"{text}\n\nbegin({request!r})\n")
+            script.write(f"{text}\n\n{begin}({request!r})\n")
 
     def command(self) -> str:
         """One statement that runs the script and leaves no name behind, for ``PyRun_SimpleString``."""
@@ -41,7 +49,7 @@ class Request:
             f"__import__('builtins').exec(compile(__import__('io').open({path}).read(), {path}, 'exec'),"
             " {'__name__': '_tuimon_boot'})"
         )
-        return f"try:\n {run}\nexcept Exception:\n pass\n"
+        return f"try:\n {run}\nexcept BaseException:\n pass\n"
 
     def answer(self) -> Answer | None:
         """The answer, once there is one."""

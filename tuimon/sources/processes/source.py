@@ -23,6 +23,7 @@ from tuimon.sources.processes.own_cost import CostMeter
 from tuimon.sources.processes.roles import roles_of, why_no_markers, without_hooks
 from tuimon.sources.processes.threads import ThreadMeter
 from tuimon.sources.window_lengths import SETTLED_S, longest_intervals
+from tuimon.text import plain
 
 #: Followed at most; the records stay bounded whatever the run starts.
 _PROCESSES = 512
@@ -55,7 +56,7 @@ class ProcessSource:
         self._reported_left_out = False
         self._reported_no_ring = False
         self._reported_no_proc = False
-        self._reported_no_hooks = self._reported_hooks = False
+        self._reported_no_hooks = self._reported_hooks = self._reported_tracer = False
         self._focus: frozenset[int] = frozenset()
 
     def read(self) -> Iterable[Record]:
@@ -71,6 +72,7 @@ class ProcessSource:
         out.extend(self._changed(roles, now_s))
         out.extend(self._no_ring_notice(now_s))
         out.extend(self._no_hooks_notice(roles, now_s))
+        out.extend(self._tracer_notice(now_s))
         out.extend(self._threads(roles, now_s))
         out.extend(self._cost.read(now_s, self._table.sampler_cpu_s))
         return out
@@ -216,6 +218,23 @@ class ProcessSource:
                     " brings hooks into one that runs",
                 )
                 return
+
+    def _tracer_notice(self, now_s: float) -> Iterable[Record]:
+        """One notice a run, of the first process that is being traced."""
+        found = ((pid, facts.tracer) for pid, facts in self._table.facts.items() if facts.tracer is not None)
+        pid, tracer = next(found, (0, ""))
+        if not pid or self._reported_tracer:
+            return
+        self._reported_tracer = True
+        yield Notice(
+            t=now_s,
+            pid=0,
+            source=self.name,
+            level="warning",
+            message=f"process {pid} is being traced by {plain(tracer)}, at each call or line of its Python: times and"
+            " verdicts are those of a slower program",
+            hint=f"Start it without {plain(tracer)} to see the training as it is otherwise",
+        )
 
     # ---- what is reported of them
 

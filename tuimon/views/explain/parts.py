@@ -58,7 +58,8 @@ def parts_of(page: Page) -> Iterator[Part]:
     yield Paragraph(page.sureness)
     yield Heading("When it is wrong")
     yield from (Item("", text) for text in page.wrong_when)
-    yield Heading("Thresholds")
+    if page.thresholds:
+        yield Heading("Thresholds")
     yield from (Item(_value(limit), f"{limit.meaning} ({limit.source})") for limit in page.thresholds)
     yield Heading("Read more")
     yield from (Item("", f"{link.text}: {link.url}") for link in page.links)

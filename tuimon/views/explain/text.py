@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -15,12 +17,20 @@ _WIDTH = 78  # in a pipe, as of the report
 _MOST = 100  # longer lines are hard to read
 
 
-def write_pages(pages: Iterable[Page], file: IO[str]) -> None:
-    """Write pages, a blank line between them. Raises OSError."""
+def write_pages(pages: Iterable[Page], file: IO[str], end: str = "") -> None:
+    """Write pages, a blank line between them, and ``end``; through a pager on a terminal. Raises OSError."""
     if file.isatty():
-        _write_coloured(pages, file)
+        _show_paged(_coloured(pages) + end)
         return
-    file.write("\n".join(plain_page(page) for page in pages))
+    file.write("\n".join(plain_page(page) for page in pages) + end)
+
+
+def _show_paged(text: str) -> None:
+    """Show it by $PAGER, else by less, or write it where there is none. The terminal is that of stdout."""
+    import pydoc  # noqa: PLC0415  (only here)
+
+    os.environ.setdefault("LESS", "FRX")  # colours; no pages for what fits on one
+    pydoc.pager(text)
 
 
 def plain_page(page: Page, width: int = _WIDTH) -> str:
@@ -28,12 +38,13 @@ def plain_page(page: Page, width: int = _WIDTH) -> str:
     return "\n".join(text for _, text in _lines(page, width)) + "\n"
 
 
-def _write_coloured(pages: Iterable[Page], file: IO[str]) -> None:
+def _coloured(pages: Iterable[Page]) -> str:
     from rich.console import Console  # noqa: PLC0415  (the command also answers in pipes, without it)
     from rich.syntax import Syntax  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    console = Console(file=file, highlight=False, soft_wrap=True)  # it heeds NO_COLOR and TERM
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, highlight=False, soft_wrap=True)  # it heeds NO_COLOR and TERM
     for number, page in enumerate(pages):
         if number:
             console.print()
@@ -45,6 +56,7 @@ def _write_coloured(pages: Iterable[Page], file: IO[str]) -> None:
                 console.print(code)
             else:
                 console.print(Text(text, _STYLES.get(type(part), "")))
+    return file.getvalue()
 
 
 _STYLES: dict[type, str] = {Heading: "bold", str: "bold", Block: "dim"}
