@@ -5,9 +5,9 @@ import json
 import pytest
 
 from tuimon.proc.target_files import OURS, TargetFiles
-from tuimon.sources.stacks.block_visits import block_visits
 from tuimon.sources.stacks.frames.frame_ids import FrameIds
 from tuimon.sources.stacks.pyspy.output import parse_speedscope
+from tuimon.sources.stacks.window_records import block_visits
 
 FILES = TargetFiles(None, ended=OURS)
 TORCH = "/v/lib/python3.11/site-packages/torch"

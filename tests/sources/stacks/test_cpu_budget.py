@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tuimon.sources.stacks.windows.cpu_budget import CostModel, TokenBucket, plan_window, split_budget
-from tuimon.sources.stacks.windows.schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, WindowSchedule
+from tuimon.sources.stacks.cpu_budget import CostModel, TokenBucket, plan_window, split_budget
+from tuimon.sources.stacks.schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, WindowSchedule
 
 
 def test_the_cost_of_a_window_is_learnt() -> None:

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
-from tuimon.sources.stacks.idle_workers import IdleWorkers
 from tuimon.sources.stacks.pyspy.output import SampledThread, WindowSamples
+from tuimon.sources.stacks.source import IdleWorkers
 
 UTILS = "/lib/site-packages/torch/utils/data/_utils"
 LOOP = RawFrame(f"{UTILS}/worker.py", 300, "_worker_loop")

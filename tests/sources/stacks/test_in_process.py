@@ -29,7 +29,7 @@ from tuimon.sources.log.decode import decode
 from tuimon.sources.log.reader import read_log
 from tuimon.sources.notices import Problem
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.by_agent import in_process
+from tuimon.sources.stacks import in_process
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.pyspy import errors
 from tuimon.sources.stacks.pyspy.errors import NO_BINARY

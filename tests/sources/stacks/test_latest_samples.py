@@ -7,7 +7,7 @@ import threading
 
 from tuimon.agent.control.stack_windows import FrameWindow
 from tuimon.agent.ring.side_files import STACKS, side_file, write_file
-from tuimon.sources.stacks.by_agent import in_process
+from tuimon.sources.stacks import in_process
 from tuimon.sources.standstill.stacks import take_stacks
 
 

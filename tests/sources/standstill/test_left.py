@@ -6,7 +6,7 @@ import pytest
 
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
-from tuimon.sources.standstill.left import has_left
+from tuimon.sources.standstill.source import has_left
 
 SCRIPT = """\
 def fit(loader):

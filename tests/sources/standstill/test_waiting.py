@@ -8,9 +8,8 @@ import sys
 
 from tests.waiting import until
 from tuimon.proc import connections, procfs
-from tuimon.sources.standstill.progress import Reading
 from tuimon.sources.standstill.suspicion import Suspect
-from tuimon.sources.standstill.waiting import Blocked, Used, Waiting, idle_peers, moving, read_waiting
+from tuimon.sources.standstill.waiting import Blocked, Reading, Used, Waiting, idle_peers, moving, read_waiting
 
 SUSPECT = Suspect(7, "trainer", None)
 

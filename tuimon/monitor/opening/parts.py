@@ -42,7 +42,7 @@ def sources_of(table: ProcessTable, options: Options) -> Iterator[Source]:
     switched_off: list[Notice] = []
     if options.markers:
         from tuimon.sources.markers.source import MarkerSource
-        from tuimon.sources.memory.source import MemorySource
+        from tuimon.sources.memory import MemorySource
 
         yield MarkerSource(table, options.window_s)
         yield MemorySource(table, options.memory)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tuimon.records import Notice
 from tuimon.sources.notices import Problem
-from tuimon.sources.stacks.windows.schedule import ProcessKey
+from tuimon.sources.stacks.schedule import ProcessKey
 
 #: A failing process is tried again after this long, doubled each time up to the longest; a problem that may pass by
 #: itself (a Python that has not started yet) is tried more often.

@@ -14,7 +14,7 @@ from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame, bare_name
 from tuimon.sources.stacks.frames.program import command_of, program_of
 from tuimon.sources.stacks.frames.shorten import NO_PATH, Function, Stack, whole_path
-from tuimon.sources.stacks.windows.schedule import ProcessKey
+from tuimon.sources.stacks.schedule import ProcessKey
 from tuimon.torch_code import is_backward_entry
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tuimon.proc.pythons import is_python
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.windows.schedule import ProcessKey
+from tuimon.sources.stacks.schedule import ProcessKey
 
 #: How long they stay as they were found unless the table has changed: a rank may be reported later than its process.
 _FOUND_FOR_S = 1.0

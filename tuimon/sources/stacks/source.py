@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -11,15 +12,17 @@ from tuimon.proc.processes import is_alive, start_unix_s
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Record
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.by_agent.agent_samplers import AgentSamplers
+from tuimon.sources.stacks.cpu_budget import FASTEST_HZ
 from tuimon.sources.stacks.failures import SamplingFailures
+from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.gil_sampler import GilSampler
-from tuimon.sources.stacks.idle_workers import IdleWorkers
+from tuimon.sources.stacks.in_process import AgentSamplers
 from tuimon.sources.stacks.pyspy import errors, recorder, same_core
+from tuimon.sources.stacks.pyspy.output import WindowSamples
 from tuimon.sources.stacks.sampled_processes import SampledProcesses
+from tuimon.sources.stacks.schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, WindowSchedule
 from tuimon.sources.stacks.window_records import WindowRecords, lost_window
-from tuimon.sources.stacks.windows.cpu_budget import FASTEST_HZ
-from tuimon.sources.stacks.windows.schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, WindowSchedule
+from tuimon.torch_code import is_loader_idle_loop, loads_data
 
 #: Seconds between two reads: while a window ends, and at most (a process may appear).
 _POLL_S = 0.05
@@ -255,3 +258,37 @@ class StackSource:
         """Whether the end of this process's window is awaited closely."""
         trainers = self._sampled.trainers
         return len(trainers) <= _FEW_TRAINERS or pid == trainers[0]
+
+
+#: Share (0..1) of a worker's samples in which it waits for something to do, from which it idles, of at least so many:
+#: our choice. Of 8 samples of one that works half of the time, 7 or 8 are idle in 4 of 100 cases.
+_IDLE_SHARE, _ENOUGH_SAMPLES = 0.8, 8
+#: Seconds for which workers that idle are not sampled: our choice, some windows of the trainer. What they cost goes to
+#: the trainer meanwhile, whose samples show more.
+_RESTS_S = 5.0
+
+
+class IdleWorkers:
+    """Whether the workers of the run's one trainer idle, by their latest window."""
+
+    def __init__(self) -> None:
+        self._until_s = -math.inf
+
+    def add_window(self, samples: WindowSamples, now_s: float) -> None:
+        """Note what a window of a worker shows."""
+        main = samples.threads[0].stacks if samples.threads else None
+        total = main.total() if main is not None else 0
+        if main is None or total < _ENOUGH_SAMPLES:
+            return
+        idle = sum(count for stack, count in main.items() if _is_idle(stack))
+        self._until_s = now_s + _RESTS_S if idle >= _IDLE_SHARE * total else now_s
+
+    def left(self, workers: Sequence[int], trainers: Sequence[int], now_s: float) -> Sequence[int]:
+        """The workers to sample: none while they idle. Those of several trainers may differ."""
+        return () if now_s < self._until_s and len(trainers) == 1 else workers
+
+
+def _is_idle(stack: Sequence[RawFrame]) -> bool:
+    """Whether the worker's loop makes no batch: it waits for the indices of one."""
+    own = next((frame for frame in reversed(stack) if loads_data(frame.file, bare_name(frame.function))), None)
+    return own is not None and is_loader_idle_loop(own.file, bare_name(own.function))

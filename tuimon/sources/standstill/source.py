@@ -7,9 +7,10 @@ Then what torch's flight recorder has of the ranks' collectives is read, as it c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tuimon.code_origin import is_agent_file
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import TargetFiles
@@ -17,18 +18,24 @@ from tuimon.records import Collectives, Record, StandingProcess, Standstill
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.source_text import SourceText
-from tuimon.sources.stacks.frames.frame_ids import RawFrame
+from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.pyspy import recorder
 from tuimon.sources.standstill.groups import grouped
-from tuimon.sources.standstill.left import has_left
-from tuimon.sources.standstill.progress import MOVING_BYTES_PER_S, Reading, bytes_per_s, read_io
 from tuimon.sources.standstill.stacks import ProcessStacks, take_stacks
 from tuimon.sources.standstill.suspicion import Suspect, Suspicion
-from tuimon.sources.standstill.waiting import Waiting, idle_peers, read_waiting
+from tuimon.sources.standstill.waiting import (
+    MOVING_BYTES_PER_S,
+    Reading,
+    Waiting,
+    bytes_per_s,
+    idle_peers,
+    read_io,
+    read_waiting,
+)
 from tuimon.sources.standstill.waiting import moving as moved
 
 if TYPE_CHECKING:
-    from tuimon.sources.standstill.flight.recorders import Recorders
+    from tuimon.sources.standstill.flight_recorders import Recorders
 
 #: Reading and writing are measured over so long before the stacks are taken, and again so often after that (s).
 _BEFORE_S = 2.0
@@ -49,7 +56,7 @@ class _Watch:
 
 
 def _flight_recorders(processes: Iterable[Suspect], quiet_s: float) -> Recorders:
-    from tuimon.sources.standstill.flight.recorders import Recorders  # noqa: PLC0415  (only a hang needs pickle)
+    from tuimon.sources.standstill.flight_recorders import Recorders  # noqa: PLC0415  (only a hang needs pickle)
 
     return Recorders(processes, quiet_s)
 
@@ -192,3 +199,31 @@ def _unknown(each: Suspect, found: ProcessStacks) -> str | None:
 def _state(pid: int) -> str:
     stat = procfs.read_thread_stat(pid, pid)
     return _STATES.get(stat.state, "waiting") if stat is not None else "ended"
+
+
+def has_left(now: Sequence[RawFrame], trained: Sequence[RawFrame], blocks: SourceBlocks) -> bool:
+    """Whether no loop holds both where a thread is (``now``) and where it trained; frames root first.
+
+    Where ``main()`` calls ``fit()`` in a ``for`` and ``serve()`` below it, ``serve()`` has left the loop; what follows
+    ``fit()`` inside the ``for`` has not. False where the source is not known, or one line calls both: that loop may
+    be in C.
+    """
+    here, there = _own(now), _own(trained)
+    if not here or not there:
+        return False
+    for depth, (one, other) in enumerate(zip(here, there, strict=False)):
+        if _function(one) != _function(other):
+            return depth == 0  # below, one line calls both
+        if blocks.in_one_loop(one.file, one.line, other.line) is not False:
+            return False
+        if one.line != other.line:
+            return True
+    return False
+
+
+def _own(frames: Sequence[RawFrame]) -> list[RawFrame]:
+    return [frame for frame in frames if not is_agent_file(frame.file)]
+
+
+def _function(frame: RawFrame) -> tuple[str, str]:
+    return frame.file, bare_name(frame.function)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tuimon.proc.pthreads import os_ids
-from tuimon.sources.stacks.by_agent.in_process import latest_samples
 from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
+from tuimon.sources.stacks.in_process import latest_samples
 from tuimon.sources.stacks.pyspy import dump, errors
 
 if TYPE_CHECKING:

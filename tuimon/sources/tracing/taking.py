@@ -5,22 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated
 
 import msgspec
 
 from tuimon.agent.ring.control_words import TRACE_HELD_BIT, TRACE_STEPS_LIMIT, Command, State
-from tuimon.agent.ring.layout import Marker
+from tuimon.agent.ring.layout import BACKWARD_END, BOUNDARIES, REST, Marker
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.side_files import LINES, TRACE, remove_file, side_file
 from tuimon.errors import TraceError
 from tuimon.sources.control.channel import Request, open_channel
 from tuimon.sources.control.errors import NoAgent
-from tuimon.sources.tracing.loop_parts import loop_parts
+from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.tracing.trace_records import leave_record
 from tuimon.sources.tracing.trace_writer import write_trace
 from tuimon.sources.tracing.user_lines import read_lines
+from tuimon.trace.events import Stretch
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace
 from tuimon.trace.record import record_of
@@ -166,3 +169,48 @@ def _decoded(text: str) -> TraceAnswer | None:
         return msgspec.json.decode(text, type=TraceAnswer)
     except (msgspec.MsgspecError, RecursionError):
         return None
+
+
+#: Boundaries of both clocks are compared with this tolerance: the agent reads the clock once more for itself (ns).
+_NEAR_NS = 200_000
+
+
+def loop_parts(markers: Sequence[Marker], begin_ns: int, end_ns: int) -> tuple[list[Stretch], list[Stretch]]:
+    """Steps and phases that lie between two moments of the monotonic clock."""
+    within = [marker for marker in markers if marker.kind == BACKWARD_END and begin_ns <= marker.time_ns <= end_ns]
+    threads = Counter(marker.tid for marker in within)
+    if not threads:
+        return [], []
+    thread = threads.most_common(1)[0][0]
+    machine = LoopMachine()
+    ends: list[int] = []
+    phases: list[Stretch] = []
+    for marker in markers:
+        if marker.kind == REST:
+            machine = LoopMachine()
+            ends.clear()
+        elif marker.tid == thread and marker.kind in BOUNDARIES:
+            stretch = machine.feed_marker(marker)
+            ends += [step.end_ns for step in machine.steps.take_ended().steps]
+            if begin_ns - _NEAR_NS <= stretch.begin_ns and stretch.end_ns <= end_ns + _NEAR_NS:
+                phases.append(Stretch(stretch.label, stretch.begin_ns, stretch.end_ns))
+    steps = [
+        Stretch("", before, after)
+        for before, after in pairwise(sorted(set(ends)))
+        if begin_ns - _NEAR_NS <= before and after <= end_ns + _NEAR_NS
+    ]
+    named = [step._replace(name=f"step {number}") for number, step in enumerate(steps, 1)]
+    return named, _joined(phases)
+
+
+def _joined(phases: Sequence[Stretch]) -> list[Stretch]:
+    """Neighbours of one name as one."""
+    found: list[Stretch] = []
+    for phase in phases:
+        if phase.end_ns <= phase.begin_ns:
+            continue
+        if found and found[-1].name == phase.name and found[-1].end_ns == phase.begin_ns:
+            found[-1] = found[-1]._replace(end_ns=phase.end_ns)
+        else:
+            found.append(phase)
+    return found

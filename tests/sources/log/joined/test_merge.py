@@ -10,8 +10,8 @@ import pytest
 from tests.sources.log.literal_log import HEADER
 from tuimon.records import Cost
 from tuimon.sources.log.joined.identity import FrameIds
-from tuimon.sources.log.joined.merge import Merge
 from tuimon.sources.log.joined.node_log import NodeLog
+from tuimon.sources.log.joined.source import Merge
 from tuimon.sources.log.writer import line_of
 
 

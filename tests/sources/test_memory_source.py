@@ -13,10 +13,9 @@ from tuimon.agent.ring.control_words import Answer, Command, State
 from tuimon.agent.ring.side_files import MEMORY, side_file
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import MemoryHistory, Notice, Record
+from tuimon.sources import memory as memory_source
 from tuimon.sources.control.errors import NoAgent, NoAnswer, Refused
-from tuimon.sources.memory import source as memory_source
-from tuimon.sources.memory.history import read_history
-from tuimon.sources.memory.source import STEPS, MemorySource
+from tuimon.sources.memory import STEPS, MemorySource, read_history
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_text import SourceText
 

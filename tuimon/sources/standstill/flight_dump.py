@@ -1,16 +1,57 @@
-"""One rank's dump: how far the rank has come in each process group."""
+"""One rank's dump of torch's flight recorder: how far the rank has come in each process group.
+
+torch keeps the latest collectives of each rank in a ring in memory (``TORCH_FR_BUFFER_SIZE``, formerly
+``TORCH_NCCL_TRACE_BUFFER_SIZE``: 2,000 of them unless it is set) and writes them to a file, by its own thread: when a
+collective has timed out, and at once where a byte is written into the pipe that ``TORCH_NCCL_DEBUG_INFO_PIPE_FILE``
+names. The file, ``<TORCH_FR_DUMP_TEMP_FILE><rank>``, holds a pickled dict of plain values (versions 2.x; torch's own
+reader: ``torch/distributed/flight_recorder``)::
+
+    {"version": "2.10",
+     "pg_config": {name: {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+     "pg_status": {id: {"last_enqueued_collective": 4, "last_completed_collective": 3, ...}},
+     "entries": [{"process_group": ("0", "default_pg"), "collective_seq_id": 4, "profiling_name": "nccl:all_reduce",
+                  "state": "scheduled" | "started" | "completed", "retired": False, "is_p2p": False, ...}]}
+
+Gloo's entries stay "scheduled": ``retired`` marks those that are over.
+"""
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 from collections.abc import Iterable, Set
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from tuimon.records import RankCollective
-from tuimon.sources.standstill.flight.pickled import NotPlain, plain_value
+
+
+class NotPlain(Exception):
+    """The pickle is damaged, or holds more than plain values."""
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Knows no name: without one nothing is called, and no object is made (docs.python.org, Restricting Globals)."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise NotPlain(f"it names {module}.{name}")
+
+    def persistent_load(self, pid: object) -> NoReturn:
+        raise NotPlain("it names an object elsewhere")
+
+
+def plain_value(data: bytes) -> Any:  # noqa: ANN401  (whatever was pickled)
+    """The value; raises NotPlain. ``data``: of the size that the caller allows, as what is made of it grows with it."""
+    try:
+        return _PlainUnpickler(io.BytesIO(data)).load()
+    except NotPlain:
+        raise
+    except Exception as error:  # a damaged pickle raises whatever it comes to
+        raise NotPlain(f"{type(error).__name__}: {error}") from error
+
 
 #: Most process groups of a rank that are kept, the first; a training has a few, one for each kind of parallelism.
 _GROUPS = 16

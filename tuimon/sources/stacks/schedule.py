@@ -9,7 +9,7 @@ from itertools import islice
 from msgspec import Struct, field
 
 from tuimon.proc import procfs
-from tuimon.sources.stacks.windows.cpu_budget import (
+from tuimon.sources.stacks.cpu_budget import (
     START_HZ,
     CostModel,
     TokenBucket,

@@ -1,1 +1,0 @@
-"""Stacks that a training samples itself, on request, where py-spy may not read it."""

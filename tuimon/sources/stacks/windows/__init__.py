@@ -1,1 +1,0 @@
-"""When each process is sampled, how often and how long, within a CPU budget."""
