@@ -1,6 +1,6 @@
 """A training step right after the step before, and after a stretch of other work of its thread; prints a table.
 
-What the step takes more then is what goes with the other work: see ``tuimon.diagnosis.step_model.cold``.
+What the step takes more then is what goes with the other work: see ``tuimon.diagnosis.step_model.model``.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ from tuimon.records import (
 )
 from tuimon.session.session import Session
 from tuimon.views.metrics.outlets.exposition import text_of
-from tuimon.views.metrics.rank_labels import RankLabels
-from tuimon.views.metrics.snapshot import take
+from tuimon.views.metrics.snapshot import RankLabels, take
 
 RANKS = (1, 64)
 #: Windows of each rank, of a second.

@@ -20,8 +20,7 @@ from tuimon.views.mcp import answers
 from tuimon.views.mcp.opened import Seen, Trainings
 from tuimon.views.metrics.outlets.exposition import text_of
 from tuimon.views.metrics.outlets.otlp import data_of
-from tuimon.views.metrics.rank_labels import RankLabels
-from tuimon.views.metrics.snapshot import take
+from tuimon.views.metrics.snapshot import RankLabels, take
 
 REPORTS = ("text", "json", "html")
 DIFFS = ("text", "json")

@@ -9,8 +9,7 @@ import pytest
 
 from tuimon.agent.ring import paths
 from tuimon.agent.ring.side_files import CELLS, side_file
-from tuimon.proc.cells import cell_of
-from tuimon.proc.target_files import TargetFiles
+from tuimon.proc.target_files import TargetFiles, cell_of
 from tuimon.sources.source_text import SourceText
 
 FILE = "/tmp/ipykernel_77/123456.py"

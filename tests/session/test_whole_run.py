@@ -5,7 +5,7 @@ import pytest
 from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis.evidence.demand import core_demand
 from tuimon.records import Loader, LoaderFacts, MachineMemory
-from tuimon.session.loading.totals import LoaderRun, totals_of
+from tuimon.session.loader_totals import LoaderRun, totals_of
 from tuimon.session.processes.thread_means import ThreadMeans
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun

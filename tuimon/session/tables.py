@@ -30,8 +30,7 @@ from tuimon.records import (
     TraceTaken,
 )
 from tuimon.session.gpu.gpu_time import GpuTimeTable
-from tuimon.session.loading.loaders import LoaderTable
-from tuimon.session.loading.worker_names import WorkerNames
+from tuimon.session.loaders import LoaderTable
 from tuimon.session.processes.nodes import NodeTable
 from tuimon.session.processes.run_processes import RunProcesses
 from tuimon.session.processes.threads import ThreadTable
@@ -43,6 +42,7 @@ from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.standing.standstills import Standstills
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.windows import Span
+from tuimon.session.worker_names import WorkerNames
 
 #: Most processes of a node whose records are folded: a run has at most 512 there at a time.
 _PROCESSES = 1024

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.sources.stacks.frames.branches import branch_around, is_in_loop
+from tuimon.sources.stacks.frames.frame_ids import branch_around, is_in_loop
 
 SCRIPT = b"""\
 if __name__ == "__main__":

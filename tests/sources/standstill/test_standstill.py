@@ -11,8 +11,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.stacks.pyspy.dump import DumpError, DumpFrame, DumpThread
 from tuimon.sources.standstill import source as source_file
-from tuimon.sources.standstill.groups import DEPTH, GROUPS, THREADS, grouped
-from tuimon.sources.standstill.source import StandstillSource
+from tuimon.sources.standstill.source import DEPTH, GROUPS, THREADS, StandstillSource, grouped
 from tuimon.sources.standstill.stacks import ProcessStacks, ThreadStack, take_stacks
 from tuimon.sources.standstill.suspicion import Suspect, Suspicion
 from tuimon.sources.standstill.waiting import Reading, bytes_per_s, read_io

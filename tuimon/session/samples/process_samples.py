@@ -16,7 +16,7 @@ from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.loop_window import LoopWindow
 from tuimon.session.samples.outside import OutsideTimes
 from tuimon.session.samples.phases.classify import classify_samples
-from tuimon.session.samples.phases.evaluation.occasional import OccasionalBlocks
+from tuimon.session.samples.phases.evaluation import OccasionalBlocks
 from tuimon.session.samples.phases.loop_path import UPDATES
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries

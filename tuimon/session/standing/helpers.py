@@ -7,7 +7,6 @@ from collections.abc import Sequence, Set
 
 from tuimon.records import Frame, Standstill
 from tuimon.session.samples.activity import activity_of, stands_in_wait
-from tuimon.session.standing.calls import outer_calls
 
 #: Calls into C that wait for what another thread does: a queue, a future, a semaphore.
 _FOR_A_THREAD = frozenset({"get", "put", "result", "wait", "acquire", "join"})
@@ -61,3 +60,23 @@ def stands_at_lock(stack: Sequence[Frame]) -> bool:
 def _calls(stack: Sequence[Frame], names: Set[str]) -> bool:
     """Whether the innermost line is the user's and makes such a call."""
     return bool(stack) and stack[-1].user and not names.isdisjoint(outer_calls(stack[-1].source))
+
+
+_CALL = re.compile(r"\b([A-Za-z_][\w.]*)\(")
+_DEFINES = re.compile(r"^\s*(?:async\s+)?(?:def|class)\b")
+
+
+def outer_calls(source: str) -> list[str]:
+    """The bare names of the calls that no other encloses: ``["open"]`` of ``with open(join(a, b)) as f:``.
+
+    What Python code that line calls has a frame of its own: where it is the innermost, only calls into C are left.
+    """
+    if _DEFINES.match(source):
+        return []
+    depth, outer, until = 0, [], 0
+    for found in _CALL.finditer(source):
+        depth += source.count("(", until, found.start()) - source.count(")", until, found.start())
+        until = found.start()
+        if depth <= 0:
+            outer.append(found[1].rpartition(".")[2])
+    return outer

@@ -6,8 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Literal, NamedTuple
 
 from tuimon.records import Frame, Place, StandingProcess, Standstill
-from tuimon.session.standing.calls import outer_calls
-from tuimon.session.standing.helpers import stands_at_lock, training_threads, waiting_processes, waits_for_work
+from tuimon.session.standing.helpers import (
+    outer_calls,
+    stands_at_lock,
+    training_threads,
+    waiting_processes,
+    waits_for_work,
+)
 from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loader_idle_loop, is_worker_loop
 
 #: Of a group. ``stopped``: by a signal or a debugger; ``ended``: it is gone; ``own``: by its own code, not by waiting

@@ -7,21 +7,22 @@ Then what torch's flight recorder has of the ranks' collectives is read, as it c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tuimon.code_origin import is_agent_file
+from msgspec import Struct
+
+from tuimon.code_origin import is_agent_file, is_user_file
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import TargetFiles
-from tuimon.records import Collectives, Record, StandingProcess, Standstill
+from tuimon.records import Collectives, Frame, Record, StackGroup, StandingProcess, Standstill
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.pyspy import recorder
-from tuimon.sources.standstill.groups import grouped
-from tuimon.sources.standstill.stacks import ProcessStacks, take_stacks
+from tuimon.sources.standstill.stacks import ProcessStacks, ThreadStack, take_stacks
 from tuimon.sources.standstill.suspicion import Suspect, Suspicion
 from tuimon.sources.standstill.waiting import (
     MOVING_BYTES_PER_S,
@@ -36,6 +37,59 @@ from tuimon.sources.standstill.waiting import moving as moved
 
 if TYPE_CHECKING:
     from tuimon.sources.standstill.flight_recorders import Recorders
+
+#: What a record holds at most: groups, threads of one, and innermost frames of a stack; with lines of 100 bytes 150 kB.
+GROUPS = 48
+THREADS = 256
+DEPTH = 32
+#: Longest name of a function and of a file.
+_NAME_CHARS = 300
+
+
+class Grouped(Struct, frozen=True, gc=False):
+    """The groups, those with main and training threads first and of these the largest, and what is in none of them."""
+
+    groups: list[StackGroup]
+    folded: int  # threads of groups that have no room
+    idle: int  # threads without code of the user's
+
+
+def grouped(
+    threads: Iterable[tuple[int, ThreadStack]], source: Callable[[int, RawFrame], str], training: Collection[int] = ()
+) -> Grouped:
+    """Group threads, given with their pids; ``source`` reads a line for a process.
+
+    Main threads are always listed, and those that train elsewhere: their ids are ``training``.
+    """
+    members: dict[tuple[RawFrame, ...], list[tuple[int, int]]] = {}
+    idle = 0
+    for pid, thread in threads:
+        frames = tuple(frame for frame in thread.frames if not is_agent_file(frame.file))
+        if thread.tid not in (pid, *training) and not any(is_user_file(frame.file) for frame in frames):
+            idle += 1
+            continue
+        members.setdefault(frames, []).append((pid, thread.tid))
+    ordered = sorted(members.items(), key=lambda item: (not _is_first(item[1], training), -len(item[1])))
+    groups = [_group(frames, found, source) for frames, found in ordered[:GROUPS]]
+    return Grouped(groups, sum(len(found) for _, found in ordered[GROUPS:]), idle)
+
+
+def _is_first(found: Iterable[tuple[int, int]], training: Collection[int]) -> bool:
+    return any(pid == tid or tid in training for pid, tid in found)
+
+
+def _group(
+    frames: tuple[RawFrame, ...], found: list[tuple[int, int]], source: Callable[[int, RawFrame], str]
+) -> StackGroup:
+    inner = frames[-DEPTH:]
+    shown = [_frame(frame, source(found[0][0], frame) if is_user_file(frame.file) else "") for frame in inner]
+    return StackGroup(shown, len(frames) - len(inner), found[:THREADS], max(0, len(found) - THREADS))
+
+
+def _frame(frame: RawFrame, text: str) -> Frame:
+    file, line, function = frame
+    return Frame(file[-4 * _NAME_CHARS :], line, function[:_NAME_CHARS], text, is_user_file(file))
+
 
 #: Reading and writing are measured over so long before the stacks are taken, and again so often after that (s).
 _BEFORE_S = 2.0

@@ -10,8 +10,7 @@ from tuimon.records import Frame, Process, Threads
 from tuimon.records import Standstill as Taken
 from tuimon.session.samples.activity import OutsideWait, activity_of, outside_wait
 from tuimon.session.session import Session
-from tuimon.session.standing.calls import outer_calls
-from tuimon.session.standing.helpers import waits_for_work
+from tuimon.session.standing.helpers import outer_calls, waits_for_work
 from tuimon.session.standing.standing import innermost_wait
 
 #: ``work``: to be given work, or whatever it waits for once the training is over; ``unknown``: its stack has not been

@@ -12,8 +12,7 @@ from tuimon.library_code import is_optimizer_module
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.augmentations import Augmentations
-from tuimon.session.samples.phases.evaluation.blocks import EvaluationBlocks
-from tuimon.session.samples.phases.evaluation.occasional import OccasionalBlocks
+from tuimon.session.samples.phases.evaluation import EvaluationBlocks, OccasionalBlocks
 from tuimon.session.samples.phases.library_order import LibraryOrder
 from tuimon.session.samples.phases.loop_lines import LoopLines
 from tuimon.session.samples.phases.loop_path import CountedStack
@@ -23,8 +22,7 @@ from tuimon.session.samples.phases.own_updates import OwnUpdates
 from tuimon.session.samples.phases.rollouts import Rollouts
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
-from tuimon.session.samples.phases.torn.roots import by_root, like_whole_ones
-from tuimon.session.samples.phases.torn.updates import without_torn_updates
+from tuimon.session.samples.phases.torn import by_root, like_whole_ones, without_torn_updates
 from tuimon.session.samples.range_join import RangeJoin
 from tuimon.session.samples.stack_phase import stack_phase
 

@@ -9,7 +9,7 @@ from itertools import takewhile
 from tuimon.code_origin import is_package_file, is_torch
 from tuimon.records import BETWEEN
 from tuimon.session.samples.frame_table import FrameTable, Function
-from tuimon.session.samples.phases.evaluation.lines import Branch, EvaluationLines, is_loop
+from tuimon.session.samples.phases.evaluation_lines import Branch, EvaluationLines, is_loop
 from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack, path_to
 from tuimon.session.samples.phases.other_calls import OtherCalls
 from tuimon.session.samples.phases.returned_gradients import returned_gradients

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
-from tuimon.session.loading.totals import LoaderRun, LoaderTotals, totals_of, typical_p95_ns
+from tuimon.session.loader_totals import LoaderRun, LoaderTotals, totals_of, typical_p95_ns
 from tuimon.session.rows import HotLine, LoaderRow, LoaderWorkerRow
 from tuimon.session.windows import WINDOW_S, Span, Window, new_history
 

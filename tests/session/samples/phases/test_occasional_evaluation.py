@@ -3,7 +3,7 @@
 import pytest
 
 from tests.session.records import steps as record
-from tuimon.session.samples.phases.evaluation.occasional import OccasionalBlocks
+from tuimon.session.samples.phases.evaluation import OccasionalBlocks
 
 BLOCK = ("train.py", 40, "evaluate")
 

@@ -1,1 +1,0 @@
-"""DataLoaders, their workers, and sums over them."""

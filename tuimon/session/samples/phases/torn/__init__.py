@@ -1,1 +1,0 @@
-"""Stacks that py-spy read while they changed."""
