@@ -111,7 +111,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = DIFF_SCHEMA
     headline: str
     outcome: Outcome
-    #: How many times as fast: time of a step before / after; of a sample where steps differ in size.
+    #: How much faster: time of a step before / after, or of a sample if steps differ in size.
     speedup: Range
     per_sample: bool = False
     notes: list[str] = msgspec.field(default_factory=list)  # what disturbs the comparison

@@ -1,4 +1,4 @@
-"""How many times as fast the later side is, and where that lies."""
+"""How much faster the later side is, and how sure that is."""
 
 from __future__ import annotations
 
