@@ -236,22 +236,6 @@ def test_a_tuimon_that_was_stopped_records_for_how_long(tmp_path: Path) -> None:
     assert "did not run for 40 s" in notice.message
 
 
-def test_a_new_verdict_makes_the_windows_of_the_log_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = LogWriter(str(tmp_path / "x.jsonl"))
-    noted: list[float] = []
-    monkeypatch.setattr(log, "note_change", noted.append)
-    clock = [100.0]
-    monitor = Monitor([], log=log, process=Process(), clock=lambda: clock[0])
-    found: list[Finding] = []
-    monkeypatch.setattr(monitor.verdicts, "judge_moment", lambda *_: found)
-    for rules in ([], ["input_bound"], ["input_bound"], ["sync_point", "input_bound"], ["sync_point"], []):
-        clock[0] += 10.0
-        found = [Finding(rule, "warning", "", "") for rule in rules]
-        monitor._diagnose(clock[0])
-    assert noted == [120.0, 140.0, 160.0]
-    monitor.stop()
-
-
 def test_who_leaves_a_run_that_goes_on_is_given_the_verdict_on_all_that_was_watched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

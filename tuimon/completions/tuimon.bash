@@ -44,7 +44,7 @@ _tuimon() {
     attach) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --rate --max-cpu --log --log-max --run --force --on-hang --on-finding --prometheus --prometheus-textfile --otlp --duration --inject --keep-hooks" ;;
     view) options="-h --help --speed --headless --run --prometheus --prometheus-textfile --otlp" ;;
     report) options="-h --help --run --format --full -o --output --force --fail-on" ;;
-    explain) options="-h --help --all --format" ;;
+    explain) options="-h --help --all --full --format" ;;
     diff) options="-h --help --format -o --output --force --fail-if-slower --anyway" ;;
     export) options="-h --help --run --to --anonymous -o --output --force --phase --role --from --until" ;;
     trace) options="-h --help --steps -o --output --force --all-ranks --max-pause" ;;

@@ -51,8 +51,8 @@ def state_details(state: RunState) -> str:
     place = at(state.place) if state.place is not None else ""
     inside = " at ".join(filter(None, (plain(state.doing or ""), place)))
     if inside and (state.doing_for_s or 0.0) >= _TOLD_S:
-        for_so_long = duration(state.doing_for_s)
-        inside = f"mostly {inside} in its last {for_so_long}" if state.name == "ended" else f"{inside} for {for_so_long}"
+        so_long = duration(state.doing_for_s)
+        inside = f"mostly {inside} in its last {so_long}" if state.name == "ended" else f"{inside} for {so_long}"
     return ": ".join(filter(None, (", ".join(head), inside)))
 
 
