@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import NormalDist, fmean, variance
 from typing import NamedTuple
 
@@ -13,6 +12,12 @@ _NORMAL = NormalDist()
 _SERIES_FROM = 3.0
 #: Neighbours count as correlated by no more than this: beyond, some dozens of values are worth one.
 _MOST_CORRELATED = 0.95
+#: What lasts over so much of a series, from a twentieth to a tenth, is taken to last over all of it.
+_LASTING = (0.05, 0.1)
+#: Of flicker noise, which has as much variance in each octave of time, series of 20 to 120 values show so little less
+#: of what lasts, and so uncertainly (degrees of freedom): in 1,600 to 9,800 made-up ones 0.73 to 0.80, and 1.4 to 1.7.
+_SEEN_OF_FLICKER = 0.75
+LASTING_FREEDOM = 1.5
 
 
 def t_quantile(probability: float, freedom: float) -> float:
@@ -59,11 +64,14 @@ class Estimate(NamedTuple):
     variance: float
     freedom: float
 
-    def plus(self, variance: float) -> Estimate:
-        """The estimate with an independent error of known variance added. Source: Satterthwaite (1946)."""
+    def plus(self, variance: float, freedom: float = math.inf) -> Estimate:
+        """The estimate with an independent error added; ``freedom``: degrees of freedom of its variance.
+
+        Source: Satterthwaite (1946).
+        """
         both = self.variance + variance
-        freedom = self.freedom * (both / self.variance) ** 2 if self.variance > 0 else math.inf
-        return Estimate(self.value, both, freedom)
+        shares = self.variance**2 / self.freedom + variance**2 / freedom
+        return Estimate(self.value, both, both * both / shares if shares > 0 else math.inf)
 
 
 def mean_of(values: Sequence[float]) -> Estimate:
@@ -76,10 +84,9 @@ def independent_values(series: Sequence[float]) -> float:
 
     The correlation of neighbours is underestimated in a short series: by (1 + 3 r) / n, which is added (Kendall 1954).
     """
-    number, mean = len(series), fmean(series)
-    deviations = [value - mean for value in series]
-    own = sum(each * each for each in deviations)
-    found = sum(one * next_to for one, next_to in pairwise(deviations)) / own if own > 0 else 0.0
+    number = len(series)
+    own, next_to = _autocovariance(series, 0), _autocovariance(series, 1)
+    found = next_to / own if own > 0 else 0.0
     correlated = min(_MOST_CORRELATED, max(0.0, found + (1 + 3 * max(0.0, found)) / number))
     return max(2.0, number * (1 - correlated) / (1 + correlated))
 
@@ -94,3 +101,23 @@ def difference(before: Estimate, after: Estimate, confidence: float = 0.95) -> I
     freedom = total * total / shares if shares > 0 else math.inf
     half_width = t_quantile((1 + confidence) / 2, freedom) * math.sqrt(total)
     return Interval(middle - half_width, middle + half_width)
+
+
+def lasting_variance(series: Sequence[float]) -> float:
+    """Variance of another such series' mean about this one's, as a ratio squared: 0 if values are independent.
+
+    It is the part of the variance that values share with those a twentieth to a tenth of the series later: what changes
+    the speed of a machine for seconds also changes it for minutes, so neither a longer series nor the next one averages
+    it out. It is known with LASTING_FREEDOM. Source: ours; of 60 pairs whose speed wanders by 6 % none is called
+    different, and 10 without it.
+    """
+    number, mean = len(series), fmean(series)
+    first, last = (max(1, round(part * number)) for part in _LASTING)
+    shared = fmean(_autocovariance(series, lag) for lag in range(first, last + 1))
+    return max(0.0, shared) / (_SEEN_OF_FLICKER * mean * mean) if mean > 0 else 0.0
+
+
+def _autocovariance(series: Sequence[float], lag: int) -> float:
+    mean = fmean(series)
+    deviations = [value - mean for value in series]
+    return sum(a * b for a, b in zip(deviations, deviations[lag:], strict=False)) / len(series)

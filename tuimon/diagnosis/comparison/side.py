@@ -21,9 +21,10 @@ from tuimon.diagnosis.comparison.batches import (
     has_trend,
     line_through,
     shift_in,
+    step_ms,
     warmup_length,
 )
-from tuimon.diagnosis.comparison.estimates import Estimate, mean_of
+from tuimon.diagnosis.comparison.estimates import LASTING_FREEDOM, Estimate, lasting_variance, mean_of
 from tuimon.diagnosis.comparison.figures import RunFigures
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.course import StepStretch
@@ -43,9 +44,9 @@ CORES_DEVIATION = Threshold(
 #: Fewer batches do not show how they vary.
 LEAST_BATCHES = 8
 #: Blocks of a run, so long that a block depends little on the one before. Source: Schmeiser (1982), Batch size effects
-#: in the analysis of simulation output. Of 300 pairs of 60 batches correlated by 0 (0.5, 0.7) that do not differ, 5 %
-#: (6.7 %, 8.7 %) are called different, and 0 % (1 %, 2 %) with the least noise that is assumed between runs.
-_BLOCKS = 6
+#: in the analysis of simulation output. Of 300 pairs of 60 batches correlated by 0 (0.5, 0.7) that do not differ, 4.7 %
+#: (5.3 %, 7 %) are called different before the noise between runs is added.
+_BLOCKS = 5
 
 #: A figure of a stretch.
 Figure = Callable[[StepStretch], float]
@@ -83,8 +84,13 @@ class JudgedRun(Struct, frozen=True, dict=True):
 
     @property
     def assumed_variance(self) -> float:
-        """Variance of the step time from run to run of its program, as a squared ratio."""
+        """Variance of the step time from run to run of its program that no run shows, as a squared ratio."""
         return RUN_DEVIATION**2 + (CORES_DEVIATION * self._on_cores) ** 2
+
+    @cached_property
+    def lasting_variance(self) -> float:
+        """The same, as far as its own steps change slowly."""
+        return lasting_variance([step_ms(row) for row in self._level_rows()])
 
     @property
     def _on_cores(self) -> float:
@@ -124,20 +130,22 @@ def judged(figures: RunFigures) -> JudgedRun:
 
 def log_estimate(runs: Runs, figure: Figure) -> Estimate:
     """The logarithm of a positive figure of a step."""
-    found = _estimate(runs, lambda stretch: math.log(max(figure(stretch), 1e-300)))
-    return found.plus(runs[0].assumed_variance) if len(runs) == 1 else found
+    return _estimate(runs, lambda stretch: math.log(max(figure(stretch), 1e-300)), lambda _: 1.0)
 
 
 def step_estimate(runs: Runs, figure: Figure, variance: float = 0.0) -> Estimate:
     """A figure of a step; ``variance``: of an error that does not show in how blocks of a single run vary."""
-    found = _estimate(runs, figure)
-    return found.plus(runs[0].assumed_variance * found.value**2 + variance) if len(runs) == 1 else found
+    found = _estimate(runs, figure, lambda value: value * value)
+    return found.plus(variance) if len(runs) == 1 else found
 
 
-def _estimate(runs: Runs, figure: Figure) -> Estimate:
+def _estimate(runs: Runs, figure: Figure, scale: Callable[[float], float]) -> Estimate:
+    """``scale``: of the noise between runs, by the figure's value; that is added where there is only one."""
     if len(runs) > 1:
         return mean_of([figure(run.level) for run in runs])
-    return mean_of([figure(block) for block in runs[0].blocks])._replace(value=figure(runs[0].level))
+    run, value = runs[0], figure(runs[0].level)
+    found = mean_of([figure(block) for block in run.blocks])._replace(value=value)
+    return found.plus(run.assumed_variance * scale(value)).plus(run.lasting_variance * scale(value), LASTING_FREEDOM)
 
 
 def _line(steady: Batches) -> tuple[float, ...] | None:

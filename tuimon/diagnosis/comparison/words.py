@@ -95,7 +95,7 @@ def notes_of(before: Runs, after: Runs) -> list[str]:
     found += [note for name, runs in sides for run in runs for note in _trend(name, run)]
     single = [runs[0] for runs in (before, after) if len(runs) == 1]
     if single:
-        assumed = 100 * math.sqrt(max(run.assumed_variance for run in single))
+        assumed = 100 * math.sqrt(max(run.assumed_variance + run.lasting_variance for run in single))
         which = "per side" if len(single) == 2 else "on one side"
         found.append(
             f"With one run {which}, {assumed:.1f} % run-to-run noise is assumed; record several runs to measure it"
