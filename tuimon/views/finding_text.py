@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 _SMALL = 1.2
 
 
-#: Severity -> its word on the screen.
-SEVERITY_WORDS = {"critical": "critical", "warning": "warning", "info": "info", "benign": "healthy"}
-
-
 def rule_title(rule: str) -> str:
     """A rule's name as people read it: ``INPUT-BOUND``."""
     return plain(rule).replace("_", "-").upper()

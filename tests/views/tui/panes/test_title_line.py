@@ -66,6 +66,11 @@ def test_title_fits_and_keeps_what_matters(width):
     assert "train.py" in text_of(row) and "67.0 ms" in text_of(row)
 
 
+def test_in_a_narrow_title_a_figure_is_left_out_whole():
+    row = text_of(title_line(FACTS._replace(name="a_long_name_of_a_script.py", exit=Exit(t=1, pid=1, exit_code=0)), 44))
+    assert "ENDED ok" in row and "67" not in row and "…" not in row
+
+
 def test_title_before_the_first_step_and_paused():
     facts = FACTS._replace(steps=StepSummary(0, None, None, None, "data", 2.0, 0), cost=None, paused=True)
     row = text_of(title_line(facts, 120))

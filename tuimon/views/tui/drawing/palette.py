@@ -180,6 +180,8 @@ ROLES = {
     "gpu-body": "gpu-body",
     "gpu-edge": "gpu-edge",
 }
+#: A finding's severity, which is also a role -> its word on the screen.
+SEVERITY_WORDS = {"critical": "critical", "warning": "warning", "info": "info", "benign": "healthy"}
 _ATTRIBUTES = {
     "bold": Style(bold=True),
     "italic": Style(italic=True),

@@ -9,8 +9,9 @@ from rich.cells import cell_len
 
 from tuimon.session.rows import LoaderWorkerRow
 from tuimon.session.windows import mean_of_known
-from tuimon.views.format import ABSENT, code, ms, percent, place
+from tuimon.views.format import ABSENT, code, ms, percent
 from tuimon.views.tui.drawing.lines import Line, Span, column, line
+from tuimon.views.tui.drawing.places import place_column, places_width
 
 NAME = 10  # cells of the first column, at least
 _BUSY, _TIME = 7, 10
@@ -36,7 +37,8 @@ def column_widths(rows: Sequence[LoaderWorkerRow], width: int) -> ColumnWidths:
     width -= name - NAME
     gauge = 20 if width >= 116 else 12 if width >= 100 else 8 if width >= 80 else 0
     rest = max(width - NAME - _BUSY - gauge - 2 - times * _TIME - 2, 0)
-    spot = min(max((cell_len(_place(row)) for row in rows), default=8) + 2, 30, rest)
+    known = [row.hot.place for row in rows if row.hot]
+    spot = places_width(((place.file, place.line) for place in known), min(max(30, rest // 2), rest))
     return ColumnWidths(name, gauge, times, max(spot, min(14, rest)), max(rest - max(spot, min(14, rest)), 0))
 
 
@@ -73,7 +75,7 @@ def _doing(worker: LoaderWorkerRow, widths: ColumnWidths) -> tuple[Span, ...]:
     if waits := _waits_for(worker):
         return (Span(column(waits, widths.place + widths.source), "dim"),)
     return (
-        Span(column(_place(worker, widths.place - 2), widths.place), "key" if worker.hot else "faint"),
+        Span(_place(worker, widths.place), "key" if worker.hot else "faint"),
         Span(column(_source(worker), widths.source), "text"),
     )
 
@@ -102,8 +104,9 @@ def _gauge(worker: LoaderWorkerRow, width: int) -> tuple[Span, ...]:
     )
 
 
-def _place(worker: LoaderWorkerRow, width: int | None = None) -> str:
-    return place(worker.hot.place.file, worker.hot.place.line, width=width) if worker.hot else ABSENT
+def _place(worker: LoaderWorkerRow, width: int) -> str:
+    hot = worker.hot
+    return place_column(hot.place.file, hot.place.line, width) if hot else column(ABSENT, width)
 
 
 def _source(worker: LoaderWorkerRow) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.cells import cell_len
-
 from tuimon.node_ids import own_id
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
 from tuimon.session.samples.hot_lines import by_line
@@ -14,12 +12,13 @@ from tuimon.session.steps.history import STACKED
 from tuimon.session.trainings import which_training
 from tuimon.session.whole_run import once_ended_whole
 from tuimon.session.windows import HISTORY_LIMIT
-from tuimon.views.format import advice, code, duration, ms, percent, phase_name, place, timed_steps
+from tuimon.views.format import advice, code, duration, ms, percent, phase_name, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.tui.baseline.baseline import Baseline, is_past
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, ceiling, stacked
 from tuimon.views.tui.drawing.lines import Line, Span, clip, column, justified, line, notes_lines
 from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.tui.drawing.places import place_column, places_width
 from tuimon.views.tui.panes.phase_rows import NAME, phase_rows, ranges_that_fit
 
 if TYPE_CHECKING:
@@ -192,9 +191,9 @@ def _hot(hot: Sequence[HotLine], width: int, height: int) -> list[Line]:
     if height < 4 or not hot:
         return []
     lines: list[Line] = [(), line(("hottest lines", "text"), (" · training thread, share of samples", "dim"))]
-    spot_width = min(max(cell_len(place(h.place.file, h.place.line)) for h in hot), 28) + 2
+    wide = places_width(((row.place.file, row.place.line) for row in hot), max(width // 2, 20))
     for row in hot[: height - 2]:
-        spot = column(place(row.place.file, row.place.line, width=spot_width - 2), spot_width)
+        spot = place_column(row.place.file, row.place.line, wide)
         source = code(row.place.source, row.place.function)
         head = line((column(percent(row.share), 5, ">"), "strong"), "  ", (spot, "key"))
         lines.append(clip((*head, Span(source, "text")), width))

@@ -9,9 +9,10 @@ from rich.cells import cell_len
 
 from tuimon.node_ids import own_id
 from tuimon.session.rows import HotLine, ThreadRow
-from tuimon.views.format import code, percent, place, plain
+from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar, meter
-from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line, with_cursor
+from tuimon.views.tui.drawing.lines import Line, Span, clipped_left, column, line, with_cursor
+from tuimon.views.tui.drawing.places import place_column, places_width
 
 _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning"}
 
@@ -46,8 +47,8 @@ def column_widths(rows: Sequence[ThreadRow], width: int) -> ColumnWidths:
     gil = 6 if width >= 96 and any(row.gil_ratio is not None for row in rows) else 0
     fixed = role + pid + tid + 7 + gauge + delay + gil + 10
     rest = max(width - fixed, 0)
-    spot = max((cell_len(_spot(row)) for row in rows), default=5) + 2
-    spot = min(spot, 42, rest)
+    spot = places_width(((row.place.file, row.place.line) for row in rows if row.place), min(42, rest))
+    spot = min(max(spot, len("where") + 2), rest)
     spot = rest if rest - spot < _LEAST_CODE else spot
     return ColumnWidths(role, pid, tid, 7, gauge, delay, gil, 10, spot, rest - spot)
 
@@ -95,7 +96,7 @@ def thread_line(row: ThreadRow, columns: ColumnWidths, *, cursor: bool = False) 
     spans.append(Span(" " + column(state, columns.state - 1), _STATE_ROLES.get(state, "dim")))
     spans.append(
         Span(
-            column(clipped(_spot(row, columns.place - 2), columns.place - 2), columns.place),
+            place_column(row.place.file, row.place.line, columns.place) if row.place else column("–", columns.place),
             "key" if row.place else "faint",
         )
     )
@@ -108,10 +109,6 @@ def role_text(row: ThreadRow) -> str:
     """The rank, the role, and how many threads the row stands for."""
     rank = f"rank {row.rank}: " if row.rank is not None else ""
     return rank + plain(row.role or row.name) + (f" ×{row.count}" if row.count > 1 else "")
-
-
-def _spot(row: ThreadRow, width: int | None = None) -> str:
-    return place(row.place.file, row.place.line, width=width) if row.place else "–"
 
 
 def _function(row: ThreadRow) -> str:
@@ -147,14 +144,14 @@ def thread_lines(row: ThreadRow, hot_lines: Sequence[HotLine], width: int, stack
     if row.gil_ratio is not None:
         facts.append(("GIL", f"held {percent(row.gil_ratio)} of the time, within a tenth"))
     lines = [line((column(name, 10), "dim"), (text, "text")) for name, text in facts]
-    return [*lines, *(_where(row)[:1] if stack else _where(row)), *stack, *_hot(hot_lines, width)]
+    return [*lines, *(_where(row, width)[:1] if stack else _where(row, width)), *stack, *_hot(hot_lines, width)]
 
 
-def _where(row: ThreadRow) -> list[Line]:
+def _where(row: ThreadRow, width: int) -> list[Line]:
     if row.place is None:
         why = "no Python frame seen: a native thread, or not sampled yet"
         return [line((column("where", 10), "dim"), (why, "dim"))]
-    spot = f"{plain(row.place.file)}:{row.place.line}"
+    spot = clipped_left(f"{plain(row.place.file)}:{row.place.line}", max(width - 10, 10))
     lines = [line((column("where", 10), "dim"), (spot, "key"))]
     lines.append(line((column("function", 10), "dim"), (f"{plain(row.place.function)}()", "text")))
     if row.place.source:
@@ -167,9 +164,10 @@ def _hot(hot_lines: Sequence[HotLine], width: int) -> list[Line]:
     if not hot_lines:
         return []
     lines: list[Line] = [(), line(("lines with most samples in this process", "strong"))]
+    wide = places_width(((hot.place.file, hot.place.line) for hot in hot_lines[:12]), max(width // 2, 20))
     for hot in hot_lines[:12]:
         share = column(percent(hot.share), 5, ">")
-        spot = column(place(hot.place.file, hot.place.line, width=22), 24)
+        spot = place_column(hot.place.file, hot.place.line, wide)
         source = code(hot.place.source, hot.place.function)
         lines.append(
             line((share, "strong"), " ", (bar(hot.share, 10), "chart-edge"), "  ", (spot, "key"), (source, "text"))

@@ -97,9 +97,9 @@ class TitleLine(Pane[RunFacts], can_focus=False):
 def title_line(facts: RunFacts, width: int) -> Line:
     """The facts that fit; the least important are left out first."""
     right, items, costs = _badges(facts), _items(facts), _costs(facts.cost)
-    for drop in range(9, 0, -1):
+    for drop in range(9, -1, -1):
         left = (*line(" "), *_joined([item for item in items if item[0] <= drop]))
-        for cost in [text for least, text in costs if drop >= least and (text or drop == 1)]:
+        for cost in [text for least, text in costs if drop >= least and (text or drop <= 1)]:
             tail = (*right, Span(cost, "dim"), Span(" "))
             if cells(left) + cells(tail) + 2 <= width:
                 return justified(left, tail, width)
@@ -213,10 +213,10 @@ def _badges(facts: RunFacts) -> Line:
 def _costs(cost: Cost | None) -> list[tuple[int, str]]:
     """Our own cost, from the fullest wording to the shortest: (from which drop level on it is shown, text)."""
     if cost is None:
-        return [(6, "tuimon – cpu"), (1, "")]
+        return [(6, "tuimon – cpu"), (0, "")]
     cpu, rss = percent(cost.cpu_ratio), size(cost.rss_bytes)
     lost = f", {cost.queue_dropped} records lost" if cost.queue_dropped else ""
-    return [(9, f"tuimon {cpu} cpu, {rss}{lost}"), (4, f"tuimon {cpu}, {rss}"), (2, f"tuimon {cpu}"), (1, "")]
+    return [(9, f"tuimon {cpu} cpu, {rss}{lost}"), (4, f"tuimon {cpu}, {rss}"), (2, f"tuimon {cpu}"), (0, "")]
 
 
 def run_name(command: Sequence[str]) -> str:

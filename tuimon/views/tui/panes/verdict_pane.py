@@ -14,10 +14,11 @@ from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, run_state
 from tuimon.session.unseen import Unseen, unseen_trainings
 from tuimon.views.evidence_text import share_text
-from tuimon.views.finding_text import ONLY_MINOR, SEVERITY_WORDS, rule_title, speedup
+from tuimon.views.finding_text import ONLY_MINOR, rule_title, speedup
 from tuimon.views.format import place, plain
 from tuimon.views.state_text import state_details, state_name, unseen_text
 from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
+from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.panes.first_verdict import FirstVerdict
 

@@ -11,10 +11,11 @@ from rich.cells import cell_len
 from tuimon.records import Place
 from tuimon.session.samples.hot_lines import LineShare, LineTable
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.views.format import code, percent, place, plain
+from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clipped_left, column, filled, line, with_cursor
 from tuimon.views.tui.drawing.moving import RowCursor
+from tuimon.views.tui.drawing.places import place_column, places_width
 from tuimon.views.tui.profile.activities import activity_span
 from tuimon.views.tui.sheets.code_around import Code, code_lines, no_code
 
@@ -47,8 +48,7 @@ def widths(rows: Sequence[LineShare], width: int) -> Widths:
     gauge = 12 if width >= 110 else 8 if width >= 90 else 5
     doing = 17 if width >= 90 else 16 if width >= 66 else 0
     rest = max(width - 6 - gauge - 8 - doing, 0)
-    spot = max((cell_len(place(*row.key[:2])) for row in rows), default=5) + 2
-    spot = min(spot, max(rest - _LEAST_CODE, rest // 2))
+    spot = places_width((row.key[:2] for row in rows), max(rest - _LEAST_CODE, rest // 2))
     return Widths(gauge, doing, spot, rest - spot)
 
 
@@ -82,7 +82,7 @@ def row_line(row: LineShare, samples: int, columns: Widths, *, on_gpu: bool, cur
         Span(" " + column(bar(own, columns.bar - 2), columns.bar - 1), doing.role if row.own else "track"),
         Span(column(percent(total), 7, ">") + " ", "dim"),
         Span(column(doing.text if row.own else "", columns.doing), doing.role),
-        Span(column(place(row.place.file, row.place.line, width=columns.place - 2), columns.place), "key"),
+        Span(place_column(row.place.file, row.place.line, columns.place), "key"),
         Span(column(source, columns.source), weight if row.user else "dim"),
     )
     return with_cursor(spans) if cursor else spans

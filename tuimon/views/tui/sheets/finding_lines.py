@@ -10,9 +10,10 @@ from rich.cells import cell_len
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.records import Place
 from tuimon.views.evidence_text import evidence_rows, share_text
-from tuimon.views.finding_text import SEVERITY_WORDS, rule_title, rules_by_reason, sentence, times_text
+from tuimon.views.finding_text import rule_title, rules_by_reason, sentence, times_text
 from tuimon.views.format import ABSENT, count, duration, place, plain
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, hanging, justified, line, paragraph, wrapped
+from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
 from tuimon.views.tui.sheets.code_around import Code, code_lines, no_code
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from textual.binding import Binding, BindingType
 
 from tuimon.monitor.monitor import Monitor
 from tuimon.records import MemoryHistory, MemoryLine, Notice
-from tuimon.views.format import advice, place, plain, size
+from tuimon.views.format import advice, plain, size
 from tuimon.views.memory_text import head_text, limits_text
 from tuimon.views.tui.drawing.lines import Line, column, line, paragraph
+from tuimon.views.tui.drawing.places import place_column, places_width
 from tuimon.views.tui.sheets.sheet import Sheet
 
 _HINT = "records 5 steps: which lines allocate what nobody frees"
@@ -26,7 +27,7 @@ def memory_lines(history: MemoryHistory | None, notice: Notice | None, width: in
         return [*lines, (), line(("nothing has been recorded yet", "dim"))]
     lines += [(), *paragraph(head_text(history), width, "strong"), ()]
     lines.append(line((f"{'live':>{_NUMBER}}{'blocks':>{_NUMBER}}{'a step':>{_NUMBER}}  line", "dim")))
-    spot = min(max((len(place(each.file, each.line)) for each in history.lines), default=0), width // 3) + 2
+    spot = places_width(((each.file, each.line) for each in history.lines), width // 2)
     lines += [_row(each, spot) for each in history.lines]
     if history.folded_bytes:
         lines.append(line((f"{size(history.folded_bytes):>{_NUMBER}}  in other lines", "dim")))
@@ -43,7 +44,7 @@ def _row(each: MemoryLine, spot: int) -> Line:
         (f"{each.blocks:>{_NUMBER}}", "text"),
         (f"{growth:>{_NUMBER}}", "warning" if each.growth_bytes else "dim"),
         ("  ", ""),
-        (column(place(each.file, each.line) if each.file else "not known", spot), role),
+        (place_column(each.file, each.line, spot) if each.file else column("not known", spot), role),
         (f"{plain(each.function)}()" if each.function else "", name),
         (f"  {plain(each.source).strip()}", "text"),
     )

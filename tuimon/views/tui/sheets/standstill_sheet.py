@@ -11,9 +11,10 @@ from tuimon.session.session import Session
 from tuimon.session.standing.standing import BESIDE, Role, Standing, standing
 from tuimon.session.standing.standstills import Past
 from tuimon.session.standing.text import rank_list, what_text, who_text
-from tuimon.views.format import duration, place, plain
+from tuimon.views.format import duration, plain
 from tuimon.views.standstill_text import head_text
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, column, justified, line, paragraph
+from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line, paragraph
+from tuimon.views.tui.drawing.places import place_column, places_width
 from tuimon.views.tui.sheets.sheet import Sheet
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _stack(group: Standing, width: int) -> list[Line]:
     """The innermost frames, innermost first; of the others how many there are."""
     most = _FRAMES[group.kind in ("own", "stopped", "thread")]
     shown = _shown(group.frames, most)
-    spot = min(max((len(place(frame.file, frame.line)) for frame in shown), default=0), width // 3) + 2
+    spot = places_width(((frame.file, frame.line) for frame in shown), width // 2)
     rows = [_frame(frame, spot, width) for frame in shown]
     more = len(group.frames) - len(shown) + group.outer
     text = f"{more} frames more, towards the root" if more > 1 else "one frame more, towards the root"
@@ -141,7 +142,7 @@ def _frame(frame: Frame, spot: int, width: int) -> Line:
     return clip(
         line(
             "    ",
-            (column(place(frame.file, frame.line), spot), at),
+            (place_column(frame.file, frame.line, spot), at),
             (f"{plain(frame.function)}()", name),
             (f"  {plain(frame.source).strip()}" if frame.source else "", "text"),
         ),

@@ -13,8 +13,9 @@ from tuimon.records import Frame
 from tuimon.session.rows import ThreadRow
 from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.samples.tree import program_part
-from tuimon.views.format import duration, percent, place, plain
-from tuimon.views.tui.drawing.lines import Line, Span, column, line, paragraph
+from tuimon.views.format import duration, percent, plain
+from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
+from tuimon.views.tui.drawing.places import place_column, places_width
 from tuimon.views.tui.panes.thread_rows import thread_lines
 from tuimon.views.tui.sheets.code_around import Code, CodeAround, code_lines
 from tuimon.views.tui.sheets.sheet import Sheet
@@ -62,7 +63,7 @@ def stack_lines(stack: LatestStack, code: Code, width: int) -> list[Line]:
         head += [Span("  "), Span(f" same stack for {duration(stack.same_for_s)} ", "warning badge")]
     lines: list[Line] = [(), tuple(head)]
     own = own_line(stack)
-    spot = min(max((len(place(f.file, f.line)) for f in stack.frames), default=0), width // 3) + 2
+    spot = places_width(((frame.file, frame.line) for frame in stack.frames), width // 2)
     shown = list(stack.frames[:FRAMES_SHOWN])
     if own is not None and own not in shown:
         shown.append(own)
@@ -79,7 +80,7 @@ def _frame_line(frame: Frame, spot: int, *, marked: bool) -> Line:
     source = plain(frame.source).strip()
     return line(
         ("▸ " if marked else "  ", "key bold"),
-        (column(place(frame.file, frame.line), spot), role),
+        (place_column(frame.file, frame.line, spot), role),
         (f"{plain(frame.function)}()", name),
         ("  ", ""),
         (source, "text"),
@@ -108,10 +109,10 @@ def _dumped(thread: ThreadStack, width: int, *, chosen: bool) -> list[Line]:
         (f" · tid {thread.tid} · {state}  " if thread.tid else f" · {state}  ", "dim"),
         *flags,
     )
-    spot = min(max((len(place(f.file, f.line)) for f in thread.frames), default=0), width // 3) + 2
+    spot = places_width(((frame.file, frame.line) for frame in thread.frames), width // 2)
     rows: list[Line] = [head]
     for frame in thread.frames[:FRAMES_SHOWN]:
-        where = column(place(frame.file, frame.line), spot)
+        where = place_column(frame.file, frame.line, spot)
         rows.append(line("    ", (where, "dim"), (f"{plain(frame.function)}()", "text")))
     hidden = len(thread.frames) - FRAMES_SHOWN
     return [*rows, line((f"    … {hidden} more frames", "dim"))] if hidden > 0 else rows
@@ -159,6 +160,8 @@ class ThreadSheet(Sheet):
         mine = (self._row.pid, self._row.tid)
         rows = self._session.threads_of(self._row.pid)
         found = next((row for row in rows if (row.pid, row.tid) == mine), None)
+        if found is not None and self._row.count > found.count:  # several that the table shows as one
+            return
         self._row = found or replace(self._row, ended=True)
 
     def _lines(self, width: int) -> list[Line]:
