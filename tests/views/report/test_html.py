@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable
+from html import unescape
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
@@ -306,3 +307,25 @@ def test_evidence_in_words_has_a_row_of_its_own(tmp_path, capsys):
     page = page_of(str(Path(__file__).parents[2] / "data" / "logs" / "small_kernels_and_item.jsonl.gz"), capsys=capsys)
     assert '<div class="wide"><dt>idle bounds wide because</dt><dd>NVML gives no PCIe rates' in page
     assert "<div><dt>GPU span per step</dt>" in page
+
+
+def test_the_title_is_the_verdict(tmp_path, capsys):
+    page = page_of(log_of(tmp_path / "run.jsonl", run()), capsys=capsys)
+    assert run_command_line(["report", str(tmp_path / "run.jsonl"), "--format", "json"]) == 0
+    headline = json.loads(capsys.readouterr().out)["findings"][0]["headline"]
+    (title,) = re.findall(r"<title>(.*?\(tuimon report\))</title>", page)
+    assert unescape(title).lower().startswith(headline.lower())
+
+
+def test_the_workers_have_a_flame_graph_of_their_own(tmp_path, capsys):
+    workers = [records.process(pid, "worker", ppid=100, markers=False, t=40.0) for pid in (200, 201)]
+    frames = Frames(t=1.0, pid=100, first=1, frames=[Frame("/a/data.py", 9, "augment", "blur(x)", True)])
+    found = [
+        Stacks(t=40.0, pid=pid, window_s=1.0, rate_hz=20.0, samples=20, stacks=[StackCount(pid, "", [1], 20)])
+        for pid in (200, 201)
+    ]
+    page = page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], *workers, frames, *found, run()[-1]]), capsys=capsys)
+    assert {"flame", "flame-workers"} <= set(Checked(page).parts)
+    of_workers = page.split("What the DataLoader workers do, together")[1]
+    assert "augment (data.py:9): 100 %, 40 samples" in of_workers
+    assert "augment" not in page.split("What the training thread does")[1].split("flame-workers")[0]

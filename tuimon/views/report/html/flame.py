@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import NamedTuple
 
 from tuimon.session.samples.process_samples import ProcessSamples
@@ -28,12 +30,11 @@ class Box(NamedTuple):
     user: bool
 
 
-def main_tree(session: Session, pid: int) -> CallTree | None:
-    """The call tree of a process's training thread; None where it was not sampled."""
-    sampled = session.process_samples(pid)
-    if sampled is None:
-        return None
-    tree = call_tree(sampled.samples_of(_sampled_tid(sampled)), session.frames)
+def main_tree(session: Session, pids: Iterable[int]) -> CallTree | None:
+    """The call tree of the training or loading threads of processes; None where none was sampled."""
+    sampled = [found for pid in pids if (found := session.process_samples(pid)) is not None]
+    samples = chain.from_iterable(each.samples_of(_sampled_tid(each)) for each in sampled)
+    tree = call_tree(samples, session.frames)
     return tree if tree.samples else None
 
 

@@ -110,7 +110,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "gpus_left_out": max(0, len(gpus) - _GPUS),
         "loaders": session.loaders(pid) if pid is not None else (),
         "threads": _threads(session),
-        "flame": _flame(session, pid) if pid is not None else None,
+        "flames": _flames(session, pid) if pid is not None else [],
         "process": process,
         "cost": session.cost,
     }
@@ -202,9 +202,18 @@ def _threads(session: Session) -> list[ThreadRow]:
     return sorted(rows, key=lambda row: -(row.cpu_ratio or 0.0))[:_THREADS]
 
 
-def _flame(session: Session, pid: int) -> dict[str, Any] | None:
-    tree = main_tree(session, pid)
-    if tree is None:
-        return None
-    boxes = boxes_of(tree)
-    return {"boxes": boxes, "rows": 1 + max((box.row for box in boxes), default=0), "samples": tree.samples}
+def _flames(session: Session, pid: int) -> list[dict[str, Any]]:
+    """Flame graphs: of the training thread, and of its DataLoader workers together."""
+    workers = [worker.pid for worker in session.recent_workers(pid)]
+    of_workers = "What the DataLoader worker does" if len(workers) == 1 else "What the DataLoader workers do, together"
+    found = []
+    for part, title, pids in (
+        ("flame", "What the training thread does", [pid]),
+        ("flame-workers", of_workers, workers),
+    ):
+        tree = main_tree(session, pids)
+        if tree is not None:
+            boxes = boxes_of(tree)
+            rows = 1 + max((box.row for box in boxes), default=0)
+            found.append({"part": part, "title": title, "boxes": boxes, "rows": rows, "samples": tree.samples})
+    return found
