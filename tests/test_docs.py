@@ -66,3 +66,10 @@ def test_a_gain_that_the_readme_tells_is_that_of_its_log(training: str) -> None:
     assert verdict == rule_title(findings[0].rule)
     gains = times_text(*findings[0].fixes[0][1:4]).removesuffix(" times as fast")
     assert told.endswith(f", {gains}x")
+
+
+def test_no_picture_loads_anything_from_elsewhere() -> None:
+    pictures = list((ROOT / "docs").rglob("*.svg"))
+    assert pictures
+    loads = re.compile(r"""url\(["']?https?:|(?:href|src)=["']https?:|@import""")
+    assert [path.name for path in pictures if loads.search(path.read_text())] == []

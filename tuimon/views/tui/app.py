@@ -174,7 +174,7 @@ class TuimonApp(LeavableApp):
         session = self.monitor.session
         stem = f"tuimon-{session.trainer() or 0}-{session.now_s:.0f}"
         try:
-            paths = save(session, self.monitor.findings, stem, self.export_screenshot())
+            paths = save(session, self.monitor.findings, stem, self.picture())
         except OSError as error:
             self.notify(f"nothing kept: {error.strerror} ({os.getcwd()})", severity="error", markup=False)
             return

@@ -33,4 +33,4 @@ async def _export(monitor: Monitor, size: tuple[int, int], theme: str, title: st
             app.action_theme()
         app.tick()
         await pilot.pause()
-        return app.export_screenshot(title=title)
+        return app.picture(title)
