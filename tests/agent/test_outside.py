@@ -201,6 +201,55 @@ def is_narrow(handler):
     return isinstance(handler.type, ast.Name) and handler.type.id == "CannotRead"
 
 
+#: They keep an OSError to themselves, whoever raised it.
+KEEP_ERRORS = {"exists", "lexists", "isdir", "isfile", "islink", "ismount", "samefile", "realpath", "makedirs", "walk"}
+MAY_KEEP = {
+    ("control/stack_sampler.py", "exists"): "in a thread of its own",
+    ("private.py", "realpath"): "only without /proc, where there are no rings",
+}
+
+
+def test_nothing_is_called_that_keeps_a_handlers_oserror():
+    found = set()
+    for path in AGENT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in KEEP_ERRORS:
+                found.add((path.relative_to(AGENT).as_posix(), node.attr))
+    assert found == set(MAY_KEEP)
+
+
+def test_a_timeout_in_the_search_for_a_ring_is_not_lost(handle, monkeypatch, tmp_path):
+    """Whichever function of the system the signal arrives in."""
+    paths = importlib.import_module("tuimon.agent.ring.paths")
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
+    handle(plain_late)
+    for name in ("stat", "lstat", "access", "open", "readlink", "close"):
+        real = getattr(os, name)
+
+        def interrupted(*arguments, real=real, **more):
+            signal.raise_signal(signal.SIGUSR1)
+            return real(*arguments, **more)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, name, interrupted)
+            lost = 0
+            arrived.clear()
+            try:
+                paths.ring_path(os.getpid())
+                lost = len(arrived)
+            except Late:
+                pass
+        assert (name, lost) == (name, 0)
+
+
+arrived = []
+
+
+def plain_late(signum, frame):
+    arrived.append(signum)
+    raise Late("late")
+
+
 def raises_again(handler):
     last = handler.body[-1]
     return isinstance(last, ast.Raise) and last.exc is None
@@ -305,8 +354,8 @@ print(json.dumps([raised, len(printed)]))
 def test_a_timeout_is_not_lost_while_iterators_begin_and_end(tmp_path):
     """A thousand signals at any moment of short epochs reach the program.
 
-    Of 25,000, one was lost, why is not known. Where callbacks are not shielded, 31 in a thousand are.
+    Where callbacks are not shielded, 31 of them do not; where ``os.path.exists`` looks for the ring, one in 25,000.
     """
     raised, printed = printed_json(python("-c", PROGRAM, env=environment(tmp_path / "rings")))
-    assert raised > 990
+    assert raised == 1000
     assert printed == 0

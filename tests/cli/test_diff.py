@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from tests.diagnosis.comparison.series import correlated, run_records
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.comparison.result import Comparison
-from tuimon.records import Record
+from tuimon.records import Header, Record
 from tuimon.text import plain
 
 
@@ -148,3 +149,27 @@ def test_what_is_no_log(before: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     _, err = compared(capsys, before, str(tmp_path / "notes.txt"), code=1)
     assert "is not a tuimon log" in err
     compared(capsys, before, before, "--fail-if-slower", "much", code=2)
+
+
+def renamed(path: Path, seed: int, *command: str) -> str:
+    header, *records = run_records(correlated(60, 0.3, seed, 50.0), start_unix_s=1.7e9 + seed)
+    assert isinstance(header, Header)
+    return write(path, [structs.replace(header, command=list(command)), *records])
+
+
+@pytest.mark.parametrize(
+    ("command", "refused"),
+    [
+        (["torchrun", "--nproc-per-node", "2", "/elsewhere/train.py", "--lr", "0.1"], False),
+        (["python", "other.py"], True),
+        (["python", "-m", "package.train"], True),
+    ],
+)
+def test_different_programs_are_refused_without_anyway(
+    command: list[str], refused: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = renamed(tmp_path / "before.jsonl", 1, "python", "train.py")
+    after = renamed(tmp_path / "after.jsonl", 2, *command)
+    _, err = compared(capsys, before, after, code=3 if refused else 0)
+    assert ("these are different programs: train.py before" in err) is refused
+    compared(capsys, before, after, "--anyway")

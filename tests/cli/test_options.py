@@ -84,6 +84,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         (["run", "--no-stacks", "--rate", "5", "train.py"], "Leave out --rate or --no-stacks"),
         (["run", "--no-stacks", "--max-cpu", "5", "train.py"], "Leave out --max-cpu or --no-stacks"),
         (["run", "--force", "train.py"], "Add --log FILE"),
+        (["report", "--force", __file__], "Add -o FILE"),
         (["attach", "--inject", "--no-markers", "1"], "Leave out one of them"),
         (["run", "no-such-script.py"], "there is no script"),
         (["attach", "--duration", "-1", "1"], "--duration"),

@@ -8,7 +8,8 @@ program, as it would without us. Hence every ``except`` of the agent that keeps 
     except raised_by_us(OSError):
         return
 
-Where Python only prints what a function raises, it is ``shielded``.
+Where Python only prints what a function raises, it is ``shielded``. Functions of ``os.path`` that read the file system
+keep any OSError to themselves, a handler's TimeoutError as well: ``os.access`` and ``os.stat`` do not.
 """
 
 import os

@@ -23,7 +23,7 @@ def refusal(directory: str) -> Optional[str]:
         return "%s belongs to user %d" % (directory, info.st_uid)
     if info.st_mode & 0o022:
         return "other users may write to %s (mode %o)" % (directory, stat.S_IMODE(info.st_mode))
-    for parent in _parents(os.path.abspath(directory)) + _parents(os.path.realpath(directory)):
+    for parent in _parents(os.path.abspath(directory)) + _parents(_real(directory)):
         reason = _replaceable_in(parent)
         if reason:
             return reason
@@ -37,6 +37,18 @@ def make_private(directory: str) -> Optional[str]:
     except raised_by_us(FileExistsError):
         pass
     return refusal(directory)
+
+
+def _real(directory: str) -> str:
+    """The path without symbolic links."""
+    try:
+        handle = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return os.readlink("/proc/self/fd/%d" % handle)
+        finally:
+            os.close(handle)
+    except raised_by_us(OSError):
+        return os.path.realpath(directory)  # without /proc
 
 
 def _parents(path: str) -> List[str]:

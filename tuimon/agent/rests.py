@@ -218,7 +218,7 @@ def _is_loop_thread() -> bool:
     """Whether no other thread that still runs has rested before."""
     global _thread, _task
     own = get_ident()
-    if _thread != own and (not _thread or not os.path.exists(_task)):
+    if _thread != own and (not _thread or not os.access(_task, os.F_OK)):
         when_thread_ends(_end_own)
         _thread, _task = own, "/proc/self/task/%d" % get_native_id()
     return _thread == own

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-from tuimon.errors import TuimonError
+from tuimon.errors import TuimonError, UsageError
 from tuimon.sources.outputs import check_output, output_file
 
 _STDOUT = "-"
@@ -28,6 +28,8 @@ class Output:
         """Raises TuimonError where it could not be written."""
         self._path: str | None = None if parsed.output == _STDOUT else parsed.output
         self._force: bool = parsed.force
+        if self._path is None and self._force:
+            raise UsageError("--force lets -o replace a file, and there is none", "Add -o FILE")
         if self._path is not None:
             check_output(self._path, force=self._force)
 

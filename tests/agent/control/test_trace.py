@@ -246,7 +246,7 @@ def test_files_that_may_not_be_so_large(training, tmp_path, monkeypatch):
 
 
 def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
-    monkeypatch.setattr(command.os.path, "exists", lambda path: False)
+    monkeypatch.setattr(command.os, "access", lambda path, mode: not path.endswith(".trace"))
     taking = Taking(os.getpid(), 1, 60_000)
     training.run(taking)
     monkeypatch.undo()

@@ -73,9 +73,13 @@ class _Files:
         """The name with its folder, if there is such a file."""
         known = self._known.get(name)
         if known is None:
-            folders = [] if os.path.isabs(name) else [os.path.abspath(folder) for folder in sys.path]
-            paths = (os.path.join(folder, name) for folder in folders)
-            known = self._known[name] = next(filter(os.path.exists, paths), name)
+            known = name
+            for folder in [] if os.path.isabs(name) else sys.path:
+                path = os.path.join(os.path.abspath(folder), name)
+                if os.access(path, os.F_OK):
+                    known = path
+                    break
+            self._known[name] = known
         return known
 
 

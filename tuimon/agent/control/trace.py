@@ -195,7 +195,7 @@ class Tracing:
         result.save(self.path)  # type: ignore[union-attr]  # a result
         result = None
         held_ns = time.monotonic_ns() - now_ns
-        if not os.path.exists(self.path):
+        if not os.access(self.path, os.F_OK):
             self.task.fail("the trace could not be written to %s" % os.path.dirname(self.path))
             return
         self._finish(held_ns)

@@ -53,7 +53,7 @@ def ring_directory() -> Optional[str]:
     """The first of the folders that may be used and is writable, or whose parent is; None without any."""
     refused = refused_directories()
     for directory in ring_directories():
-        place = directory if os.path.isdir(directory) else os.path.dirname(directory)
+        place = directory if os.access(directory, os.F_OK) else os.path.dirname(directory)
         if directory not in refused and os.access(place, os.W_OK | os.X_OK):
             return directory
     return None
@@ -72,7 +72,10 @@ def ring_path(pid: int, directory: Optional[str] = None) -> str:
     if not directories:
         raise FileNotFoundError("no folder may hold rings")
     paths = [os.path.join(folder, name) for folder in directories]
-    return next(filter(os.path.exists, paths), paths[0])
+    for path in paths:
+        if os.access(path, os.F_OK):
+            return path
+    return paths[0]
 
 
 def start_ticks(pid: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import shutil
 import sys
@@ -11,10 +12,13 @@ from collections.abc import Sequence
 from tuimon.cli.options import parser_of
 from tuimon.cli.writing import Output, add_output
 from tuimon.diagnosis.comparison.result import Comparison
-from tuimon.sources.log.joined.opening import choose_all
+from tuimon.errors import NotComparable, UnreadableLog
+from tuimon.records import Header
+from tuimon.sources.log.joined.opening import Chosen, choose_all, read_logs
 from tuimon.text import plain
 from tuimon.views.diff import WIDTH, compare_logs, text_diff
 from tuimon.views.json_text import json_text
+from tuimon.views.report.sentences import started_program
 
 _DOC = """\
 Did it help? Compare what was recorded before a change with what was recorded after it: step time, phases, GPU,
@@ -40,15 +44,41 @@ def main(argv: Sequence[str]) -> int:
         help="exit code 1 when AFTER is certainly slower by more than this, 3 when that is uncertain, 0 otherwise",
     )
     parser.add_argument(
-        "--anyway", action="store_true", help="compare runs on different machines, or of steps that differ in size"
+        "--anyway",
+        action="store_true",
+        help="compare different programs, runs on different machines, or of steps that differ in size",
     )
     parsed = parser.parse_args(argv)
     before, after = choose_all(parsed.before), choose_all(parsed.after)
     output = Output(parsed)
+    if not parsed.anyway:
+        _check_programs(before, after)
     found = compare_logs(before, after, anyway=parsed.anyway)
     text = json_text(found, indent=2) if parsed.format == "json" else text_diff(found, _width(parsed.output))
     output.write(text)
     return 0 if parsed.fail_if_slower is None else _judge(found, parsed.fail_if_slower)
+
+
+def _check_programs(before: Sequence[Chosen], after: Sequence[Chosen]) -> None:
+    """Raise NotComparable where the two sides have no program in common."""
+    one, other = _programs(before), _programs(after)
+    if one and other and not one & other:
+        sides = (plain(", ".join(sorted(names))) for names in (one, other))
+        raise NotComparable(
+            "these are different programs: {} before, {} after".format(*sides),
+            "Compare runs of one program, or these nevertheless with --anyway",
+        )
+
+
+def _programs(runs: Sequence[Chosen]) -> set[str]:
+    """Names of the scripts or modules; a log that cannot be read is left out, as later on."""
+    found = set()
+    for run in runs:
+        with contextlib.suppress(UnreadableLog):
+            header = next(read_logs(run))
+            if isinstance(header, Header):
+                found.add(started_program(header.command))
+    return found
 
 
 def _width(output: str | None) -> int:

@@ -28,7 +28,7 @@ def _ended(text: str) -> str:
 
 def _run(report: dict[str, Json]) -> str:
     run, steps = report["run"], report["steps"]
-    name = _program(run["command"])
+    name = started_program(run["command"])
     if not steps["count"]:
         if report["phases"]:
             return (
@@ -65,7 +65,7 @@ def _shares(report: dict[str, Json]) -> str:
     return ", ".join(f"{phase['name']} {percent(phase['share'])}" for phase in phases)
 
 
-def _program(command: list[str]) -> str:
+def started_program(command: list[str]) -> str:
     """The script or module that was started, whatever launched it."""
     script = next((word for word in command if word.endswith(".py")), None)
     module = next((name for flag, name in pairwise(command) if flag == "-m"), None)
