@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tuimon.agent.ring.layout import BACKWARD_END, BOUNDARIES, REST, Marker
+from tuimon.agent.ring.layout import BACKWARD_END, BOUNDARIES, GAP_END, Marker
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.trace.events import Stretch
 
@@ -25,7 +25,7 @@ def loop_parts(markers: Sequence[Marker], begin_ns: int, end_ns: int) -> tuple[l
     ends: list[int] = []
     phases: list[Stretch] = []
     for marker in markers:
-        if marker.kind == REST:
+        if marker.kind == GAP_END:
             machine = LoopMachine()
             ends.clear()
         elif marker.tid == thread and marker.kind in BOUNDARIES:

@@ -48,7 +48,7 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         "gc_longest_ns": rules.most,
     },
     Loader: {
-        **dict.fromkeys(("fetches", "wait_ns", "ready_fetches", "ready_total", "ready_none"), rules.total),
+        **dict.fromkeys(("fetches", "counted", "wait_ns", "ready_fetches", "ready_total", "ready_none"), rules.total),
         **dict.fromkeys(("starts", "start_ns", "iter_ns", "ends", "end_ns"), rules.total),
         **dict.fromkeys(("role", "ready_last", "facts"), rules.last_known),
         "window_s": rules.seconds,
