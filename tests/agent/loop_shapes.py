@@ -14,6 +14,7 @@ from tuimon.agent import pace
 def gaps_always(monkeypatch, steps):
     """Whatever a step takes, and so on a busy machine as on an idle one; the loop begins anew."""
     monkeypatch.setattr(pace, "LONGEST_NS", 10**15)
+    monkeypatch.setattr(pace, "PAUSE_NS", 10**15)
     monkeypatch.setattr(pace, "SPELL", 5)
     monkeypatch.setattr(pace, "FIRST", 12)
     monkeypatch.setattr(pace, "EVALUATES", 10)

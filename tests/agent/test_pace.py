@@ -132,7 +132,17 @@ def test_a_gap_takes_no_longer_than_planned_where_steps_become_slow(hooked, monk
     loop = gap_now(hooked, monkeypatch, 10**6)
     loop.step()
     monkeypatch.setattr(pace, "monotonic_ns", lambda: time.monotonic_ns() + 10**18)
-    assert kinds_of(hooked, loop.step) == [layout.GAP_END, *STEP]
+    assert kinds_of(hooked, loop.step) == [layout.GAP_PAUSE, layout.GAP_END, *STEP]
+
+
+def test_a_long_step_of_a_gap_has_a_marker(hooked, monkeypatch):
+    loop = gap_now(hooked, monkeypatch, 1000)
+    loop.step()
+    paused = pace.pace._latest_ns + 10**16
+    pace.pace._overdue_ns = 2 * paused
+    monkeypatch.setattr(pace, "monotonic_ns", lambda: paused)
+    (pause,) = markers_of(hooked, lambda: [loop.step() for _ in range(5)])
+    assert (pause.kind, pause.value) == (layout.GAP_PAUSE, 10**16)
 
 
 def test_a_loop_that_no_longer_updates_ends_its_gap(hooked, monkeypatch):
@@ -298,3 +308,9 @@ def test_gaps_are_not_of_one_length_and_bounded():
     assert pace._steps_to_pay(10**9, 400_000, 1.0) <= pace.LONGEST_NS // 400_000
     assert pace._steps_to_pay(10**9, 0, 1.0) <= pace.MOST_STEPS
     assert pace._steps_to_pay(-100, 400_000, 1.0) <= 0
+
+
+def test_a_forked_child_forgets_its_parents_gap(hooked, monkeypatch):
+    gap_now(hooked, monkeypatch, 1000)
+    assert markers_of(hooked, hooked.forget_loop) == []
+    assert not pace.pace.counting and not pace.pace.thread

@@ -27,6 +27,7 @@ from .ring.layout import (
     GAP_BEGIN,
     GAP_END,
     GAP_IN_STEP,
+    GAP_PAUSE,
     GC_PAUSE,
     MARK,
     OPTIMIZER_MADE,
@@ -38,8 +39,8 @@ from .thread_end import when_thread_ends
 
 #: Timing takes at most one part in this many of the time: 0.25 %.
 TIME_PARTS = 400
-#: What a marker costs, in ns. Measured in steps of 5 ms, whose code is cold for it; in steps of 0.3 ms it is half.
-MARKER_NS = 4000
+#: What a marker costs, in ns. Measured in steps of 5 ms, whose code is cold for it; in steps of 0.3 ms it is less.
+MARKER_NS = 5000
 #: The end of a spell and of the gap after it, in ns, beside their markers.
 TURN_NS = 20_000
 #: Boundaries of a spell: of three optimizers in turn, five whole steps.
@@ -50,6 +51,8 @@ FIRST = 64
 SHORTEST = 4
 #: A gap is planned to be no longer than this, and ends by itself after twice as long.
 LONGEST_NS = 500_000_000
+#: A counted step that takes so many times as long as the others, and so long at least, has a marker of its own.
+PAUSE_STEPS, PAUSE_NS = 8, 5_000_000
 #: Most steps of a gap, and most backwards: the counts fit into a marker.
 MOST_STEPS = 8192
 MOST_BACKWARDS = 60_000
@@ -74,10 +77,12 @@ class Pace:
         "_debt_ns",
         "_evaluates",
         "_fetched",
+        "_latest_ns",
         "_mixed",
         "_overdue_ns",
         "_owed",
         "_passed",
+        "_pause_ns",
         "_planned",
         "_since_ns",
         "_written",
@@ -124,7 +129,7 @@ class Pace:
         self._began_ns = self._since_ns = monotonic_ns()  # when that gap began; until when all is paid
         self._debt_ns = 0
         self._written = 0  # markers until the spell began
-        self._overdue_ns = 0
+        self._latest_ns = self._pause_ns = self._overdue_ns = 0  # of the gap: latest boundary, a long step, latest end
 
     def claim(self) -> bool:
         """Whether the loop is this thread's, which has just updated; the first that does has it until it ends."""
@@ -199,7 +204,11 @@ class Pace:
         self.left -= 1
         if self.counting:
             self.steps += kind != BACKWARD_BEGIN and not self._evaluates
-            if self.left <= 0 or monotonic_ns() > self._overdue_ns:
+            now_ns = monotonic_ns()
+            if now_ns - self._latest_ns > self._pause_ns and not self._evaluates:
+                self.writer.emit(GAP_PAUSE, now_ns - self._latest_ns)
+            self._latest_ns = now_ns
+            if self.left <= 0 or now_ns > self._overdue_ns:
                 self.end(kind)
             return
         if self.left <= 0:
@@ -251,9 +260,9 @@ class Pace:
         if self._mixed or (kind == FETCH_BEGIN and iterator != self.iterator):
             self.left, self._owed = (1, owed) if owed else (SPELL, 0)
         elif steps >= SHORTEST:
-            self._begin(writer, kind, steps, now_ns)
+            self._begin(writer, kind, steps, now_ns, each_ns)
 
-    def _begin(self, writer: Any, kind: int, steps: int, now_ns: int) -> None:
+    def _begin(self, writer: Any, kind: int, steps: int, now_ns: int, each_ns: int) -> None:
         self.fetches = self.backwards = self.updates = self.steps = 0
         self.stepped = False
         if kind != FETCH_BEGIN and not self._fetched:
@@ -263,7 +272,8 @@ class Pace:
         writer.flush()  # it is all that is known until the gap ends
         self._written = writer.written()
         self.left = self._passed = steps
-        self._overdue_ns = now_ns + 2 * LONGEST_NS
+        self._latest_ns, self._overdue_ns = now_ns, now_ns + 2 * LONGEST_NS
+        self._pause_ns = max(PAUSE_NS, PAUSE_STEPS * each_ns)
         runtime.emit = self.wake
         self.counting = True
 

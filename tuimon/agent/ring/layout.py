@@ -58,6 +58,7 @@ ITER_BEGIN = (
 )
 ITER_END = 33  # value: id of the iterator, 0 where there is none
 GAP_BEGIN = 36  # boundaries are only counted from this one on; value: its kind, flag: EVALUATED or 0
+GAP_PAUSE = 38  # a step of the gap, which ends here, was a long one; value: how long it took (ns)
 GAP_END = 37  # ... until here; value: ``pack_gap``, flag: where it ended, as GAP_BEGIN's value, or GAP_* below
 OPTIMIZER_MADE = 42  # the program has an optimizer of torch's: the backward before may be one of many until its step
 PROFILER_ON = 44  # a profiler of ours slows this thread from now on; flag: TRACED_STEPS or 0
@@ -90,6 +91,8 @@ BOUNDARIES = frozenset(
         ITER_END,
     )
 )
+#: Kinds of what stands in for boundaries that are only counted.
+GAPS = frozenset((GAP_BEGIN, GAP_PAUSE, GAP_END))
 #: Kinds of user ranges.
 RANGES = frozenset((RANGE_PUSH, RANGE_POP, RANGE_START, RANGE_END))
 

@@ -13,6 +13,7 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Marker, Passed
 from tuimon.records import BETWEEN
 from tuimon.sources.loop.outside import Outside
+from tuimon.sources.loop.step import COUNTED
 from tuimon.sources.loop.steps import StepFinder
 from tuimon.sources.loop.stretch import Stretch, stretch_of
 
@@ -173,7 +174,7 @@ class LoopMachine:
             self.steps.pass_evaluations(passed.fetches, max(0, time_ns - self.last_ns))
             self._last_ns = max(time_ns, self.last_ns)
         else:
-            self._add_time("other", time_ns)
+            self._add_time(COUNTED, time_ns)
             self.steps.end_gap(time_ns, passed, marker.flag)
             self._before = "start" if marker.flag == layout.GAP_IN_STEP else "update"
         self._gap_ns, self._evaluates = None, False

@@ -136,7 +136,7 @@ class Pieces:
         if count:
             self._held.append(gap)
             joined, gap = self._join_held(), Step(timed=place == self._boundary())
-            self.ended.append(CountedSteps(count, joined.total_ns, joined.end_ns))
+            self.ended.append(CountedSteps(count, joined.total_ns, joined.end_ns, joined.pauses_ns))
         more = self._rounds.open if self.are_rounds else len(self._held)
         self._held += [Step(timed=False) for _ in range(more - len(self._held))]
         return gap

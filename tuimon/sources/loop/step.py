@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+#: Label of time in which boundaries were only counted.
+COUNTED = "counted"
+
 
 class Step(Struct):
     """Time per phase, which adds up to ``total_ns``; evaluation is left out."""
@@ -19,6 +22,7 @@ class Step(Struct):
     slowed: bool = False  # a profiler of ours slowed it, or held it up
     traced_ns: int = 0  # when a trace began, where it is the first step of one
     after_fetch: bool = False  # the boundary at its end is a fetch
+    pauses_ns: tuple[int, ...] = ()  # how long counted steps took that were long ones
 
     @property
     def counts(self) -> bool:
@@ -51,6 +55,7 @@ class Step(Struct):
         self.slowed |= later.slowed
         self.traced_ns = self.traced_ns or later.traced_ns
         self.after_fetch = later.after_fetch
+        self.pauses_ns += later.pauses_ns
 
 
 class CountedSteps(Struct, frozen=True):
@@ -59,3 +64,4 @@ class CountedSteps(Struct, frozen=True):
     count: int
     total_ns: int  # of all together
     end_ns: int  # of the last
+    pauses_ns: tuple[int, ...] = ()  # how long those of them took that were long ones

@@ -19,6 +19,8 @@ from tuimon.sources.loop.step import Step
 
 #: Optimizers of an update that are distinguished; where each parameter has its own, there may be thousands.
 _OPTIMIZERS = 8
+#: Long steps of a gap that are known one by one.
+_PAUSES = 64
 #: An optimizer is gone when this many times more backwards than it ever took have passed since its last step.
 _GONE_RATIO = 4
 
@@ -193,6 +195,11 @@ class StepFinder:
             self._close_piece(self._updated.end_ns)
         self._open.timed = False
 
+    def add_pause(self, duration_ns: int) -> None:
+        """A counted step was a long one."""
+        if len(self._open.pauses_ns) < _PAUSES:
+            self._open.pauses_ns += (duration_ns,)
+
     def end_gap(self, time_ns: int, passed: Passed, place: int) -> None:
         """So many have passed until here. ``place``: flag of GAP_END.
 
@@ -200,7 +207,7 @@ class StepFinder:
         would else be in more of the steps that are timed than of all.
         """
         gap, updates = self._open, passed.updates
-        is_open = place == GAP_AFTER_UPDATE and not self.pieces.are_rounds
+        is_open = place == GAP_AFTER_UPDATE and updates > 0 and not self.pieces.are_rounds
         gap.timed = False
         self.cuts += updates
         self.total_updates += updates

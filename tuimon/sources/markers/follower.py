@@ -13,6 +13,7 @@ from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import Mark, RankStep, Record, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
+from tuimon.sources.markers.counted_phases import CountedPhases
 from tuimon.sources.markers.gc_pauses import GcPauses
 from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.rank_steps import rank_steps
@@ -68,7 +69,7 @@ class RingFollower:
         self._traces = TraceRecords(reader)
         self._marks: list[tuple[int, str]] = []
         self.steps = steps  # of the process until now
-        self._timed_ns: Mapping[str, int] = {}  # phases of the steps that were timed last
+        self._counted = CountedPhases()
         self._dropped = 0
         self._damaged = 0  # markers dated ahead since the latest window
         self._read_ns = now_ns
@@ -163,7 +164,7 @@ class RingFollower:
         elif kind == layout.LOOP_LEFT:
             loop.leave(time_ns)
             self._gpu.interrupt()
-        elif kind in (layout.GAP_BEGIN, layout.GAP_END):
+        elif kind in layout.GAPS:
             self._feed_gap(loop, marker)
         elif kind == layout.MARK:
             if len(self._marks) < _MARKS_PER_INTERVAL * self._ends.longest:
@@ -212,9 +213,8 @@ class RingFollower:
         self.steps += self._loops.steps
         self._loops.steps = 0
         ended = loop.machine.steps.take_ended()
-        steps = WindowSteps(ended.parts, self.steps, self._timed_ns)
+        steps = WindowSteps(ended.parts, self.steps, self._counted)
         self.steps += steps.count
-        self._timed_ns = steps.timed_ns or self._timed_ns
         for number, time_ns in steps.traced():
             self._traces.add_begin(time_ns, number)
         return self._recorder.record(

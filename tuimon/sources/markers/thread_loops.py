@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from tuimon.agent.ring.layout import GAP_BEGIN, PROFILER_ON, TRACED_STEPS, Marker, Passed
+from tuimon.agent.ring.layout import GAP_BEGIN, GAP_PAUSE, PROFILER_ON, TRACED_STEPS, Marker, Passed
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.loop.stretch import Stretch
 from tuimon.sources.markers.ranges import RangeTracker
@@ -57,9 +57,12 @@ class ThreadLoop:
         return stretch
 
     def feed_gap(self, marker: Marker) -> Passed | None:
-        """The beginning or the end of a gap, in which boundaries were only counted; how many, at its end."""
+        """A GAP_* marker: in a gap boundaries were only counted; how many, at its end."""
         if marker.kind == GAP_BEGIN:
             self.ranges.add_stretch(self.machine.begin_gap(marker))
+            return None
+        if marker.kind == GAP_PAUSE:
+            self.machine.steps.add_pause(marker.value)
             return None
         return self.machine.end_gap(marker)
 

@@ -5,61 +5,47 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tuimon.records import PhaseTime, SlowStep
-from tuimon.sources.loop.step import CountedSteps, Step
+from tuimon.sources.loop.step import COUNTED, CountedSteps, Step
+from tuimon.sources.markers.counted_phases import CountedPhases, summed
 
 
 class WindowSteps:
     """Sums of what ended, and single steps of it by their numbers."""
 
-    def __init__(
-        self, parts: Sequence[Step | CountedSteps], first_index: int, before: Mapping[str, int] | None = None
-    ) -> None:
-        """``first_index``: number of the first; ``before``: phases of the steps that were timed last, before these."""
+    def __init__(self, parts: Sequence[Step | CountedSteps], first_index: int, counted: CountedPhases) -> None:
+        """``first_index``: the number of the first; ``counted``: divides the time of those that were only counted."""
         self.count = 0  # of all steps
         self.usual = 0  # of those of typical length, as is the sum that follows
         self.total_ns = 0
-        self.timed_ns: dict[str, int] = {}  # phases of those of them that were timed
         self.slowed_ns = 0  # of the others
-        self.lengths_ns: list[int] = []  # of those that are usual and timed
         self.first_index = first_index
         self._parts = parts
-        self._before = before or {}
         self._slowest: tuple[int, Step] | None = None  # its number
+        steps = [part for part in parts if isinstance(part, Step) and part.usual]
+        timed = [step for step in steps if step.timed]
+        self.lengths_ns = [step.total_ns for step in timed]  # of those that are usual and timed
+        self.phases_ns = summed([step.phases for step in steps])  # adds up to ``total_ns``
         for part in parts:
-            if isinstance(part, Step):
-                self._add(part)
-            else:
-                self.count += part.count
-                self.usual += part.count
-                self.total_ns += part.total_ns
+            self._add(part)
+        counted.learn(timed)
+        counted_ns = self.phases_ns.pop(COUNTED, 0) + self.total_ns - sum(step.total_ns for step in steps)
+        if counted_ns:
+            pauses_ns = [ns for part in parts if isinstance(part, CountedSteps) for ns in part.pauses_ns]
+            divided = counted.divide(self.usual - len(steps), counted_ns, pauses_ns)
+            self.phases_ns = summed([self.phases_ns, divided])
 
-    def _add(self, step: Step) -> None:
+    def _add(self, part: Step | CountedSteps) -> None:
         number = self.first_index + self.count
-        self.count += 1
-        if not step.usual:
-            self.slowed_ns += step.total_ns
-            return
-        self.usual += 1
-        self.total_ns += step.total_ns
-        if not step.timed:
-            return
-        for name, duration_ns in step.phases.items():
-            self.timed_ns[name] = self.timed_ns.get(name, 0) + duration_ns
-        self.lengths_ns.append(step.total_ns)
-        if self._slowest is None or step.total_ns > self._slowest[1].total_ns:
-            self._slowest = number, step
-
-    @property
-    def phases_ns(self) -> Mapping[str, int]:
-        """Time in each phase, which adds up to ``total_ns``: all are taken to be like those that were timed."""
-        known = self.timed_ns or self._before
-        known_ns = sum(known.values())
-        if known_ns == self.total_ns or known_ns <= 0 or not self.total_ns:
-            return self.timed_ns
-        phases = {name: duration_ns * self.total_ns // known_ns for name, duration_ns in known.items()}
-        longest = max(phases, key=phases.__getitem__)
-        phases[longest] += self.total_ns - sum(phases.values())
-        return phases
+        count = part.count if isinstance(part, CountedSteps) else 1
+        self.count += count
+        if isinstance(part, Step):
+            if not part.usual:
+                self.slowed_ns += part.total_ns
+                return
+            if part.timed and (self._slowest is None or part.total_ns > self._slowest[1].total_ns):
+                self._slowest = number, part
+        self.usual += count
+        self.total_ns += part.total_ns
 
     def first(self) -> Step | CountedSteps | None:
         """The first of all."""
