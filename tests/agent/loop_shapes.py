@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
 from tests.agent.batches import Batches
@@ -230,6 +231,16 @@ def updated_often(loop):
             loop.step(batch)
 
 
+def checkpointed(loop):
+    """Its backward runs others inside it."""
+    for batch in DataLoader(Batches(200)):
+        value = loop.weight * batch
+        for _ in range(2):
+            value = checkpoint(torch.sin, value, use_reentrant=True)
+        value.sum().backward()
+        loop.optimizer.step()
+
+
 def two_loaders(loop):
     for batch, other in zip(DataLoader(Batches(150)), DataLoader(Batches(150))):  # noqa: B905 (Python 3.9)
         loop.step(batch + other)
@@ -278,6 +289,7 @@ SHAPES = [
     another_thread_after_a_backward,
     two_models_in_turn,
     updated_often,
+    checkpointed,
     two_loaders,
     steps_marked,
     steps_marked_before_the_update,

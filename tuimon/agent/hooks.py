@@ -116,11 +116,15 @@ def hook_backward(autograd: Any) -> None:
         if runtime.is_compiling():
             return original(t_outputs, *args, **kwargs)
         if pace.thread == get_ident() and pace.begin_backward():
+            depth = pace.depth
+            pace.depth = depth + 1
             try:
                 return original(t_outputs, *args, **kwargs)
             except BaseException as error:
                 hide_frame(error)
                 raise
+            finally:
+                pace.depth = depth
         if runtime.paused_backwards:
             runtime.paused_backwards -= 1
             if runtime.paused_backwards <= 0:

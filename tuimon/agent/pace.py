@@ -91,6 +91,7 @@ class Pace:
         "by_mark",
         "checks_due",
         "counting",
+        "depth",
         "fetches",
         "held",
         "iterator",
@@ -118,6 +119,7 @@ class Pace:
         self.stepped = False  # ... nor a fetch or backward
         self.by_fetch = self.by_mark = 0  # updates until steps no longer begin with a fetch, ``tuimon.step()``; 0: now
         self.unused = 0  # fetches in a row without a backward
+        self.depth = 0  # of counted backwards that are under way
         self.iterator = -1  # of the latest fetch
         self._fetched = self._mixed = False  # in this step; from another one than before
         self.left = FIRST  # boundaries of this spell, or gap
@@ -176,7 +178,7 @@ class Pace:
             self.end()
         self.stepped = False
         if self.counting:
-            self.backwards += 1
+            self.backwards += not self.depth  # a checkpoint's backward may run inside the backward
         return self.counting
 
     def end_optimizer_step(self) -> None:
