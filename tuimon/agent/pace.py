@@ -45,6 +45,8 @@ MARKER_NS = 5000
 TURN_NS = 20_000
 #: Boundaries of a spell: of three optimizers in turn, five whole steps.
 SPELL = 16
+#: Gaps, with their spells, that the mean length of a step is of: the latest ones, of some ten seconds.
+MEAN_ROUNDS = 64
 #: Boundaries before the first gap: the monitor knows by then what makes a step.
 FIRST = 64
 #: Fewer steps than this are no gap: timing goes on, and is paid for later.
@@ -78,13 +80,14 @@ class Pace:
         "_evaluates",
         "_fetched",
         "_latest_ns",
+        "_mean_ns",
         "_mixed",
         "_overdue_ns",
         "_owed",
         "_passed",
         "_pause_ns",
         "_planned",
-        "_since_ns",
+        "_rounds",
         "_written",
         "backwards",
         "by_fetch",
@@ -128,7 +131,9 @@ class Pace:
         self._planned = FIRST  # boundaries of this spell
         self._passed = 0  # boundaries of the gap before it
         self._owed = 0  # boundaries by which that was cut short
-        self._began_ns = self._since_ns = monotonic_ns()  # when that gap began; until when all is paid
+        self._began_ns = monotonic_ns()  # when that gap began
+        self._mean_ns = 0  # from one boundary to the next
+        self._rounds = 0  # of a gap and a spell that it is the mean of, up to a limit
         self._debt_ns = 0
         self._written = 0  # markers until the spell began
         self._latest_ns = self._pause_ns = self._overdue_ns = 0  # of the gap: latest boundary, a long step, latest end
@@ -228,9 +233,9 @@ class Pace:
         writer.hold()
         writer.emit_of(self.thread, GAP_END, pack_gap(self.fetches, self.backwards, self.updates, self.steps), flag)
         self._fetched = self._mixed = False
-        self._pay(monotonic_ns())
         owed = 0 if kind else self.left
         self._passed -= self.left
+        self._pay(self._passed)
         is_short = self._passed < SHORTEST  # as with a user range in every step
         self._owed = owed if owed >= SHORTEST and not is_short else 0
         self.left = self._planned = 1 if self._owed else FIRST if is_short else SPELL
@@ -244,27 +249,31 @@ class Pace:
     def _consider(self, kind: int, iterator: int) -> None:
         """The spell is over: begin a gap where one is due, or go on with one that was cut short; else another spell."""
         writer, now_ns = runtime.writer(), monotonic_ns()
-        each_ns = (now_ns - self._began_ns) // (self._passed + self._planned)
-        owed, self._owed = self._owed, 0
-        self.left = self._planned = SPELL
-        self._passed, self._began_ns = 0, now_ns
+        passed, rounds, owed = self._passed + self._planned, self._rounds, self._owed
+        if rounds:  # the first is mostly warm-up
+            self._mean_ns += ((now_ns - self._began_ns) // passed - self._mean_ns) // rounds
+        self._rounds = min(rounds + 1, MEAN_ROUNDS)
+        spell, self.left, self._planned = self._planned, SPELL, SPELL
+        self._passed, self._owed, self._began_ns = 0, 0, now_ns
         if self.writer is not writer:
             self.writer, self._written = writer or NoWriter(), 0 if writer is None else writer.written()
         if writer is None or runtime.emit not in (writer.emit, self.wake) or runtime.has_clock():
             return
         writer.flush()
         written, self._written = self._written, writer.written()
+        if not rounds:
+            return
         self._debt_ns += (self._written - written) * MARKER_NS + TURN_NS
-        self._pay(now_ns)
+        self._pay(spell)
         if runtime.facts_due or self.held:
             return
-        steps = owed or _steps_to_pay(self._debt_ns, each_ns, writer.drawn())
+        steps = owed or _steps_to_pay(self._debt_ns, self._mean_ns, writer.drawn())
         if self._mixed or (kind == FETCH_BEGIN and iterator != self.iterator):
             self.left, self._owed = (1, owed) if owed else (SPELL, 0)
         elif steps >= SHORTEST:
-            self._begin(writer, kind, steps, now_ns, each_ns)
+            self._begin(writer, kind, steps, now_ns)
 
-    def _begin(self, writer: Any, kind: int, steps: int, now_ns: int, each_ns: int) -> None:
+    def _begin(self, writer: Any, kind: int, steps: int, now_ns: int) -> None:
         self.fetches = self.backwards = self.updates = self.steps = 0
         self.stepped = False
         if kind != FETCH_BEGIN and not self._fetched:
@@ -275,7 +284,7 @@ class Pace:
         self._written = writer.written()
         self.left = self._passed = steps
         self._latest_ns, self._overdue_ns = now_ns, now_ns + 2 * LONGEST_NS
-        self._pause_ns = max(PAUSE_NS, PAUSE_STEPS * each_ns)
+        self._pause_ns = max(PAUSE_NS, PAUSE_STEPS * self._mean_ns)
         runtime.emit = self.wake
         self.counting = True
 
@@ -285,11 +294,13 @@ class Pace:
             return False
         return self.backwards > MOST_BACKWARDS or monotonic_ns() > self._overdue_ns
 
-    def _pay(self, now_ns: int) -> None:
-        """The time since the last call has paid for its share; what it saved is worth no more than the longest gap."""
+    def _pay(self, steps: int) -> None:
+        """So many steps have paid their share, each as much: in a slow minute no more steps are timed than in another.
+
+        What is saved is worth no more than the longest gap.
+        """
         most_ns = LONGEST_NS // TIME_PARTS
-        debt_ns = self._debt_ns - (now_ns - self._since_ns) // TIME_PARTS
-        self._debt_ns, self._since_ns = min(max(debt_ns, -most_ns), 2 * most_ns), now_ns
+        self._debt_ns = min(max(self._debt_ns - steps * self._mean_ns // TIME_PARTS, -most_ns), 2 * most_ns)
 
     def _end_thread(self) -> None:
         """The thread ends: mark what it has counted before another thread has its number."""
