@@ -102,11 +102,6 @@ class GpuTracker:
             self._steps.interrupt()
         self._steps.add_stretch(stretch)
 
-    def pass_steps(self, thread: int) -> None:
-        """Whole steps of a thread, none of whose boundaries has an event."""
-        if thread == self._thread:
-            self._steps.interrupt()
-
     def feed_marker(self, time_ns: int, kind: int, flag: int, value: int) -> None:
         """What the GPU clock reports; markers of others are passed over."""
         if kind == layout.GPU_TIME:
