@@ -1,7 +1,6 @@
 """What a run of many ranks costs to look at: ``python -m bench.fleet --ranks 8 64 256 1024`` prints the curve.
 
-The logs are made up (``bench.fleet_logs``): eight ranks a node, windows of a second as in the first ten minutes of a
-run; a steady run writes a tenth of that.
+The logs are made up (``bench.fleet_logs``): eight ranks a node, windows of a second.
 """
 
 from __future__ import annotations

@@ -15,6 +15,9 @@ from tuimon.cli.main import COMMANDS
 from tuimon.diagnosis.explain.page import all_pages
 
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+#: A file or folder of the repository, by its whole path or the end of it; words in capitals stand for any name.
+_PATH = re.compile(r"`((?:\w+/)+(?:\w+/|\w+\.(?:py|c|md|tcss|js)))`")
+_ANY_NAME = re.compile(r"[A-Z]{4}|_N\.")
 
 
 @cache
@@ -35,6 +38,38 @@ def test_every_row_names_a_test(page: str) -> None:
     """Rows of tables, but for their heads, and for the one row that says against whom there is no defence."""
     rows = [line for line in (ROOT / page).read_text().splitlines() if re.match(r"\| (?!fault|#|who)", line)]
     assert [row for row in rows if not _NAMED.search(row) and not row.startswith("| 10 |")] == []
+
+
+@cache
+def _paths() -> frozenset[str]:
+    """Each file and folder of the repository, by its path and by all ends of that."""
+    found = set()
+    for folder in ("tuimon", "tests", "docs", "bench", "demo", "requirements"):
+        for path in ((ROOT / folder), *(ROOT / folder).rglob("*")):
+            parts = path.relative_to(ROOT).parts
+            end = "/" if path.is_dir() else ""
+            found.update("/".join(parts[begin:]) + end for begin in range(len(parts)))
+    return frozenset(found)
+
+
+def test_every_path_that_a_page_names_exists() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    named = {(page.name, path) for page in pages for path in _PATH.findall(page.read_text())}
+    assert len(named) > 100
+    assert sorted(each for each in named if each[1] not in _paths() and not _ANY_NAME.search(each[1])) == []
+
+
+def test_every_module_that_a_docstring_names_exists() -> None:
+    own = {folder.name for folder in (ROOT / "tuimon").iterdir() if folder.is_dir()} | {"tuimon"}
+    named = {
+        (str(module.relative_to(ROOT)), path)
+        for folder in ("tuimon", "tests", "bench", "docs")
+        for module in (ROOT / folder).rglob("*.py")
+        for path in _PATH.findall(module.read_text())
+        if path.partition("/")[0] in own
+    }
+    assert named
+    assert sorted(each for each in named if each[1] not in _paths()) == []
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -17,7 +17,7 @@ from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.stack_phase import StackPhase
 
 #: Of so many samples at a place that leads to an update more than one is in it: our choice, as for torn stacks of the
-#: user's (``torn/updates.py``). What is at such a place is mostly done for the update.
+#: user's (``torn.py``). What is at such a place is mostly done for the update.
 _MANY = 8
 
 
