@@ -53,10 +53,10 @@ def test_a_fix_comes_with_its_gain_where_that_is_known(gains, text):
 
 def test_a_headline_has_the_first_place_once():
     places = (Place("/a/net.py", 16, "forward"), Place("/a/net.py", 20, "backward"))
-    assert headline_text("GPU idle 84 %", places) == "GPU idle 84 % at forward() net.py:16"
+    assert headline_text("GPU idle 84 %", places) == "GPU idle 84 %, at forward() net.py:16"
     assert headline_text("it waits at net.py:16", places) == "it waits at net.py:16"
     in_json = [{"file": "/a/net\x07.py", "line": 16, "function": "<module>"}]
-    assert headline_text("GPU idle 84 %", in_json) == "GPU idle 84 % at net.py:16"
+    assert headline_text("GPU idle 84 %", in_json) == "GPU idle 84 %, at net.py:16"
     assert headline_text("steps take\nlonger", ()) == "steps take longer"
 
 
@@ -66,11 +66,11 @@ def test_rule_title():
 
 def test_a_speedup_is_the_range_that_reports_name():
     found = Finding(rule="input_bound", severity="critical", headline="h", action="do", estimated_speedup=2.13)
-    assert speedup(found) == "~2.1x"
+    assert speedup(found) == "up to 2.1x"
     assert speedup(replace(found, speedup_at_least=1.21, evidence={"speedup_at_most": 2.83})) == "1.2–2.8x"
     assert speedup(replace(found, speedup_at_least=1.0)) == "up to 2.1x"
     assert speedup(replace(found, speedup_at_most=math.inf)) == "≥2.1x"
-    assert speedup(replace(found, estimated_speedup=1.05)) == "~1.05x"
+    assert speedup(replace(found, estimated_speedup=1.05)) == "up to 1.05x"
     assert speedup(replace(found, estimated_speedup=None)) == ""
 
 

@@ -24,11 +24,11 @@ def rule_title(rule: str) -> str:
 
 
 def headline_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> str:  # Any: a place of the JSON
-    """``GPU idle 84 % of each step: ... at forward() net.py:16``: a headline with the first place, once.
+    """``GPU idle 84 % of each step: ..., at forward() net.py:16``: a headline with the first place, once.
 
     Places are those of a finding, or of the report's JSON.
     """
-    return plain(" ".join(filter(None, (headline, place_text(headline, where)))))
+    return plain(", ".join(filter(None, (headline, place_text(headline, where)))))
 
 
 def place_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> str:  # Any: a place of the JSON
@@ -41,16 +41,14 @@ def place_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> str
 
 
 def speedup(finding: Finding) -> str:
-    """``1.6–1.8x``, ``~2.1x``, ``≥3.8x`` or ``up to 4.5x``: what the best fix gains; empty if it is unknown."""
+    """``1.6–1.8x``, ``≥3.8x`` or ``up to 4.5x``: what the best fix gains; empty if it is unknown."""
     if finding.estimated_speedup is None:
         return ""
     least, most = finding.speedup_at_least or finding.estimated_speedup, finding.fixes[0].high
     if is_open(most):
         return f"≥{_range(least, least)[0]}x"
     low, high = _range(least, most or finding.estimated_speedup)
-    if low == high:
-        return f"~{high}x"
-    return f"up to {high}x" if float(low) <= 1.0 else f"{low}–{high}x"
+    return f"up to {high}x" if low == high or float(low) <= 1.0 else f"{low}–{high}x"
 
 
 def _range(low: float, high: float) -> tuple[str, str]:

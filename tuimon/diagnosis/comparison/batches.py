@@ -13,7 +13,7 @@ from tuimon.diagnosis.evidence.course.trend import grows
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.course import StepStretch
 
-#: Batches at most: so many show what depends on what over a minute and more, and resampling them takes 0.2 s.
+#: Batches at most: so many show how steps depend on each other over a minute and more.
 MOST_BATCHES = 240
 #: Columns of a stretch that are no sums: its beginning, its end, its first step.
 _NO_SUMS = 3
@@ -47,8 +47,7 @@ def step_ms(row: StepStretch) -> float:
 def batches(stretches: Sequence[StepStretch]) -> Batches:
     """Neighbours added up until they are as long as the longest of them, or a 240th of the run, and hold a timed step.
 
-    So a log whose windows are 1 s long at first and 10 s later has batches of 10 s. What is left at the end over a
-    whole batch is part of the last. Without a timed step there are no batches.
+    The rest at the end is part of the last batch. Without a timed step there are no batches.
     """
     if not stretches:
         return Batches(())

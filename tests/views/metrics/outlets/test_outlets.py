@@ -113,7 +113,7 @@ def test_a_port_in_use_is_said_and_tried_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("host", "says"), [("192.0.2.1", "no address of this machine"), ("no.such.invalid", "no address")]
+    ("host", "says"), [("192.0.2.1", "not an address of this machine"), ("no.such.invalid", "not an address")]
 )
 def test_an_address_that_is_not_ours(host: str, says: str) -> None:
     session, snapshots = whole_session(1), Snapshots()

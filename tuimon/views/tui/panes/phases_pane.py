@@ -175,7 +175,7 @@ def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     hi, peak = ceiling(totals), max(value for value in totals if value is not None)
     if height < 3:
         plot = stacked(seen, STACKED, room, height, hi, whole=state.ended)
-        return [(Span(column("history" if y == 0 else "", NAME), "dim"), *row) for y, row in enumerate(plot)]
+        return [(Span(column("step time" if y == 0 else "", NAME), "dim"), *row) for y, row in enumerate(plot)]
     right = [Span(f"0 – {hi:g} ms" if hi < 10_000 else f"0 – {ms(hi)}", "dim")]
     if peak > hi:
         right = [Span(f"peak {ms(peak)}  ", "warning"), *right]

@@ -13,7 +13,6 @@ from tuimon.node_ids import own_id
 from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, run_state
 from tuimon.session.unseen import Unseen, unseen_trainings
-from tuimon.views.evidence_text import share_text
 from tuimon.views.finding_text import ONLY_MINOR, rule_title, speedup
 from tuimon.views.format import place, plain
 from tuimon.views.state_text import state_details, state_name, unseen_text
@@ -53,7 +52,6 @@ class _Block(NamedTuple):
     word: str = ""
     where: Line = ()
     fix: Line = ()
-    share: str = ""  # for where no place is known
 
 
 class VerdictPane(Pane[Verdict]):
@@ -126,7 +124,6 @@ def verdict_lines(verdict: Verdict, width: int) -> list[Line]:
     if not where and headline != block.headline:  # the row is free for the rest of the headline
         headline = wrapped(block.headline, free)[0]
         where = line((clipped_words(block.headline.removeprefix(headline).strip(), room), "strong"))
-    where = where or line((block.share, "dim"))
     rows = [
         _bar(row, block.role) for row in (justified((*head, Span(headline, "strong")), word, room), where, block.fix)
     ]
@@ -174,31 +171,22 @@ def _of_findings(findings: Sequence[Finding], width: int) -> _Block:
         SEVERITY_WORDS[first.severity],
         where_line(first, width),
         fix_line(findings, width),
-        _share(first),
     )
 
 
 def where_line(finding: Finding, width: int) -> Line:
-    """``train.py:16  forward()  ▸ h, c = cell(x)``, at the right the share of the step; the place is never cut."""
+    """``train.py:16  forward()  ▸ h, c = cell(x)``; the place is never cut."""
     if not finding.where:
         return ()
-    right = line((_share(finding), "dim")) if finding.share_of_step is not None else ()
     where = finding.where[0]
     left = line((place(where.file, where.line, width=width), "key bold"))
     named = (*left, *_function(where))
     left = named if cells(named) <= width else left
     source = plain(where.source).strip()
-    for beside in (right, ()):
-        room = width - cells(left) - 4 - (cells(beside) + 2 if beside else 0)
-        if source and room >= min(len(source), _LEAST_TEXT):
-            shown = source if len(source) <= room else source[: room - 1] + "…"
-            return justified((*left, *line(("  ▸ ", "faint"), (shown, "text"))), beside, width)
-    return justified(left, right if cells(left) + cells(right) + 2 <= width else (), width)
-
-
-def _share(finding: Finding) -> str:
-    share = finding.share_of_step
-    return f"{share_text(share, finding.evidence)} of each step" if share is not None else ""
+    room = width - cells(left) - 4
+    if not source or room < min(len(source), _LEAST_TEXT):
+        return left
+    return (*left, *line(("  ▸ ", "faint"), (source if len(source) <= room else source[: room - 1] + "…", "text")))
 
 
 def _function(where: Place) -> Line:

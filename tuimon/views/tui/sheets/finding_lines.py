@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.records import Place
-from tuimon.views.evidence_text import evidence_rows, share_text
+from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.finding_text import rule_title, rules_by_reason, sentence, times_text
 from tuimon.views.format import ABSENT, count, duration, place, plain
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, hanging, justified, line, paragraph, wrapped
@@ -76,14 +76,11 @@ def findings_lines(
 
 
 def _head(finding: Finding, width: int, *, marked: bool) -> list[Line]:
-    """Name, cause, severity and share in a row, the headline below."""
+    """Name, cause and severity in a row, the headline below."""
     cause = f"  {_words(finding.cause)}" if finding.cause else ""
     mark = line(("▸", "key bold")) if marked else ()
     left = (*mark, *line((f" {rule_title(finding.rule)} ", f"{finding.severity} badge"), (cause, "text")))
-    right = []
-    if finding.share_of_step is not None:
-        right.append(Span(f"{share_text(finding.share_of_step, finding.evidence)} of each step  ", "dim"))
-    right.append(Span(f"{SEVERITY_WORDS[finding.severity]} ", finding.severity))
+    right = line((f"{SEVERITY_WORDS[finding.severity]} ", finding.severity))
     fits = cells(left) + cells(right) < width
     return [
         justified(left, right if fits else (), width),
