@@ -38,7 +38,7 @@ def test_few_values_fill_the_chart_and_of_many_the_newest_are_shown():
 def test_a_whole_run_is_merged_into_the_width_and_a_gap_stays_one():
     assert chart([4, 4, 0, 0, None, None, 2, 0], 2, 1, 0, 4, whole=True) == ["⣇⢀"]
     (row,) = stacked([(1.0, 0.0), (0.0, 1.0), None, None], ROLES, 2, 1, 1.0, whole=True)
-    assert [(span.text, span.role) for span in row] == [("▄ ", "forward on:data")]
+    assert [(span.text, span.role) for span in row] == [("▄", "forward on:data"), (" ", "")]  # not on the data's colour
 
 
 def test_spread():

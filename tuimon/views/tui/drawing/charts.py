@@ -135,7 +135,7 @@ def _stacked_row(bounds: Sequence[Sequence[int]], roles: Sequence[str], base: in
     spans: list[Span] = []
     for ends in bounds:
         text, role = _stacked_cell(ends, roles, base)
-        if spans and (spans[-1].role == role or text == " "):
+        if spans and (spans[-1].role == role or (text == " " and " on:" not in spans[-1].role)):
             spans[-1] = Span(spans[-1].text + text, spans[-1].role)
         else:
             spans.append(Span(text, role))
