@@ -86,6 +86,12 @@ def idle(found: list[Record]) -> tuple[float, float] | None:
     return (steps.idle, steps.idle_at_most) if steps is not None else None
 
 
+def test_launches_take_no_more_than_the_cpu_time_of_the_threads_that_launch() -> None:
+    """Its loop sleeps 20 ms in every step, and there are no stack samples that would show it."""
+    assert judged("check_memory") == []
+    assert [finding.rule for finding in judged("check_in_process")][:1] == ["launch_bound"]  # the loop without the sleep
+
+
 def test_bounds_of_the_idle_time_are_narrow_where_nvml_is_there() -> None:
     """Of runs of some ten seconds, beside which the errors of sampling shrink."""
     bounds = [idle(records(name)) for name in H100]

@@ -167,6 +167,13 @@ class Evidence(Struct, frozen=True, dict=True):
         """Its threads with their roles."""
         return tuple(self._moment.session.threads_of(self.pid))
 
+    @cached_property
+    def launches_at_most(self) -> float:
+        """The share of the time (0..1) that launches may take: CPU time of the training thread and autograd's."""
+        ratios = [row.cpu_ratio for row in self.thread_rows if row.role == "autograd" or row.tid == self.training_tid]
+        known = [ratio for ratio in ratios if ratio is not None]
+        return min(1.0, sum(known)) if known and len(known) == len(ratios) else 1.0
+
     def gil_held_in(self, place: Place) -> GilHeld | None:
         """How often the training thread holds the GIL in the function of a place; None if unknown."""
         return self._moment.session.gil_held_in(self.pid, self.training_tid, place)

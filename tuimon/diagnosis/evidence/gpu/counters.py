@@ -95,6 +95,10 @@ class IdleBounds(NamedTuple):
         """The share to order findings by: the middle; the upper end where next to nothing is certain."""
         return (self.at_least + self.at_most) / 2 if self.at_least >= LEAST_IDLE else self.at_most
 
+    def up_to(self, most: float) -> IdleBounds:
+        """The part of it that a cause explains which lasts for this share of the time at most."""
+        return IdleBounds(min(self.at_least, most), min(self.at_most, most))
+
     def meets(self, other: IdleBounds) -> bool:
         """True if both can be true."""
         return self.at_least <= other.at_most and other.at_least <= self.at_most

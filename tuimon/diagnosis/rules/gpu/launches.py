@@ -50,7 +50,9 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     followed = [name for name in COMPUTE if _is_followed(evidence, gpu, name)]
     if gpu.idle_in(*followed).at_most < LAUNCH_SHARE:
         return None
-    idle = gpu.idle_in(*COMPUTE, "other")
+    idle = gpu.idle_in(*COMPUTE, "other").up_to(evidence.launches_at_most)
+    if idle.at_most < LAUNCH_SHARE:
+        return None
     allocator = evidence.allocator_waits
     hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
     why, (best, *others) = _fixes(evidence, idle, allocator, hot)
@@ -125,7 +127,8 @@ RULES = (
             "The GPU is done before the CPU launches more work: small kernels, or too much Python between them. It"
             " rests on GPU times: forward, backward or optimizer end with launches hardly ahead, and take the same time"
             " on the GPU as on the CPU. The GPU's idle time there lies between bounds: at most the time in which the"
-            " CPU is still launching, and at most the time that NVML's utilisation leaves. With the cause allocator,"
+            " CPU is still launching, at most the CPU time of the threads that launch, and at most the time that NVML's"
+            " utilisation leaves. With the cause allocator,"
             " torch returns memory to the driver in each step, which waits for the GPU."
         ),
         needs=(GPU_TIMES,),

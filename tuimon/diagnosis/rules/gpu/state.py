@@ -183,7 +183,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
         return None
     gpu, used, filled = figures[0]
     busy = used or 0.0
-    larger = larger_batch(evidence, IdleBounds(1.0 - busy, 1.0 - busy))
+    larger = larger_batch(evidence, IdleBounds(1.0 - busy, 1.0 - busy).up_to(evidence.launches_at_most))
     if larger is None:
         return None
     return Finding(
