@@ -17,7 +17,7 @@ from tests.scenarios.streams import STREAMS, simulate, write
 from tuimon.diagnosis.finding import Finding
 from tuimon.views.finding_text import times_text
 
-_HEADS = ("program", "expected", "first verdict", "place", "promised", "measured", "settled after")
+_HEADS = ("program", "expected", "first verdict", "place", "predicted", "measured", "settled after")
 #: Of a simulated training: enough for verdicts to settle.
 _SIMULATED_S = 10.0
 

@@ -58,7 +58,7 @@ def _verdict(log: str, rule: str) -> str:
 
 
 def _table(cases: list[Case]) -> str:
-    rows = ["| training | verdict | first fix | promised | measured |", "|---|---|---|---|---|"]
+    rows = ["| training | verdict | first fix | predicted | measured |", "|---|---|---|---|---|"]
     for case in cases:
         finding = _finding(case.log, case.rule)
         best = _best(finding)

@@ -89,7 +89,7 @@ def idle(found: list[Record]) -> tuple[float, float] | None:
 def test_launches_take_no_more_than_the_cpu_time_of_the_threads_that_launch() -> None:
     """Its loop sleeps 20 ms in every step, and there are no stack samples that would show it."""
     assert judged("check_memory") == []
-    assert [finding.rule for finding in judged("check_in_process")][:1] == ["launch_bound"]  # the loop without the sleep
+    assert [finding.rule for finding in judged("check_in_process")][:1] == ["launch_bound"]  # without it
 
 
 def test_bounds_of_the_idle_time_are_narrow_where_nvml_is_there() -> None:

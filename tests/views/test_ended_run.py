@@ -45,8 +45,8 @@ def gpu_pane(session):
 
 
 def test_the_title():
-    assert " · 200 ms/step" in title(run()) and " · GPU 20 %" in title(run())
-    assert " · 99.7 ms/step · 8.0 steps/s" in title(ended()) and " · GPU 56 %" in title(ended())
+    assert " · median 200 ms" in title(run()) and " · GPU 20 %" in title(run())
+    assert " · median 99.7 ms · 8.0 steps/s" in title(ended()) and " · GPU 56 %" in title(ended())
 
 
 def test_the_gpu_pane():

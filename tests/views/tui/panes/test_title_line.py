@@ -25,7 +25,7 @@ FACTS = RunFacts("train.py", 4242, Which(), 192.0, STEPS, COST, None, paused=Fal
 
 def test_title_at_120_columns():
     row = text_of(title_line(FACTS, 120))
-    assert row.startswith(" train.py · pid 4242 · 3m12s · 1 000 steps · 67.0 ms/step, p95 81.0 · 14.9 steps/s  ")
+    assert row.startswith(" train.py · pid 4242 · 3m12s · 1 000 steps · median 67.0 ms, p95 81.0 · 14.9 steps/s  ")
     assert row.endswith("tuimon 4 % cpu, 62 MiB ")
 
 
@@ -79,7 +79,7 @@ def test_title_before_the_first_step_and_paused():
 
 def test_the_title_of_a_loop_that_stands_still_has_no_pace():
     row = text_of(title_line(FACTS._replace(still=True), 120))
-    assert "67.0 ms/step, p95 81.0 · no step lately" in row and "steps/s" not in row
+    assert "median 67.0 ms, p95 81.0 · no step lately" in row and "steps/s" not in row
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -157,7 +157,7 @@ def _pace(facts: RunFacts) -> list[_Item]:
         return [(4, "no step yet" if not steps.total else "no step lately", "text")]
     return [
         (7, f"{count(steps.total)} steps", "text"),
-        (1, f"{ms(steps.median_ms)}/step", "strong"),
+        (1, f"median {ms(steps.median_ms)}", "strong"),
         (9, f", p95 {number(steps.p95_ms)}", "dim"),
         (4, "no step lately" if facts.still else rate(steps.per_second), "text"),
     ]
