@@ -8,7 +8,7 @@ from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import id_on_node
 from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, MachineMemory, Node, Record, Throttle
-from tuimon.views.metrics.gpus import gpu_samples
+from tuimon.views.metrics.snapshot import gpu_samples
 
 PHASES = {"forward": 5.0, "backward": 5.0}
 FIRST, SECOND = 100, id_on_node(1, 100)

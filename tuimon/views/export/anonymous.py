@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from tuimon.diagnosis.reading import fold
 from tuimon.records import (
     MORE_RANGES,
     Collectives,
@@ -38,10 +39,9 @@ from tuimon.records import (
     TracedWork,
     TraceTaken,
 )
-from tuimon.views.export.anonymous.stand_ins import StandIns
+from tuimon.views.export.stand_ins import StandIns
 
 _KERNEL = re.compile(r"(\w+ \d+\.\d+).*")  # "Linux 6.8.0-1021-aws": the rest may be a site's own build
-
 _Change = Callable[[StandIns, Any], object]  # from a field's value to what stands for it
 
 
@@ -125,3 +125,25 @@ def _in_file(value: Frame | GilFunction | MemoryLine | RangePlace, names: StandI
     if isinstance(value, RangePlace):
         found["path"] = _range(names, value.path)
     return found
+
+
+class _Judged(NamedTuple):
+    """A finding: rule, cause, severity, and of each fix its gain, estimated, at least and at most."""
+
+    rule: str
+    cause: str | None
+    severity: str
+    gains: tuple[tuple[float | None, ...], ...]
+
+
+def verdict(records: Iterable[Record]) -> list[_Judged]:
+    """The findings over a whole log, the most important first."""
+    return [
+        _Judged(
+            finding.rule,
+            finding.cause,
+            finding.severity,
+            tuple((fix.estimated_speedup, fix.low, fix.high) for fix in finding.fixes),
+        )
+        for finding in fold(records)[1]
+    ]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from tuimon.diagnosis.explain.page import Page, page_of
 from tuimon.diagnosis.rulebook import BY_NAME
-from tuimon.views.explain.colours import code_tokens
-from tuimon.views.explain.parts import Block, Heading, Item, Paragraph, parts_of
+from tuimon.views.explain_parts import Block, Heading, Item, Paragraph, code_tokens, parts_of
 
 if TYPE_CHECKING:
     from markupsafe import Markup  # comes with jinja2, an extra

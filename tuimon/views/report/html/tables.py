@@ -1,10 +1,12 @@
-"""A trace in the log as tables: what of the steps it took, by operator, kernel, wait and synchronisation."""
+"""The tables of the page: a trace, by operator, kernel, wait and synchronisation; the ranks of a training."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tuimon.views.format import count, ms
+from tuimon.views.report.ranks_json import WELL
 from tuimon.views.report.step_json import Json
 
 _ROWS = 12
@@ -26,6 +28,10 @@ _OPERATOR = ("operator", "phase", "a step", "calls", "line")
 _OPERATOR_GPU = ("operator", "phase", "a step", "GPU a step", "calls", "line")
 _PHASE = ("phase", "traced", "before")
 _PHASE_GPU = ("GPU span traced", "span before", "GPU idle", "idle before")
+#: Ranks that are shown at once; of more, those that hold the others up come first and the rest unfolds.
+_SHOWN_RANKS = 16
+#: Columns that are left out where no rank has them: key, heading.
+_RANK_TIMES = (("late_ms", "late by"), ("wait_ms", "waits for others"))
 
 
 def trace_tables(trace: dict[str, Json]) -> dict[str, Any]:  # Any: what the template draws
@@ -78,3 +84,29 @@ def _work(row: dict[str, Json], steps: int, *more_ns: float | None) -> tuple[str
 
 def _each(total_ns: float | None, steps: int) -> str:
     return ms(None if total_ns is None else total_ns / steps / 1e6)
+
+
+def ranks_table(ranks: Sequence[dict[str, Json]]) -> dict[str, Any]:  # Any: what the template draws
+    """The rows shown at once, the rest in order of rank, and the columns that any rank has."""
+    rows = [{**rank, "bar": _phase_bar(rank)} for rank in ranks]
+    times = [(key, title) for key, title in _RANK_TIMES if any(rank.get(key) is not None for rank in ranks)]
+    if len(rows) <= _SHOWN_RANKS:
+        return {"first": rows, "rest": [], "times": times}
+    worst = sorted(range(len(rows)), key=lambda at: _gravity(rows[at]))[:_SHOWN_RANKS]
+    rest = [row for at, row in enumerate(rows) if at not in set(worst)]
+    return {"first": [rows[at] for at in worst], "rest": rest, "times": times}
+
+
+def _gravity(rank: dict[str, Json]) -> tuple[bool, float]:
+    """Ranks that are not well come first, then the latest."""
+    return rank.get("state", "ended") in WELL, -(rank.get("late_ms") or 0.0)
+
+
+def _phase_bar(rank: dict[str, Json]) -> list[tuple[str, float, float]]:
+    """Phases of its step as (name, left, width), in shares of the whole bar."""
+    bar, left = [], 0.0
+    for phase in rank["phases"]:
+        if phase["name"] != "eval":
+            bar.append((phase["name"], left, phase["share"]))
+            left += phase["share"]
+    return bar

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import IO
 
 from tuimon.diagnosis.explain.page import Page
-from tuimon.views.explain.parts import Block, Heading, Item, Paragraph, parts_of
+from tuimon.views.explain_parts import Block, Heading, Item, Paragraph, parts_of
 from tuimon.views.finding_text import rule_title
 
 _WIDTH = 78  # in a pipe, as of the report
