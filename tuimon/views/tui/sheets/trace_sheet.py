@@ -12,19 +12,23 @@ from textual.binding import Binding, BindingType
 from textual.worker import Worker, WorkerState
 
 from tuimon.errors import TuimonError
+from tuimon.records import TraceTaken
+from tuimon.session.session import Session
 from tuimon.sources.tracing.taking import Taking
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace, read_trace
 from tuimon.trace.summary import Summary, summarize
 from tuimon.trace.timeline import Timeline, timeline_of
+from tuimon.views.before_trace import known_before
 from tuimon.views.format import duration, plain
+from tuimon.views.trace_text import trace_text
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
 from tuimon.views.tui.sheets.overlay import Overlay
 from tuimon.views.tui.sheets.renewed import Renewed
-from tuimon.views.tui.trace.timeline_lines import View, timeline_lines
-from tuimon.views.tui.trace.trace_lines import trace_lines
+from tuimon.views.tui.sheets.timeline_lines import View, timeline_lines
+from tuimon.views.tui.sheets.trace_lines import trace_lines
 
 STEPS = 5
 _POLL_S = 0.1
@@ -232,3 +236,31 @@ def _keys() -> Line:
     for key, word in _KEYS:
         spans += [Span(key, "key bold"), Span(f" {word}", "dim"), Span("  ")]
     return line(*spans)
+
+
+def trace_sheet(session: Session, *, runs: bool) -> TraceSheet | None:
+    """The sheet that key K opens: the next steps of a training that ``runs``, else the latest trace of its log."""
+    pid = session.trainer()
+    if runs and pid is not None and session.exit is None:
+        return TraceSheet(known_before(session, pid), os.getcwd())
+    return _RecordedTraceSheet(session.traces[-1]) if session.traces else None
+
+
+class _RecordedTraceSheet(TraceSheet):
+    """Reads the file off this thread."""
+
+    def __init__(self, record: TraceTaken) -> None:
+        super().__init__(TakenBy(pid=record.pid, rank=record.rank), os.path.dirname(record.file))
+        self._record = record
+
+    def _show_error(self, error: BaseException | None) -> None:
+        """What the log holds is all there is."""
+        texts = [(text, "text" if number else "strong") for number, text in enumerate(trace_text(self._record))]
+        reason = getattr(error, "message", None) or plain(str(error))
+        self.body.show_waiting((f"{reason}; the log holds this of it:", "warning"), *texts)
+
+    def _state(self) -> str:
+        return "Reading the trace …"
+
+    def _take(self) -> Taken | None:
+        return read_taken(self._record.file)

@@ -22,11 +22,11 @@ from tuimon.views.format import count
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.sheets import trace_sheet
+from tuimon.views.tui.sheets.timeline_lines import View, timeline_lines
+from tuimon.views.tui.sheets.trace_lines import trace_lines
+from tuimon.views.tui.sheets.trace_sheet import TraceSheet, read_taken
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
-from tuimon.views.tui.trace import recorded_sheet, trace_sheet
-from tuimon.views.tui.trace.timeline_lines import View, timeline_lines
-from tuimon.views.tui.trace.trace_lines import trace_lines
-from tuimon.views.tui.trace.trace_sheet import TraceSheet, read_taken
 
 MS = 1_000_000
 
@@ -217,7 +217,7 @@ async def test_a_log_opens_its_latest_trace(recorded: str, is_there: bool) -> No
     session = session_of(header(), record if is_there else msgspec.structs.replace(record, file="/nowhere/t.json.gz"))
     app = _App(Capabilities())
     async with app.run_test(size=(120, 40)) as pilot:
-        sheet = recorded_sheet.trace_sheet(session, runs=False)
+        sheet = trace_sheet.trace_sheet(session, runs=False)
         app.push_screen(sheet)
         await pilot.pause()
         await app.workers.wait_for_complete([sheet._work]) if not sheet._work.is_finished else None
@@ -257,7 +257,7 @@ def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
 
 
 def test_without_a_trace_there_is_no_sheet() -> None:
-    assert recorded_sheet.trace_sheet(session_of(header()), runs=False) is None
+    assert trace_sheet.trace_sheet(session_of(header()), runs=False) is None
 
 
 def test_the_report_tells_of_a_trace(recorded: str) -> None:

@@ -7,8 +7,7 @@ from tests.session.records import process
 from tests.views import streams
 from tests.views.playback import MAIN, Playback
 from tests.views.tui.running_app import ALL, running, text, visible
-from tuimon.views.tui.baseline.baseline import change_text
-from tuimon.views.tui.baseline.baseline_line import Compared, baseline_line
+from tuimon.views.tui.baseline import Compared, baseline_line, change_text
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.layout import WantedRows, lay_out
 
