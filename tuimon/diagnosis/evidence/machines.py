@@ -8,8 +8,14 @@ from statistics import median
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.core_waits import OutsideWaits, waits_from_outside
-from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, core_demand, training_thread
+from tuimon.diagnosis.evidence.cores import (
+    Demand,
+    OutsideWaits,
+    TrainingThread,
+    core_demand,
+    training_thread,
+    waits_from_outside,
+)
 from tuimon.diagnosis.evidence.loading.workers import are_renewed
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.records import CountSetting, MachineMemory, Place, Threads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from functools import cached_property
 from itertools import dropwhile
 
@@ -29,6 +29,20 @@ MIN_SAMPLES = Threshold(
 )
 #: Phases in which nothing but training runs, and the model.
 _TRAINING = ("forward", "backward", "optimizer")
+
+
+def with_callees(
+    hot: HotFunction | None, samples: ThreadSamples, path: Collection[tuple[str, str]] = ()
+) -> HotFunction | None:
+    """The function with the share of all samples that pass through it; as it is where it is on the ``path``.
+
+    ``samples``: those that its share is of; ``path``: functions, by file and name, that call the training itself.
+    """
+    if hot is None or not samples.total or (hot.place.file, hot.place.function) in path:
+        return hot
+    own = (hot.place.file, hot.place.function)
+    inside = sum(stack.count for stack in samples.stacks if own in stack.functions)
+    return hot._replace(share=max(hot.share, inside / samples.total), samples=max(hot.samples, inside))
 
 
 class StackSample(Struct, frozen=True, dict=True):

@@ -14,8 +14,7 @@ from tuimon.errors import TraceError
 from tuimon.records import GpuPhase, GpuTime, TraceTaken
 from tuimon.trace.raw import PhaseBefore, TakenBy
 from tuimon.trace.reader import read_trace
-from tuimon.trace.record import record_of
-from tuimon.trace.summary import summarize
+from tuimon.trace.summary import record_of, summarize
 from tuimon.trace.timeline import Lane, Timeline, blocks, timeline_of
 from tuimon.views.before_trace import known_before
 from tuimon.views.format import count

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import median
 
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.late_ranks import Turns
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.ranks.turns import Turns
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.threshold import TRACEML, Threshold

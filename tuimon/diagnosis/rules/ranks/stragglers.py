@@ -5,9 +5,9 @@ from __future__ import annotations
 from statistics import median
 
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.late_ranks import LateRank, Why, late_rank
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.longest_steps import FEW_STEPS, LongestSteps
-from tuimon.diagnosis.evidence.ranks.late_rank import LateRank, Why, late_rank
+from tuimon.diagnosis.evidence.steps import FEW_STEPS, LongestSteps
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import RANKS
 from tuimon.diagnosis.rule import Rule

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.diagnosis.gpu import gpu
-from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds
-from tuimon.diagnosis.evidence.gpu.widths import why_wide
+from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds, why_wide
 from tuimon.records import GpuProcess
 from tuimon.session.rows import GpuRow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuimon.diagnosis.evidence.bursts import bursts
+from tuimon.diagnosis.evidence.steps import bursts
 from tuimon.records import PhaseTime, SlowStep, Steps, length_bucket
 from tuimon.session.steps.totals import Totals
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.ranks.waits import Rank, Wait, peers_of, sampled_stack, stack_of, wait_of
+from tuimon.diagnosis.evidence.standstill_waits import Rank, Wait, peers_of, sampled_stack, stack_of, wait_of
 from tuimon.records import Frame, Place, Process, Threads
 from tuimon.records import Standstill as Taken
 from tuimon.session.session import Session

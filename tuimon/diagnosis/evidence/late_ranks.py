@@ -1,16 +1,22 @@
-"""Ranks that take turns being late: each step waits for another one."""
+"""The ranks that hold the others up: one of them, or each in turn; which ranks rules judge one by one."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import fmean, median
+from typing import Literal
 
 from msgspec import Struct
 
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.shared_steps import SHARED_PARTS, SharedStep
 
+#: Most ranks whose samples and GPU times are judged one by one: 0.5 ms each, and what a rule needs of them shows in
+#: these: who waits least is among the latest, and what all wait is alike in all.
+_MOST_RANKS = 32
+#: As many of the latest ranks are always among them: others may be late with the first.
+_LATEST = 8
 #: Fewest steps that all ranks have in common: with them shares of being last are known within about 20 points.
 _LEAST_STEPS = 20
 #: Most steps of ranks that are held against each other, 64 of 64 ranks: they take some 4 ms.
@@ -19,6 +25,27 @@ _MOST_ROWS = 4096
 _WAITS = 0.02
 #: Steps of one number in two ranks end within this part of a step of one another, if they are the same step.
 _TOGETHER = 0.5
+#: Why a whole process is slow, whatever its code does.
+Why = Literal["stopped", "no core", "collections"]
+#: Share of time that a process is stopped from which that is why it is late: our choice, three windows of thirty.
+_STOPPED = 0.1
+#: Share of its lateness that one reason must explain: our choice, most of it.
+_MOST = 0.5
+#: Where a rank waits for cores less than so many times as long as the others, all of them share the same lot, and which
+#: is last is chance: measured with four balanced ranks beside other programs, 1.6 times.
+_STARVED = 2.0
+#: Ranks that are late by at least this much of what the latest is are late with it: our choice.
+_ALIKE = 0.7
+
+
+def chosen_ranks(focus: int, rows: Sequence[RankRow]) -> set[int]:
+    """The processes of all ranks; of more than 32 the latest, and of the others as many, evenly spread."""
+    pids = [row.pid for row in rows]
+    if len(pids) <= _MOST_RANKS:
+        return {focus, *pids}
+    latest = sorted(rows, key=lambda row: -(row.late_ms or 0.0))[:_LATEST]
+    stride = -(-len(pids) // (_MOST_RANKS - _LATEST))
+    return {focus, *(row.pid for row in latest), *pids[::stride]}
 
 
 class Turns(Struct, frozen=True, gc=False):
@@ -105,3 +132,69 @@ def _longer(common: Sequence[Sequence[SharedStep]], late: Sequence[int], own: Se
     }
     place = max(excess, key=excess.__getitem__)
     return SHARED_PARTS[place], excess[place]
+
+
+class LateRank(Struct, frozen=True, gc=False):
+    """One rank, what is longer in it, and what that costs the others."""
+
+    row: RankRow
+    others: tuple[RankRow, ...]
+    also: tuple[int, ...]  # ranks that are about as late
+    waited_ms: float  # of a step, that the others wait for it
+    share: float  # of the step
+    phase: str  # in which most of it lies
+    longer_ms: float
+    why: Why | None
+
+
+def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
+    """The latest rank with what the others lose, however little that is; None without two measured ranks."""
+    measured = [row for row in rows if row.late_ms is not None and row.step_ms and row.state != "lost"]
+    if len(measured) < 2:
+        return None
+    late = max(measured, key=lambda row: row.late_ms or 0.0)
+    others = tuple(row for row in measured if row is not late)
+    late_ms = late.late_ms or 0.0
+    waited_ms = min(late_ms, max(0.0, _waited_ms(late, others)))
+    phase, longer_ms = max(late.excess, key=lambda part: part[1])
+    why = _why(late, others, late_ms)
+    if why == "no core" and (late.delay_ratio or 0.0) < _STARVED * median(row.delay_ratio or 0.0 for row in others):
+        return None
+    return LateRank(
+        row=late,
+        others=others,
+        also=tuple(row.rank for row in others if (row.late_ms or 0.0) >= _ALIKE * late_ms > 0),
+        waited_ms=waited_ms,
+        share=waited_ms / median(row.step_ms or 0.0 for row in measured),
+        phase=phase,
+        longer_ms=longer_ms,
+        why=why,
+    )
+
+
+def _waited_ms(late: RankRow, others: Sequence[RankRow]) -> float:
+    """The time that the others wait in collectives; if it is unknown, by how much their backward passes are longer."""
+    known = [row.wait_ms for row in others if row.wait_ms is not None]
+    if known:
+        return median(known)
+    return median(_backward_ms(row) for row in others) - _backward_ms(late)
+
+
+def _backward_ms(row: RankRow) -> float:
+    return dict(row.phases).get("backward", 0.0) * (row.step_ms or 0.0)
+
+
+def _why(late: RankRow, others: Sequence[RankRow], late_ms: float) -> Why | None:
+    if late.stopped_ratio >= _STOPPED:
+        return "stopped"
+    if late.gc_ms - median(row.gc_ms for row in others) >= _MOST * late_ms:
+        return "collections"
+    return "no core" if _waits_for_cores_ms(late, others) >= _MOST * late_ms else None
+
+
+def _waits_for_cores_ms(late: RankRow, others: Sequence[RankRow]) -> float:
+    """The time a step that it waits for a core, beyond the wait of as much work in the other ranks."""
+    ratios = [row.delay_ratio / row.cpu_ratio for row in others if row.cpu_ratio and row.delay_ratio is not None]
+    if late.cpu_ratio is None or late.delay_ratio is None or not ratios:
+        return 0.0
+    return (late.delay_ratio - late.cpu_ratio * median(ratios)) * (late.step_ms or 0.0)
