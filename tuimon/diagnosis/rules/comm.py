@@ -20,7 +20,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import RANKS, SAMPLES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
-from tuimon.diagnosis.rules.ranks.in_turn import EVEN
+from tuimon.diagnosis.rules.in_turn import EVEN
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import TENSORBOARD, Threshold

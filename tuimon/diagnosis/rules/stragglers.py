@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.steps import FEW_STEPS, LongestSteps
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import RANKS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.ranks.in_turn import IN_TURN, IN_TURN_SHARE, ranks_in_turn
+from tuimon.diagnosis.rules.in_turn import IN_TURN, IN_TURN_SHARE, ranks_in_turn
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.threshold import TRACEML, Threshold
 from tuimon.diagnosis.words import in_library, percent

@@ -8,13 +8,13 @@ from tuimon.diagnosis.evidence.steps import SETTLED_S
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.side.evaluation import (
+from tuimon.diagnosis.rules.evaluation import (
     BESIDE_MODEL_SHARE,
     EVALUATION_SHARE,
     SMALL_BATCH_PART,
     evaluation_work,
 )
-from tuimon.diagnosis.rules.side.outside_phases import (
+from tuimon.diagnosis.rules.outside_phases import (
     MODEL_SHARE,
     NEARLY_ALL,
     SIDE_WORK_CLEAR,
