@@ -20,23 +20,6 @@ _KINDS = (
 )
 
 
-def code_tokens(code: str, language: str) -> Iterator[list[tuple[str, str]]]:
-    """The lines of code, each as pairs (text, kind): comment, keyword, string, number, name, or nothing."""
-    from pygments.lexers import get_lexer_by_name  # noqa: PLC0415  (milliseconds that the screen's start is spared)
-
-    row: list[tuple[str, str]] = []
-    for token, text in get_lexer_by_name(language).get_tokens(code):
-        *whole, rest = text.split("\n")
-        kind = next((kind for name, kind in _KINDS if str(token).startswith(name)), "")
-        for piece in whole:
-            yield [*row, (piece, kind)] if piece else row
-            row = []
-        if rest:
-            row.append((rest, kind))
-    if row:
-        yield row
-
-
 class Heading(NamedTuple):
     """Begins a section."""
 
@@ -96,3 +79,20 @@ def parts_of(page: Page) -> Iterator[Part]:
 
 def _value(limit: Limit) -> str:
     return f"{limit.value:,.0f}".replace(",", " ") if limit.value >= 1000 else f"{limit.value:g}"
+
+
+def code_tokens(code: str, language: str) -> Iterator[list[tuple[str, str]]]:
+    """The lines of code, each as pairs (text, kind): comment, keyword, string, number, name, or nothing."""
+    from pygments.lexers import get_lexer_by_name  # noqa: PLC0415  (milliseconds that the screen's start is spared)
+
+    row: list[tuple[str, str]] = []
+    for token, text in get_lexer_by_name(language).get_tokens(code):
+        *whole, rest = text.split("\n")
+        kind = next((kind for name, kind in _KINDS if str(token).startswith(name)), "")
+        for piece in whole:
+            yield [*row, (piece, kind)] if piece else row
+            row = []
+        if rest:
+            row.append((rest, kind))
+    if row:
+        yield row

@@ -34,44 +34,6 @@ YIELDS = Threshold(
 )
 
 
-class OutsideWaits(Struct, frozen=True, gc=False):
-    """A run's waits for a core that others cause."""
-
-    part: float = 0.0  # at most, of all its waits
-    by: Outside = "unknown"  # who causes most of them; unknown where nothing of others is measured
-    cores: float | None = None  # that they took
-
-    @property
-    def own_part(self) -> float:
-        """The time that the run's threads wait for each other, at least."""
-        return 1.0 - self.part
-
-
-def waits_from_outside(demand: Demand | None, taken: CoresTaken | None) -> OutsideWaits:
-    """The time that a run waits for cores which others use.
-
-    A core that others use for a second keeps the run from it for a second at most. Any wait of its threads beyond
-    that in total, they wait for one another: of 1 s of waits beside programs that use 0.2 s, 0.2 s are theirs. The same
-    goes for cores that the host of a virtual machine gives to others, and for those that a CPU limit holds back.
-    """
-    if demand is None or demand.delay <= 0.0:
-        return OutsideWaits()
-    if taken is None:
-        return OutsideWaits(_by_its_threads(demand))
-    programs = taken.others if taken.idle is None or taken.idle < _IDLE else 0.0
-    sources: dict[Outside, float] = {"limit": taken.held, "host": taken.stolen, "programs": programs}
-    total = sum(sources.values())
-    most = max(sources, key=lambda name: sources[name])
-    return OutsideWaits(min(1.0, total / demand.delay), most, sources[most])
-
-
-def _by_its_threads(demand: Demand) -> float:
-    """The share where it is unknown what others used: all, unless the run itself wants as many cores as there are."""
-    crowded = sum(demand.busy_threads.values()) > demand.cores
-    wants_all = demand.cpu >= OWN_CORES * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores
-    return 0.0 if crowded or wants_all else 1.0
-
-
 class Demand(NamedTuple):
     """The cores that the run wants and gets."""
 
@@ -142,3 +104,41 @@ def free_cores(processes: Iterable[Threads], cores: int) -> float:
         free -= (process.cpu_ratio or 0.0) + process.childrens_cores
         free -= sum(row.delay_ratio or 0.0 for row in process.threads)
     return free
+
+
+class OutsideWaits(Struct, frozen=True, gc=False):
+    """A run's waits for a core that others cause."""
+
+    part: float = 0.0  # at most, of all its waits
+    by: Outside = "unknown"  # who causes most of them; unknown where nothing of others is measured
+    cores: float | None = None  # that they took
+
+    @property
+    def own_part(self) -> float:
+        """The time that the run's threads wait for each other, at least."""
+        return 1.0 - self.part
+
+
+def waits_from_outside(demand: Demand | None, taken: CoresTaken | None) -> OutsideWaits:
+    """The time that a run waits for cores which others use.
+
+    A core that others use for a second keeps the run from it for a second at most. Any wait of its threads beyond
+    that in total, they wait for one another: of 1 s of waits beside programs that use 0.2 s, 0.2 s are theirs. The same
+    goes for cores that the host of a virtual machine gives to others, and for those that a CPU limit holds back.
+    """
+    if demand is None or demand.delay <= 0.0:
+        return OutsideWaits()
+    if taken is None:
+        return OutsideWaits(_by_its_threads(demand))
+    programs = taken.others if taken.idle is None or taken.idle < _IDLE else 0.0
+    sources: dict[Outside, float] = {"limit": taken.held, "host": taken.stolen, "programs": programs}
+    total = sum(sources.values())
+    most = max(sources, key=lambda name: sources[name])
+    return OutsideWaits(min(1.0, total / demand.delay), most, sources[most])
+
+
+def _by_its_threads(demand: Demand) -> float:
+    """The share where it is unknown what others used: all, unless the run itself wants as many cores as there are."""
+    crowded = sum(demand.busy_threads.values()) > demand.cores
+    wants_all = demand.cpu >= OWN_CORES * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores
+    return 0.0 if crowded or wants_all else 1.0

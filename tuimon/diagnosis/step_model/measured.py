@@ -20,8 +20,8 @@ from tuimon.diagnosis.step_model.fitting import (
     explained,
     in_a_crowd,
     waiting_for_workers,
+    with_gpu,
 )
-from tuimon.diagnosis.step_model.gpu import with_gpu
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import MOST_APART, step_ms
 from tuimon.diagnosis.step_model.step import Step

@@ -12,22 +12,6 @@ from tuimon.views.export.stack_samples import Selection, ThreadProfile, thread_p
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
-def collapsed(records: Iterable[Record], selection: Selection) -> Iterator[str]:
-    """One line a stack, threads merged, most samples first."""
-    counts: dict[str, int] = {}
-    for thread in thread_profiles(records, selection):
-        for stack, count in thread.stacks:
-            line = ";".join(map(_collapsed_frame, stack))
-            counts[line] = counts.get(line, 0) + count
-    for line, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        yield f"{line} {count}"
-
-
-def _collapsed_frame(frame: Frame) -> str:
-    # ";" separates frames and the last space separates the count
-    return plain(f"{frame.function} ({frame.file}:{frame.line})").replace(";", ":")
-
-
 def speedscope(
     records: Iterable[Record], selection: Selection, name: str, exporter: str
 ) -> dict[str, Any]:  # Any: JSON
@@ -63,3 +47,19 @@ def speedscope(
         "shared": {"frames": frames},
         "profiles": profiles,
     }
+
+
+def collapsed(records: Iterable[Record], selection: Selection) -> Iterator[str]:
+    """One line a stack, threads merged, most samples first."""
+    counts: dict[str, int] = {}
+    for thread in thread_profiles(records, selection):
+        for stack, count in thread.stacks:
+            line = ";".join(map(_collapsed_frame, stack))
+            counts[line] = counts.get(line, 0) + count
+    for line, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        yield f"{line} {count}"
+
+
+def _collapsed_frame(frame: Frame) -> str:
+    # ";" separates frames and the last space separates the count
+    return plain(f"{frame.function} ({frame.file}:{frame.line})").replace(";", ":")

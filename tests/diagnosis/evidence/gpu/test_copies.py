@@ -32,28 +32,6 @@ COMPUTES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("generation", "width", "gb_per_s"),
-    [
-        (1, 16, 3.2),
-        (2, 16, 6.4),
-        (3, 16, 12.6),
-        (4, 16, 25.2),
-        (5, 16, 50.4),
-        (6, 16, 96.8),
-        (4, 8, 12.6),
-        (3, 1, 0.79),
-    ],
-)
-def test_the_rate_of_pinned_copies_follows_from_generation_and_lanes(generation, width, gb_per_s):
-    assert pcie_bytes_per_s(generation, width) == pytest.approx(gb_per_s * 1e9, rel=0.005)
-
-
-@pytest.mark.parametrize(("generation", "width"), [(None, 16), (5, None), (None, None), (0, 16), (9, 16), (5, 0)])
-def test_nothing_is_known_of_an_unknown_link(generation, width):
-    assert pcie_bytes_per_s(generation, width) is None
-
-
 def at_most(*counted, pinned=0):
     memory = TorchMemory(t=1.0, pid=PID, device=0, allocated_bytes=1, reserved_bytes=2, pinned_bytes=pinned)
     lines = Frames(t=1.0, pid=PID, first=MORE.first, frames=MORE.frames)
@@ -115,3 +93,25 @@ def test_bytes_of_a_step_are_those_of_all_its_fetches():
     """Two fetches of 1 MiB in each step of 20 ms."""
     session = session_of(process(PID), steps(1.0, {"data": 4, "forward": 16}, count=50, pid=PID))
     assert bytes_per_step(loader_row(), session.phases(PID)) == pytest.approx(2 << 20)
+
+
+@pytest.mark.parametrize(
+    ("generation", "width", "gb_per_s"),
+    [
+        (1, 16, 3.2),
+        (2, 16, 6.4),
+        (3, 16, 12.6),
+        (4, 16, 25.2),
+        (5, 16, 50.4),
+        (6, 16, 96.8),
+        (4, 8, 12.6),
+        (3, 1, 0.79),
+    ],
+)
+def test_the_rate_of_pinned_copies_follows_from_generation_and_lanes(generation, width, gb_per_s):
+    assert pcie_bytes_per_s(generation, width) == pytest.approx(gb_per_s * 1e9, rel=0.005)
+
+
+@pytest.mark.parametrize(("generation", "width"), [(None, 16), (5, None), (None, None), (0, 16), (9, 16), (5, 0)])
+def test_nothing_is_known_of_an_unknown_link(generation, width):
+    assert pcie_bytes_per_s(generation, width) is None

@@ -1,6 +1,7 @@
 """How fast a PCIe link copies, and how long copies between host and GPU take at most.
 
-While no memory is pinned, the CPU waits for them, and samples show it."""
+While no memory is pinned, the CPU waits for them, and samples show it.
+"""
 
 from __future__ import annotations
 
@@ -40,16 +41,6 @@ SLOW_COPY = Threshold(
 _CALLS_NOTHING: frozenset[Activity] = frozenset(("data", "idle", "lock", "sleep", "import", "compile"))
 #: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
 _TWO_SIGMA = 2.0
-
-
-def pcie_bytes_per_s(generation: int | None, width: int | None) -> float | None:
-    """Bytes a second that copies of pinned memory reach over a link of ``width`` lanes; None where either is unknown.
-
-    PCIe 5 with 16 lanes: 3.938 GB/s x 16 x 0.8 = 50 GB/s. A superchip such as GH200 copies over NVLink-C2C, at more
-    than 300 GB/s: https://github.com/NVIDIA/nvbandwidth/issues/23
-    """
-    lane = None if generation is None else _LANE_BYTES_PER_S.get(generation)
-    return lane * width * PINNED_RATIO if lane is not None and width else None
 
 
 def copying_upper_bound(samples: ThreadSamples, memory: Iterable[TorchMemoryRow]) -> float | None:
@@ -99,3 +90,13 @@ def _bytes_per_second(loader: LoaderRow | None) -> float | None:
     if loader is None or loader.batches is None or not loader.batches.on_cpu or not loader.fetches_per_s:
         return None
     return loader.batches.mean_bytes * loader.fetches_per_s
+
+
+def pcie_bytes_per_s(generation: int | None, width: int | None) -> float | None:
+    """Bytes a second that copies of pinned memory reach over a link of ``width`` lanes; None where either is unknown.
+
+    PCIe 5 with 16 lanes: 3.938 GB/s x 16 x 0.8 = 50 GB/s. A superchip such as GH200 copies over NVLink-C2C, at more
+    than 300 GB/s: https://github.com/NVIDIA/nvbandwidth/issues/23
+    """
+    lane = None if generation is None else _LANE_BYTES_PER_S.get(generation)
+    return lane * width * PINNED_RATIO if lane is not None and width else None

@@ -1,6 +1,7 @@
 """Ranks compared on the clocks of their GPUs: how long they wait for one another and exchange gradients.
 
-The exchange lies at the end of each backward pass."""
+The exchange lies at the end of each backward pass.
+"""
 
 from __future__ import annotations
 
@@ -46,40 +47,6 @@ UNEVEN_SHARE = Threshold(
 #: Steps of two ranks that are further apart than this part of one are not the same step.
 _SAME_STEP = 0.25
 RestsOn = Literal["no_sync", "ranks", "forward"]
-
-
-def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuShares | None]) -> tuple[RankRow, ...]:
-    """The rows with GPU times, as far as all measured ranks have some; else as they are."""
-    times: dict[int, RankTimes] = {}
-    for row in rows:
-        if row.late_ms is not None:
-            known = _times(row, gpus.get(row.pid))
-            if known is None:
-                return tuple(rows)
-            times[row.pid] = known
-    splits = dict(zip(times, split_ranks(list(times.values())), strict=True))
-    return tuple(
-        row._replace(
-            step_ms=(step_ms := times[row.pid].step_ms),
-            phases=tuple((name, ms / step_ms) for name, ms in times[row.pid].ms.items()),
-            wait_ms=None,
-            waits=(),
-            late_ms=splits[row.pid].late_ms,
-            excess=tuple(splits[row.pid].excess_ms.items()),
-        )
-        if row.pid in times
-        else row
-        for row in rows
-    )
-
-
-def _times(row: RankRow, gpu: GpuShares | None) -> RankTimes | None:
-    """Times of a rank; None without GPU times of enough steps."""
-    if gpu is None or not row.step_ms or not has_enough_steps(gpu.steps, gpu.total_ns / 1e9):
-        return None
-    shares = {name: share for name in PHASES if (share := gpu.of(name)) is not None}
-    ms = {name: share.span * row.step_ms for name, share in shares.items()}
-    return RankTimes(ms, MainThread(), NO_SAMPLES, on_gpu=True) if sum(ms.values()) > 0 else None
 
 
 class Exchange(Struct, frozen=True, gc=False):
@@ -216,3 +183,37 @@ def _spread_s(step: Mapping[int, GpuExchange], ahead_s: Mapping[int, float]) -> 
 
 def _step_ms(ranks: Mapping[int, GpuSteps]) -> float:
     return min((gpu.step_ms for gpu in ranks.values()), default=0.0)
+
+
+def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuShares | None]) -> tuple[RankRow, ...]:
+    """The rows with GPU times, as far as all measured ranks have some; else as they are."""
+    times: dict[int, RankTimes] = {}
+    for row in rows:
+        if row.late_ms is not None:
+            known = _times(row, gpus.get(row.pid))
+            if known is None:
+                return tuple(rows)
+            times[row.pid] = known
+    splits = dict(zip(times, split_ranks(list(times.values())), strict=True))
+    return tuple(
+        row._replace(
+            step_ms=(step_ms := times[row.pid].step_ms),
+            phases=tuple((name, ms / step_ms) for name, ms in times[row.pid].ms.items()),
+            wait_ms=None,
+            waits=(),
+            late_ms=splits[row.pid].late_ms,
+            excess=tuple(splits[row.pid].excess_ms.items()),
+        )
+        if row.pid in times
+        else row
+        for row in rows
+    )
+
+
+def _times(row: RankRow, gpu: GpuShares | None) -> RankTimes | None:
+    """Times of a rank; None without GPU times of enough steps."""
+    if gpu is None or not row.step_ms or not has_enough_steps(gpu.steps, gpu.total_ns / 1e9):
+        return None
+    shares = {name: share for name in PHASES if (share := gpu.of(name)) is not None}
+    ms = {name: share.span * row.step_ms for name, share in shares.items()}
+    return RankTimes(ms, MainThread(), NO_SAMPLES, on_gpu=True) if sum(ms.values()) > 0 else None

@@ -29,35 +29,6 @@ OWN_SHARE = Threshold(
 WAITS = ("data", "idle", "io", "lock")
 
 
-def draws_indices(data: ThreadSamples) -> Callable[[StackSample], bool]:
-    """True if a sample of the data phase draws indices: it is in that function, or in what others show it to call.
-
-    A stack that was read while it changed may lack the DataLoader's own frames.
-    """
-    called = {
-        (frame.file, frame.function)
-        for sample in data.stacks
-        for caller, frame in pairwise(sample.frames)
-        if caller.function == _DRAWS
-    }
-    return lambda sample: any(
-        frame.function == _DRAWS or (frame.file, frame.function) in called for frame in sample.frames
-    )
-
-
-def drawing_function(data: ThreadSamples) -> HotFunction | None:
-    """The user's function that draws indices in most samples; its share is of all those of the data phase."""
-    draws = draws_indices(data)
-    return with_callees(hottest_place((s.place if draws(s) else None, s.count) for s in data.stacks), data)
-
-
-def may_draw(data: ThreadSamples) -> bool:
-    """True if the fetch may draw indices most of the time, as far as few samples show."""
-    if data.total >= MIN_SAMPLES:
-        return False
-    return data.total < FEW_SAMPLES or any(map(draws_indices(data), data.stacks))
-
-
 def training_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
     """The DataLoader whose batches train, according to its markers; None without.
 
@@ -117,3 +88,32 @@ def is_loaders_own(sample: StackSample) -> bool:
     if "fetch" not in kinds:
         return False
     return not any(frame.user or is_others_package(frame.file) for frame in sample.frames[kinds.index("fetch") :])
+
+
+def draws_indices(data: ThreadSamples) -> Callable[[StackSample], bool]:
+    """True if a sample of the data phase draws indices: it is in that function, or in what others show it to call.
+
+    A stack that was read while it changed may lack the DataLoader's own frames.
+    """
+    called = {
+        (frame.file, frame.function)
+        for sample in data.stacks
+        for caller, frame in pairwise(sample.frames)
+        if caller.function == _DRAWS
+    }
+    return lambda sample: any(
+        frame.function == _DRAWS or (frame.file, frame.function) in called for frame in sample.frames
+    )
+
+
+def drawing_function(data: ThreadSamples) -> HotFunction | None:
+    """The user's function that draws indices in most samples; its share is of all those of the data phase."""
+    draws = draws_indices(data)
+    return with_callees(hottest_place((s.place if draws(s) else None, s.count) for s in data.stacks), data)
+
+
+def may_draw(data: ThreadSamples) -> bool:
+    """True if the fetch may draw indices most of the time, as far as few samples show."""
+    if data.total >= MIN_SAMPLES:
+        return False
+    return data.total < FEW_SAMPLES or any(map(draws_indices(data), data.stacks))

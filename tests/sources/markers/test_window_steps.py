@@ -6,8 +6,7 @@ from tuimon.records import RankStep, Steps
 from tuimon.sources.loop.step import Step
 from tuimon.sources.markers.counted_phases import CountedPhases
 from tuimon.sources.markers.follower import RingFollower
-from tuimon.sources.markers.rank_steps import rank_steps
-from tuimon.sources.markers.window_steps import WindowSteps
+from tuimon.sources.markers.window_steps import WindowSteps, rank_steps
 
 
 def made(count: int, begin_ns: int = 0, **facts: bool) -> list[Step]:
