@@ -17,7 +17,7 @@ from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuSteps, has_enough_
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import PHASES, GpuExchange
-from tuimon.session.gpu.gpu_time import GpuShares
+from tuimon.session.gpu_time import GpuShares
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.stats import MainThread
 from tuimon.session.ranks.waits import NO_SAMPLES, RankTimes, split_ranks

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, TorchMemory
-from tuimon.session.gpu.leads import BACKWARD_BEGIN, lead_rows
+from tuimon.session.gpu_leads import BACKWARD_BEGIN, lead_rows
 from tuimon.session.rows import GpuTimeRow, TorchMemoryRow
 from tuimon.session.windows import WINDOW_S, Thinned, Window, new_history
 

@@ -2,7 +2,7 @@
 
 from tests.gpu_simulator.training import PID
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime
-from tuimon.session.gpu.gpu_time import GpuTimeStats, SpreadExchanges
+from tuimon.session.gpu_time import GpuTimeStats, SpreadExchanges
 
 
 def window(t, *reached_s, accumulation=None):

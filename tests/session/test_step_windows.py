@@ -3,7 +3,7 @@
 from tests.session.records import MS, steps
 from tuimon.records import PhaseTime, RangeTime, SlowStep
 from tuimon.session.course import stretch_of
-from tuimon.session.steps.recent import RecentSteps
+from tuimon.session.steps.step_windows import RecentSteps
 from tuimon.session.steps.totals import Totals
 
 PHASES = {"data": 1.0, "forward": 2.0, "other": 0.5}

@@ -7,7 +7,7 @@ from tests.session.records import header, process, session_of, steps
 from tuimon.records import Gpu
 from tuimon.session.counter_means import CounterHistory, SteppingSpan
 from tuimon.session.course import StepStretch
-from tuimon.session.steps.spans import stepping_spans
+from tuimon.session.steps.step_windows import stepping_spans
 from tuimon.session.whole_run import WholeRun
 
 S = 1e9
