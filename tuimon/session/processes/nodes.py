@@ -1,4 +1,4 @@
-"""The nodes of a run: what each is, how far its log is behind, the tables of its memory and GPUs, processes that grow."""
+"""The nodes of a run: what each is, how far its log is behind, its tables of memory and GPUs, processes that grow."""
 
 from __future__ import annotations
 
