@@ -12,6 +12,12 @@ from tuimon.records import ThreadCpu, Threads
 from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.core_waits import WANTS_TO_RUN
 
+YIELDS = Threshold(
+    0.1,
+    "times the CPU of the run's busy threads, their mean, below which a thread's waits are no wish for a core",
+    "our choice: threads that share cores get much the same of them; 0.04 was measured of two threads of setfit's that"
+    " stood in the run queue for 65 % of the time and ran for 2 %, beside a model that computes on 2 cores",
+)
 WANTED_RATIO = Threshold(
     1.3,
     "times the cores there are that the run's threads want, from which these are too few",
@@ -26,12 +32,6 @@ OWN_CORES = Threshold(
 #: Cores that lie idle on average, from which nobody waits long for one that another program uses: our choice.
 _IDLE = 1.0
 Outside = Literal["programs", "host", "limit", "unknown"]
-YIELDS = Threshold(
-    0.1,
-    "times the CPU of the run's busy threads, their mean, below which a thread's waits are no wish for a core",
-    "our choice: threads that share cores get much the same of them; 0.04 was measured of two threads of setfit's that"
-    " stood in the run queue for 65 % of the time and ran for 2 %, beside a model that computes on 2 cores",
-)
 
 
 class Demand(NamedTuple):

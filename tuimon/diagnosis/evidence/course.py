@@ -19,6 +19,11 @@ from tuimon.session.rows import HotLine
 from tuimon.session.session import Session
 from tuimon.session.steps.history import STACKED
 
+#: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
+WARMUP_WINDOWS = 2
+#: Windows with a step below which a run is too short to compare its end with its beginning.
+COMPARABLE_WINDOWS = WARMUP_WINDOWS + 16
+T = TypeVar("T")
 GROWTH_SIGMAS = Threshold(
     4.0,
     "standard deviations by which the rank test must exceed what a series without a trend gives, to count as growth",
@@ -43,11 +48,6 @@ JUMP_LASTS = Threshold(
 _BEFORE, _NEAR = 20, 8
 #: Points that are tested: a longer series is reduced to medians, which bounds the pairs to compare to a thousand.
 _MOST_POINTS = 48
-#: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
-WARMUP_WINDOWS = 2
-#: Windows with a step below which a run is too short to compare its end with its beginning.
-COMPARABLE_WINDOWS = WARMUP_WINDOWS + 16
-T = TypeVar("T")
 
 
 class GrownPhase(Struct, frozen=True, gc=False):

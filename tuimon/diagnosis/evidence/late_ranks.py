@@ -12,6 +12,17 @@ from msgspec import Struct
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.shared_steps import SHARED_PARTS, SharedStep
 
+#: Share of its lateness that one reason must explain: our choice, most of it.
+_MOST = 0.5
+#: Why a whole process is slow, whatever its code does.
+Why = Literal["stopped", "no core", "collections"]
+#: Share of time that a process is stopped from which that is why it is late: our choice, three windows of thirty.
+_STOPPED = 0.1
+#: Where a rank waits for cores less than so many times as long as the others, all of them share the same lot, and which
+#: is last is chance: measured with four balanced ranks beside other programs, 1.6 times.
+_STARVED = 2.0
+#: Ranks that are late by at least this much of what the latest is are late with it: our choice.
+_ALIKE = 0.7
 #: Most ranks whose samples and GPU times are judged one by one: 0.5 ms each, and what a rule needs of them shows in
 #: these: who waits least is among the latest, and what all wait is alike in all.
 _MOST_RANKS = 32
@@ -25,17 +36,6 @@ _MOST_ROWS = 4096
 _WAITS = 0.02
 #: Steps of one number in two ranks end within this part of a step of one another, if they are the same step.
 _TOGETHER = 0.5
-#: Why a whole process is slow, whatever its code does.
-Why = Literal["stopped", "no core", "collections"]
-#: Share of time that a process is stopped from which that is why it is late: our choice, three windows of thirty.
-_STOPPED = 0.1
-#: Share of its lateness that one reason must explain: our choice, most of it.
-_MOST = 0.5
-#: Where a rank waits for cores less than so many times as long as the others, all of them share the same lot, and which
-#: is last is chance: measured with four balanced ranks beside other programs, 1.6 times.
-_STARVED = 2.0
-#: Ranks that are late by at least this much of what the latest is are late with it: our choice.
-_ALIKE = 0.7
 
 
 class LateRank(Struct, frozen=True, gc=False):

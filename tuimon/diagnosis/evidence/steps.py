@@ -12,6 +12,11 @@ from tuimon.session.rows import PhaseRow, PhaseTable
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.steps.totals import Totals
 
+SETTLED_S = Threshold(
+    4.0,
+    "seconds that the phase table must cover before a share near its threshold counts",
+    "our choice: until then loaders fill their queues; a warning waits, a critical share shows at once",
+)
 BURST = Threshold(
     3.0,
     "times the mean side work of a step that one step holds at least, where side work comes in bursts",
@@ -26,11 +31,6 @@ FEW_STEPS = Threshold(
 )
 #: Steps that hold this part hold most of it: our choice.
 _LONGEST_PART = 0.5
-SETTLED_S = Threshold(
-    4.0,
-    "seconds that the phase table must cover before a share near its threshold counts",
-    "our choice: until then loaders fill their queues; a warning waits, a critical share shows at once",
-)
 
 
 class Collections(Struct, frozen=True, gc=False):

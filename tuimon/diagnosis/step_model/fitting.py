@@ -13,13 +13,6 @@ from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.step_model.step import Step, Wait
 from tuimon.diagnosis.threshold import Threshold
 
-FIT = Threshold(
-    0.10,
-    "relative difference of the simulated step and the measured one, up to which the GPU's queue is understood",
-    "our choice: what is further off would add more error to a gain than the bounds of the idle time leave open",
-)
-#: Phases before which, or at whose beginning, a wait for the GPU comes before anything is launched.
-_BEFORE_LAUNCHES = ("data", "forward")
 #: At least this part of a time that contention for cores has stretched is the thread's own.
 OWN_PART = 0.1
 #: Share of time workers make batches from which the training thread waits for nothing but them: our choice.
@@ -30,6 +23,13 @@ _CLOSE, _TRIES = 0.005, 8
 #: Times the coupling of a pool's threads that each needs a core now and then, at most: our choice; 1 to 3 measured of
 #: small models on 2 cores.
 _CLOSEST = 4.0
+FIT = Threshold(
+    0.10,
+    "relative difference of the simulated step and the measured one, up to which the GPU's queue is understood",
+    "our choice: what is further off would add more error to a gain than the bounds of the idle time leave open",
+)
+#: Phases before which, or at whose beginning, a wait for the GPU comes before anything is launched.
+_BEFORE_LAUNCHES = ("data", "forward")
 
 
 def in_a_crowd(evidence: Evidence, step: Step, mean_ms: float) -> Step:

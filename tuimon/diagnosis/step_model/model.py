@@ -17,19 +17,6 @@ from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.step_model.step import Step
 from tuimon.diagnosis.threshold import Threshold
 
-COLD_MS = Threshold(
-    1.15,
-    "ms that a step takes more after a long stretch of other work or waiting than right after the step before",
-    "bench/cold.py: 0.7 to 1.6 ms after 100 ms, in five models of 0.6 to 5.4 ms a step, whatever the work was; measured"
-    " on two virtual cores, and on no other machine",
-)
-COOLING_MS = Threshold(
-    12.0,
-    "ms of other work after which a step is 63 % as cold as after a long stretch of it",
-    "bench/cold.py: 0.0 to 0.5 ms more after 1 ms, 0.1 to 0.7 after 3, 0.4 to 1.0 after 10, 0.7 to 1.5 after 30",
-)
-#: Part of a step that is always left: our choice; the smallest model measured was 0.4 of its cold step.
-_ALWAYS_LEFT = 0.5
 SAME_GAIN = Threshold(
     1.03,
     "gain of more workers (step time now / then) up to which fewer are as good",
@@ -49,6 +36,19 @@ _TO_MIDDLE = math.sqrt(WIDEST_RANGE)
 #: Below this factor a fix gains nothing.
 _NOTHING = 1.005
 Work = Literal["side_work", "evaluation", "optimizer", "collections", "gil", "communication", "model"]
+COLD_MS = Threshold(
+    1.15,
+    "ms that a step takes more after a long stretch of other work or waiting than right after the step before",
+    "bench/cold.py: 0.7 to 1.6 ms after 100 ms, in five models of 0.6 to 5.4 ms a step, whatever the work was; measured"
+    " on two virtual cores, and on no other machine",
+)
+COOLING_MS = Threshold(
+    12.0,
+    "ms of other work after which a step is 63 % as cold as after a long stretch of it",
+    "bench/cold.py: 0.0 to 0.5 ms more after 1 ms, 0.1 to 0.7 after 3, 0.4 to 1.0 after 10, 0.7 to 1.5 after 30",
+)
+#: Part of a step that is always left: our choice; the smallest model measured was 0.4 of its cold step.
+_ALWAYS_LEFT = 0.5
 
 
 class Part(NamedTuple):

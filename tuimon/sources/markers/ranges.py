@@ -14,11 +14,11 @@ from tuimon.sources.loop.step import Stretch
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.text import whole_number
 
-#: Of one thread: a path is opened at a few places at most.
-_LIMIT = 256
 _DEPTH_LIMIT = 16
 _PATH_LIMIT = 64
 _AWAITING_LIMIT = 64
+#: Of one thread: a path is opened at a few places at most.
+_LIMIT = 256
 
 
 class _Range(Struct):

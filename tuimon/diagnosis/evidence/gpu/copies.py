@@ -15,16 +15,6 @@ from tuimon.session.rows import LoaderRow, PhaseTable, TorchMemoryRow
 from tuimon.session.samples.activity import Activity
 from tuimon.torch_code import copies_nothing
 
-PINNED_RATIO = Threshold(
-    0.8,
-    "share of a PCIe link's rate that copies of tens of MB between pinned memory and the GPU reach",
-    "measured on an H100 over 16 lanes: 50 of 63 GB/s with PCIe 5; published: 12.2 of 15.75 with PCIe 3 (P100:"
-    " https://github.com/mpicbg-scicomp/gearshifft/pull/82), 25.1 of 31.5 with PCIe 4 (A100:"
-    " https://github.com/NVIDIA/nvbandwidth/issues/42)",
-)
-#: Bytes a second of one lane in one direction, by generation, without the line code (8b/10b, from 3 on 128b/130b, in 6
-#: 14 of 256 bytes): https://en.wikipedia.org/wiki/PCI_Express#Comparison_table
-_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 SMALL_PINNED_BYTES = Threshold(
     float(1 << 20),
     "bytes of pinned memory, up to which no copy of it takes long",
@@ -41,6 +31,16 @@ SLOW_COPY = Threshold(
 _CALLS_NOTHING: frozenset[Activity] = frozenset(("data", "idle", "lock", "sleep", "import", "compile"))
 #: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
 _TWO_SIGMA = 2.0
+PINNED_RATIO = Threshold(
+    0.8,
+    "share of a PCIe link's rate that copies of tens of MB between pinned memory and the GPU reach",
+    "measured on an H100 over 16 lanes: 50 of 63 GB/s with PCIe 5; published: 12.2 of 15.75 with PCIe 3 (P100:"
+    " https://github.com/mpicbg-scicomp/gearshifft/pull/82), 25.1 of 31.5 with PCIe 4 (A100:"
+    " https://github.com/NVIDIA/nvbandwidth/issues/42)",
+)
+#: Bytes a second of one lane in one direction, by generation, without the line code (8b/10b, from 3 on 128b/130b, in 6
+#: 14 of 256 bytes): https://en.wikipedia.org/wiki/PCI_Express#Comparison_table
+_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 
 
 def copying_upper_bound(samples: ThreadSamples, memory: Iterable[TorchMemoryRow]) -> float | None:

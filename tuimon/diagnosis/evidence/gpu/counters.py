@@ -11,12 +11,6 @@ from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.counter_means import GpuMeans
 from tuimon.session.rows import GpuRow
 
-WIDE = Threshold(
-    0.20,
-    "share of the step between the bounds of the idle time, from which the reason is reported",
-    "our choice: narrower ones show whether a fix is worth it",
-)
-MEASURED_BY = "tuimon trace measures it"
 UTILISATION_ERROR = Threshold(
     0.01,
     "what the mean of NVML's utilisation may be off by",
@@ -56,6 +50,12 @@ LEAST_IDLE = Threshold(
     "share of the step that idles, below which no gain is estimated from it",
     "our choice: less is within the error of its bound",
 )
+WIDE = Threshold(
+    0.20,
+    "share of the step between the bounds of the idle time, from which the reason is reported",
+    "our choice: narrower ones show whether a fix is worth it",
+)
+MEASURED_BY = "tuimon trace measures it"
 
 
 class Copies(Struct, frozen=True, gc=False):

@@ -13,13 +13,6 @@ from tuimon.session.rows import LoaderRow
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.windows import mean_of_known
 
-FEW_SAMPLES = Threshold(
-    5,
-    "samples of the wait for data of which none draws indices, from which that is not the cause",
-    "our choice: of more than half, one in five is seen in 97 of 100 cases (1 - 0.5**5)",
-)
-#: The DataLoader's function that draws the indices of a batch.
-_DRAWS = "_next_index"
 OWN_SHARE = Threshold(
     0.5,
     "share of the data phase's samples in the DataLoader's own code, from which whole batches at once are the fix",
@@ -27,6 +20,13 @@ OWN_SHARE = Threshold(
 )
 #: Activities of a training thread that only waits for its data.
 WAITS = ("data", "idle", "io", "lock")
+FEW_SAMPLES = Threshold(
+    5,
+    "samples of the wait for data of which none draws indices, from which that is not the cause",
+    "our choice: of more than half, one in five is seen in 97 of 100 cases (1 - 0.5**5)",
+)
+#: The DataLoader's function that draws the indices of a batch.
+_DRAWS = "_next_index"
 
 
 def training_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:

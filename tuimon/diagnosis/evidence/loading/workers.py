@@ -17,11 +17,6 @@ from tuimon.session.rows import LoaderRow
 from tuimon.session.session import Session
 from tuimon.session.windows import mean_of_known
 
-START_EPOCHS = Threshold(
-    2, "epochs begun, from which their starts count", "the first epoch starts its workers in any case"
-)
-#: The DataLoader's functions that start an epoch, with its workers, and end these.
-_STARTS = ("_get_iterator", "_shutdown_workers")
 RAN_RATIO = Threshold(
     0.5,
     "share of their busy time that workers run or wait for a core, below which they wait for something else",
@@ -30,6 +25,11 @@ RAN_RATIO = Threshold(
 #: Workers of so many epochs show that they are started anew for each; the next are seen within so many seconds.
 _GENERATIONS = 2
 _NEXT_S = 2.5
+START_EPOCHS = Threshold(
+    2, "epochs begun, from which their starts count", "the first epoch starts its workers in any case"
+)
+#: The DataLoader's functions that start an epoch, with its workers, and end these.
+_STARTS = ("_get_iterator", "_shutdown_workers")
 
 
 class Workers(Struct, frozen=True, gc=False):

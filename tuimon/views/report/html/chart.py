@@ -15,12 +15,12 @@ from tuimon.views.finding_text import rule_title
 from tuimon.views.report.course import Course
 from tuimon.views.report.step_json import Json
 
+_WINDOWS = 1800  # the Session keeps no longer history
+_MARKS = 12  # more would hide the chart
 WIDTH, HEIGHT = 1000, 100
 #: Values drawn at most, so that the page of a long run stays small.
 POINTS = 240
 Row = tuple[float, ...]
-_WINDOWS = 1800  # the Session keeps no longer history
-_MARKS = 12  # more would hide the chart
 
 
 class Mark(NamedTuple):
