@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.step_model.cold import warmed_ms
+from tuimon.diagnosis.step_model.model import warmed_ms
 from tuimon.records import Notice
 
 NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")

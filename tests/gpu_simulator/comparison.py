@@ -7,7 +7,7 @@ from statistics import median
 
 from tests.gpu_simulator.training import Training
 from tuimon.records import GpuTime, Record
-from tuimon.session.gpu.gpu_time import GpuShares
+from tuimon.session.gpu_time import GpuShares
 from tuimon.sources.gpu_clock.leads import LeadEstimate, SeenEvent
 from tuimon.sources.gpu_clock.tracker import BOUNDARIES
 

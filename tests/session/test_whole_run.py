@@ -3,7 +3,7 @@
 import pytest
 
 from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
-from tuimon.diagnosis.evidence.demand import core_demand
+from tuimon.diagnosis.evidence.cores import core_demand
 from tuimon.records import Loader, LoaderFacts, MachineMemory
 from tuimon.session.loader_totals import LoaderRun, totals_of
 from tuimon.session.processes.thread_means import ThreadMeans

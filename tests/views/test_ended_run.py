@@ -8,7 +8,7 @@ from tuimon.session.rows import StepSummary
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun, once_ended_whole
 from tuimon.views.headless import progress
-from tuimon.views.tui.baseline.baseline import take_baseline
+from tuimon.views.tui.baseline import take_baseline
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.gpu.gpu_pane import GpuPane
 from tuimon.views.tui.panes.phases_pane import PhasesPane

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from tests.gpu_simulator.sessions import records, simulated
-from tests.session.gpu.test_gpu_time import gpu_time, session
 from tests.session.records import header, process, session_of, steps
+from tests.session.test_gpu_time import gpu_time, session
 from tests.views.traces import trace_events
 from tuimon.records import Gpu, GpuPhase, GpuTime
 from tuimon.session.rows import PhaseRow

@@ -22,7 +22,7 @@ from tuimon.stand_ins import without_ssl
 
 if TYPE_CHECKING:
     from tuimon.views.headless import HeadlessView
-    from tuimon.views.tui.baseline.baseline import Baseline
+    from tuimon.views.tui.baseline import Baseline
     from tuimon.views.tui.leaving import Leave
 
 #: Seconds between two ticks of the monitor; the end of the target is noticed at once.

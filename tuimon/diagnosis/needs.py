@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.course.history import COMPARABLE_WINDOWS
+from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import has_enough_steps
 from tuimon.diagnosis.evidence.places.collections import sampled_collections

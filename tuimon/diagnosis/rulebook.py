@@ -6,12 +6,22 @@ from typing import get_args
 
 from tuimon.diagnosis.finding import Severity
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules import collections, cores, course, gil, hang, memory, neighbour, start
+from tuimon.diagnosis.rules import (
+    collections,
+    comm,
+    cores,
+    course,
+    gil,
+    hang,
+    memory,
+    neighbour,
+    side_work,
+    start,
+    stragglers,
+)
 from tuimon.diagnosis.rules.compute import cpu, optimizer
 from tuimon.diagnosis.rules.gpu import copy, launches, pace, state, sync
 from tuimon.diagnosis.rules.input import waiting
-from tuimon.diagnosis.rules.ranks import comm, stragglers
-from tuimon.diagnosis.rules.side import side_work
 
 _FAMILIES = (
     start.RULES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.node_ids import node_of
 from tuimon.records import Process
-from tuimon.session.processes.machine import MachineTable
+from tuimon.session.processes.nodes import MachineTable
 from tuimon.session.ranks.groups import ranks_of
 from tuimon.session.tables import Tables
 from tuimon.session.windows import WINDOW_S

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 
 from tuimon.records import Place, Threads
 from tuimon.session.counter_means import SteppingSpan
-from tuimon.session.gpu.gpu_time import GpuShares
+from tuimon.session.gpu_time import GpuShares
 from tuimon.session.processes.core_use import CoresTaken, CoreUse
-from tuimon.session.processes.recent_waits import Waits
+from tuimon.session.processes.core_waits import Waits
 from tuimon.session.ranks.shared_steps import SharedStep
 from tuimon.session.ranks.stats import RankStats
 from tuimon.session.ranks.waits import RankTimes

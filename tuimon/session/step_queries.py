@@ -1,13 +1,14 @@
-"""What the steps of a run show: their times and phases, and the samples over them."""
+"""The steps of a run as queries: their times and phases, the samples over them, and phases inferred without markers."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 
 from tuimon.records import NO_TORCH_YET
 from tuimon.session.focus import FocusedTables
-from tuimon.session.rows import PhaseTable, StepSummary
-from tuimon.session.samples.phases.inferred_phases import inferred_phases
+from tuimon.session.rows import PhaseRow, PhaseTable, StepSummary
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.steps.history import WindowBegin
 from tuimon.session.steps.phase_table import phase_table
@@ -18,6 +19,8 @@ from tuimon.session.windows import Span
 
 #: Seconds that the first markers may come later than two intervals: our choice, a busy machine's delay.
 _MARKERS_WAIT_S = 2.0
+_PHASES = ("data", "forward", "backward", "optimizer", "other")
+_SURE: Mapping[str, int] = {}
 
 
 class StepQueries(FocusedTables):
@@ -149,10 +152,37 @@ class StepQueries(FocusedTables):
             return None
         if self._may_yet_have_markers(pid, sampled):
             return None
-        return inferred_phases(pid, sampled.phase_counts(), sampled.covered_s, sampled.unsure_counts())
+        return _inferred_phases(pid, sampled.phase_counts(), sampled.covered_s, sampled.unsure_counts())
 
     def _estimated_steps(self, pid: int) -> StepSummary | None:
         per_second = self._sampler.steps_per_second(pid, self.now_s)
         if per_second is None or self._has_markers(pid):
             return None
         return StepSummary(0, per_second, None, None, None, None, 0, estimated=True)
+
+
+def _inferred_phases(
+    pid: int, counts: Counter[str], window_s: float, unsure: Mapping[str, int] = _SURE
+) -> PhaseTable | None:
+    """Shares of the samples by phase, with their error; None while no sample shows training.
+
+    ``window_s``: the time that they cover; ``unsure``: how many of those in the forward pass may be data, and of the
+    others either of them.
+    """
+    total = counts.total()
+    if not total or not (counts["backward"] or counts["optimizer"]):
+        return None
+    inside = total - counts["eval"]  # evaluation is no part of a step
+    other = unsure.get("other", 0)
+    may_be = {"data": unsure.get("forward", 0) + other, "forward": unsure.get("forward", 0) + other, "other": other}
+    rows = [_row(name, counts[name], inside, may_be.get(name, 0)) for name in _PHASES]
+    if counts["eval"]:
+        rows.append(_row("eval", counts["eval"], total))
+    return PhaseTable(pid, window_s, 0, True, tuple(rows))
+
+
+def _row(name: str, count: int, total: int, unsure: int = 0) -> PhaseRow:
+    """A share with half the width of its 95 % interval (normal approximation), at least one sample's share."""
+    share = count / total
+    error = max(1.96 * (share * (1 - share) / total) ** 0.5, 1.0 / total, unsure / total)
+    return PhaseRow(name, share, None, estimated=True, error=error)

@@ -29,20 +29,18 @@ from tuimon.records import (
     TorchMemory,
     TraceTaken,
 )
-from tuimon.session.gpu.gpu_time import GpuTimeTable
+from tuimon.session.gpu_time import GpuTimeTable
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.processes.nodes import NodeTable
-from tuimon.session.processes.run_processes import RunProcesses
+from tuimon.session.processes.run_processes import RunProcesses, WorkerNames
 from tuimon.session.processes.threads import ThreadTable
-from tuimon.session.ranks.held import Held
-from tuimon.session.ranks.table import RankTable
+from tuimon.session.ranks.table import Held, RankTable
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.standing.standstills import Standstills
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.windows import Span
-from tuimon.session.worker_names import WorkerNames
 
 #: Most processes of a node whose records are folded: a run has at most 512 there at a time.
 _PROCESSES = 1024

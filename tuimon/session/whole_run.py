@@ -8,13 +8,12 @@ from msgspec import structs
 
 from tuimon.records import Process, Record, Threads
 from tuimon.session.counter_means import SteppingSpan
-from tuimon.session.gpu.gpu_time import GpuShares
+from tuimon.session.gpu_time import GpuShares
 from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.thread_means import ThreadMeans
-from tuimon.session.ranks.held import Held
 from tuimon.session.ranks.shared_steps import SharedStep
 from tuimon.session.ranks.stats import MainThread
-from tuimon.session.ranks.table import sorted_samples
+from tuimon.session.ranks.table import Held, sorted_samples
 from tuimon.session.ranks.waits import NO_SAMPLES, RankTimes
 from tuimon.session.rows import GpuTimeRow, LoaderRow, PhaseTable, StepSummary, ThreadRow
 from tuimon.session.samples.process_samples import ProcessSamples

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
+
+from tuimon.code_origin import is_user_file
+from tuimon.records import Place
+
+_NAME = re.compile(r"(?P<file>[^()<>]*?\.py)\((?P<line>\d{1,9})\): (?P<function>.+)")
+_LIBRARIES = frozenset(("torch", "numpy", "site-packages", "tuimon", "lightning", "transformers", "accelerate"))
 
 
 class Kind(IntEnum):
@@ -127,3 +135,20 @@ class Stretches:
         """The name of the stretch that holds a moment; "" between them."""
         at = self.index_at(moment_ns)
         return self.all[at].name if at is not None else ""
+
+
+def place_of(name: str) -> Place | None:
+    """File, first line and name of a function; None for what is not written in Python."""
+    found = _NAME.fullmatch(name)
+    return Place(found["file"], int(found["line"]), found["function"]) if found is not None else None
+
+
+def is_python_of_user(name: str) -> bool:
+    """Whether a function is the user's own: of no library and not of Python's."""
+    place = place_of(name)
+    if place is None:
+        return False
+    first = place.file.lstrip("/").split("/", 1)[0].removesuffix(".py")
+    if not place.file.startswith("/") and (first in _LIBRARIES or first in sys.stdlib_module_names):
+        return False
+    return is_user_file(place.file)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from tuimon.trace.events import Events, Kind
-from tuimon.trace.python_names import is_python_of_user
+from tuimon.trace.events import Events, Kind, is_python_of_user
 
 _NONE = -1
 #: Times are rounded: what ends at most this much after another, in ns, may lie in it.

@@ -1,18 +1,18 @@
-"""All that a trace shows, computed once."""
+"""All that a trace shows, computed once, and the record of it in the log: its heaviest rows, few and short."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from tuimon.records import TracedSync
+from tuimon.records import TracedPhase, TracedSync, TracedWait, TracedWork, TraceTaken
+from tuimon.text import plain
 from tuimon.trace.events import Kind, Stretch, Stretches
-from tuimon.trace.gaps import Gap, GapFinder
+from tuimon.trace.gaps import Gap, GapFinder, cpu_waits
 from tuimon.trace.gpu import Gpu, gpus_of
 from tuimon.trace.nesting import Nesting
 from tuimon.trace.phases import phases_of, whole
-from tuimon.trace.raw import PhaseBefore
+from tuimon.trace.raw import PhaseBefore, TakenBy
 from tuimon.trace.reader import Trace
-from tuimon.trace.syncs import cpu_waits
 from tuimon.trace.tables import (
     CopyRow,
     KernelRow,
@@ -26,6 +26,13 @@ from tuimon.trace.tables import (
     sync_rows,
     wait_rows,
 )
+
+#: Rows of each table, and characters of a name (of a path): a record has 6 kB at most, most have 2.
+_RECORD_ROWS = 8
+_RECORD_WAITS = 6
+_RECORD_PHASES = 8
+_NAME = 100
+_PATH = 400
 
 
 class PhaseRow(NamedTuple):
@@ -127,3 +134,56 @@ def _gpu_row(trace: Trace, gpu: Gpu, span: Stretch) -> GpuRow:
         kernels=sum(events.kind[i] == Kind.KERNEL for i in gpu.works),
         launch_ns=sum(gpu.launches[each].end_ns - gpu.launches[each].begin_ns for each in launches),
     )
+
+
+def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
+    """The record; ``path``: of the file. Its ``t`` is the trace's end; the number of its first step is unknown here."""
+    operators, kernels = summary.operators[:_RECORD_ROWS], summary.kernels[:_RECORD_ROWS]
+    waits, syncs = summary.waits[:_RECORD_WAITS], summary.syncs[:_RECORD_WAITS]
+    rows = len(summary.operators) + len(summary.kernels) + len(summary.waits) + len(summary.syncs)
+    has_gpu = bool(summary.gpus)
+    return TraceTaken(
+        t=taken.end_s,
+        pid=taken.pid,
+        begin_s=taken.begin_s,
+        end_s=taken.end_s,
+        steps=taken.steps,
+        wanted=taken.wanted,
+        rank=taken.rank,
+        file=plain(path)[-_PATH:],
+        torch=taken.torch[:_NAME],
+        pause_ms=taken.stop_ms,
+        step_ms_before=taken.step_ms,
+        gpu_span_ns=sum(gpu.span_ns for gpu in summary.gpus) if has_gpu else None,
+        gpu_busy_ns=sum(gpu.busy_ns for gpu in summary.gpus) if has_gpu else None,
+        phases=[_phase(row) for row in summary.phases[:_RECORD_PHASES]],
+        operators=[_operator(row, has_gpu=has_gpu) for row in operators],
+        kernels=[TracedWork(_short(row.name), _short(row.phase), row.count, row.total_ns) for row in kernels],
+        waits=[
+            TracedWait(row.cause, _short(row.what), _short(row.phase), _short(row.where), row.count, row.total_ns)
+            for row in waits
+        ],
+        syncs=[_sync(row) for row in syncs],
+        folded=rows - len(operators) - len(kernels) - len(waits) - len(syncs),
+    )
+
+
+def _operator(row: OperatorRow, *, has_gpu: bool) -> TracedWork:
+    gpu_ns = row.gpu_ns if has_gpu else None
+    return TracedWork(_short(row.name), _short(row.phase), row.count, row.self_ns, gpu_ns, _short(row.where))
+
+
+def _sync(row: TracedSync) -> TracedSync:
+    names = (_short(row.call), _short(row.operator), _short(row.phase), _short(row.where))
+    return TracedSync(*names, row.count, row.total_ns)
+
+
+def _phase(row: PhaseRow) -> TracedPhase:
+    then = row.before or PhaseBefore(row.name)
+    before = (then.cpu_ms, then.gpu_ms, then.gpu_idle_ms, then.estimated)
+    return TracedPhase(_short(row.name), row.cpu_ns, row.gpu_ns, row.gpu_idle_ns, *before)
+
+
+def _short(name: str) -> str:
+    name = plain(name)
+    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"

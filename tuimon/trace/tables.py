@@ -8,12 +8,10 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from tuimon.records import TracedSync
-from tuimon.trace.events import Events, Kind, Stretch, Stretches
-from tuimon.trace.gaps import Gap
+from tuimon.trace.events import Events, Kind, Stretch, Stretches, place_of
+from tuimon.trace.gaps import CpuWait, Gap
 from tuimon.trace.gpu import Gpu
 from tuimon.trace.nesting import Nesting
-from tuimon.trace.python_names import place_of
-from tuimon.trace.syncs import CpuWait
 
 #: A line is all of a row from this share of its time on.
 _ALL = 0.95

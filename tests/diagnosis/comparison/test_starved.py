@@ -14,7 +14,7 @@ from tests.session.records import header, process, session_of, steps, threads
 from tuimon.diagnosis.comparison.compare import compare
 from tuimon.diagnosis.comparison.figures import RunFigures, Starved, figures_of, recent_figures
 from tuimon.records import GpuProcess, MachineMemory
-from tuimon.session.processes.recent_waits import RecentWaits
+from tuimon.session.processes.core_waits import RecentWaits
 from tuimon.session.session import Session
 
 _PHASES = {"data": 30.0, "forward": 30.0, "backward": 40.0}

@@ -17,7 +17,7 @@ from tests.diagnosis.rules.test_drift import (
 )
 from tests.session.records import header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.evidence.course.trend import jump_in
+from tuimon.diagnosis.evidence.course import jump_in
 from tuimon.records import ThreadCpu, Threads
 
 

@@ -1,17 +1,24 @@
 """A step whose simulation takes as long as was measured."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import pytest
 
 from tests.diagnosis.step_model.test_simulation import step
-from tuimon.diagnosis.finding import Change
+from tests.scenarios.streams import STREAMS, judged
+from tuimon.diagnosis.finding import Change, Fix
+from tuimon.diagnosis.speedup import within
 from tuimon.diagnosis.step_model.fitting import as_long_as_measured
-from tuimon.diagnosis.step_model.model import gain
+from tuimon.diagnosis.step_model.model import Part, changed, gain
 from tuimon.diagnosis.step_model.simulation import step_ms
 
 #: An epoch's end takes 14 of 40 ms a step, on one core; before it a pool of two and two workers share two cores.
 BURSTS = step(
     workers=2, own_ms=37.0, own_threads=1.6, burst_ms=14.0, burst_every=24, hand_over_ms=3.0, batch_ms=48.0, cores=2.0
 )
+BY_NAME = {stream.name: stream for stream in STREAMS}
 
 
 def test_waits_for_a_core_that_the_parts_of_a_step_hold_are_not_added_once_more():
@@ -25,3 +32,27 @@ def test_waits_for_a_core_that_the_parts_of_a_step_hold_are_not_added_once_more(
 def test_a_step_that_is_no_longer_than_measured_stays_as_it_is():
     for same in (step(), step(workers=0, own_ms=30.0), BURSTS):
         assert as_long_as_measured(same, step_ms(same)) == same
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoint every step", "long checkpoint every step", "item() before making a batch"]
+)
+def test_what_a_fix_gains_on_a_gpu_is_what_the_loop_without_it_shows(name: str, tmp_path: Path):
+    found = judged(BY_NAME[name], tmp_path, 12.0)
+    assert found.right, found.headline
+    assert found.predicted == pytest.approx(found.measured, rel=0.05)
+
+
+def test_side_work_and_waits_are_changed_where_they_are():
+    saves = step(workers=0, batch_ms=0.5, own_ms=26.0, side_ms=20.0, gpu_ms=12.0, waits="launched")
+    half = changed(saves, Change("side_work", 0.0), Part(0.5).share)
+    assert (half.own_ms, half.side_ms) == (16.0, 10.0)
+    assert step_ms(half) == pytest.approx(22.5)
+    assert step_ms(changed(saves, Change("sync", 0.0))) == pytest.approx(26.5)
+
+
+def test_what_is_simulated_stays_within_what_is_certain():
+    assert within(Fix("", 1.5, 1.4), 1.1, 1.3)[1:3] == pytest.approx((1.3, 1.4 / 1.1))
+    assert within(Fix("", 1.05, 1.02), 1.1, 1.3)[1:3] == pytest.approx((1.1, 1.1))
+    assert within(None, 1.1, 1.3)[1:3] == pytest.approx(((1.1 * 1.3) ** 0.5, 1.1))
+    assert within(Fix("", 1.2, 1.2), None, 1.3)[1:3] == (None, None)

@@ -1,5 +1,7 @@
 """A run on two nodes whose processes have the same ids: what is shown is of the node in focus, rules judge all."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.session.records import header, process, session_of, steps, threads
@@ -7,11 +9,13 @@ from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import id_on_node
-from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, MachineMemory, Node, Record, Throttle
-from tuimon.views.metrics.gpus import gpu_samples
+from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, MachineMemory, Node, Record, Threads, Throttle
+from tuimon.session.session import Session
+from tuimon.views.metrics.snapshot import gpu_samples
 
 PHASES = {"forward": 5.0, "backward": 5.0}
 FIRST, SECOND = 100, id_on_node(1, 100)
+MB = 1_000_000
 
 
 def node(number, host, cpu_count):
@@ -176,3 +180,40 @@ def test_a_late_rank_on_another_node_is_named_with_its_node() -> None:
 def test_metrics_have_the_gpus_of_all_nodes() -> None:
     session = session_of(*NODES, *rank(0, FIRST), *rank(1, SECOND))
     assert {sample.labels[0] for sample in gpu_samples(session)} == {"GPU-0", "GPU-1"}
+
+
+def grown(sizes_mb, every_s=5.0):
+    session = Session()
+    for number, size in enumerate(sizes_mb):
+        record = threads(0)
+        session.add(
+            Threads(
+                t=number * every_s, pid=100, window_s=1.0, cpu_ratio=1.0, rss_bytes=size * MB, threads=record.threads
+            )
+        )
+    return session
+
+
+def test_a_process_that_grows_from_look_to_look():
+    (growth,) = grown([100, 120, 140, 160, 180]).machine.growing()
+    assert (growth.pid, growth.rss_bytes, growth.bytes_per_s) == (100, 180 * MB, 4 * MB)
+
+
+def test_one_that_goes_up_and_down_does_not_grow():
+    assert grown([100, 180, 110, 190, 150]).machine.growing() == []
+
+
+def test_too_few_looks_tell_nothing():
+    assert grown([100, 200, 300]).machine.growing() == []
+
+
+def test_what_has_ended_does_not_grow():
+    session = grown([100, 120, 140, 160, 180])
+    session.add(process(100, ended=True))
+    assert session.machine.growing() == []
+
+
+def test_many_looks_a_second_are_thinned():
+    session = grown(list(range(100, 400)), every_s=0.1)
+    (growth,) = session.machine.growing()
+    assert round(growth.bytes_per_s / MB) == 10

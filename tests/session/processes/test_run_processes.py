@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.session.records import process
+from tests.session.records import process, session_of, steps, threads
 from tuimon.node_ids import id_on_node
+from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.processes.run_processes import RunProcesses
 
 
@@ -54,3 +55,74 @@ def test_of_many_nodes_the_limits_are_not_looked_at_with_each_process_that_ends(
             ended += 1
     assert len(looks) <= ended / 64 + 1
     assert len(table.known) <= 64 * (64 + 1)  # as many for each node, and one more until the next look
+
+
+def loader(t, number, role, *workers):
+    facts = LoaderFacts(dataset="Set", kind="map", workers=len(workers))
+    listed = [LoaderWorker(*worker) for worker in workers]
+    return Loader(t=t, pid=100, number=number, window_s=1.0, role=role, fetches=9, facts=facts, workers=listed)
+
+
+def names_of(session):
+    """What the workers are called among the threads, and by their loaders: both by process."""
+    of_threads = {row.pid: row.role for row in session.threads() if row.pid != 100}
+    return of_threads, {row.pid: row.name for found in session.loaders(100) for row in found.worker_rows}
+
+
+def run_with_workers(*pids):
+    session = session_of(process(100), steps(1, {"data": 1}))
+    for pid in pids:
+        session.add(process(pid, "worker", ppid=100))
+        session.add(threads(2, (pid, "python", 1.0, "running"), pid=pid))
+    return session
+
+
+def test_a_worker_has_one_name_whoever_shows_it():
+    """Found in another order than they were started in, and beside those of an evaluation."""
+    session = run_with_workers(203, 201, 202, 205)
+    session.add(loader(2.0, 3, "train", (201, 0), (202, 1), (203, 2)))
+    session.add(loader(2.0, 4, "eval", (205, 0)))
+    assert names_of(session) == ({201: "worker 0", 202: "worker 1", 203: "worker 2", 205: "eval worker 0"},) * 2
+    session.add(process(204, "worker", ppid=100, t=3.0))
+    session.add(threads(4, (204, "python", 1.0, "running"), pid=204))
+    session.add(loader(4.0, 5, "train", (204, 0)))
+    found, _ = names_of(session)
+    assert (found[201], found[204], found[205]) == ("loader 3 worker 0", "loader 5 worker 0", "eval worker 0")
+    assert {row.kind for row in session.threads()} == {"worker"}
+
+
+def test_where_each_epoch_makes_its_loader_a_worker_is_named_like_the_one_before():
+    session = run_with_workers(201)
+    session.add(loader(2.0, 0, "train", (201, 0)))
+    session.add(process(201, "worker", ppid=100, ended=True, t=3.0))
+    session.add(process(202, "worker", ppid=100, t=3.0))
+    session.add(threads(4, (202, "python", 1.0, "running"), pid=202))
+    session.add(loader(4.0, 1, "train", (202, 0)))
+    assert names_of(session)[0] == {202: "worker 0"}
+
+
+def test_a_loader_for_each_epoch_is_not_remembered_for_ever():
+    session = session_of(process(100), steps(1, {"data": 1}))
+    for epoch in range(9000):
+        session._worker_names.add_loader(loader(2.0, epoch, "train", (1000 + epoch, 0)))
+    names = session._worker_names
+    assert len(names._known) == len(names._roles) == len(names._firsts[100]) == 8192
+
+
+def test_of_a_process_that_is_forgotten_nothing_is_kept():
+    session = run_with_workers(201)
+    session.add(loader(2.0, 0, "train", (201, 0)))
+    names = session._worker_names
+    names.forget(201)
+    assert (names.name(201), names._firsts) == ("worker 0", {100: {}})
+    names.forget(100)
+    assert not names._known and not names._firsts and not names._roles
+
+
+def test_a_loader_that_has_only_begun_renames_no_worker_of_another():
+    session = run_with_workers(201, 205)
+    session.add(loader(2.0, 0, "train", (201, 0)))
+    session.add(loader(2.0, 1, None, (205, 0)))
+    assert names_of(session)[0] == {201: "worker 0", 205: "loader 1 worker 0"}
+    session.add(loader(3.0, 1, "eval", (205, 0)))
+    assert names_of(session)[0] == {201: "worker 0", 205: "eval worker 0"}

@@ -19,8 +19,7 @@ from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.tracing.trace_records import leave_record
 from tuimon.trace.raw import PhaseBefore, TakenBy
 from tuimon.trace.reader import read_trace
-from tuimon.trace.record import record_of
-from tuimon.trace.summary import summarize
+from tuimon.trace.summary import record_of, summarize
 from tuimon.trace.tables import KernelRow, OperatorRow, WaitRow
 
 

@@ -16,10 +16,8 @@ from tuimon.cli.main import run_command_line
 from tuimon.code_origin import is_user_file
 from tuimon.records import AnyRecord, CountSettings, Frame, Frames, Header, Notice, Process, Record
 from tuimon.sources.log.reader import read_log
-from tuimon.views.export.anonymous.records import _IN_FILES, CHANGES, anonymous
-from tuimon.views.export.anonymous.stand_ins import STAND_IN, StandIns
-from tuimon.views.export.anonymous.verdict import verdict
-from tuimon.views.export.anonymous.vocabulary import of_messages, of_rules
+from tuimon.views.export.anonymous import _IN_FILES, CHANGES, anonymous, verdict
+from tuimon.views.export.stand_ins import STAND_IN, StandIns, of_messages, of_rules
 from tuimon.views.json_text import json_text
 
 PAIRS = sorted((ROOT / "tests" / "data" / "pairs").glob("*.zst"))

@@ -14,10 +14,9 @@ from tests.session.test_steps import LOOP_FRAMES, LOOP_SAMPLES
 from tests.views.traces import trace_events
 from tuimon.records import Exit, Gpu, LoopStack, Mark, RangePlace
 from tuimon.text import plain
-from tuimon.views.export.collapsed import collapsed
 from tuimon.views.export.csv_table import COLUMNS, write_csv
 from tuimon.views.export.perfetto import write_perfetto
-from tuimon.views.export.speedscope import speedscope
+from tuimon.views.export.stack_formats import collapsed, speedscope
 from tuimon.views.export.stack_samples import Selection, contents
 
 LOG = [

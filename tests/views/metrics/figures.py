@@ -12,8 +12,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.records import Cost, Loader, LoaderFacts, LoaderWorker, Record, Throttle, TorchMemory
 from tuimon.session.session import Session
 from tuimon.views.metrics.metric import Distribution
-from tuimon.views.metrics.rank_labels import RankLabels
-from tuimon.views.metrics.snapshot import Snapshot, take
+from tuimon.views.metrics.snapshot import RankLabels, Snapshot, take
 
 FINDINGS = (INPUT_BOUND, SIDE_WORK)
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}

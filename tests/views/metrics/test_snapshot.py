@@ -14,8 +14,7 @@ from tuimon.records import Exit, PhaseTime, length_bucket
 from tuimon.session.session import Session
 from tuimon.views.metrics import table
 from tuimon.views.metrics.metric import Distribution
-from tuimon.views.metrics.rank_labels import RankLabels
-from tuimon.views.metrics.snapshot import Snapshots
+from tuimon.views.metrics.snapshot import RankLabels, Snapshots
 
 
 def test_a_whole_run_has_every_metric() -> None:

@@ -36,7 +36,7 @@ from tuimon.records import (
     TraceTaken,
 )
 from tuimon.sources.log.writer import LogWriter
-from tuimon.views.report.html.svg import POINTS, bars, curve, decimated, top_of
+from tuimon.views.report.html.chart import POINTS, bars, curve, decimated, top_of
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 HOSTILE = "<script>alert(1)</script>\x1b[31m\x07\u202e"

@@ -89,8 +89,7 @@ def _seconds(text: str) -> float:
 
 def _export_anonymous(parsed: argparse.Namespace, log: Chosen) -> int:
     """Write the log with stand-ins, and say whether its verdict is that of the log itself."""
-    from tuimon.views.export.anonymous.records import anonymous
-    from tuimon.views.export.anonymous.verdict import verdict
+    from tuimon.views.export.anonymous import anonymous, verdict
 
     if log.run is not None and len(log.run.logs) > 1:
         raise UsageError("--anonymous takes the log of one node", "Name a file of the folder; export each of them")
@@ -131,13 +130,13 @@ def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], ob
         first = next(records)
         return lambda out: write_perfetto(_between([first], records, selection), out)
     if to == "collapsed":
-        from tuimon.views.export.collapsed import collapsed
+        from tuimon.views.export.stack_formats import collapsed
 
         lines = list(collapsed(records, selection))
         if not lines:
             raise _nothing(log, selection)
         return lambda out: out.writelines(line + "\n" for line in lines)
-    from tuimon.views.export.speedscope import speedscope
+    from tuimon.views.export.stack_formats import speedscope
 
     file = speedscope(records, selection, os.path.basename(log.name), f"tuimon {version_of('tuimon')}")
     if not file["profiles"]:

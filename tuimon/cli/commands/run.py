@@ -20,7 +20,7 @@ from tuimon.monitor.opening.run import open_run
 from tuimon.text import plain
 
 if TYPE_CHECKING:
-    from tuimon.views.tui.baseline.baseline import Baseline
+    from tuimon.views.tui.baseline import Baseline
     from tuimon.views.tui.leaving import Leave
 
 _DOC = """\

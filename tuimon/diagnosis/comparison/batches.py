@@ -9,7 +9,7 @@ from statistics import fmean, quantiles, variance
 from typing import NamedTuple
 
 from tuimon.diagnosis.comparison.estimates import independent_values
-from tuimon.diagnosis.evidence.course.trend import grows
+from tuimon.diagnosis.evidence.course import grows
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.course import StepStretch
 

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.core_waits import waits_from_outside
-from tuimon.diagnosis.evidence.demand import Demand, core_demand
+from tuimon.diagnosis.evidence.cores import Demand, core_demand, waits_from_outside
 from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import own_id

@@ -6,34 +6,28 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.course.history import GrownPhase, grown_line, most_grown
-from tuimon.diagnosis.evidence.course.jump import Jump, jump_at, jump_of
-from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
+from tuimon.diagnosis.evidence.cores import TrainingThread, training_thread
+from tuimon.diagnosis.evidence.course import GrownPhase, Jump, grown_line, jump_at, jump_of, most_grown
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
 from tuimon.diagnosis.evidence.gil import Contention, contention
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
 from tuimon.diagnosis.evidence.gpu.copies import copying_by_bytes, copying_upper_bound
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges
+from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges, on_gpu_clock
 from tuimon.diagnosis.evidence.gpu.launching import Launching, launching
-from tuimon.diagnosis.evidence.gpu.ranks import on_gpu_clock
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
+from tuimon.diagnosis.evidence.late_ranks import Turns, chosen_ranks, late_turns
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, training_loader
-from tuimon.diagnosis.evidence.loading.starts import EpochStarts, epoch_starts
-from tuimon.diagnosis.evidence.loading.workers import Workers, worker_evidence
-from tuimon.diagnosis.evidence.longest_steps import LongestSteps, longest_steps
+from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers, epoch_starts, worker_evidence
 from tuimon.diagnosis.evidence.moment import Moment
-from tuimon.diagnosis.evidence.places.callees import with_callees
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_shares
-from tuimon.diagnosis.evidence.ranks.chosen_ranks import chosen_ranks
-from tuimon.diagnosis.evidence.ranks.standstill import Standstill, standstills
-from tuimon.diagnosis.evidence.ranks.turns import Turns, late_turns
 from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.evidence.samples import StackEvidence
-from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
+from tuimon.diagnosis.evidence.samples import StackEvidence, with_callees
+from tuimon.diagnosis.evidence.standstill import Standstill, standstills
+from tuimon.diagnosis.evidence.steps import LongestSteps, StepEvidence, longest_steps, phase_row, step_evidence
 from tuimon.node_ids import node_of
 from tuimon.records import Place, Process, Threads, TraceTaken
 from tuimon.session.rank_list import rank_rows

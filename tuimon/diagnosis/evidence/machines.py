@@ -8,14 +8,19 @@ from statistics import median
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.core_waits import OutsideWaits, waits_from_outside
-from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, core_demand, training_thread
+from tuimon.diagnosis.evidence.cores import (
+    Demand,
+    OutsideWaits,
+    TrainingThread,
+    core_demand,
+    training_thread,
+    waits_from_outside,
+)
 from tuimon.diagnosis.evidence.loading.workers import are_renewed
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.records import CountSetting, MachineMemory, Place, Threads
 from tuimon.session.processes.core_use import CoresTaken
-from tuimon.session.processes.machine import Growth
-from tuimon.session.processes.nodes import NodeTables
+from tuimon.session.processes.nodes import Growth, NodeTables
 
 #: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.
 _ALIKE = 0.7

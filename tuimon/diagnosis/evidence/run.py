@@ -6,7 +6,7 @@ from functools import cached_property
 
 from msgspec import Struct, field
 
-from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, free_cores
+from tuimon.diagnosis.evidence.cores import Demand, TrainingThread, free_cores
 from tuimon.diagnosis.evidence.devices import run_gpus
 from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.diagnosis.evidence.moment import Moment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from functools import cached_property
 from itertools import dropwhile
 
@@ -217,3 +217,17 @@ class StackEvidence(Struct, frozen=True, dict=True):
     def hottest_in(self, phase: str) -> HotFunction | None:
         """The user's function with most samples of the training thread in a phase."""
         return hottest_function(self.hot_lines(phase))
+
+
+def with_callees(
+    hot: HotFunction | None, samples: ThreadSamples, path: Collection[tuple[str, str]] = ()
+) -> HotFunction | None:
+    """The function with the share of all samples that pass through it; as it is where it is on the ``path``.
+
+    ``samples``: those that its share is of; ``path``: functions, by file and name, that call the training itself.
+    """
+    if hot is None or not samples.total or (hot.place.file, hot.place.function) in path:
+        return hot
+    own = (hot.place.file, hot.place.function)
+    inside = sum(stack.count for stack in samples.stacks if own in stack.functions)
+    return hot._replace(share=max(hot.share, inside / samples.total), samples=max(hot.samples, inside))

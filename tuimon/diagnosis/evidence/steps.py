@@ -1,11 +1,13 @@
-"""Steps and phases of one process, as the rules read them."""
+"""Steps and phases of one process, as the rules read them; its few long steps, and side work that comes in bursts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.bursts import Burst, bursts
 from tuimon.diagnosis.threshold import Threshold
+from tuimon.records import bucket_length_ns
 from tuimon.session.rows import PhaseRow, PhaseTable
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.steps.totals import Totals
@@ -15,6 +17,20 @@ SETTLED_S = Threshold(
     "seconds that the phase table must cover before a share near its threshold counts",
     "our choice: until then loaders fill their queues; a warning waits, a critical share shows at once",
 )
+BURST = Threshold(
+    3.0,
+    "times the mean side work of a step that one step holds at least, where side work comes in bursts",
+    "our choice: what comes every second step is hidden by a queue of two batches like what comes in each",
+)
+#: Bursts of this size and more hold at least this part of all side work: our choice, most of it.
+_BURST_PART = 0.5
+FEW_STEPS = Threshold(
+    0.2,
+    "share of the steps that hold most of the wait, up to which it is reported of these and not of every step",
+    "our choice: what comes every fifth step and more often is a pattern of the loop, a pause or two are none",
+)
+#: Steps that hold this part hold most of it: our choice.
+_LONGEST_PART = 0.5
 
 
 class Collections(Struct, frozen=True, gc=False):
@@ -74,3 +90,63 @@ def mean_step_ms(table: PhaseTable) -> float | None:
 def is_settled(table: PhaseTable) -> bool:
     """True if a table covers enough of the run for a share near its threshold."""
     return table.window_s >= SETTLED_S
+
+
+class Burst(Struct, frozen=True, gc=False):
+    """How long the side work is that a step has now and then, in ms, and every how many steps one has it."""
+
+    ms: float
+    every: float
+
+
+def bursts(totals: Totals) -> Burst | None:
+    """The bursts of most of the side work; None where it is in most steps, or is not measured.
+
+    Worked example: of 100 steps of 10 ms five take 210 ms, and the slowest of each second show 200 ms of side work.
+    So many steps are longer than 110 ms: five. They hold all of the 1,000 ms of side work, and come every 20 steps.
+    """
+    steps = totals.histogram.total()
+    usual_ms = totals.quantile_ms(0.5)
+    if not steps or usual_ms is None or not totals.count:
+        return None
+    mean_ms = totals.phases.get("other", 0) / totals.count / 1e6
+    for ms in sorted(_side_work_of(totals.slowest, usual_ms), reverse=True):
+        if ms < BURST * mean_ms:
+            break
+        long = sum(n for bucket, n in totals.histogram.items() if bucket_length_ns(bucket) / 1e6 > usual_ms + ms / 2)
+        if long and long * ms >= _BURST_PART * mean_ms * steps:
+            return Burst(ms, steps / long)
+    return None
+
+
+def _side_work_of(slowest: Iterable[tuple[float, float]], usual_ms: float) -> list[float]:
+    """Side work (ms) of steps whose excess it mostly explains; a step is its length and its side work in ns."""
+    return [other_ns / 1e6 for total_ns, other_ns in slowest if other_ns > 0.5 * (total_ns - usual_ms * 1e6)]
+
+
+class LongestSteps(Struct, frozen=True, gc=False):
+    """How many of all steps are the long ones."""
+
+    steps: int
+    of: int
+
+
+def longest_steps(totals: Totals, ms_per_step: float) -> LongestSteps | None:
+    """The few steps that hold most of a time that averages ``ms_per_step``; None where it is spread over more.
+
+    Worked example: of 40 steps one takes 4,100 ms, the others 100. A mean wait of 100 ms lies in that one: it is
+    4,000 ms longer than usual. A wait of 50 ms in each of 40 equal steps lies in no longer one.
+    """
+    usual_ms, of = totals.quantile_ms(0.5), totals.histogram.total()
+    if usual_ms is None or ms_per_step <= 0:
+        return None
+    left_ms, steps = _LONGEST_PART * ms_per_step * of, 0
+    for bucket, count in sorted(totals.histogram.items(), reverse=True):
+        longer_ms = bucket_length_ns(bucket) / 1e6 - usual_ms
+        if longer_ms <= 0:
+            return None
+        needed = min(count, -int(-left_ms // longer_ms))
+        steps, left_ms = steps + needed, left_ms - needed * longer_ms
+        if left_ms <= 0:
+            return LongestSteps(steps, of) if steps <= FEW_STEPS * of else None
+    return None

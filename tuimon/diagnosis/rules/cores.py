@@ -6,8 +6,7 @@ import math
 import re
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.core_waits import WANTED_RATIO
-from tuimon.diagnosis.evidence.demand import YIELDS, Demand
+from tuimon.diagnosis.evidence.cores import WANTED_RATIO, YIELDS, Demand
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine, worst_of
 from tuimon.diagnosis.finding import Finding, Severity

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median, quantiles
 
-from tuimon.diagnosis.evidence.course.history import COMPARABLE_WINDOWS, WARMUP_WINDOWS, first_and_last, steady_windows
-from tuimon.diagnosis.evidence.course.trend import GROWTH_SIGMAS, JUMP_AT_ONCE, JUMP_LASTS, JUMP_RATIO, grows
+from tuimon.diagnosis.evidence.course import (
+    COMPARABLE_WINDOWS,
+    GROWTH_SIGMAS,
+    JUMP_AT_ONCE,
+    JUMP_LASTS,
+    JUMP_RATIO,
+    WARMUP_WINDOWS,
+    first_and_last,
+    grows,
+    steady_windows,
+)
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import STEP_TIMES

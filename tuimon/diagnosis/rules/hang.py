@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.ranks.standstill import StandingRank, Standstill
-from tuimon.diagnosis.evidence.ranks.waits import Wait
+from tuimon.diagnosis.evidence.standstill import StandingRank, Standstill
+from tuimon.diagnosis.evidence.standstill_waits import Wait
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import BOUNDARIES
 from tuimon.diagnosis.rule import Rule

@@ -13,7 +13,7 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.node_ids import own_id
 from tuimon.records import MachineMemory
-from tuimon.session.processes.machine import Growth
+from tuimon.session.processes.nodes import Growth
 
 ROOM_SHARE = Threshold(
     0.05,

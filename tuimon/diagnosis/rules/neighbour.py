@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuimon.diagnosis.evidence.core_waits import WANTED_RATIO, OutsideWaits
-from tuimon.diagnosis.evidence.demand import Demand
+from tuimon.diagnosis.evidence.cores import WANTED_RATIO, Demand, OutsideWaits
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine, worst_of
 from tuimon.diagnosis.evidence.run import RunEvidence
@@ -13,10 +12,11 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import RUN_QUEUE
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.cores import lost_share
-from tuimon.diagnosis.rules.gpu.shared import STRANGER_CRITICAL, STRANGER_SHARE, shared_gpu
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import percent
+from tuimon.node_ids import own_id
 from tuimon.session.processes.core_waits import WANTS_TO_RUN
+from tuimon.session.rows import GpuRow
 
 NEIGHBOUR_DELAY = Threshold(
     0.20,
@@ -33,11 +33,20 @@ WORRYING_CPU = Threshold(
     "CPU of each training thread from which one may worry",
     "our choice: what process monitors show as a full core",
 )
-
 #: A thread that has no core is waited for at the end of each operation. Measured beside busy programs on two cores, one
 #: thread instead of two: 2x where an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
 _ONE_THREAD = (
     Fix("call torch.set_num_threads(1), or set OMP_NUM_THREADS=1: each operation waits for the thread without a core"),
+)
+_STRANGER_SHARE = Threshold(
+    0.10,
+    "share of the GPU's time that other programs take, from which it is a warning",
+    "our choice: as for input; a desktop's display stays below it",
+)
+_STRANGER_CRITICAL = Threshold(
+    0.40,
+    "share of the GPU's time that other programs take, from which it is critical",
+    "our choice: near half, as with a second training; less may be a notebook's occasional kernels",
 )
 
 
@@ -49,7 +58,7 @@ def neighbour(evidence: Evidence) -> Finding | None:
     if found:
         return _taken_cores(*worst_of(found, lambda each: _delay(each, evidence) or 0.0), evidence)
     demand = evidence.run.demand
-    return shared_gpu(evidence) or (_benign(evidence.run, demand) if demand is not None else None)
+    return _shared_gpu(evidence) or (_benign(evidence.run, demand) if demand is not None else None)
 
 
 def _is_taken(machine: Machine, evidence: Evidence) -> bool:
@@ -188,7 +197,54 @@ RULES = (
             " if the run itself leaves cores free. On several nodes each is judged, elsewhere by the median rank."
         ),
         needs=(RUN_QUEUE,),
-        thresholds=(NEIGHBOUR_DELAY, WANTED_RATIO, BENIGN_DELAY, WORRYING_CPU, STRANGER_SHARE, STRANGER_CRITICAL),
+        thresholds=(NEIGHBOUR_DELAY, WANTED_RATIO, BENIGN_DELAY, WORRYING_CPU, _STRANGER_SHARE, _STRANGER_CRITICAL),
         from_outside=True,
     ),
 )
+
+
+def _shared_gpu(evidence: Evidence) -> Finding | None:
+    """Another program computes on the training's GPU, or another training of the run does (info).
+
+    Processes on one GPU take turns: while one computes, the other waits. On other nodes strangers count alone.
+    """
+    for gpu in evidence.gpus:
+        found = _strangers(gpu, evidence.run.here) or _siblings(evidence, gpu)
+        if found is not None:
+            return found
+    elsewhere = (machine for machine in evidence.run.machines[1:] if machine.has_strangers)
+    taken = (_strangers(gpu, machine) for machine in elsewhere for gpu in evidence.run.gpus_used_on(machine.node))
+    return max(filter(None, taken), key=lambda finding: finding.share_of_step or 0.0, default=None)
+
+
+def _strangers(gpu: GpuRow, machine: Machine) -> Finding | None:
+    ratios = {process.pid: process.sm_ratio for process in gpu.others if process.sm_ratio is not None}
+    taken = sum(ratios.values())
+    if taken < _STRANGER_SHARE:
+        return None
+    pid = max(ratios, key=ratios.__getitem__)
+    who = f"process {own_id(pid)}" if own_id(pid) else "another program"
+    return Finding(
+        rule="neighbour",
+        severity="critical" if taken >= _STRANGER_CRITICAL else "warning",
+        headline=(
+            f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}: the training waits for its turn"
+        ),
+        action="choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it",
+        share_of_step=min(1.0, taken),
+        evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(ratios), **machine.facts},
+    )
+
+
+def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
+    known = (evidence.run.processes.get(pid) for pid in evidence.run.trainers if pid != evidence.pid)
+    others = [p for p in known if p is not None and not p.ended and gpu.latest.uuid in p.gpu_uuids]
+    if not others:
+        return None
+    return Finding(
+        rule="neighbour",
+        severity="info",
+        headline=f"{len(others) + 1} trainings share GPU {gpu.latest.index}: they take turns on it",
+        action="give each training a GPU of its own (CUDA_VISIBLE_DEVICES), unless each leaves this one idle",
+        evidence={"gpu": gpu.latest.index, "trainings": len(others) + 1, "gpu_util": gpu.latest.util_ratio},
+    )

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gil import OWN_WAITS
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading.batches import working_share
-from tuimon.diagnosis.evidence.loading.drawing import draws_indices
+from tuimon.diagnosis.evidence.loading.batches import draws_indices, working_share
 from tuimon.diagnosis.evidence.loading.ready import IDLE_WORKERS, lie_ready
-from tuimon.diagnosis.evidence.loading.starts import without_starts
+from tuimon.diagnosis.evidence.loading.workers import without_starts
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.step_model.fitting import (
@@ -21,8 +20,8 @@ from tuimon.diagnosis.step_model.fitting import (
     explained,
     in_a_crowd,
     waiting_for_workers,
+    with_gpu,
 )
-from tuimon.diagnosis.step_model.gpu import with_gpu
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import MOST_APART, step_ms
 from tuimon.diagnosis.step_model.step import Step

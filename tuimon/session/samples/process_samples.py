@@ -11,17 +11,15 @@ from msgspec.structs import replace
 
 from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
 from tuimon.session.rows import HotLine
-from tuimon.session.samples.divided import phase_counts, split_shares, without_imports
+from tuimon.session.samples.divided import OutsideTimes, phase_counts, split_shares, without_imports
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.loop_window import LoopWindow
-from tuimon.session.samples.outside import OutsideTimes
 from tuimon.session.samples.phases.classify import classify_samples
 from tuimon.session.samples.phases.evaluation import OccasionalBlocks
 from tuimon.session.samples.phases.loop_path import UPDATES
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.range_join import RangeJoin
-from tuimon.session.samples.run_samples import RunSamples
+from tuimon.session.samples.sample_windows import LoopWindow, RunSamples
 from tuimon.session.samples.set_up import SetUp
 from tuimon.session.samples.thread_stacks import ThreadStacks
 from tuimon.session.samples.unmarked_steps import UnmarkedSteps, boundary_phase

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from tuimon.records import BETWEEN, PHASES
-from tuimon.session.gpu.gpu_time import GpuShare, GpuShares
+from tuimon.session.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
 from tuimon.session.steps.split_shares import MOST_FOUND, Moved, SplitShares
 from tuimon.session.steps.totals import Totals

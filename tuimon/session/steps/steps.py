@@ -12,10 +12,14 @@ from tuimon.session.course import StepCourse, StepStretch, stretch_of, without_e
 from tuimon.session.held_steps import HeldSteps, packed, unpacked
 from tuimon.session.rows import StepSummary
 from tuimon.session.steps.history import STACKED, StepHistory
-from tuimon.session.steps.parts_of_window import until_last_step, without_set_up, without_steps
-from tuimon.session.steps.recent import RecentSteps
-from tuimon.session.steps.spans import stepping_spans
 from tuimon.session.steps.split_shares import SplitShares
+from tuimon.session.steps.step_windows import (
+    RecentSteps,
+    stepping_spans,
+    until_last_step,
+    without_set_up,
+    without_steps,
+)
 from tuimon.session.steps.totals import Totals
 from tuimon.session.windows import Span
 

@@ -9,7 +9,7 @@ from tuimon.records import GpuPhase, GpuTime, Record, TorchMemory
 from tuimon.sources.gpu_clock.exchanges import Exchanges
 from tuimon.sources.gpu_clock.leads import Chain, LeadEstimate, lead_record
 from tuimon.sources.gpu_clock.timed_steps import TimedStep, TimedStepFinder
-from tuimon.sources.loop.stretch import Stretch
+from tuimon.sources.loop.step import Stretch
 
 #: How often the offset of the clocks is estimated, in ns of the markers' time.
 _ESTIMATE_NS = 1_000_000_000

@@ -13,9 +13,8 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Marker, Passed
 from tuimon.records import BETWEEN
 from tuimon.sources.loop.outside import Outside
-from tuimon.sources.loop.step import COUNTED
+from tuimon.sources.loop.step import COUNTED, Stretch, stretch_of
 from tuimon.sources.loop.steps import StepFinder
-from tuimon.sources.loop.stretch import Stretch, stretch_of
 
 #: Most pairs open at once: of more, the outermost have lost their ends.
 _DEPTH_LIMIT = 64

@@ -1,12 +1,14 @@
-"""From pieces to steps: how many of the pieces that end with an update make one step of the loop."""
+"""From pieces to steps: how many of the pieces that end with an update make one step; what is held back until then."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
+
+from msgspec import Struct
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Passed
-from tuimon.sources.loop.holding import BACKWARDS, BATCH_UPDATES, EXPECTED_UPDATE, FETCHED_UPDATES, UPDATES, Holding
 from tuimon.sources.loop.rounds import Optimizers, Rounds
 from tuimon.sources.loop.step import CountedSteps, Step
 
@@ -81,7 +83,7 @@ class Pieces:
 
     def train_on_batch(self) -> None:
         """A backward has used a fetched batch; two in a row make a loop that is driven by its DataLoader."""
-        if self.drive is Drive.UPDATE and self.bare > UPDATES.most:
+        if self.drive is Drive.UPDATE and self.bare > _UPDATES.most:
             self.train_fetches = 0  # a validation batch now and then does not drive the loop
         self.train_fetches += 1
         self.bare = 0
@@ -153,13 +155,13 @@ class Pieces:
         elif long_enough or (self._rounds.are_decided and self.optimizer_seen and self.train_fetches == 0):
             self._settle_on(Drive.UPDATE)
 
-    def _holding(self) -> Holding:
+    def _holding(self) -> _Holding:
         if self.optimizer_seen:
             if not self.train_fetches:
-                return UPDATES
+                return _UPDATES
             # the next backward shows whether this fetch is of a training batch
-            return FETCHED_UPDATES if self._held[-1].after_fetch else BATCH_UPDATES
-        return EXPECTED_UPDATE if self.optimizer_expected else BACKWARDS
+            return _FETCHED_UPDATES if self._held[-1].after_fetch else _BATCH_UPDATES
+        return _EXPECTED_UPDATE if self.optimizer_expected else _BACKWARDS
 
     def _settle_on(self, drive: Drive) -> None:
         """The kind of loop is known now, or has changed."""
@@ -200,3 +202,31 @@ class Pieces:
             first.absorb(piece)
         self._held = []
         return first
+
+
+class _Holding(Struct, frozen=True, gc=False):
+    """Pieces of steps are held back up to this many, or this long."""
+
+    most: int
+    longest_ns: int
+
+    def has_enough(self, pieces: Sequence[Step]) -> bool:
+        """Whether these pieces are no longer held back.
+
+        The first is held from its end on: it may have begun with minutes of set-up.
+        """
+        return len(pieces) >= self.most or pieces[-1].end_ns - pieces[0].end_ns >= self.longest_ns
+
+
+#: Of a loop with an optimizer: whether fetches bound its steps shows in the first few.
+_UPDATES = _Holding(8, 3_000_000_000)
+#: ... unless the first has trained on a batch: two models in turn may share that, and the next is one step away.
+_BATCH_UPDATES = _Holding(8, 20_000_000_000)
+#: ... and unless a fetch has just begun: only its batch's backward is still to come, however slow the steps are.
+_FETCHED_UPDATES = _Holding(8, 1_000_000_000_000)
+#: Backwards before the first optimizer step may be accumulated gradients, of which none is a step: 32 and more in one
+#: are rare, and a loop whose optimizer is not torch's is known so much later.
+_BACKWARDS = _Holding(32, 20_000_000_000)
+#: ... less rare where the program has an optimizer of torch's. Only where that never steps, or steps unseen in compiled
+#: code, is the loop known so much later.
+_EXPECTED_UPDATE = _Holding(1024, 120_000_000_000)

@@ -1,8 +1,14 @@
-"""One iteration of a training loop, or a piece of one."""
+"""One iteration of a training loop, or a piece of one, and the labelled stretches of time that it consists of."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
 from msgspec import Struct, field
+
+from tuimon.agent.ring.layout import Marker
 
 #: Label of time in which boundaries were only counted.
 COUNTED = "counted"
@@ -65,3 +71,42 @@ class CountedSteps(Struct, frozen=True):
     total_ns: int  # of all together
     end_ns: int  # of the last
     pauses_ns: tuple[int, ...] = ()  # how long those of them took that were long ones
+
+
+class EndedSteps(Struct, frozen=True, gc=False):
+    """What has ended since the last call: steps, and the evaluation between them."""
+
+    parts: list[Step | CountedSteps]
+    eval_ns: int
+    eval_count: int  # batches
+
+    @property
+    def total(self) -> int:
+        """How many steps."""
+        return sum(1 if isinstance(part, Step) else part.count for part in self.parts)
+
+    @property
+    def steps(self) -> list[Step]:
+        """Each of those that were not only counted."""
+        return [part for part in self.parts if isinstance(part, Step)]
+
+
+class Stretch(NamedTuple):
+    """The time from one marker of a thread to the next; empty at the first marker."""
+
+    label: str  # a phase, or "between"
+    begin_ns: int
+    end: Marker
+    opened: Marker | None  # the begin marker of the pair that ``end`` closes
+    nested: bool  # ``end`` lies within a pair of its own kind, whose boundaries count instead of its own
+    evaluated: bool  # ``end`` proves that the batch before it was evaluated: no backward has used it
+    cut: int  # updates (and tuimon.step() calls) whose step had ended by ``end``
+
+    @property
+    def end_ns(self) -> int:
+        """When it ended."""
+        return self.end.time_ns
+
+
+#: A third of the time of ``Stretch(...)``: one is made of every marker.
+stretch_of: Callable[[tuple[object, ...]], Stretch] = partial(tuple.__new__, Stretch)

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from tuimon.agent.ring.layout import GAP_AFTER_UPDATE, GAP_IN_STEP, Passed
 from tuimon.sources.loop.batches import Batches
-from tuimon.sources.loop.ended import EndedSteps
 from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
 from tuimon.sources.loop.rounds import Optimizers
-from tuimon.sources.loop.step import Step
+from tuimon.sources.loop.step import EndedSteps, Step
 
 #: Optimizers of an update that are distinguished; where each parameter has its own, there may be thousands.
 _OPTIMIZERS = 8

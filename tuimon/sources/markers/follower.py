@@ -14,12 +14,10 @@ from tuimon.records import Mark, RankStep, Record, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
 from tuimon.sources.markers.counted_phases import CountedPhases
-from tuimon.sources.markers.gc_pauses import GcPauses
 from tuimon.sources.markers.loaders import LoaderTracker
-from tuimon.sources.markers.rank_steps import rank_steps
-from tuimon.sources.markers.steps_record import StepsRecorder, Window
+from tuimon.sources.markers.steps_record import GcPauses, StepsRecorder, Window
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
-from tuimon.sources.markers.window_steps import WindowSteps
+from tuimon.sources.markers.window_steps import WindowSteps, rank_steps
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.tracing.trace_records import TraceRecords
 from tuimon.sources.window_lengths import LONGEST_S, SETTLED_S, WindowEnds

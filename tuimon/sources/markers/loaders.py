@@ -14,10 +14,8 @@ from tuimon.agent.ring.paths import PID_LIMIT
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
-from tuimon.sources.loop.stretch import Stretch
-from tuimon.sources.markers.loader_facts import parsed_facts
-from tuimon.sources.markers.loader_roles import LoaderRoles
-from tuimon.sources.markers.loader_workers import Worker
+from tuimon.sources.loop.step import Stretch
+from tuimon.sources.markers.loader_facts import LoaderRoles, Worker, parsed_facts
 
 _LOADERS = 64
 #: Workers listed in one record, so that the log stays small; the others follow in the next windows.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from tuimon.agent.ring.layout import GAP_BEGIN, GAP_PAUSE, PROFILER_ON, TRACED_STEPS, Marker, Passed
 from tuimon.sources.loop.machine import LoopMachine
-from tuimon.sources.loop.stretch import Stretch
+from tuimon.sources.loop.step import Stretch
 from tuimon.sources.markers.ranges import RangeTracker
 from tuimon.sources.source_blocks import SourceBlocks
 

@@ -26,8 +26,7 @@ from tuimon.sources.tracing.user_lines import read_lines
 from tuimon.trace.events import Stretch
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace
-from tuimon.trace.record import record_of
-from tuimon.trace.summary import Summary
+from tuimon.trace.summary import Summary, record_of
 
 #: Most steps of one trace.
 STEPS_LIMIT = TRACE_STEPS_LIMIT

@@ -1,4 +1,4 @@
-"""The metrics as a view of the session: feeds the outlets that were requested, and reports how they are doing."""
+"""The metrics as a view of the session: feeds the outlets that a command line requests, and reports how they do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Notice
 from tuimon.session.session import Session
+from tuimon.views.metrics.outlets.address import Address
 from tuimon.views.metrics.outlets.outlet import Condition, Outlet
 from tuimon.views.metrics.snapshot import Snapshots
 
@@ -58,3 +59,22 @@ def _notice(t: float, source: str, condition: Condition) -> Notice:
         message=condition.message,
         hint=condition.hint,
     )
+
+
+def open_metrics(address: Address | None, textfile: str | None, otlp: str | None) -> MetricsView:
+    """The view; nothing is opened before it starts. Raises ImportError where an extra is not installed."""
+    snapshots = Snapshots()
+    outlets: list[Outlet] = []
+    if textfile is not None:
+        from tuimon.views.metrics.outlets.textfile import Textfile  # noqa: PLC0415  (an extra)
+
+        outlets.append(Textfile(snapshots, textfile))
+    if address is not None:
+        from tuimon.views.metrics.outlets.http_server import MetricsServer  # noqa: PLC0415  (an extra)
+
+        outlets.append(MetricsServer(snapshots, address))
+    if otlp is not None:
+        from tuimon.views.metrics.outlets.otlp import OtlpSender  # noqa: PLC0415  (an extra)
+
+        outlets.append(OtlpSender(snapshots, otlp))
+    return MetricsView(snapshots, outlets)

@@ -1,12 +1,15 @@
-"""Metrics of one training process: its steps and phases, its CPU and memory, its time on the GPU."""
+"""Metrics of the training processes, one by one and compared: steps, phases, DataLoaders, CPU, memory, GPU time."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import get_args
 
 from tuimon.records import BETWEEN, PHASES, length_bucket
-from tuimon.session.rows import PhaseTable
+from tuimon.session.rank_list import rank_rows
+from tuimon.session.ranks.row import RankState
+from tuimon.session.rows import LoaderRow, PhaseTable
 from tuimon.session.session import Session
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.steps.totals import Totals
@@ -91,3 +94,38 @@ def _gpu_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
         device = str(row.device)
         yield from known(table.TORCH_ALLOCATED, (rank, device), row.allocated_bytes)
         yield from known(table.TORCH_RESERVED, (rank, device), row.reserved_bytes)
+
+
+def loader_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
+    """All of one rank. A loader's number is no label: a program may make a new one for every epoch."""
+    latest: dict[str, LoaderRow] = {}
+    for row in session.loader_figures(pid):
+        role: str = row.latest.role or "unknown"
+        if role not in latest or row.idle_s < latest[role].idle_s:
+            latest[role] = row
+    for role, row in latest.items():
+        yield from _loader_row_samples((rank, role), row)
+
+
+def _loader_row_samples(labels: tuple[str, str], row: LoaderRow) -> Iterator[Sample]:
+    busy = [worker.busy_ratio for worker in row.worker_rows if worker.busy_ratio is not None]
+    yield Sample(table.LOADER_WORKERS, labels, row.facts.workers)
+    if busy and row.facts.workers:
+        yield Sample(table.LOADER_BUSY, labels, sum(busy) / len(busy))
+    yield from known(table.LOADER_READY, labels, row.ready_mean)
+    yield from known(table.LOADER_NONE_READY, labels, row.ready_none_ratio)
+    yield from known(table.LOADER_WAIT, labels, row.wait_ms, 1e-3)
+
+
+def rank_group_samples(session: Session, labels: Mapping[int, str]) -> Iterator[Sample]:
+    """Samples of the training in focus; none of a single rank. ``labels``: those of the ranks, by pid."""
+    rows = rank_rows(session)
+    for state in get_args(RankState) if rows else ():
+        yield Sample(table.RANK_STATES, (state,), sum(1 for row in rows if row.state == state))
+    for row in rows:
+        if row.pid in labels:
+            rank = (labels[row.pid],)
+            yield Sample(table.RANK_BEHIND, rank, row.behind)
+            yield Sample(table.RANK_RESTARTS, rank, row.restarts)
+            yield from known(table.RANK_WAIT, rank, row.wait_ratio)
+            yield from known(table.RANK_LATE, rank, row.late_ratio)

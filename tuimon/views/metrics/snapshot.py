@@ -4,22 +4,47 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from itertools import count
 from typing import NamedTuple
 
 from tuimon.diagnosis.finding import Finding
+from tuimon.records import Gpu
+from tuimon.session.processes.run_processes import LAST_MOMENT_S
+from tuimon.session.rows import GpuRow
 from tuimon.session.session import Session
-from tuimon.views.metrics.gpus import gpu_samples
-from tuimon.views.metrics.loaders import loader_samples
-from tuimon.views.metrics.metric import Metric, Sample
-from tuimon.views.metrics.rank_group import rank_group_samples
-from tuimon.views.metrics.rank_labels import RankLabels
-from tuimon.views.metrics.ranks import rank_samples
-from tuimon.views.metrics.run import finding_samples, monitor_samples, run_samples
+from tuimon.session.windows import WINDOW_S
+from tuimon.views.metrics import table
+from tuimon.views.metrics.metric import Metric, Sample, known, label_value
+from tuimon.views.metrics.ranks import loader_samples, rank_group_samples, rank_samples
 
 #: How long a scrape waits for a new snapshot before it gets the one before: the monitor ticks twice a second and more,
 #: but may be stopped, or behind.
 FRESH_S = 2.0
+#: Most causes of throttling of one GPU: the driver knows eight.
+_CAUSES = 8
+#: Figures of the latest record that are exported as they are: metric, field, unit of the field in that of the metric.
+_FIELDS: tuple[tuple[Metric, str, float], ...] = (
+    (table.GPU_UTILIZATION, "util_ratio", 1.0),
+    (table.GPU_MEMORY, "memory_used_bytes", 1.0),
+    (table.GPU_MEMORY_LIMIT, "memory_total_bytes", 1.0),
+    (table.GPU_POWER, "power_w", 1.0),
+    (table.GPU_POWER_LIMIT, "power_limit_w", 1.0),
+    (table.GPU_ENERGY, "energy_j", 1.0),
+    (table.GPU_TEMPERATURE, "temperature_c", 1.0),
+    (table.GPU_ERRORS, "ecc_errors", 1.0),
+    (table.GPU_SM_CLOCK, "sm_clock_mhz", 1e6),
+    (table.GPU_SM, "sm_ratio", 1.0),
+    (table.GPU_OCCUPANCY, "occupancy_ratio", 1.0),
+    (table.GPU_TENSOR, "tensor_ratio", 1.0),
+    (table.GPU_DRAM, "dram_ratio", 1.0),
+)
+_TRAFFIC = (
+    (table.GPU_PCIE, "receive", "pcie_rx_bytes_per_s"),
+    (table.GPU_PCIE, "transmit", "pcie_tx_bytes_per_s"),
+    (table.GPU_NVLINK, "receive", "nvlink_rx_bytes_per_s"),
+    (table.GPU_NVLINK, "transmit", "nvlink_tx_bytes_per_s"),
+)
 
 
 class Snapshot(NamedTuple):
@@ -78,11 +103,106 @@ def take(session: Session, findings: Sequence[Finding], ranks: RankLabels) -> Sn
 def _samples(session: Session, findings: Sequence[Finding], ranks: RankLabels) -> Iterator[Sample]:
     labelled = ranks.of(session)
     ended = session.exit is not None
-    yield from run_samples(session, 0 if ended else len(labelled))
+    yield from _run_samples(session, 0 if ended else len(labelled))
     for rank, pid in labelled:
         yield from rank_samples(session, rank, pid)
         yield from loader_samples(session, rank, pid)
     yield from rank_group_samples(session, {pid: rank for rank, pid in labelled})
     yield from gpu_samples(session)
-    yield from finding_samples(findings)
-    yield from monitor_samples(session)
+    yield from _finding_samples(findings)
+    yield from _monitor_samples(session)
+
+
+class RankLabels:
+    """Hands out labels. A rank that is started again takes over the label of the one that has ended.
+
+    A process without a rank gets the lowest free number: alone it is rank 0. Of two with the same rank, as of two
+    trainings in one command, the second is ``0.1``.
+    """
+
+    def __init__(self) -> None:
+        self._labels: dict[int, str] = {}
+
+    def of(self, session: Session) -> list[tuple[str, int]]:
+        """(label, pid) of the training processes that are alive, or, when none is left, that ended last."""
+        pids = _shown(session)
+        self._labels = {pid: label for pid, label in self._labels.items() if pid in pids}
+        for pid in pids:
+            if pid not in self._labels:
+                process = session.process(pid)
+                self._labels[pid] = _free(process.rank if process is not None else None, set(self._labels.values()))
+        return [(self._labels[pid], pid) for pid in pids]
+
+
+def _shown(session: Session) -> list[int]:
+    trainers = session.trainers()
+    ended_s = {pid: process.t for pid in trainers if (process := session.process(pid)) is not None and process.ended}
+    live = [pid for pid in trainers if pid not in ended_s]
+    if live or not ended_s:
+        return live
+    last_s = max(ended_s.values())
+    return [pid for pid in trainers if ended_s[pid] >= last_s - LAST_MOMENT_S]
+
+
+def _free(rank: int | None, taken: Container[str]) -> str:
+    if rank is not None and str(rank) not in taken:
+        return str(rank)
+    names = (str(number) if rank is None else f"{rank}.{number}" for number in count(0 if rank is None else 1))
+    return next(name for name in names if name not in taken)
+
+
+def _run_samples(session: Session, ranks: int) -> Iterator[Sample]:
+    """Facts of the run, and how it ended."""
+    header = session.header
+    if header is not None:
+        texts = (header.run or "", header.host, header.mode, header.versions.get("tuimon", ""))
+        yield Sample(table.RUN_INFO, tuple(map(label_value, texts)), 1)
+        yield Sample(table.RUN_START, (), header.wall_unix_s)
+    yield Sample(table.RANKS, (), ranks)
+    if session.exit is not None:
+        yield from known(table.RUN_EXIT, (), session.exit.exit_code)
+
+
+def _finding_samples(findings: Sequence[Finding]) -> Iterator[Sample]:
+    """The findings of this moment; of a rule that is listed twice, the first."""
+    for finding in {found.rule: found for found in reversed(findings)}.values():
+        yield Sample(table.FINDING, (finding.rule, finding.severity), 1)
+        yield from known(table.FINDING_SHARE, (finding.rule,), finding.share_of_step)
+        yield from known(table.FINDING_SPEEDUP, (finding.rule,), finding.estimated_speedup)
+
+
+def _monitor_samples(session: Session) -> Iterator[Sample]:
+    """The resources that tuimon itself uses, and the records that it has lost."""
+    if session.cost is not None:
+        yield Sample(table.MONITOR_CPU, (), session.cost.cpu_ratio)
+        yield Sample(table.MONITOR_MEMORY, (), session.cost.rss_bytes)
+        yield Sample(table.MONITOR_DROPPED, (), session.cost.queue_dropped)
+
+
+def gpu_samples(session: Session) -> Iterator[Sample]:
+    """All GPUs and MIG instances, on all nodes of the run, that the driver has reported in the last 30 s."""
+    for node in sorted(session.nodes.known) or [session.focus_node]:
+        for row in session.gpus(node):
+            if row.stale_s <= WINDOW_S:
+                yield from _gpu_row_samples(row)
+
+
+def _gpu_row_samples(row: GpuRow) -> Iterator[Sample]:
+    gpu = row.latest
+    labels = (label_value(gpu.uuid), str(gpu.index))
+    yield Sample(table.GPU_INFO, (*labels, label_value(gpu.name)), 1)
+    yield Sample(table.GPU_USED, labels, float(row.used_by_run))
+    for metric, field, unit in _FIELDS:
+        yield from known(metric, labels, getattr(gpu, field), unit)
+    yield from known(table.GPU_MEMORY_SHARE, labels, _memory_ratio(gpu))
+    for metric, direction, field in _TRAFFIC:
+        yield from known(metric, (*labels, direction), getattr(gpu, field))
+    for cause, ratio in row.throttled[:_CAUSES]:
+        yield Sample(table.GPU_THROTTLED, (*labels, label_value(cause)), ratio)
+    yield from known(table.GPU_STEP_ENERGY, labels, row.joules_per_step)
+
+
+def _memory_ratio(gpu: Gpu) -> float | None:
+    if gpu.memory_used_bytes is None or not gpu.memory_total_bytes:
+        return None
+    return gpu.memory_used_bytes / gpu.memory_total_bytes

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.session.trainings import which_training
-from tuimon.views.tui.baseline.baseline import Baseline, shortness, take_baseline
+from tuimon.views.tui.baseline import Baseline, shortness, take_baseline
 from tuimon.views.tui.board import PANES, Board
 from tuimon.views.tui.injecting import Injecting
 from tuimon.views.tui.leaving import LeavableApp, Leave
@@ -160,7 +160,7 @@ class TuimonApp(LeavableApp):
 
     def action_trace(self) -> None:
         """Record the next steps of the training whose figures are shown, or show what a log has of the latest trace."""
-        from tuimon.views.tui.trace.recorded_sheet import trace_sheet
+        from tuimon.views.tui.sheets.trace_sheet import trace_sheet
 
         sheet = trace_sheet(self.monitor.session, runs=self.monitor.is_live)
         if sheet is None:

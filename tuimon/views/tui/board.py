@@ -10,8 +10,7 @@ from textual.geometry import Size
 from textual.widget import Widget
 
 from tuimon.views.tui.announcements import Announcements
-from tuimon.views.tui.baseline.baseline import Baseline
-from tuimon.views.tui.baseline.baseline_line import BaselineLine
+from tuimon.views.tui.baseline import Baseline, BaselineLine
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import line
 from tuimon.views.tui.drawing.pane import Pane

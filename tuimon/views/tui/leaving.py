@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.views.format import plain
-from tuimon.views.tui.baseline.baseline import Baseline
+from tuimon.views.tui.baseline import Baseline
 from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.views.tui.app import TuimonApp
-from tuimon.views.tui.baseline.baseline import Baseline
+from tuimon.views.tui.baseline import Baseline
 from tuimon.views.tui.leaving import Leave, what_goes_on
 from tuimon.views.tui.terminal_driver import reset_job_control
 

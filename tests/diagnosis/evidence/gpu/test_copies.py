@@ -1,11 +1,19 @@
 """How long copies take at most, where no memory is pinned."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.diagnosis.gpu import BACKWARD, FORWARD, IN_BACKWARD, IN_STEP, LINES, MODULE, PID, SAVE, STEP, TO_DEVICE
 from tests.session.records import frames, process, session_of, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.evidence.gpu.copies import SLOW_COPY, bytes_per_step, copying_by_bytes, copying_upper_bound
+from tuimon.diagnosis.evidence.gpu.copies import (
+    SLOW_COPY,
+    bytes_per_step,
+    copying_by_bytes,
+    copying_upper_bound,
+    pcie_bytes_per_s,
+)
 from tuimon.records import Frames, Loader, LoaderFacts, MeasuredBatches, TorchMemory
 from tuimon.session.rows import LoaderRow
 
@@ -85,3 +93,25 @@ def test_bytes_of_a_step_are_those_of_all_its_fetches():
     """Two fetches of 1 MiB in each step of 20 ms."""
     session = session_of(process(PID), steps(1.0, {"data": 4, "forward": 16}, count=50, pid=PID))
     assert bytes_per_step(loader_row(), session.phases(PID)) == pytest.approx(2 << 20)
+
+
+@pytest.mark.parametrize(
+    ("generation", "width", "gb_per_s"),
+    [
+        (1, 16, 3.2),
+        (2, 16, 6.4),
+        (3, 16, 12.6),
+        (4, 16, 25.2),
+        (5, 16, 50.4),
+        (6, 16, 96.8),
+        (4, 8, 12.6),
+        (3, 1, 0.79),
+    ],
+)
+def test_the_rate_of_pinned_copies_follows_from_generation_and_lanes(generation, width, gb_per_s):
+    assert pcie_bytes_per_s(generation, width) == pytest.approx(gb_per_s * 1e9, rel=0.005)
+
+
+@pytest.mark.parametrize(("generation", "width"), [(None, 16), (5, None), (None, None), (0, 16), (9, 16), (5, 0)])
+def test_nothing_is_known_of_an_unknown_link(generation, width):
+    assert pcie_bytes_per_s(generation, width) is None

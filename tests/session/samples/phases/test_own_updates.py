@@ -5,7 +5,7 @@ import pytest
 from tuimon.records import Frame
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.classify import classify_samples
-from tuimon.session.samples.phases.own_updates import updates_by_gradient
+from tuimon.session.samples.phases.model_changes import updates_by_gradient
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 MODULE = Frame(f"{TORCH}/nn/modules/module.py", 2, "_call_impl")

@@ -14,8 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.views.metrics.figures import FINDINGS, whole_session
 from tuimon.views.metrics import table
 from tuimon.views.metrics.outlets.exposition import text_of
-from tuimon.views.metrics.rank_labels import RankLabels
-from tuimon.views.metrics.snapshot import take
+from tuimon.views.metrics.snapshot import RankLabels, take
 
 
 def text() -> str:

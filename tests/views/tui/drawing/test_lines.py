@@ -1,5 +1,7 @@
 """Cells, not characters: wide characters, cutting, wrapping, ASCII terminals."""
 
+from __future__ import annotations
+
 import pytest
 from rich.cells import cell_len
 
@@ -14,9 +16,13 @@ from tuimon.views.tui.drawing.lines import (
     justified,
     line,
     notes_lines,
+    place_column,
+    places_width,
     text_of,
     wrapped,
 )
+
+LONG = ("/home/me/a_rather_long_name_of_a_script.py", 1234)
 
 
 @pytest.mark.parametrize("text", ["abc", "漢字テキスト", "a漢b字c", ""])
@@ -109,3 +115,16 @@ def test_blocks_stand_for_braille_by_its_height():
 )
 def test_the_user_has_the_last_word_on_characters(environ, glyphs):
     assert glyphs_of(environ, "utf-8") == glyphs
+
+
+@pytest.mark.parametrize("width", range(9, 60, 3))
+def test_a_place_fills_its_column_and_keeps_its_line(width):
+    shown = place_column(*LONG, width)
+    assert len(shown) == width and shown.endswith("  ")
+    assert shown.rstrip().endswith(":1234")
+
+
+def test_a_column_is_as_wide_as_its_longest_place():
+    assert places_width([("/a/train.py", 7), ("/b/x.py", 1)], 40) == len("train.py:7") + 2
+    assert places_width([LONG], 20) == 20
+    assert places_width([], 20) == 3

@@ -1,4 +1,7 @@
-"""How long the GPUs of several ranks wait for one another and exchange gradients, at the end of each backward pass."""
+"""Ranks compared on the clocks of their GPUs: how long they wait for one another and exchange gradients.
+
+The exchange lies at the end of each backward pass.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,14 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE
-from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuSteps
+from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuSteps, has_enough_steps
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.node_ids import node_of
-from tuimon.records import GpuExchange
+from tuimon.records import PHASES, GpuExchange
+from tuimon.session.gpu_time import GpuShares
+from tuimon.session.ranks.row import RankRow
+from tuimon.session.ranks.stats import MainThread
+from tuimon.session.ranks.waits import NO_SAMPLES, RankTimes, split_ranks
 
 BACKWARD_PER_FORWARD = Threshold(
     3.0,
@@ -39,8 +46,6 @@ UNEVEN_SHARE = Threshold(
 )
 #: Steps of two ranks that are further apart than this part of one are not the same step.
 _SAME_STEP = 0.25
-
-
 RestsOn = Literal["no_sync", "ranks", "forward"]
 
 
@@ -178,3 +183,37 @@ def _spread_s(step: Mapping[int, GpuExchange], ahead_s: Mapping[int, float]) -> 
 
 def _step_ms(ranks: Mapping[int, GpuSteps]) -> float:
     return min((gpu.step_ms for gpu in ranks.values()), default=0.0)
+
+
+def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuShares | None]) -> tuple[RankRow, ...]:
+    """The rows with GPU times, as far as all measured ranks have some; else as they are."""
+    times: dict[int, RankTimes] = {}
+    for row in rows:
+        if row.late_ms is not None:
+            known = _times(row, gpus.get(row.pid))
+            if known is None:
+                return tuple(rows)
+            times[row.pid] = known
+    splits = dict(zip(times, split_ranks(list(times.values())), strict=True))
+    return tuple(
+        row._replace(
+            step_ms=(step_ms := times[row.pid].step_ms),
+            phases=tuple((name, ms / step_ms) for name, ms in times[row.pid].ms.items()),
+            wait_ms=None,
+            waits=(),
+            late_ms=splits[row.pid].late_ms,
+            excess=tuple(splits[row.pid].excess_ms.items()),
+        )
+        if row.pid in times
+        else row
+        for row in rows
+    )
+
+
+def _times(row: RankRow, gpu: GpuShares | None) -> RankTimes | None:
+    """Times of a rank; None without GPU times of enough steps."""
+    if gpu is None or not row.step_ms or not has_enough_steps(gpu.steps, gpu.total_ns / 1e9):
+        return None
+    shares = {name: share for name in PHASES if (share := gpu.of(name)) is not None}
+    ms = {name: share.span * row.step_ms for name, share in shares.items()}
+    return RankTimes(ms, MainThread(), NO_SAMPLES, on_gpu=True) if sum(ms.values()) > 0 else None

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds, idle_by_counters
+from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds, idle_by_counters, why_wide
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
-from tuimon.diagnosis.evidence.gpu.widths import why_wide
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evidence.loading.batches import WAITS
-from tuimon.diagnosis.evidence.loading.drawing import draws_indices
+from tuimon.diagnosis.evidence.loading.batches import WAITS, draws_indices
 from tuimon.diagnosis.evidence.loading.workers import Workers
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.diagnosis.threshold import Threshold

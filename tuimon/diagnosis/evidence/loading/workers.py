@@ -1,16 +1,16 @@
-"""The DataLoader workers of a trainer, as far as they were measured."""
+"""The DataLoader workers of a trainer, as far as they were measured, and what starting them for each epoch takes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hottest_place, merged_lines
 from tuimon.diagnosis.evidence.loading.batches import collate_share
-from tuimon.diagnosis.evidence.places.callees import with_callees
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, thread_samples
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, thread_samples, with_callees
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import Process, Threads
 from tuimon.session.rows import LoaderRow
@@ -25,6 +25,11 @@ RAN_RATIO = Threshold(
 #: Workers of so many epochs show that they are started anew for each; the next are seen within so many seconds.
 _GENERATIONS = 2
 _NEXT_S = 2.5
+START_EPOCHS = Threshold(
+    2, "epochs begun, from which their starts count", "the first epoch starts its workers in any case"
+)
+#: The DataLoader's functions that start an epoch, with its workers, and end these.
+_STARTS = ("_get_iterator", "_shutdown_workers")
 
 
 class Workers(Struct, frozen=True, gc=False):
@@ -149,3 +154,38 @@ def _works(sample: StackSample) -> bool:
 
 def _all_of(workers: Sequence[ThreadSamples]) -> ThreadSamples:
     return ThreadSamples(tuple(stack for samples in workers for stack in samples.stacks))
+
+
+class EpochStarts(NamedTuple):
+    """The time that starting the workers anew for each epoch, and ending them, takes."""
+
+    share: float  # of the wait for data
+    start_s: float | None = None  # of one epoch; None without markers
+    end_s: float | None = None
+
+    @property
+    def each_s(self) -> float | None:
+        """Both, of one epoch."""
+        return self.start_s + (self.end_s or 0.0) if self.start_s is not None else None
+
+
+def epoch_starts(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -> EpochStarts | None:
+    """The starts, by markers, or without them by the samples of the data phase; None where workers stay, or are few.
+
+    ``loader``: the one for training, where markers show it.
+    """
+    if loader is None:
+        share = data.share_where(_is_start) if workers.renewed else None
+        return EpochStarts(share) if share else None
+    if loader.facts.persistent or not loader.facts.workers or loader.starts < START_EPOCHS or not loader.start_share:
+        return None
+    return EpochStarts(min(1.0, loader.start_share), loader.start_s or 0.0, loader.end_s)
+
+
+def without_starts(data: ThreadSamples) -> ThreadSamples:
+    """The samples of the data phase that neither start an epoch nor end its workers."""
+    return ThreadSamples(tuple(sample for sample in data.stacks if not _is_start(sample)))
+
+
+def _is_start(sample: StackSample) -> bool:
+    return any(map(sample.calls, _STARTS))

@@ -8,8 +8,7 @@ from itertools import dropwhile
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.places.callees import with_callees
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, with_callees
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.library_code import is_collector, is_environment, is_generation, steps_environment
 

@@ -9,9 +9,8 @@ from collections.abc import Container, Iterator, Sequence
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.places.callees import with_callees
 from tuimon.diagnosis.evidence.places.libraries import in_library, is_library, library_frame, with_library
-from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples, with_callees
 from tuimon.records import Frame, Place
 from tuimon.session.samples.frame_table import function_at
 

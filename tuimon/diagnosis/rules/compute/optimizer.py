@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
+from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.places.own_update import own_update_share
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
 from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.needs import STEPS
@@ -17,6 +18,7 @@ from tuimon.diagnosis.rules.compute.model_python import PYTHON_SHARE, SMALL_PART
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
+from tuimon.records import Place
 from tuimon.session.rows import PhaseRow, PhaseTable
 from tuimon.torch_code import is_unfused_update
 
@@ -83,7 +85,7 @@ def _own_share(evidence: Evidence, hot: HotFunction | None) -> float:
     samples = evidence.stacks.main.in_phase("optimizer")
     if hot is None or hot.library is not None or samples.total < MIN_SAMPLES:
         return 0.0
-    return own_update_share(samples, hot.place)
+    return _own_update_share(samples, hot.place)
 
 
 def _one_by_one(
@@ -186,3 +188,21 @@ RULES = (
         contradicts_order=True,
     ),
 )
+
+
+def _own_update_share(update: ThreadSamples, place: Place) -> float:
+    """The share of the samples in which the function of a place updates by itself, or by operations of torch.
+
+    An optimizer of torch's or of another library, which it calls, is not its own.
+    """
+    function = (place.file, place.function)
+    found = sum(sample.count for sample in update.stacks if function in sample.functions and _is_own(sample, function))
+    return found / update.total if update.total else 0.0
+
+
+def _is_own(sample: StackSample, function: tuple[str, str]) -> bool:
+    below = takewhile(
+        lambda pair: (pair[0].file, pair[0].function) != function,
+        zip(reversed(sample.frames), reversed(sample.kinds), strict=True),
+    )
+    return not any(kind == "optimizer" or is_library_file(frame.file) for frame, kind in below)

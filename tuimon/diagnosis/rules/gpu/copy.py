@@ -7,9 +7,8 @@ import re
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.copies import bytes_per_step
-from tuimon.diagnosis.evidence.gpu.link import PINNED_RATIO as LINK_RATIO
-from tuimon.diagnosis.evidence.gpu.link import pcie_bytes_per_s
+from tuimon.diagnosis.evidence.gpu.copies import PINNED_RATIO as LINK_RATIO
+from tuimon.diagnosis.evidence.gpu.copies import bytes_per_step, pcie_bytes_per_s
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS

@@ -5,10 +5,9 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.allocator import FREES_A_STEP, AllocatorWaits, advice
-from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, IdleBounds
+from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, WIDE, IdleBounds
 from tuimon.diagnosis.evidence.gpu.launching import COMPILED_SHARE, LOOP_SHARE
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
-from tuimon.diagnosis.evidence.gpu.widths import WIDE
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES

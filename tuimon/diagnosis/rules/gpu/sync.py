@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, IdleBounds
+from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, WIDE, IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, GpuSteps
 from tuimon.diagnosis.evidence.gpu.waits import TRACED_PART, GpuWaits, traced_waits
-from tuimon.diagnosis.evidence.gpu.widths import WIDE
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.finding import Change, Finding, Fix

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.loading.batches import OWN_SHARE, is_loaders_own, working_share
-from tuimon.diagnosis.evidence.loading.drawing import draws_indices
+from tuimon.diagnosis.evidence.loading.batches import OWN_SHARE, draws_indices, is_loaders_own, working_share
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.diagnosis.finding import Change
 from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part

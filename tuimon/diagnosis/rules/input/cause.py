@@ -6,12 +6,16 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.loading.batches import is_outside_collate, own_collate_share
-from tuimon.diagnosis.evidence.loading.drawing import drawing_function, draws_indices, may_draw
+from tuimon.diagnosis.evidence.loading.batches import (
+    drawing_function,
+    draws_indices,
+    is_outside_collate,
+    may_draw,
+    own_collate_share,
+)
 from tuimon.diagnosis.evidence.loading.producer import producer
 from tuimon.diagnosis.evidence.loading.ready import draws_for_longer, lie_ready
-from tuimon.diagnosis.evidence.loading.starts import EpochStarts
-from tuimon.diagnosis.evidence.loading.workers import Workers
+from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers
 from tuimon.diagnosis.evidence.samples import StackSample
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import in_library, percent

@@ -6,12 +6,10 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading.batches import OWN_SHARE
-from tuimon.diagnosis.evidence.loading.drawing import FEW_SAMPLES
+from tuimon.diagnosis.evidence.loading.batches import FEW_SAMPLES, OWN_SHARE
 from tuimon.diagnosis.evidence.loading.producer import QUEUE_SHARE
 from tuimon.diagnosis.evidence.loading.ready import AHEAD, FEW_NONE, HELD_MS, IDLE_WORKERS, NONE_READY
-from tuimon.diagnosis.evidence.loading.starts import START_EPOCHS
-from tuimon.diagnosis.evidence.loading.workers import RAN_RATIO
+from tuimon.diagnosis.evidence.loading.workers import RAN_RATIO, START_EPOCHS
 from tuimon.diagnosis.evidence.places.rollout import ROLLOUT_SHARE
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding

@@ -11,15 +11,13 @@ from tuimon.code_origin import is_package_file, is_torch
 from tuimon.library_code import is_optimizer_module
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.augmentations import Augmentations
 from tuimon.session.samples.phases.evaluation import EvaluationBlocks, OccasionalBlocks
 from tuimon.session.samples.phases.library_order import LibraryOrder
 from tuimon.session.samples.phases.loop_lines import LoopLines
 from tuimon.session.samples.phases.loop_path import CountedStack
 from tuimon.session.samples.phases.loops import Loops
-from tuimon.session.samples.phases.model_upkeep import ModelUpkeep
-from tuimon.session.samples.phases.own_updates import OwnUpdates
-from tuimon.session.samples.phases.rollouts import Rollouts
+from tuimon.session.samples.phases.made_data import Augmentations, Rollouts
+from tuimon.session.samples.phases.model_changes import ModelUpkeep, OwnUpdates
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.phases.torn import by_root, like_whole_ones, without_torn_updates

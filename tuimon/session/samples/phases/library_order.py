@@ -10,9 +10,14 @@ from itertools import takewhile
 from tuimon.library_code import handles_event, is_handler, is_iteration, may_add_loss
 from tuimon.session.samples.activity import awaits_process
 from tuimon.session.samples.frame_table import FrameTable, Function
-from tuimon.session.samples.phases.library_path import LibraryPath, Lines, is_before
-from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack
-from tuimon.session.samples.phases.returned_gradients import returned_gradients
+from tuimon.session.samples.phases.loop_path import (
+    UPDATES,
+    CountedStack,
+    LibraryPath,
+    Lines,
+    is_before,
+    returned_gradients,
+)
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.stack_phase import StackPhase
 

@@ -10,9 +10,8 @@ from tuimon.code_origin import is_package_file, is_torch
 from tuimon.records import BETWEEN
 from tuimon.session.samples.frame_table import FrameTable, Function
 from tuimon.session.samples.phases.evaluation_lines import Branch, EvaluationLines, is_loop
-from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack, path_to
+from tuimon.session.samples.phases.loop_path import UPDATES, CountedStack, path_to, returned_gradients
 from tuimon.session.samples.phases.other_calls import OtherCalls
-from tuimon.session.samples.phases.returned_gradients import returned_gradients
 from tuimon.session.samples.stack_phase import StackPhase
 from tuimon.torch_code import is_loss_module, is_module_call
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.loop_lines import LoopLines
-from tuimon.session.samples.phases.loop_path import CountedStack
-from tuimon.session.samples.phases.returned_gradients import returned_gradients
+from tuimon.session.samples.phases.loop_path import CountedStack, returned_gradients
 
 #: Loops that are distinguished: of a GAN two, of a program that trains in stages a few.
 _MOST = 4

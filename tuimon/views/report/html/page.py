@@ -16,7 +16,7 @@ from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_rows
-from tuimon.views.explain.html import page_html
+from tuimon.views.explain_html import page_html
 from tuimon.views.finding_text import (
     ONLY_MINOR,
     finding_gain,
@@ -28,11 +28,9 @@ from tuimon.views.finding_text import (
     sentence,
 )
 from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
-from tuimon.views.report.html.chart import chart_of
+from tuimon.views.report.html.chart import chart_of, curve
 from tuimon.views.report.html.flame import boxes_of, trees
-from tuimon.views.report.html.ranks import ranks_table
-from tuimon.views.report.html.svg import curve
-from tuimon.views.report.html.trace import trace_tables
+from tuimon.views.report.html.tables import ranks_table, trace_tables
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page
 from tuimon.views.state_text import last_state_text

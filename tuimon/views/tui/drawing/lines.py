@@ -7,6 +7,11 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
+from tuimon.views.format import ABSENT, place
+
+#: Cells between a place and what follows it.
+_GAP = 2
+
 
 class Span(NamedTuple):
     """A piece of a line; ``role`` is words of ``palette.ROLES``, e.g. ``"data bold"``."""
@@ -147,3 +152,13 @@ def notes_lines(notes: Sequence[str], width: int, height: int) -> list[Line]:
 def paragraph(text: str, width: int, role: str = "", indent: int = 0) -> list[Line]:
     """``text`` wrapped, each row indented."""
     return [line(" " * indent, (row, role)) for row in wrapped(text, max(width - indent, 8))]
+
+
+def places_width(places: Iterable[tuple[str, int]], most: int) -> int:
+    """Cells of a column with these files and lines, the gap behind it among them; at most ``most``."""
+    return min(max((cell_len(place(file, line)) for file, line in places), default=len(ABSENT)) + _GAP, most)
+
+
+def place_column(file: str, line: int, width: int) -> str:
+    """A place in exactly ``width`` cells, the gap behind it among them."""
+    return column(place(file, line, width=max(width - _GAP, 0)), width)

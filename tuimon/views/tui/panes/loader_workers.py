@@ -10,8 +10,7 @@ from rich.cells import cell_len
 from tuimon.session.rows import LoaderWorkerRow
 from tuimon.session.windows import mean_of_known
 from tuimon.views.format import ABSENT, code, ms, percent
-from tuimon.views.tui.drawing.lines import Line, Span, column, line
-from tuimon.views.tui.drawing.places import place_column, places_width
+from tuimon.views.tui.drawing.lines import Line, Span, column, line, place_column, places_width
 
 NAME = 10  # cells of the first column, at least
 _BUSY, _TIME = 7, 10

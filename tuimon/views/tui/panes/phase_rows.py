@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
 from tuimon.views.format import ABSENT, ms, percent, plain
 from tuimon.views.gpu_idle import idle_text
-from tuimon.views.tui.baseline.baseline import change_text
+from tuimon.views.tui.baseline import change_text
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line
 

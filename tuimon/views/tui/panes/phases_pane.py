@@ -14,11 +14,20 @@ from tuimon.session.whole_run import once_ended_whole
 from tuimon.session.windows import HISTORY_LIMIT
 from tuimon.views.format import advice, code, duration, ms, percent, phase_name, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
-from tuimon.views.tui.baseline.baseline import Baseline, is_past
+from tuimon.views.tui.baseline import Baseline, is_past
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, ceiling, stacked
-from tuimon.views.tui.drawing.lines import Line, Span, clip, column, justified, line, notes_lines
+from tuimon.views.tui.drawing.lines import (
+    Line,
+    Span,
+    clip,
+    column,
+    justified,
+    line,
+    notes_lines,
+    place_column,
+    places_width,
+)
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.drawing.places import place_column, places_width
 from tuimon.views.tui.panes.phase_rows import NAME, phase_rows, ranges_that_fit
 
 if TYPE_CHECKING:

@@ -11,8 +11,16 @@ from tuimon.node_ids import own_id
 from tuimon.session.rows import HotLine, ThreadRow
 from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar, meter
-from tuimon.views.tui.drawing.lines import Line, Span, clipped_left, column, line, with_cursor
-from tuimon.views.tui.drawing.places import place_column, places_width
+from tuimon.views.tui.drawing.lines import (
+    Line,
+    Span,
+    clipped_left,
+    column,
+    line,
+    place_column,
+    places_width,
+    with_cursor,
+)
 
 _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning"}
 

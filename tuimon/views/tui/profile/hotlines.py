@@ -9,14 +9,24 @@ from typing import NamedTuple
 from rich.cells import cell_len
 
 from tuimon.records import Place
+from tuimon.session.samples.activity import Activity
 from tuimon.session.samples.hot_lines import LineShare, LineTable
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clipped_left, column, filled, line, with_cursor
+from tuimon.views.tui.drawing.lines import (
+    Line,
+    Span,
+    cells,
+    clipped_left,
+    column,
+    filled,
+    line,
+    place_column,
+    places_width,
+    with_cursor,
+)
 from tuimon.views.tui.drawing.moving import RowCursor
-from tuimon.views.tui.drawing.places import place_column, places_width
-from tuimon.views.tui.profile.activities import activity_span
 from tuimon.views.tui.sheets.code_around import Code, code_lines, no_code
 
 #: Ways to sort, cycled by ``s``.
@@ -25,6 +35,23 @@ SORTS = ("self", "total")
 _LEAST_CODE = 12
 #: Rows from which the code around the chosen line is shown, and how many lines before and after it.
 _CODE_FROM, _AROUND = 16, 3
+#: activity -> (word, role, what it means).
+_ACTIVITIES: dict[Activity, tuple[str, str, str]] = {
+    "data": ("waits for data", "data", "in the DataLoader's queue: the workers are behind"),
+    "lock": ("waits for lock", "warning", "for a lock, a queue or a thread"),
+    "ranks": ("waits for ranks", "warning", "in a collective: other ranks are behind, or the network is"),
+    "sync": ("GPU sync", "critical", "until the GPU has done all it was given: .item(), .cpu(), synchronize()"),
+    "transfer": ("transfer", "warning", "copying between host and GPU"),
+    "torch": ("launching", "forward", "calling torch: giving the GPU work"),
+    "compile": ("compiling", "info", "torch.compile and its compilers"),
+    "import": ("importing", "info", "loading Python modules"),
+    "io": ("I/O", "warning", "reading or writing a file, a socket, a pipe"),
+    "sleep": ("sleeps", "dim", "time.sleep()"),
+    "idle": ("idle", "faint", "a helper with nothing to do: it waits for work"),
+    "python": ("Python", "text", "running Python code and what that calls"),
+}
+#: Without a GPU, torch does the work where it is called.
+_ON_CPU = ("torch", "sync", "transfer")
 
 
 class Widths(NamedTuple):
@@ -74,7 +101,7 @@ def row_line(row: LineShare, samples: int, columns: Widths, *, on_gpu: bool, cur
     """One line of code."""
     own = row.own / samples if samples else 0.0
     total = row.total / samples if samples else 0.0
-    doing = activity_span(row.activity, on_gpu=on_gpu)
+    doing = _activity_span(row.activity, on_gpu=on_gpu)
     source = code(row.place.source, row.place.function)
     weight = "strong" if own >= 0.1 else "text"
     spans = (
@@ -92,7 +119,7 @@ def doing_line(table: LineTable, width: int, *, on_gpu: bool) -> Line:
     """All samples by what was being done, most first: ``waits for data 62 %  torch 30 %``."""
     merged: Counter[Span] = Counter()
     for activity, count in table.activities:
-        merged[activity_span(activity, on_gpu=on_gpu)] += count
+        merged[_activity_span(activity, on_gpu=on_gpu)] += count
     spans: list[Span] = []
     room = width
     for name, count in merged.most_common():
@@ -184,3 +211,11 @@ class LinesView:
 
     def _keys(self) -> list[tuple[str, int, str]]:
         return [row.key for row in self._rows]
+
+
+def _activity_span(activity: Activity, *, on_gpu: bool) -> Span:
+    """The word for an activity, in its colour; ``on_gpu``: whether this run uses one."""
+    if not on_gpu and activity in _ON_CPU:
+        return Span("torch", "forward")
+    word, role, _ = _ACTIVITIES[activity]
+    return Span(word, role)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
@@ -17,7 +19,6 @@ from tuimon.session.scope import SCOPE_LEVELS, Scope, count_same_role, latest_ti
 from tuimon.views.tui.drawing.lines import Line, Span
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.profile.duty_cycle import DutyCycle
 from tuimon.views.tui.profile.header import Mode, empty_lines, phases_line, ranges_line, tabs_line, who_text
 from tuimon.views.tui.profile.sample_views import SampleViews
 from tuimon.views.tui.sheets.code_around import Code, CodeAround
@@ -27,8 +28,32 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
     from tuimon.sources.stacks.closeup import CloseUp
 
+#: Costly work is due again after this many times its CPU time, so that it takes at most 4 % of a core.
+_REST_FACTOR = 25
+#: CPU time from which work counts as costly.
+_REST_ABOVE_S = 0.02
 #: Lines of code before and after the chosen one.
 AROUND_LINES = 3
+
+
+class _DutyCycle:
+    """Decides when work that was costly the last time is due again."""
+
+    def __init__(self) -> None:
+        self._rest_until_s = 0.0
+
+    def is_due(self) -> bool:
+        """Whether the work may be done now."""
+        return time.monotonic() >= self._rest_until_s
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Measure the work in the ``with`` block; costly work delays when it is due next."""
+        began_s = time.thread_time()
+        yield
+        cost_s = time.thread_time() - began_s
+        if cost_s > _REST_ABOVE_S:
+            self._rest_until_s = max(self._rest_until_s, time.monotonic() + _REST_FACTOR * cost_s)
 
 
 class ProfileState(NamedTuple):
@@ -64,7 +89,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
         self.views = SampleViews()
         self.scope: Scope | None = None
         self._session: Session | None = None
-        self._duty_cycle = DutyCycle()
+        self._duty_cycle = _DutyCycle()
         self._made_from: tuple[object, ...] | None = None  # what ``_profile`` was made from
         self._profile: SampleProfile | None = None
         self._code: CodeAround | None = None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.explain.page import Page, page_of
-from tuimon.views.explain.colours import code_tokens
-from tuimon.views.explain.parts import Block, Heading, Item, Paragraph, parts_of
+from tuimon.views.explain_parts import Block, Heading, Item, Paragraph, code_tokens, parts_of
 from tuimon.views.finding_text import rule_title
 from tuimon.views.tui.drawing.lines import Line, hanging, line, paragraph
 from tuimon.views.tui.sheets.sheet import Sheet

@@ -13,8 +13,17 @@ from tuimon.session.standing.standstills import Past
 from tuimon.session.standing.text import rank_list, what_text, who_text
 from tuimon.views.format import duration, plain
 from tuimon.views.standstill_text import head_text
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line, paragraph
-from tuimon.views.tui.drawing.places import place_column, places_width
+from tuimon.views.tui.drawing.lines import (
+    Line,
+    Span,
+    cells,
+    clip,
+    justified,
+    line,
+    paragraph,
+    place_column,
+    places_width,
+)
 from tuimon.views.tui.sheets.sheet import Sheet
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from tuimon.session.rows import ThreadRow
 from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.samples.tree import program_part
 from tuimon.views.format import duration, percent, plain
-from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
-from tuimon.views.tui.drawing.places import place_column, places_width
+from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph, place_column, places_width
 from tuimon.views.tui.panes.thread_rows import thread_lines
 from tuimon.views.tui.sheets.code_around import Code, CodeAround, code_lines
 from tuimon.views.tui.sheets.sheet import Sheet

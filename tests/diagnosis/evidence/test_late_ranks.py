@@ -1,0 +1,182 @@
+"""Ranks that take turns being late, from single steps."""
+
+from __future__ import annotations
+
+import gc
+import random
+from itertools import pairwise
+
+import pytest
+
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.evidence import evidence
+from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
+from tuimon.diagnosis.evidence.late_ranks import chosen_ranks
+from tuimon.diagnosis.finding import Finding
+from tuimon.records import RankStep, Steps
+from tuimon.session.rank_list import rank_rows
+from tuimon.session.session import Session
+
+COUNT, LATE = 300, 217
+LINES = frames(
+    ("train.py", 10, "main", "for x, y in loader:", True),
+    ("train.py", 12, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+    ("train.py", 40, "__getitem__", "return decode(self.rows[n])", True),
+    ("/lib/site-packages/torch/utils/data/dataloader.py", 730, "__next__"),
+)
+FORWARD_US, BACKWARD_US, OPTIMIZER_US = 6000, 10_000, 1000
+
+
+class Training:
+    """Gloo ranks whose data takes 3 ms, and 20 ms more in steps of which somebody is told to be late."""
+
+    def __init__(self, ranks: int, seed: int = 1, late_us: int = 20_000) -> None:
+        self.random = random.Random(seed)
+        self.ranks = ranks
+        self.late_us = late_us
+
+    def window(self, t: int, late: list[int | None], first_index: int, shift: int = 0) -> list[Steps]:
+        """Twelve steps, all ranks: each ends when the last has its gradients; ``late``: by step."""
+        data = [
+            [3000 + self.random.randrange(300) + self.late_us * (late[n] == rank) for n in range(12)]
+            for rank in range(self.ranks)
+        ]
+        slowest = [max(data[rank][n] for rank in range(self.ranks)) for n in range(12)]
+        return [self._of_rank(t, rank, data[rank], slowest, first_index + shift * rank) for rank in range(self.ranks)]
+
+    def _of_rank(self, t: int, rank: int, data: list[int], slowest: list[int], first_index: int) -> Steps:
+        backward = [BACKWARD_US + most - own for own, most in zip(data, slowest, strict=True)]
+        lengths = [most + FORWARD_US + BACKWARD_US + OPTIMIZER_US for most in slowest]
+        mean = {
+            "data": sum(data) / 12e3, "forward": FORWARD_US / 1e3,
+            "backward": sum(backward) / 12e3, "optimizer": OPTIMIZER_US / 1e3,
+        }  # fmt: skip
+        single = [
+            RankStep(first_index + n, sum(lengths[n + 1 :]), data[n], FORWARD_US, backward[n], OPTIMIZER_US, 0, 0)
+            for n in range(0, 12, 4)
+        ]
+        return steps(t, mean, count=12, pid=100 + rank, first_index=first_index, rank_steps=single)
+
+
+def _asleep(record: Steps) -> float:
+    """Share of the time that a rank waits in backward."""
+    backward = next(phase.total_ns for phase in record.phases if phase.name == "backward")
+    return (backward - 12 * BACKWARD_US * 1000) / record.total_ns
+
+
+def judged(training: Training, turn: list[int | None], shift: int = 0, delay: float = 0.0) -> dict[str, Finding]:
+    """``turn``: who is late in one step after the other, again and again; ``delay``: share of waits for a core."""
+    session = session_of(header(cpu_count=16), LINES)
+    for rank in range(training.ranks):
+        session.add(process(100 + rank, rank=rank, world_size=training.ranks, ppid=50))
+    for t in range(1, 15):
+        late = [training.random.choice(turn) for _ in range(12)]
+        for record in training.window(t, late, 12 * (t - 1), shift):
+            busy = 1.0 - _asleep(record)
+            row = (record.pid, "python", busy - delay, "running", delay)
+            session.add(threads(t, row, pid=record.pid, cpu_ratio=busy - delay))
+            session.add(record)
+    for rank in range(training.ranks):
+        session.add(stacks(14, ([0, 4, 3], 20), ([1, 2], 60), pid=100 + rank))
+    return {finding.rule: finding for finding in diagnose(session)}
+
+
+def test_ranks_that_take_turns_are_told_with_their_shares_the_phase_and_the_line() -> None:
+    finding = judged(Training(4), [0, 0, 0, 1, 2, 3])["straggler_rank"]
+    assert (finding.cause, finding.evidence["phase"], finding.where[0].line) == ("in_turn", "data", 40)
+    assert finding.evidence["rank"] == 0
+    assert finding.evidence["last_share"] == pytest.approx(0.5, abs=0.2)
+    assert finding.evidence["longer_ms"] == pytest.approx(20, rel=0.05)
+    assert "ranks take turns being late (0 in " in finding.headline
+    assert "20 ms longer in data" in finding.headline
+    assert (finding.where[0].function, finding.where[0].line) == ("__getitem__", 40)
+
+
+def test_who_is_late_every_time_is_no_turn() -> None:
+    finding = judged(Training(4), [2])["straggler_rank"]
+    assert (finding.cause, finding.evidence["rank"]) == (None, 2)
+
+
+def test_even_ranks_take_no_turns() -> None:
+    assert "straggler_rank" not in judged(Training(4), [None])
+
+
+def test_a_little_is_not_worth_telling() -> None:
+    assert "straggler_rank" not in judged(Training(4, late_us=1500), [0, 1, 2, 3])
+
+
+def test_steps_whose_numbers_are_not_the_same_steps_are_not_compared() -> None:
+    """Hooks that came into each rank at another step."""
+    assert "straggler_rank" not in judged(Training(4), [0, 1, 2, 3], shift=8)
+
+
+def test_who_is_last_by_chance_as_all_wait_for_cores_is_not_told() -> None:
+    few = Training(4, late_us=6000)
+    assert judged(few, [0, 1, 2, 3])["straggler_rank"].cause == "in_turn"
+    assert "straggler_rank" not in judged(few, [0, 1, 2, 3], delay=0.2)
+    assert judged(Training(4), [0, 1, 2, 3], delay=0.2)["straggler_rank"].cause == "in_turn"
+
+
+def many(count=COUNT, late=LATE):
+    session = Session()
+    session.add(header(cpu_count=64))
+    for rank in range(count):
+        pid = 1000 + rank
+        session.add(process(pid, rank=rank, world_size=count, ppid=50, python="3.11.7"))
+        data = 40 if rank == late else 5
+        for t in (1, 2, 3):
+            session.add(threads(t, (pid, "python", 0.9 if rank == late else 0.5, "running", 0.0), pid=pid))
+            session.add(steps(t, {"data": data, "backward": 95 - data}, pid=pid, first_index=10 * t))
+        session.add(stacks(3, ([0], 40), pid=pid))
+    return session
+
+
+def test_of_few_ranks_all_are():
+    rows = rank_rows(many(8, 3))
+    assert chosen_ranks(1000, rows) == {1000 + rank for rank in range(8)}
+
+
+def test_of_many_the_latest_and_an_even_choice_are():
+    chosen = chosen_ranks(1001, rank_rows(many()))
+    assert {1001, 1000 + LATE} <= chosen and len(chosen) <= 33
+    spread = sorted(chosen)
+    assert max(after - before for before, after in pairwise(spread)) <= 14
+
+
+def test_no_rule_looks_at_all_of_many_one_by_one():
+    compared = evidence_of(many(), 1001).compared
+    assert {1001, 1000 + LATE} <= {rank.pid for rank in compared} and len(compared) <= 33
+
+
+def test_another_training_of_the_command_is_not_compared():
+    session = many(4, 2)
+    for rank in range(2):
+        session.add(process(2000 + rank, rank=rank, world_size=2, ppid=60, python="3.11.7"))
+        session.add(steps(3, {"data": 5, "backward": 90}, pid=2000 + rank))
+    assert {rank.pid for rank in evidence_of(session, 1000).compared} == {1000, 1001, 1002, 1003}
+    session.focus_on(2001)
+    assert {rank.pid for rank in evidence_of(session, 2001).compared} == {2000, 2001}
+
+
+def test_the_evidence_of_many_ranks_is_gone_once_it_is_judged():
+    session = many(40, 7)
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        assert diagnose(session)
+        gc.collect()
+        assert not [left for left in gc.garbage if isinstance(left, Evidence)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+def test_nothing_of_a_gpu_is_worked_out_for_ranks_without_gpu_times(monkeypatch: pytest.MonkeyPatch):
+    worked_out = []
+    monkeypatch.setattr(evidence, "gpu_steps", lambda *facts: worked_out.append(facts))
+    assert evidence_of(many(8, 3), 1000).exchanges == {}
+    assert not worked_out

@@ -1,0 +1,117 @@
+"""Where user ranges were opened and closed, told once for each."""
+
+import os
+import textwrap
+
+from tests.sources.loop.loop_script import other
+from tuimon.agent.ring import layout
+from tuimon.proc.target_files import TargetFiles
+from tuimon.records import RangePlace
+from tuimon.sources.markers.ranges import RangePlaces, RangeTracker
+from tuimon.sources.source_blocks import Block, SourceBlocks
+
+SOURCE = textwrap.dedent(
+    """\
+    import tuimon
+
+    def main():
+        with tuimon.phase("outer"), open(
+            "x"
+        ) as file:
+            with tuimon.phase("inner"): pass
+            file.read()
+
+    @other
+    @tuimon.phase("whole")
+    def decorated(x):
+        return [
+            x,
+        ]
+
+    async def later():
+        async with tuimon.phase("async"):
+            await main()
+            return 1
+    """
+)
+
+
+def source(tmp_path, text=SOURCE):
+    file = tmp_path / "train.py"
+    file.write_text(text)
+    return str(file)
+
+
+def test_blocks_of_a_source_file(tmp_path):
+    file, blocks = source(tmp_path), SourceBlocks()
+    assert blocks.block(file, 4, "main") == Block(4, 8)
+    assert blocks.block(file, 5, "main") == Block(4, 8)  # Python may name any line of the head
+    assert blocks.block(file, 7, "main") == Block(7, 7)
+    assert blocks.block(file, 8, "main") is None
+    assert blocks.block(file, 10, "decorated") == Block(10, 15)
+    assert blocks.block(file, 10, "another") is None
+    assert blocks.block(file, 18, "later") == Block(18, 20)
+
+
+def test_files_that_have_no_blocks(tmp_path):
+    file = source(tmp_path)
+    assert SourceBlocks(TargetFiles(None, os.path.getmtime(file) - 60)).block(file, 4, "main") is None
+    assert SourceBlocks().block(str(tmp_path / "gone.py"), 4, "main") is None
+    assert SourceBlocks().block("<ipython-input-3>", 4, "main") is None
+    assert SourceBlocks().block(source(tmp_path, "with x(:\n  pass\n"), 1, "main") is None
+    assert SourceBlocks().block(source(tmp_path, "with x:\n  pass\n" + "y = 1\n" * 100_000), 1, "main") is None
+
+
+def name(text, *place):
+    return layout.PLACE_SEPARATOR.join((text, *map(str, place)))
+
+
+def test_a_place_is_told_once(tmp_path):
+    file = source(tmp_path)
+    names = {1: name("outer", file, "main", 4), 2: name("pushed", file, "main", 20), 3: name("", file, "main", 25)}
+    places = RangePlaces(lambda number: names[number])
+    for _ in range(3):
+        places.add_place("outer", 1, 0)
+        places.add_place("pushed", 2, 3)
+    assert places.take_places() == [
+        RangePlace("outer", file, "main", 4, 8),
+        RangePlace("pushed", file, "main", 20, 25),
+    ]
+    places.add_place("outer", 1, 0)
+    assert places.take_places() == []
+
+
+def test_places_that_are_not_known_are_not_told(tmp_path):
+    file = source(tmp_path)
+    names = {1: "bare", 2: name("elsewhere", file, "open_it", 2), 3: name("", file, "close_it", 9), 4: "?"}
+    names |= {5: name("power", file, "open_it", "\u00b2"), 6: name("long", file, "open_it", 4 * "9")}
+    names |= {7: name("endless", file, "close_it", 3000 * "9"), 8: name("endless", file, "close_it", 5000 * "9")}
+    places = RangePlaces(lambda number: names[number])
+    for opened, closed in ((1, 0), (2, 3), (2, 0), (4, 4), (5, 0), (6, 0), (2, 7), (2, 8), (3, 7)):
+        places.add_place("x", opened, closed)
+    assert places.take_places() == []
+
+
+def test_the_tracker_tells_places_of_nested_ranges(tmp_path):
+    file = source(tmp_path)
+    names = {
+        1: name("outer", file, "main", 4),
+        2: name("in/ner", file, "main", 7),
+        3: name("job", file, "main", 30),
+        4: name("", file, "main", 33),
+    }
+    tracker = RangeTracker(lambda number: names[number])
+    for time_ns, (kind, flag, value) in enumerate(
+        [
+            (layout.RANGE_PUSH, 0, 1),
+            (layout.RANGE_PUSH, 0, 2),
+            (layout.RANGE_START, 3, 77),
+            (layout.RANGE_POP, 0, 0),
+            (layout.RANGE_END, 4, 77),
+            (layout.RANGE_POP, 0, 0),
+        ]
+    ):
+        tracker.feed_marker(time_ns, kind, flag, value)
+    tracker.add_stretch(other(0, 9))
+    assert sorted(place.path for place in tracker.take_places()) == ["job", "outer", "outer/in\u2215ner"]
+    assert sorted(total.path for total in tracker.take_sums()) == ["job", "outer", "outer/in\u2215ner"]

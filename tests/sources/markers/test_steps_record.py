@@ -1,0 +1,80 @@
+"""Step lengths as few buckets: exact where they are few, bounded where they are many, quantiles that hold."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from tuimon.records import Steps, bucket_length_ns, length_bucket
+from tuimon.session.steps.totals import Totals
+from tuimon.sources.markers.steps_record import BUCKETS, histogram, quantile
+
+MS = 1_000_000
+
+
+def quantiles(lengths_ns: list[int]) -> tuple[list[float], list[float]]:
+    """p50, p95 and p99 in ms: of the histogram as a session reads it, and of the lengths themselves."""
+    record = Steps(t=1.0, pid=1, window_s=1.0, count=len(lengths_ns), first_index=0, total_ns=sum(lengths_ns),
+                   histogram=histogram(lengths_ns), phases=[])  # fmt: skip
+    totals = Totals()
+    totals.add_window(record)
+    ordered = sorted(lengths_ns)
+    wanted = (0.5, 0.95, 0.99)
+    found = [totals.quantile_ms(q) or 0.0 for q in wanted]
+    return found, [ordered[min(len(ordered) - 1, int(q * len(ordered)))] / MS for q in wanted]
+
+
+def test_few_buckets_are_all_told() -> None:
+    lengths = [10 * MS] * 90 + [20 * MS] * 9 + [200 * MS]
+    assert histogram(lengths) == [(length_bucket(ns * MS), count) for ns, count in ((10, 90), (20, 9), (200, 1))]
+    assert histogram([]) == []
+
+
+@pytest.mark.parametrize("count", [33, 50, 1000, 5000])
+@pytest.mark.parametrize("spread", [0.1, 0.5, 1.5])
+def test_many_are_bounded_and_quantiles_hold(count: int, spread: float) -> None:
+    chance = random.Random(count)
+    lengths = [int(10 * MS * chance.lognormvariate(0.0, spread)) for _ in range(count)]
+    entries = histogram(lengths)
+    assert len(entries) <= BUCKETS
+    assert sum(steps for _, steps in entries) == count
+    assert [bucket for bucket, _ in entries] == sorted({bucket for bucket, _ in entries})
+    found, true = quantiles(lengths)
+    assert found[0] == pytest.approx(true[0], rel=0.05 + 0.1 * spread)
+    assert found[1:] == pytest.approx(true[1:], rel=0.15 + 0.15 * spread)
+
+
+def test_the_longest_is_exact() -> None:
+    lengths = [int(MS * 1.05**n) for n in range(200)]
+    assert bucket_length_ns(histogram(lengths)[-1][0]) == pytest.approx(max(lengths), rel=0.006)
+
+
+def test_two_kinds_of_steps_stay_apart() -> None:
+    """Every fourth step with a checkpoint: nothing is told between the two."""
+    chance = random.Random(1)
+    lengths = [int(chance.gauss(10, 0.5) * MS) for _ in range(300)] + [
+        int(chance.gauss(100, 5) * MS) for _ in range(100)
+    ]
+    between = [bucket for bucket, _ in histogram(lengths) if 14 * MS < bucket_length_ns(bucket) < 75 * MS]
+    assert len(histogram(lengths)) <= BUCKETS
+    assert between == []
+
+
+def test_a_noisy_window_is_a_small_record() -> None:
+    chance = random.Random(2)
+    lengths = [int(chance.uniform(1, 100) * MS) for _ in range(2000)]
+    assert len(msgspec.json.encode(histogram(lengths))) < 320
+
+
+def test_equal_entries_are_in_memory_once() -> None:
+    one, other = (histogram([n * MS for n in range(10, 30)]) for _ in range(2))
+    assert one == other
+    assert all(mine is theirs for mine, theirs in zip(one, other, strict=True))
+
+
+def test_quantile():
+    assert quantile([], 0.5) is None
+    assert quantile([1, 2, 3, 4], 0.5) == 3
+    assert quantile([1, 2, 3, 4], 1.0) == 4

@@ -1,1 +1,0 @@
-"""Pages of rules as people see them."""

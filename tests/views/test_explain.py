@@ -1,0 +1,189 @@
+"""One page, three views: each shows every part of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from html import unescape
+
+import pytest
+
+from tests.views import streams
+from tests.views.tui.running_app import running
+from tests.views.tui.texts import texts
+from tuimon.cli.main import run_command_line
+from tuimon.diagnosis.explain.page import Page, all_pages, page_of
+from tuimon.views.explain_html import page_html
+from tuimon.views.explain_parts import Block, parts_of
+from tuimon.views.explain_text import plain_page, write_pages
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.sheets.explain_sheet import page_lines
+
+each_page = pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.rule)
+
+
+def words(text: str) -> str:
+    """The characters alone: views break lines and set marks in their own way."""
+    return re.sub(r"[\s·▏-]+", "", text)
+
+
+@each_page
+def test_all_three_views_have_the_whole_page(page: Page) -> None:
+    text = words(plain_page(page))
+    sheet = words("".join(texts(page_lines(page, 90))))
+    html = words(unescape(re.sub(r"<[^>]+>", "", page_html(page.rule))))
+    for part in parts_of(page):
+        shown = words(part.code if isinstance(part, Block) else part.text)
+        assert shown in text
+        assert shown in sheet
+        assert shown in html
+
+
+@each_page
+@pytest.mark.parametrize("width", [60, 78])
+def test_only_code_and_addresses_are_wider_than_the_view(page: Page, width: int) -> None:
+    rows = plain_page(page, width).splitlines()
+    assert [row for row in rows if len(row) > width and not row.startswith("    ") and "https://" not in row] == []
+    assert [row for row in page_lines(page, width) if cells(row) > width and "▏" not in text_of(row)] == []
+
+
+class Terminal(io.StringIO):
+    """Says that it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_colours_and_a_pipe_does_not(monkeypatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    paged: list[str] = []
+    monkeypatch.setattr("pydoc.pager", paged.append)
+    pipe = io.StringIO()
+    for file in (Terminal(), pipe):
+        write_pages([page_of("input_bound")], file)
+    assert "\x1b" not in pipe.getvalue()
+    assert re.search(r"\x1b\[[\d;]*mfor\x1b", paged[0])  # a keyword
+    assert "INPUT-BOUND" in paged[0]
+    monkeypatch.setenv("NO_COLOR", "1")
+    write_pages([page_of("input_bound")], Terminal())
+    assert len(paged) == 2 and not re.search(r"\x1b\[[\d;]*3\dm", paged[1])
+
+
+def test_a_page_goes_through_the_users_pager(tmp_path) -> None:
+    """On a terminal; the pager gets all of it."""
+    seen = tmp_path / "seen"
+    command = [sys.executable, "-m", "tuimon", "explain", "sync_point"]
+    env = {**os.environ, "PAGER": f"tee {seen}", "TERM": "xterm-256color"}
+    code, _ = in_terminal(command, env)
+    assert code == 0 and "What to do" in seen.read_text() and "tuimon explain sync_point --full" in seen.read_text()
+
+
+def in_terminal(command: list[str], env: dict[str, str]) -> tuple[int, bytes]:
+    """The exit code, and what came on the terminal."""
+    main, terminal = pty.openpty()
+    child = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=env)
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the other side is closed
+        while part := os.read(main, 65536):
+            shown += part
+    os.close(main)
+    return child.wait(60), shown
+
+
+def test_thresholds_are_on_the_full_page(capsys) -> None:
+    assert run_command_line(["explain", "sync_point"]) == 0
+    short = capsys.readouterr().out
+    assert run_command_line(["explain", "sync_point", "--full"]) == 0
+    assert capsys.readouterr().out == plain_page(page_of("sync_point"))
+    assert "\nThresholds\n" not in short and short.endswith("\nThresholds: tuimon explain sync_point --full\n")
+
+
+@pytest.mark.parametrize("name", ["sync_point", "SYNC-POINT", "sync-point"])
+def test_a_rule_as_views_spell_it(capsys, name) -> None:
+    assert run_command_line(["explain", name]) == 0
+    assert capsys.readouterr().out.startswith("SYNC-POINT  Synchronisation with the GPU\n")
+
+
+def test_a_cause_is_explained_by_its_rule(capsys) -> None:
+    assert run_command_line(["explain", "input_bound/slow_collate"]) == 0
+    assert capsys.readouterr().out.startswith("INPUT-BOUND")
+
+
+def test_an_unknown_rule_names_those_that_are_close(capsys) -> None:
+    assert run_command_line(["explain", "launch_bond\x1b[31m"]) == 2
+    assert capsys.readouterr().err == "tuimon: there is no rule 'launch_bond'\n  Did you mean launch_bound?\n"
+    assert run_command_line(["explain", "xyz"]) == 2
+    assert "tuimon explain lists the rules" in capsys.readouterr().err
+    assert run_command_line(["explain", "--all", "hang"]) == 2
+
+
+def test_the_list_and_all_pages(capsys) -> None:
+    assert run_command_line(["explain"]) == 0
+    listed = [row.split()[0] for row in capsys.readouterr().out.splitlines()]
+    assert listed == [page.rule for page in all_pages()]
+    assert run_command_line(["explain", "--all"]) == 0
+    assert capsys.readouterr().out.count("\nHow sure it is\n") == len(listed)
+
+
+def test_json_has_the_pages(capsys) -> None:
+    assert run_command_line(["explain", "gc_pauses", "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["schema"], [page["rule"] for page in shown["pages"]]) == (1, ["gc_pauses"])
+    assert shown["pages"][0]["code"][0]["after"] == page_of("gc_pauses").code[0].after
+    assert run_command_line(["explain", "--format", "json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["pages"]) == len(all_pages())
+
+
+async def test_enter_on_a_finding_explains_it() -> None:
+    async with running(streams.input_bound(5)) as (app, pilot):
+        await pilot.press("v")
+        assert text_of(app.screen.body.lines[0]).startswith("▸ INPUT-BOUND")
+        await pilot.press("enter")
+        assert text_of(app.screen.body.lines[0]).strip().startswith("The training has nothing to compute with")
+        await pilot.press("escape", "tab", "enter")
+        await pilot.pause()
+        assert text_of(app.screen.body.lines[0]).strip().startswith("Part of each step goes to work beside")
+        await pilot.press("enter", "escape")
+        assert len(app.screen_stack) == 1
+
+
+async def test_without_a_finding_there_is_nothing_to_explain() -> None:
+    monitor = streams.input_bound(5)
+    async with running(monitor) as (app, pilot):
+        await pilot.press("v")
+        monitor.findings = []
+        app.tick()
+        await pilot.press("tab", "shift+tab", "enter")
+        assert len(app.screen_stack) == 2
+
+
+def test_a_cause_has_its_own_code_in_each_view(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["explain", "INPUT-BOUND/rollout"]) == 0
+    text = capsys.readouterr().out
+    html = unescape(re.sub(r"<[^>]+>", "", page_html("input_bound", "rollout")))
+    for shown in (text, html):
+        assert "envs.step(policy(states)" in shown
+        assert "def collate(" not in shown
+        assert "slow_collate" in shown  # what else it may be
+
+
+def test_a_cause_without_code_of_its_own_has_that_of_its_rule() -> None:
+    assert page_of("step_time_drift", "jump") == page_of("step_time_drift")
+    assert page_of("input_bound", None).code == page_of("input_bound").code
+
+
+def test_thresholds_are_shown_as_they_are(capsys) -> None:
+    """Not rounded, nor with a point where they count."""
+    assert run_command_line(["explain", "step_time_drift", "--full"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "1.15: growth of the median step time" in shown and "1.25: times the median before" in shown
+    assert run_command_line(["explain", "hang", "--full"]) == 0
+    assert " 15: seconds without a boundary" in " ".join(capsys.readouterr().out.split())

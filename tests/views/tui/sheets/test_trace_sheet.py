@@ -1,0 +1,275 @@
+"""The trace on the screen: its tables, its timeline, and its keys."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.session.records import header, process, session_of, steps
+from tests.trace.kineto_file import call, event, of_recording, write
+from tuimon.errors import TraceError
+from tuimon.records import GpuPhase, GpuTime, TraceTaken
+from tuimon.trace.raw import PhaseBefore, TakenBy
+from tuimon.trace.reader import read_trace
+from tuimon.trace.summary import record_of, summarize
+from tuimon.trace.timeline import Lane, Timeline, blocks, timeline_of
+from tuimon.views.before_trace import known_before
+from tuimon.views.format import count
+from tuimon.views.report.summary import report_of
+from tuimon.views.report.text import text_report
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.sheets import trace_sheet
+from tuimon.views.tui.sheets.timeline_lines import View, timeline_lines
+from tuimon.views.tui.sheets.trace_lines import trace_lines
+from tuimon.views.tui.sheets.trace_sheet import TraceSheet, read_taken
+from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
+
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
+    taken = {
+        "pid": 5, "steps": 4, "wanted": 6, "stop_ms": 187.0, "step_ms": 98.0,
+        "before": [["data", 58.0, 57.0, 57.0, True], ["backward", 30.0, 66.0, 1.0, False]],
+    }  # fmt: skip
+    path = tmp_path_factory.mktemp("trace") / "t.json.gz"
+    return write(path, of_recording("resnet50_nw0_a"), tuimon=taken)
+
+
+def test_what_was_measured_and_estimated_before_stands_beside_what_was_traced(recorded: str) -> None:
+    trace = read_trace(recorded)
+    lines = [text_of(line) for line in trace_lines(trace, summarize(trace), 100)]
+    assert lines[0] == "4 steps · 177 ms each (before the trace: 98.0 ms)"
+    assert "phase             CPU    before  GPU span    before  GPU idle" in lines
+    assert "data             71.1     ~58.0      58.9      57.0      58.9" in lines
+    assert "backward         36.1      30.0      66.3      66.0       1.8" in lines
+    assert "forward          50.9         –      50.9         –      16.1" in lines
+    assert any("held the training up for 187 ms" in line for line in lines)
+    assert any("6 steps were ordered" in line for line in lines)
+    assert any("for a batch" in line and "33 %" in line for line in lines)
+    assert any("from memory that is not pinned" in line for line in lines)
+
+
+def test_of_a_step_before_it_is_known_what_was_measured() -> None:
+    whole = steps(1.0, {"data": 10.0, "backward": 20.0}, count=20)
+    before = known_before(session_of(header(), process(), whole), 100).before
+    assert [row for row in before if row.cpu_ms] == [
+        PhaseBefore("data", 10.0, estimated=False),
+        PhaseBefore("backward", 20.0, estimated=False),
+    ]
+
+
+def test_an_idle_time_without_a_lower_bound_was_not_known_before() -> None:
+    spans = [GpuPhase("forward", 10**9, 0, 10**9), GpuPhase("backward", 10**9, 10**8, 0)]
+    timed = GpuTime(t=1.0, pid=100, window_s=1.0, device=0, steps=10, total_ns=2 * 10**9, phases=spans, leads=[])
+    whole = steps(1.0, {"forward": 50, "backward": 50})
+    before = known_before(session_of(header(), process(), whole, timed), 100).before
+    assert {row.phase: row.gpu_idle_ms for row in before if row.gpu_ms} == {
+        "forward": None,
+        "backward": pytest.approx(5.0),
+    }
+
+
+def test_a_pause_beyond_what_was_allowed_is_said(recorded: str) -> None:
+    trace = read_trace(recorded)
+    for allowed_ms, said in ((250.0, False), (150.0, True)):
+        trace.taken = msgspec.structs.replace(trace.taken, held_limit_ms=allowed_ms)
+        text = " ".join(text_of(line) for line in trace_lines(trace, summarize(trace), 100))
+        assert ("more than the 150 ms allowed" in text) == said
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_the_timeline_fills_its_width(recorded: str, width: int) -> None:
+    view = View(timeline_of(read_trace(recorded)))
+    for _ in range(12):
+        _, steps_row, phases_row, *_ = map(text_of, timeline_lines(view, width))
+        assert "…" not in steps_row + phases_row
+        for line in timeline_lines(view, width)[1:]:
+            assert cells(line) == width
+        view.zoom(1)
+        view.pan(1)
+
+
+def test_blocks_of_a_lane() -> None:
+    lane = Lane("main", "CPU")
+    for begin, end, name in ((0, 10, "a"), (10, 11, "b"), (30, 60, "c"), (90, 200, "d")):
+        lane.add_item(begin, end, name, "forward")
+    found = blocks(lane, 0, 100, 20)
+    assert [(block.x, block.width, block.name) for block in found] == [
+        (0, 2, "a"), (2, 1, ""), (6, 6, "c"), (18, 2, "d"),
+    ]  # fmt: skip
+    assert found[1].share == pytest.approx(0.2)
+
+
+def test_zoom_and_pan_stay_within_the_trace() -> None:
+    view = View(Timeline([], 0, 100 * MS, []))
+    view.zoom(1)
+    assert (view.begin_ns, view.end_ns) == (25 * MS, 75 * MS)
+    view.pan(100)
+    assert (view.begin_ns, view.end_ns) == (50 * MS, 100 * MS)
+    view.zoom(-5)
+    assert (view.begin_ns, view.end_ns) == (0, 100 * MS)
+    view.zoom(100)
+    assert view.length_ns == 1000
+    view.go_to_step(1)  # there are none
+    assert view.length_ns == 1000
+
+
+def test_steps_one_after_the_other(recorded: str) -> None:
+    view = View(timeline_of(read_trace(recorded)))
+    steps = view.timeline.steps
+    for at in (0, 1, 2, 3, 3):
+        view.go_to_step(1)
+        assert view.begin_ns == pytest.approx(steps[at].begin_ns)
+    view.go_to_step(-1)
+    assert view.begin_ns == pytest.approx(steps[2].begin_ns)
+
+
+class _App(TerminalApp[None]):
+    """Nothing but the sheet."""
+
+
+async def shown(monkeypatch: pytest.MonkeyPatch, take: object, size: tuple[int, int], *keys: str) -> list[str]:
+    monkeypatch.setattr(TraceSheet, "_take", take)
+    app = _App(Capabilities())
+    async with app.run_test(size=size) as pilot:
+        sheet = TraceSheet(TakenBy(pid=5), "/nowhere")
+        app.push_screen(sheet)
+        await pilot.pause()
+        await app.workers.wait_for_complete([sheet._work]) if not sheet._work.is_finished else None
+        await pilot.pause()
+        await pilot.press(*keys)
+        await pilot.pause()
+        return [text_of(line) for line in sheet.body.lines]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_the_sheet(recorded: str, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]) -> None:
+    taken = read_taken(recorded)
+    whole = await shown(monkeypatch, lambda sheet: taken, size)
+    assert "step 3" in whole[1]
+    one = await shown(monkeypatch, lambda sheet: taken, size, "n")
+    assert "step 0" in one[1] and "step 3" not in one[1]
+    near = await shown(monkeypatch, lambda sheet: taken, size, "plus", "plus", "right", "minus", "0", "down", "down")
+    assert near[1] == whole[1]
+    if size[1] == 24:
+        assert near[7] == whole[9]  # the tables have moved by two rows
+
+
+async def test_a_reason_where_there_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(sheet: TraceSheet) -> None:
+        raise TraceError("process 5 refuses it", "restart it")
+
+    lines = await shown(monkeypatch, refuse, (80, 24))
+    assert [line for line in lines if line] == ["No trace: process 5 refuses it", "restart it"]
+
+
+async def test_the_order_is_taken_back_when_it_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    done: list[str] = []
+
+    class Waiting:
+        is_over, taken, waited_s = False, None, 7.0
+
+        def __init__(self, pid: int, steps: int) -> None:
+            done.append(f"{steps} of {pid}")
+
+        def poll(self) -> None:
+            """Nothing happens."""
+
+        def cancel(self) -> None:
+            done.append("cancelled")
+
+    monkeypatch.setattr(trace_sheet, "Taking", Waiting)
+    app = _App(Capabilities())
+    async with app.run_test(size=(80, 24)) as pilot:
+        sheet = TraceSheet(TakenBy(pid=5), str(tmp_path))
+        app.push_screen(sheet)
+        await pilot.pause()
+        sheet.update()
+        assert "no backward pass has ended for 7.0s" in " ".join(text_of(line) for line in sheet.body.lines)
+        await pilot.press("escape")
+        await app.workers.wait_for_complete()
+    assert done == ["5 of 5", "cancelled"]
+
+
+def test_names_from_the_file_are_made_safe(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", [event("cpu_op", "\x1b[31mred\x07", 0, 10 * MS)])
+    taken = read_taken(path)
+    drawn = [*timeline_lines(View(taken.timeline), 80), *trace_lines(taken.trace, taken.summary, 80)]
+    assert "\x1b" not in "".join(text_of(line) for line in drawn)
+
+
+def traced(path: str) -> TraceTaken:
+    taken = read_taken(path)
+    facts = TakenBy(pid=5, rank=2, steps=4, wanted=4, begin_s=10.0, end_s=10.4, stop_ms=187.0, step_ms=98.0)
+    record = record_of(path, facts, taken.summary)
+    return msgspec.structs.replace(record, first_step=1200)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_log_opens_its_latest_trace(recorded: str, is_there: bool) -> None:
+    record = traced(recorded)
+    session = session_of(header(), record if is_there else msgspec.structs.replace(record, file="/nowhere/t.json.gz"))
+    app = _App(Capabilities())
+    async with app.run_test(size=(120, 40)) as pilot:
+        sheet = trace_sheet.trace_sheet(session, runs=False)
+        app.push_screen(sheet)
+        await pilot.pause()
+        await app.workers.wait_for_complete([sheet._work]) if not sheet._work.is_finished else None
+        await pilot.pause()
+        lines = [text_of(line) for line in sheet.body.lines]
+    assert any("Phases" in line for line in lines) == is_there
+    if not is_there:
+        text = " ".join(lines)
+        assert "cannot be read" in text and f"Trace of steps {count(1200)} to {count(1203)} of rank 2" in text
+
+
+def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
+    steps = [event("tuimon_step", f"step {n}", 10 * n * MS, 10 * (n + 1) * MS) for n in range(4)]
+    waits = [
+        each
+        for n in range(8)
+        for each in (
+            event("cpu_op", "aten::nonzero", 5 * n * MS, (5 * n + 3) * MS),
+            call("cudaStreamSynchronize", 5 * n * MS, (5 * n + 2) * MS),
+        )
+    ]
+    line = event("tuimon_line", "masked() loss.py:8", 0, 40 * MS)
+    path = write(tmp_path / "t.json", [*steps, line, *waits, call("cudaDeviceSynchronize", 38 * MS, 40 * MS)])
+    taken = read_taken(path)
+    shown = [text_of(line) for line in trace_lines(taken.trace, taken.summary, 100)]
+    at = shown.index("Where the CPU waited for the GPU  a step; share of the step")
+    assert shown[at + 1] == "   4.0 ms  40 %  aten::nonzero cudaStreamSynchronize · masked() loss.py:8 · 2×"
+    assert shown[at + 2] == "  0.50 ms   5 %  cudaDeviceSynchronize · masked() loss.py:8 · 1× in 4 steps"
+    report = report_of(session_of(header(), traced(path)), [], "run.jsonl")
+    text = " ".join(re.split(r"[ \n]+", text_report(report)))
+    assert "the CPU waited 4.0 ms for the GPU in aten::nonzero, 8 times in all, at masked() loss.py:8" in text
+    assert "the CPU waited 0.50 ms for the GPU in cudaDeviceSynchronize, once in all, at masked()" in text
+    assert report["traces"][0]["syncs"][0] == {
+        "call": "cudaStreamSynchronize", "operator": "aten::nonzero", "phase": "", "where": "masked() loss.py:8",
+        "count": 8, "total_ns": 16 * MS,
+    }  # fmt: skip
+
+
+def test_without_a_trace_there_is_no_sheet() -> None:
+    assert trace_sheet.trace_sheet(session_of(header()), runs=False) is None
+
+
+def test_the_report_tells_of_a_trace(recorded: str) -> None:
+    session = session_of(header(), traced(recorded))
+    report = report_of(session, [], "run.jsonl")
+    (entry,) = report["traces"]
+    assert (entry["rank"], entry["first_step"], entry["steps"], entry["file"]) == (2, 1200, 4, recorded)
+    assert entry["gpu_idle"] == pytest.approx(0.39, abs=0.1)
+    assert entry["kernels"] and entry["operators"] == [] and entry["waits"]
+    text = " ".join(re.split(r"[ \n]+", text_report(report)))
+    assert f"Trace of steps {count(1200)} to {count(1203)} of rank 2: 100 ms each (98.0 ms before)" in text
+    assert "held up for 187 ms" in text
+    assert "backward: CPU 36.1 ms (30.0 ms before), GPU span 66.3 ms (66.0 ms before), GPU idle 1.8 ms" in text
+    assert "forward: CPU 50.9 ms, GPU span 50.9 ms" in text
+    assert max(map(len, text_report(report).splitlines())) <= 78 + len(recorded)
+    assert "traces" not in report_of(session_of(header()), [], "run.jsonl")

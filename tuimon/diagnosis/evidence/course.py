@@ -1,0 +1,210 @@
+"""How a run has gone: its beginning and its latest part, growth, and lasting jumps of its steps.
+
+Growth is tested by Mann and Kendall's rank test, which holds for any distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from statistics import median, quantiles
+from typing import TypeVar
+
+from msgspec import Struct
+
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.records import Place
+from tuimon.session.rows import HotLine
+from tuimon.session.session import Session
+from tuimon.session.steps.history import STACKED
+
+#: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
+WARMUP_WINDOWS = 2
+#: Windows with a step below which a run is too short to compare its end with its beginning.
+COMPARABLE_WINDOWS = WARMUP_WINDOWS + 16
+T = TypeVar("T")
+GROWTH_SIGMAS = Threshold(
+    4.0,
+    "standard deviations by which the rank test must exceed what a series without a trend gives, to count as growth",
+    "our choice, by simulation (test_drift): at most 1 % of courses of 300 s (noise, warm-up, jumps, sawteeth) count as"
+    " growth when tested every second",
+)
+JUMP_RATIO = Threshold(
+    1.25,
+    "times the median before, from which a lasting jump in step time is reported",
+    "our choice: a quarter is more than what others on a machine change; the outer tenths must not overlap either",
+)
+JUMP_AT_ONCE = Threshold(
+    0.75,
+    "part of a jump (of its logarithm) that lies between the eight windows before it and the eight after it",
+    "our choice, by simulation (test_jump): at most 1 % of courses of 300 s (noise, slopes, sawteeth) count as a jump"
+    " when tested every third second",
+)
+JUMP_LASTS = Threshold(
+    60, "windows since a jump, from which it is lasting", "our choice: most evaluations and checkpoints are shorter"
+)
+#: Windows before a jump at least, and those beside it that must differ already.
+_BEFORE, _NEAR = 20, 8
+#: Points that are tested: a longer series is reduced to medians, which bounds the pairs to compare to a thousand.
+_MOST_POINTS = 48
+
+
+class GrownPhase(Struct, frozen=True, gc=False):
+    """The phase whose time a step has grown most, in ms per step."""
+
+    name: str
+    before_ms: float
+    now_ms: float
+
+
+def steady_windows(history: Sequence[T | None]) -> list[T]:
+    """The values of the windows with a step, after warm-up."""
+    return [value for value in history if value is not None][WARMUP_WINDOWS:]
+
+
+def first_and_last(values: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    """The first and the last quarter."""
+    quarter = len(values) // 4
+    return values[:quarter], values[len(values) - quarter :]
+
+
+def most_grown(phase_history: Sequence[tuple[float, ...] | None]) -> GrownPhase | None:
+    """The phase that has grown most from the first to the last quarter of the run; None without these."""
+    early, late = first_and_last(steady_windows(phase_history))
+    return grown_between(early, late) if early else None
+
+
+def grown_between(early: Sequence[tuple[float, ...]], late: Sequence[tuple[float, ...]]) -> GrownPhase:
+    """The phase whose median differs most."""
+    before = [median(parts) for parts in zip(*early, strict=True)]
+    now = [median(parts) for parts in zip(*late, strict=True)]
+    most = max(range(len(now)), key=lambda part: now[part] - before[part])
+    return GrownPhase(STACKED[most], before[most], now[most])
+
+
+def grown_line(early: Sequence[HotLine], late: Sequence[HotLine], phase: GrownPhase) -> Place | None:
+    """The line that a step spends more time at than before, more than at any other; None without samples of both ends.
+
+    ``early`` and ``late``: the lines of that phase. Most of the function's growth is at a line whose number may be any
+    of a loop's, so functions are compared first.
+    """
+    if not early or not late:
+        return None
+    grown: dict[Place, float] = {}
+    for lines, ms in ((early, -phase.before_ms), (late, phase.now_ms)):
+        for line in lines:
+            grown[line.place] = grown.get(line.place, 0.0) + line.share * ms
+    functions: dict[tuple[str, str], float] = {}
+    for place, ms in grown.items():
+        functions[place.file, place.function] = functions.get((place.file, place.function), 0.0) + ms
+    most = max(functions, key=functions.__getitem__)
+    if functions[most] <= 0.0:
+        return None
+    return max((p for p in grown if (p.file, p.function) == most), key=grown.__getitem__)
+
+
+class Jump(Struct, frozen=True, gc=False):
+    """Since when, and what has grown."""
+
+    since_s: float  # after the beginning of the run
+    step: int  # the first of the window with which it begins
+    before_ms: float  # median
+    now_ms: float
+    phase: GrownPhase
+    place: Place | None  # the line of that phase that has grown most
+
+
+def jump_at(work: Sequence[float | None]) -> tuple[list[int], list[int]] | None:
+    """The windows with a step before and since a lasting jump in the steps' own work, in ms; None without one."""
+    windows = [number for number, ms in enumerate(work) if ms is not None][WARMUP_WINDOWS:]
+    at = jump_in([ms for number in windows if (ms := work[number]) is not None])
+    return (windows[:at], windows[at:]) if at is not None else None
+
+
+def jump_of(
+    session: Session,
+    pid: int,
+    windows: tuple[list[int], list[int]],
+    steps_ms: Sequence[float | None],
+    parts: Sequence[tuple[float, ...] | None],
+) -> Jump | None:
+    """The phase and place that grew most between two windows; ``steps_ms``, ``parts``: step time and phases of all."""
+    begun = session.begin_of_window(pid, windows[1][0])
+    if begun is None or session.start_s is None:
+        return None
+    before_ms, now_ms = (median(ms for n in some if (ms := steps_ms[n]) is not None) for some in windows)
+    phase = grown_between(*([row for n in some if (row := parts[n]) is not None] for some in windows))
+    samples = session.before_and_since(pid, begun.begin_s)
+    before, since = (end.hot_lines(phase.name) for end in samples) if samples is not None else ([], [])
+    place = grown_line(before, since, phase)
+    return Jump(begun.begin_s - session.start_s, begun.step, before_ms, now_ms, phase, place)
+
+
+class _Rank(Struct, frozen=True, gc=False):
+    """Pairs of a series that rise less those that fall, and the variance of that count without a trend."""
+
+    rising: int
+    variance: float
+
+
+def grows(series: Sequence[float]) -> bool:
+    """True if a series grows, not in one jump but before and after its largest change as well.
+
+    Two rank tests must agree: of the whole series, and of its two parts together. So (1, 1, 1, 3, 3, 3) does not grow
+    (the parts are flat), as little as (1, 2, 3, 1, 2, 3); a long enough (1, 2, 3, ..., 20) does. Source: Mann (1945),
+    Kendall (1975); the test of several parts is that of Hirsch and Slack (1984).
+    """
+    points = _reduced(series)
+    if len(points) < 2 or _sigmas(_rank(points)) < GROWTH_SIGMAS:
+        return False
+    change = _change_point(points)
+    before, after = _rank(points[:change]), _rank(points[change:])
+    return _sigmas(_Rank(before.rising + after.rising, before.variance + after.variance)) >= GROWTH_SIGMAS
+
+
+def _reduced(series: Sequence[float]) -> list[float]:
+    number = min(len(series), _MOST_POINTS)
+    return [median(series[i * len(series) // number : (i + 1) * len(series) // number]) for i in range(number)]
+
+
+def _rank(points: Sequence[float]) -> _Rank:
+    number = len(points)
+    rising = sum((y > x) - (y < x) for i, x in enumerate(points) for y in points[i + 1 :])
+    return _Rank(rising, number * (number - 1) * (2 * number + 5) / 18)
+
+
+def _sigmas(rank: _Rank) -> float:
+    return (rank.rising - 1) / math.sqrt(rank.variance) if rank.variance else 0.0
+
+
+def jump_in(series: Sequence[float]) -> int | None:
+    """The first window after which a series has risen at once and for good; None where it has not.
+
+    Of 20 and more windows of about 100 ms, and 60 of about 200 ms, it is the first of these.
+    """
+    if len(series) < _BEFORE + JUMP_LASTS or min(series) <= 0.0:
+        return None
+    logs = [math.log(value) for value in series]
+    at = _change_point(logs)
+    if at < _BEFORE or len(series) - at < JUMP_LASTS:
+        return None
+    before, since = series[:at], series[at:]
+    rise = math.log(median(since) / median(before))
+    if rise < math.log(JUMP_RATIO) or median(since[-_NEAR:]) < JUMP_RATIO * median(before):
+        return None
+    if median(logs[at : at + _NEAR]) - median(logs[at - _NEAR : at]) < JUMP_AT_ONCE * rise:
+        return None
+    return at if quantiles(since, n=10)[0] > quantiles(before, n=10)[-1] else None
+
+
+def _change_point(series: Sequence[float]) -> int:
+    """The index that divides a series so that the means of both parts differ most, by least squares."""
+    sums = list(accumulate(series, initial=0.0))
+    whole, number = sums[-1], len(series)
+
+    def between(part: int) -> float:
+        difference = sums[part] / part - (whole - sums[part]) / (number - part)
+        return difference * difference * part * (number - part)
+
+    return max(range(1, number), key=between)

@@ -1,0 +1,198 @@
+"""The rule about what ranks spend on communication."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu.exchange import (
+    BACKWARD_PER_FORWARD,
+    TOGETHER_MS,
+    TOGETHER_SHARE,
+    UNEVEN_SHARE,
+    Exchange,
+)
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
+from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.needs import RANKS, SAMPLES
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
+from tuimon.diagnosis.rules.in_turn import EVEN
+from tuimon.diagnosis.speedup import likely, speedup_without
+from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
+from tuimon.diagnosis.words import percent
+from tuimon.session.rows import GpuRow
+
+COMM_SHARE = Threshold(0.10, "share of the step in communication, from which it is a warning", TENSORBOARD)
+LESS_OFTEN = (
+    "exchange less, or less often: accumulate gradients under no_sync(), use a larger batch per rank or a bf16"
+    " compression hook, and NCCL on GPUs"
+)
+EXCHANGE_LESS = (
+    "exchange less: use a bf16 compression hook, more micro-batches per step under no_sync(), a larger batch per rank,"
+    " or fewer, larger buckets (bucket_cap_mb)"
+)
+_WAITS = ("data", "idle", "io", "lock", "sleep", "sync")
+
+
+class _Communication(Struct, frozen=True, gc=False):
+    """The time that one rank spends on communication; shares are of its time."""
+
+    called: float  # samples in torch.distributed
+    in_backward: float  # backward that waits: on the CPU neither running nor runnable, on a GPU by ``exchange``
+    hot: HotFunction | None
+    gpus: tuple[GpuRow, ...] = ()
+    exchange: Exchange | None = None  # where the share rests on GPU times
+
+    @property
+    def share(self) -> float:
+        return min(1.0, self.called + self.in_backward)
+
+
+def comm_bound(evidence: Evidence) -> Finding | None:
+    """Ranks spend their steps on exchanging gradients or other tensors.
+
+    The rank that waits least counts: what others wait longer, they wait for it (``straggler_rank``).
+    """
+    process = evidence.process
+    if process is None or (process.world_size or 1) < 2:
+        return None
+    compared = evidence.compared
+    measured = [found for rank in compared if (found := _communication(rank, evidence.exchanges)) is not None]
+    if not measured:
+        return None
+    least = min(measured, key=lambda rank: rank.share)
+    if least.share < COMM_SHARE:
+        return None
+    whole = len(measured) == len(compared) and len(evidence.rank_rows) == process.world_size
+    best, *others = _fixes(evidence, least, whole=whole)
+    return Finding(
+        rule="comm_bound",
+        severity="warning",
+        headline=_headline(least, process.world_size or 1),
+        action=best.action,
+        share_of_step=least.share,
+        where=(least.hot.place,) if least.hot else (),
+        evidence={
+            "calls_share": least.called,
+            "waiting_in_backward_share": least.in_backward,
+            "ranks_measured": len(measured),
+            "world_size": process.world_size,
+            **_gpu_evidence(evidence, least),
+        },
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low,
+        change=best.change,
+        other_fixes=tuple(others),
+    )
+
+
+def _fixes(evidence: Evidence, least: _Communication, *, whole: bool) -> tuple[Fix, ...]:
+    """Best first. Only with all ranks measured is a wait surely not for one of the others, and a gain estimated."""
+    debugging = advice_on_debugging("comm_bound", evidence)
+    if debugging is not None:
+        return (Fix(debugging),)  # what another change gains is not known before
+    exchange = least.exchange
+    if exchange is None:
+        model = host_model(evidence)
+        half = "exchange every second batch: use no_sync() in the others"
+        return model.less(LESS_OFTEN, half, "communication", model.own_part(least.share if whole else 0.0))
+    if exchange.is_uneven:
+        return (Fix(EVEN),)
+    if exchange.rests_on != "no_sync":
+        return (Fix(LESS_OFTEN),)
+    low = speedup_without(evidence, exchange.at_least) if whole else None
+    return (Fix(EXCHANGE_LESS, likely(low, speedup_without(evidence, exchange.at_most)), low),)
+
+
+def _gpu_evidence(evidence: Evidence, least: _Communication) -> dict[str, float | str | None]:
+    """Figures of the GPU's clock and counters; none if the share rests on the CPU."""
+    exchange = least.exchange
+    if exchange is None:
+        return {}
+    figures: dict[str, float | str | None] = {
+        "speedup_at_most": speedup_without(evidence, least.share),
+        "exchange_at_least_share": exchange.at_least,
+        "exchange_at_most_share": exchange.at_most,
+        "waits_for_later_ranks_at_least_share": exchange.waiting,
+        "rests_on": exchange.rests_on,
+    }
+    if exchange.own_ms is not None:
+        figures |= {"backward_without_exchange_ms": exchange.own_ms, "last_backward_ms": exchange.last_ms}
+    latest = [row.latest for row in least.gpus]
+    links = [gpu.nvlink_rx_bytes_per_s for gpu in latest if gpu.nvlink_rx_bytes_per_s is not None]
+    busy = [gpu.sm_ratio for gpu in latest if gpu.sm_ratio is not None]
+    return figures | ({"nvlink_bytes_per_s": sum(links)} if links else {}) | ({"sm_ratio": min(busy)} if busy else {})
+
+
+def _headline(least: _Communication, ranks: int) -> str:
+    exchange = least.exchange
+    if exchange is None:
+        inside = "" if least.hot else ", inside backward"
+        return f"{percent(least.share)} of each step goes to communication between {ranks} ranks{inside}"
+    if exchange.is_uneven:
+        return (
+            f"the GPU waits at least {percent(least.share)} of each step in backward, mostly for later ranks: which of"
+            f" the {ranks} are late changes from step to step"
+        )
+    if exchange.rests_on == "no_sync":
+        return (
+            f"the GPU exchanges gradients between {ranks} ranks for at least {percent(least.share)} of each step: the"
+            f" last backward takes {exchange.last_ms:.3g} ms, those before it {exchange.own_ms:.3g}"
+        )
+    return (
+        f"the GPU waits about {percent(least.share)} of each step in backward for the other ranks: it takes longer than"
+        " its own work can"
+    )
+
+
+def _communication(rank: Evidence, exchanges: Mapping[int, Exchange]) -> _Communication | None:
+    """Communication of a rank; None with too few samples, or where it is unknown how much its thread runs."""
+    total = rank.stacks.main.total
+    if total < 3 * MIN_SAMPLES:
+        return None
+    stacks = rank.stacks.main.stacks
+    calls = [stack for stack in stacks if stack.activity == "ranks" and stack.phase != "backward"]
+    called = sum(stack.count for stack in calls) / total
+    waiting = sum(stack.count for stack in stacks if stack.activity in _WAITS) / total
+    exchange = exchanges.get(rank.pid)
+    if rank.uses_gpu is False:
+        exchange, in_backward = None, _idle_in_backward(rank, called + waiting)
+    else:
+        in_backward = exchange.at_least if exchange is not None else 0.0
+    if in_backward is None:
+        return None
+    hot = hottest_place((stack.place, stack.count) for stack in calls) if called >= in_backward else None
+    return _Communication(called, in_backward, hot, rank.gpus, exchange if in_backward > called else None)
+
+
+def _idle_in_backward(rank: Evidence, elsewhere: float) -> float | None:
+    """Share of time that DistributedDataParallel waits for its all-reduce on the CPU."""
+    main, backward = rank.training_thread, rank.phase("backward")
+    if main.cpu_ratio is None or main.delay_ratio is None or backward is None:
+        return None
+    return max(0.0, min(backward.share, 1.0 - main.cpu_ratio - main.delay_ratio - elsewhere))
+
+
+RULES = (
+    Rule(
+        name="comm_bound",
+        title="Communication between ranks",
+        order=90,
+        judge=comm_bound,
+        explanation=(
+            "Ranks spend their steps on exchanging gradients or other tensors. On CPUs it rests on samples in"
+            " torch.distributed, and on time inside backward in which the training thread neither computes nor waits"
+            " for a core. On GPUs it is a lower bound, the largest of three: the time by which a step's last backward"
+            " exceeds those under no_sync(); the time by which a rank takes longer from backward to the update than the"
+            " rank that came last in the same step; and the time by which backward exceeds three times forward."
+        ),
+        needs=(RANKS, SAMPLES),
+        thresholds=(COMM_SHARE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, TOGETHER_SHARE, UNEVEN_SHARE),
+        contradicts_order=True,
+    ),
+)

@@ -1,1 +1,0 @@
-"""The rule about work beside the training: side work outside the phases, and evaluation."""

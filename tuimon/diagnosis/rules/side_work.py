@@ -1,0 +1,65 @@
+"""The rule about side work: what the loop does beside the training, evaluation included."""
+
+from __future__ import annotations
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
+from tuimon.diagnosis.evidence.steps import SETTLED_S
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.needs import SAMPLES, STEPS
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.evaluation import (
+    BESIDE_MODEL_SHARE,
+    EVALUATION_SHARE,
+    SMALL_BATCH_PART,
+    evaluation_work,
+)
+from tuimon.diagnosis.rules.outside_phases import (
+    MODEL_SHARE,
+    NEARLY_ALL,
+    SIDE_WORK_CLEAR,
+    SIDE_WORK_SHARE,
+    UNMARKED_EVALUATION_SHARE,
+    work_outside_phases,
+)
+
+
+def side_work(evidence: Evidence) -> Finding | None:
+    """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it."""
+    table, other, evaluation = evidence.phases, evidence.phase("other"), evidence.phase("eval")
+    if table is None or other is None or evidence.awaits_gpu_times:
+        return None
+    in_steps = 1.0 - (evaluation.share if evaluation else 0.0)
+    if (found := evaluation_work(evidence, table, other.share * in_steps)) is not None:
+        return found
+    return work_outside_phases(evidence, table, other)
+
+
+RULES = (
+    Rule(
+        name="side_work",
+        title="Side work in the loop",
+        order=60,
+        judge=side_work,
+        explanation=(
+            "Checkpoints, logging, metrics or evaluation take time beside the training. It rests on the phase outside"
+            " data, forward, backward and optimizer, or on the time in evaluation, whichever takes more, and names the"
+            " line from the training thread's samples there. With GPU times, side work counts as far as the GPU idles."
+        ),
+        needs=(STEPS, SAMPLES),
+        thresholds=(
+            SIDE_WORK_SHARE,
+            SIDE_WORK_CLEAR,
+            EVALUATION_SHARE,
+            BESIDE_MODEL_SHARE,
+            SMALL_BATCH_PART,
+            UNMARKED_EVALUATION_SHARE,
+            MODEL_SHARE,
+            NEARLY_ALL,
+            SETTLED_S,
+            GPU_CLOCK_WAIT_S,
+        ),
+        causes=("evaluation",),
+        contradicts_order=True,
+    ),
+)

@@ -1,0 +1,148 @@
+"""The rule about a rank that all others wait for."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.late_ranks import LateRank, Why, late_rank
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.steps import FEW_STEPS, LongestSteps
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.needs import RANKS
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.in_turn import IN_TURN, IN_TURN_SHARE, ranks_in_turn
+from tuimon.diagnosis.speedup import speedup_without
+from tuimon.diagnosis.threshold import TRACEML, Threshold
+from tuimon.diagnosis.words import in_library, percent
+from tuimon.node_ids import own_id
+
+WARN_SHARE = Threshold(0.10, "share of the step that the other ranks wait for one, from which it is a warning", TRACEML)
+#: Code of the user's that takes this share of what is longer in its phase is the reason: our choice, most of it.
+_EXPLAINS = 0.5
+_WHY: dict[Why, str] = {
+    "stopped": "which is stopped {percent} of the time",
+    "no core": "whose training thread waits {percent} of the time for a core",
+}
+
+
+def straggler_rank(evidence: Evidence) -> Finding | None:
+    """One rank is late and all others wait for it: inside backward, or wherever they exchange something.
+
+    Or another one in each step (``in_turn``). The late one is whose own work, without waiting in collectives, takes
+    longest.
+    """
+    late = late_rank(evidence.rank_rows)
+    in_turn = ranks_in_turn(evidence) if _wait(evidence) else None
+    if late is None or late.share < max(WARN_SHARE, (in_turn.share_of_step or 0.0) if in_turn is not None else 0.0):
+        return in_turn
+    own = evidence.of_rank(late.row.pid)
+    hot = _hottest(own, late) if own is not None else None
+    few = own.longest_steps(late.waited_ms) if own is not None else None
+    return Finding(
+        rule="straggler_rank",
+        severity="warning",
+        headline=_headline(late, few) + in_library(hot),
+        action=_action(late),
+        share_of_step=late.share,
+        where=(hot.place,) if hot else (),
+        evidence={
+            "rank": late.row.rank,
+            "pid": own_id(late.row.pid),
+            **({"host": late.row.host} if _on_host(late) else {}),
+            "waited_ms": late.waited_ms,
+            "phase": late.phase,
+            "longer_ms": late.longer_ms,
+            **({"late_in_steps": few.steps, "of_steps": few.of} if few is not None else {}),
+            **({"also_late": ", ".join(map(str, late.also))} if late.also else {}),
+            **({"gc_ms": late.row.gc_ms} if late.why == "collections" else {}),
+            **({"stopped_share": late.row.stopped_ratio} if late.why == "stopped" else {}),
+        },
+        estimated_speedup=speedup_without(evidence, late.share),
+    )
+
+
+def _wait(evidence: Evidence) -> bool:
+    """True if ranks wait for each other at all: comparing their steps one by one takes longer."""
+    known = [row.wait_ratio for row in evidence.rank_rows if row.wait_ratio is not None]
+    return bool(known) and median(known) >= IN_TURN_SHARE
+
+
+def _hottest(own: Evidence, late: LateRank) -> HotFunction | None:
+    """The late rank's own line in its longer phase, not one at which it waits for others itself.
+
+    Backward, in which it may wait, counts only if the user's code that it runs, such as hooks, is what takes longer.
+    """
+    stacks = own.stacks.main.in_phase(late.phase).stacks
+    inside = [stack for stack in stacks if not stack.may_wait_for_ranks]
+    share = sum(stack.count for stack in inside) / max(1, sum(stack.count for stack in stacks))
+    phase_ms = dict(late.row.phases).get(late.phase, 0.0) * (late.row.step_ms or 0.0)
+    if len(inside) < len(stacks) and share * phase_ms >= _EXPLAINS * late.longer_ms:
+        return hottest_place((stack.place, stack.count) for stack in inside)
+    if not any(stack.activity == "ranks" for stack in stacks):
+        return own.hottest_in(late.phase)
+    return hottest_place((stack.place, stack.count) for stack in stacks if stack.activity != "ranks")
+
+
+def _headline(late: LateRank, few: LongestSteps | None) -> str:
+    """``few``: the steps that most of the wait lies in, where it is not in every one."""
+    others, row = len(late.others) - len(late.also), late.row
+    first = next(other.rank for other in late.others if other.rank not in late.also or not others)
+    who = f"rank {first} waits" if others <= 1 else f"the other {others} ranks wait"
+    when = f"of the time for {_late_ones(late)}" if few is not None else f"of each step for {_late_ones(late)}"
+    lost = f"{who} {percent(late.share)} {when}" + (f", most of it in {few.steps} of {few.of} steps" if few else "")
+    if late.why in _WHY:
+        ratio = row.stopped_ratio if late.why == "stopped" else row.delay_ratio or 0.0
+        return f"{lost}, {_WHY[late.why].format(percent=percent(ratio))}"
+    reason = ", in the garbage collector" if late.why == "collections" else ""
+    longer = f"longer in {late.phase}" if few is not None else f"{late.longer_ms:.3g} ms longer in {late.phase}"
+    return f"{lost}, {longer}{reason}"
+
+
+def _late_ones(late: LateRank) -> str:
+    """``rank 2``, ``ranks 2 and 5``, ``rank 2 and 3 more``; on several nodes ``rank 20 on node2``."""
+    if len(late.also) == 1:
+        return f"ranks {late.row.rank} and {late.also[0]}"
+    more = f" and {len(late.also)} more" if late.also else ""
+    return f"rank {late.row.rank}{_on_host(late)}{more}"
+
+
+def _on_host(late: LateRank) -> str:
+    """The host that it runs on, if others run elsewhere."""
+    host = late.row.host
+    return f" on {host}" if host is not None and any(other.host != host for other in late.others) else ""
+
+
+def _action(late: LateRank) -> str:
+    rank = late.row.rank
+    match late.why:
+        case "stopped":
+            return f"find who stops rank {rank}'s process: a tool that limits its CPU, or a debugger"
+        case "no core":
+            return f"give rank {rank} cores of its own: check what else runs on its machine, and its CPU limit"
+        case "collections":
+            return f"collect garbage in rank {rank} seldom, or in all ranks at the same step: gc.freeze(), gc.disable()"
+    own = {"data": "", "other": "its side work, "}.get(late.phase, f"its {late.phase}, ")
+    return f"give rank {rank} as much work as the others: check {own}its data and its machine"
+
+
+RULES = (
+    Rule(
+        name="straggler_rank",
+        title="A rank that others wait for",
+        order=80,
+        judge=straggler_rank,
+        explanation=(
+            "One rank is late, and all others wait for it where gradients or other tensors are exchanged. It rests on"
+            " the ranks' phases less what each waits in collectives: that is estimated from stacks, and inside"
+            " backward, on a CPU, from how long the training thread sleeps there. The rank whose own work takes longest"
+            " is the late one; on GPUs, by their clocks where all have times there, the others' longer backward must"
+            " show that they wait. If another rank is late in each step, single steps show it: some of each window"
+            " are compared. It abstains with fewer than two measured ranks."
+        ),
+        needs=(RANKS,),
+        thresholds=(WARN_SHARE, FEW_STEPS, IN_TURN_SHARE),
+        causes=(IN_TURN,),
+        contradicts_order=True,
+    ),
+)

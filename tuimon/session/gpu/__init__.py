@@ -1,1 +1,0 @@
-"""GPUs: what NVML measured of them, and what the GPU clock did."""
