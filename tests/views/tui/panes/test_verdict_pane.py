@@ -112,6 +112,8 @@ def test_how_a_run_ended_that_the_title_shows_takes_no_row_of_a_finding(exit_rec
 def test_without_findings_it_says_why():
     nothing = VERDICT._replace(findings=())
     assert "NOTHING FOUND" in texts(verdict_lines(nothing, 100))[0]
+    assert "healthy" in texts(verdict_lines(nothing, 100))[0]
+    assert "healthy" not in texts(verdict_lines(nothing._replace(sampled=False), 100))[0]
 
 
 @pytest.mark.parametrize(

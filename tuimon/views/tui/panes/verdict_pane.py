@@ -41,6 +41,7 @@ class Verdict(NamedTuple):
     focused: bool = False
     unseen: tuple[Unseen, ...] = ()
     measuring_s: int | None = None  # no verdict has held yet
+    sampled: bool = True  # stack samples show what the training thread does
 
 
 class _Block(NamedTuple):
@@ -79,6 +80,7 @@ class VerdictPane(Pane[Verdict]):
             exit=session.exit,
             focused=self.has_focus,
             unseen=tuple(unseen_trainings(session)),
+            sampled=pid is not None and session.process_samples(pid) is not None,
             measuring_s=self._first.measuring_s(session, findings)
             if self.is_live and state.name == "training"
             else None,
@@ -151,6 +153,8 @@ def _block(verdict: Verdict, width: int) -> _Block:
         return _Block("dim", state_name(verdict.state).upper(), state_details(verdict.state), "", where, fix)
     basis = "in the stack samples" if verdict.inferred else "in the latest steps"
     more = line(("v", "key"), ("  what changed, and what could not be judged", "dim"))
+    if not verdict.sampled:
+        return _Block("info", "NOTHING FOUND", "without stack samples few rules can judge", "", more)
     return _Block("benign", "NOTHING FOUND", f"no rule sees a bottleneck {basis}", "healthy", more)
 
 
