@@ -3,7 +3,8 @@
 from tuimon.agent.ring import layout
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.loop.pieces import Drive
-from tuimon.sources.loop.step import Step, Stretch
+from tuimon.sources.loop.step import Step
+from tuimon.sources.loop.stretch import Stretch
 
 MS = 1_000_000
 _PAIRS = {
