@@ -54,7 +54,7 @@ def test_beside_a_counters_name_stands_its_mean_over_the_steps():
     assert ["power", "19", "%"] in figures and any(row.endswith("  136 / 700 W") for row in rows)
     assert any("1410 / 1980 MHz" in row for row in rows)
     assert "PCIe    in 3 GiB/s · out –" in rows and "NVLink  in 22 GiB/s · out 5 GiB/s" in rows
-    assert any(row.startswith("● 0 16 %") for row in drawn([replace(HOPPER, means=means)], 60, 2))
+    assert any(row.startswith("● 0  16 %") for row in drawn([replace(HOPPER, means=means)], 60, 2))
 
 
 def test_how_busy_a_process_keeps_the_gpu_is_shown_beside_others_only():
