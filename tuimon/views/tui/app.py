@@ -231,7 +231,7 @@ class TuimonApp(LeavableApp):
     def action_baseline(self) -> None:
         """Take what is on the screen as the baseline."""
         if self.monitor.session.exit is not None and self.monitor.launched is None:
-            text = "the run has ended: nothing comes that a baseline could be compared with; two logs: tuimon diff"
+            text = "The run has ended, so no baseline can be compared. To compare two logs: tuimon diff A B"
             self.notify(text, severity="warning", markup=False)
             return
         taken = take_baseline(self.monitor.session, self.monitor.findings)

@@ -56,7 +56,7 @@ async def test_of_a_run_that_has_ended_there_is_no_baseline():
         await pilot.press("b")
         await pilot.pause()
         assert "baseline" not in visible(app)
-        assert any("the run has ended" in note.message for note in app._notifications)
+        assert any("The run has ended, so no baseline can be compared" in note.message for note in app._notifications)
 
 
 async def test_capital_b_shows_all_by_itself_again():

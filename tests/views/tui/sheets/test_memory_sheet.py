@@ -40,7 +40,7 @@ def test_lines_largest_first_with_their_growth() -> None:
     assert rows[0][:6] == ["2", "MiB", "1", "0", "train.py:20", "main()"]
     assert rows[1][:6] == ["1", "MiB", "5", "+200", "KiB", "train.py:7"]
     assert rows[2][:6] == ["1", "KiB", "1", "–", "not", "known"]
-    assert "keeps no history" in drawn and "waited 12 ms" in drawn and "\x1b" not in drawn
+    assert "keeps no history" in drawn and "held the training up for 12 ms" in drawn and "\x1b" not in drawn
     assert all(len(row) <= 60 for row in shown(None, width=60).splitlines()[3:])
 
 

@@ -30,9 +30,10 @@ class RecordedTraceSheet(TraceSheet):
 
     def _show_error(self, error: BaseException | None) -> None:
         """What the log holds is all there is."""
-        texts = [(text, "text" if number else "strong") for number, text in enumerate(trace_text(self._record))]
+        head, *rest = trace_text(self._record)
         reason = getattr(error, "message", None) or plain(str(error))
-        self.body.show_waiting((f"{reason}; the log holds this of it:", "warning"), *texts)
+        note = f"These figures are in the log; the timeline is only in the trace file: {reason}"
+        self.body.show_waiting((head, "strong"), (note, "dim"), *((text, "text") for text in rest))
 
     def _state(self) -> str:
         return "Reading the trace …"

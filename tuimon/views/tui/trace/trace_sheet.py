@@ -87,7 +87,7 @@ class TraceBody(Moving, Canvas, can_focus=True):
         if self._taken is None or self.view is None:
             lines: list[Line] = []
             for text, role in self._waiting:
-                lines += [*paragraph(text, width, role), ()]
+                lines += [*paragraph(text, width, role), *([()] if role != "text" else [])]
             self.show_lines(lines[:height])
             return
         drawn = timeline_lines(self.view, width)
