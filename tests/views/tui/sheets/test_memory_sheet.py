@@ -50,6 +50,11 @@ def test_why_there_is_nothing() -> None:
     assert "a profiler is on" in shown(None, notice) and "end it" in shown(None, notice)
 
 
+def test_a_replay_offers_no_recording() -> None:
+    drawn = "\n".join(text_of(row) for row in memory_lines(None, None, 100, is_live=False))
+    assert "A replay cannot record memory" in drawn and "R records" not in drawn
+
+
 def test_an_error_for_want_of_memory() -> None:
     assert "out of memory: 1 GiB could not be allocated on cuda:0" in shown(OOM)
     assert "CPU allocator" not in shown(OOM)
