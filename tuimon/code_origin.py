@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 #: By torch.compile: named by the hash of its text, in a folder by the beginning of that, wherever its cache is.
 _GENERATED = re.compile(r"/torchinductor_|/(\w\w)/c\1\w{40,}\.py$")
+#: Code within a function that has a frame of its own; comprehensions do before Python 3.12.
+WITHIN = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/"
     r"|/lib(?:64)?/(?:python|pypy)\d[\d.]*t?/"  # the standard library of whatever interpreter

@@ -13,7 +13,7 @@ from msgspec import structs
 from tests.diagnosis.comparison.series import correlated, run_records
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.comparison.result import Comparison
-from tuimon.records import Header, Record
+from tuimon.records import Header, Record, Steps
 from tuimon.text import plain
 
 
@@ -107,7 +107,7 @@ def test_folders_of_several_runs(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_it_is_written_to_a_file(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, _ = compared(capsys, before, before, "-o", str(tmp_path / "diff.txt"))
+    out, _ = compared(capsys, before, log(tmp_path / "after.jsonl", 2), "-o", str(tmp_path / "diff.txt"))
     assert out == ""
     assert "step time" in (tmp_path / "diff.txt").read_text()
 
@@ -151,6 +151,24 @@ def test_what_is_no_log(before: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     compared(capsys, before, before, "--fail-if-slower", "much", code=2)
 
 
+def test_one_log_is_not_compared_with_itself_unless_asked_for(before: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = compared(capsys, before, before, code=3)
+    assert out == ""
+    assert f"BEFORE and AFTER are the same: {before}" in err
+    assert "step time" in compared(capsys, before, before, "--anyway")[0]
+
+
+def test_long_windows_are_too_few(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Records of steps every 20 s: a minute and a half of them are four windows."""
+    long = [
+        structs.replace(record, t=20 * record.t, window_s=20.0) if isinstance(record, Steps) else record
+        for record in run_records(correlated(4, 0.3, 2, 50.0))
+    ]
+    _, err = compared(capsys, before, write(tmp_path / "after.jsonl", long), code=3)
+    assert "only 4 windows with steps after its warm-up, in 80 s" in err
+    assert "--interval 1" in err
+
+
 def renamed(path: Path, seed: int, *command: str) -> str:
     header, *records = run_records(correlated(60, 0.3, seed, 50.0), start_unix_s=1.7e9 + seed)
     assert isinstance(header, Header)
@@ -173,3 +191,15 @@ def test_different_programs_are_refused_without_anyway(
     _, err = compared(capsys, before, after, code=3 if refused else 0)
     assert ("these are different programs: train.py before" in err) is refused
     compared(capsys, before, after, "--anyway")
+
+
+@pytest.mark.parametrize(("program", "is_judged"), [("train.py", True), ("other.py", False)])
+def test_a_fix_promises_nothing_about_another_program(
+    program: str, is_judged: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = renamed(tmp_path / "before.jsonl", 1, "python", "train.py")
+    header, *records = run_records(correlated(60, 0.3, 2, 25.0), {"data": 0.01, "forward": 0.99})
+    assert isinstance(header, Header)
+    after = write(tmp_path / "after.jsonl", [structs.replace(header, command=["python", program]), *records])
+    out, _ = compared(capsys, before, after, "--anyway")
+    assert ("Estimated " in out) is is_judged

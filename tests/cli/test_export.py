@@ -129,7 +129,6 @@ def test_what_a_format_cannot_hold(log: str, capsys: pytest.CaptureFixture[str],
     "words",
     [
         ("--to", "pdf"),
-        (),
         ("--to", "csv", "--from", "x"),
         ("--to", "csv", "--until", "-1"),
         ("--to", "csv", "--from", "nan"),

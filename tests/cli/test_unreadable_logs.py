@@ -21,7 +21,7 @@ COMMANDS = (
     ("report",),
     ("report", "--format", "json"),
     ("report", "--format", "html"),
-    ("diff", "{same}"),
+    ("diff", "{same}", "--anyway"),
     ("export", "--to", "csv"),
     ("export", "--to", "perfetto"),
     ("export", "--to", "speedscope"),
@@ -96,7 +96,7 @@ def test_of_several_runs_one_that_can_be_read_no_further_is_left_out(
 
 
 @pytest.mark.parametrize(
-    "words", [words for words in COMMANDS if words[0] != "trace"] + [("diff", "{same}", "--format", "json")]
+    "words", [words for words in COMMANDS if words[0] != "trace"] + [("diff", "{same}", "--anyway", "--format", "json")]
 )
 def test_a_name_that_is_no_utf8(words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = os.fsdecode(b"caf\xe9.jsonl")

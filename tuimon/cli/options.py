@@ -54,8 +54,20 @@ class _Paragraphs(argparse.HelpFormatter):
 class _Parser(argparse.ArgumentParser):
     """Errors are two lines: what is wrong, and what was meant or where to read on."""
 
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Refuse a word that is not among the choices. Raises ArgumentError."""
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        named = f"{action.option_strings[-1]}: " if action.option_strings else ""
+        hint = did_you_mean(str(value), known, cutoff=0.5)
+        text = f"{named}{value!r} is not one of {', '.join(known)}"
+        raise argparse.ArgumentError(None, f"{text}. {hint}" if hint else text)
+
     def error(self, message: str) -> NoReturn:
         unknown = message.removeprefix(_UNKNOWN).split()[0] if message.startswith(_UNKNOWN) else ""
+        if message.startswith(_MISSING):
+            message = f"{message.removeprefix(_MISSING)} is missing"
         hint = self.meant(unknown) or f"{self.prog} --help lists the options"
         self.exit(2, f"{self.prog}: {plain(message)}\n  {hint}\n")
 
@@ -65,13 +77,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 _UNKNOWN = "unrecognized arguments: "
+_MISSING = "the following arguments are required: "
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.75) -> str | None:
     """``Did you mean --headless?``; None if no known word is close."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, list(known), n=1, cutoff=0.75)
+    close = get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f"Did you mean {close[0]}?" if close else None
 
 

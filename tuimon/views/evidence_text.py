@@ -119,6 +119,8 @@ def evidence_text(name: str, value: float | int | str) -> tuple[str, str]:
     """``("data per step", "41.5 ms")`` of ``data_ms_per_step`` and 41.5."""
     name = plain(name)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if name == "tf32":
+            return "TF32", "on" if value else "off"
         if name in _NAMED:
             words, shown = _NAMED[name]
             return words, shown(value)

@@ -40,7 +40,7 @@ def limits_text(history: MemoryHistory) -> list[str]:
     if history.trigger == "asked":
         notes.append("steps are counted from backward to backward; growth is what most steps left behind")
     if history.pause_ms:
-        notes.append(f"the training waited {history.pause_ms:.0f} ms for them")
+        notes.append(f"recording the memory held the training up for {history.pause_ms:.0f} ms")
     return notes
 
 

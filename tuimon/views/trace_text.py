@@ -28,7 +28,8 @@ def head_text(trace: TraceTaken) -> str:
     length_ms = (trace.end_s - trace.begin_s) * 1000 / trace.steps if trace.steps else None
     before = f" ({ms(trace.step_ms_before)} before)" if trace.step_ms_before else ""
     held = f", held up for {ms(trace.pause_ms)} to stop and to write" if trace.pause_ms is not None else ""
-    return f"Trace of {_steps_text(trace)} of {whose}: {ms(length_ms)} each{before}{held}: {plain(trace.file)}"
+    each = "" if trace.steps == 1 else " each"
+    return f"Trace of {_steps_text(trace)} of {whose}: {ms(length_ms)}{each}{before}{held}: {plain(trace.file)}"
 
 
 def trace_text(trace: TraceTaken) -> list[str]:
@@ -66,7 +67,7 @@ def _phase_parts(phase: TracedPhase, steps: int) -> Iterator[str]:
 def _wait_lines(trace: TraceTaken) -> Iterator[str]:
     steps = trace.steps or 1
     for wait in trace.waits[:_ROWS]:
-        what = f" {plain(wait.what)}" if wait.what else ""
+        what = f" ({plain(wait.what)})" if wait.what else ""
         where = plain(wait.where) or ABSENT
         cause = CAUSES.get(wait.cause, plain(wait.cause))
         yield f"the GPU waited {ms(wait.total_ns / steps / 1e6)} {cause}{what}, at {where}"

@@ -255,7 +255,7 @@ def test_another_torch_is_said() -> None:
 
 
 def test_too_short_a_run_is_refused() -> None:
-    with pytest.raises(NotComparable, match=r"AFTER .*too short: .* steps in 5 s"):
+    with pytest.raises(NotComparable, match=r"AFTER .*too short: only 5 windows with steps after its warm-up, in 5 s"):
         compare([run(1)], [run(2, number=5)])
 
 
@@ -269,7 +269,7 @@ def test_windows_whose_steps_have_no_time_are_part_of_the_others() -> None:
 
 def test_a_run_all_of_whose_steps_a_trace_has_slowed_is_refused() -> None:
     slowed = tuple(row._replace(steps=0.0, total_ns=0.0) for row in run(2).stretches)
-    with pytest.raises(NotComparable, match=r"AFTER .*too short: 0 steps"):
+    with pytest.raises(NotComparable, match=r"AFTER .*too short: only 0 windows"):
         compare([run(1)], [run(2, stretches=slowed)])
 
 
@@ -334,6 +334,12 @@ def test_the_promise_is_of_the_fix_that_was_made() -> None:
     found = compare([run(1, findings=(both,))], [run(2, middle=33.0)])
     assert found.promise is not None
     assert found.promise.action == "make augment() cheaper"
+
+
+def test_runs_that_differ_by_more_than_the_code_keep_no_promise() -> None:
+    other = RunFacts(**{**_fields(FACTS), "cpu_count": 64})
+    found = compare([run(1, findings=(STARVED,))], [run(2, middle=23.0, facts=other, findings=(BUSY,))], anyway=True)
+    assert found.promise is None
 
 
 def test_lines_that_moved_are_the_same_line() -> None:

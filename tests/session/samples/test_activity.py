@@ -88,6 +88,19 @@ def test_what_the_text_of_a_line_betrays(text, activity):
     assert activity_of((MAIN, user(text))) == activity
 
 
+@pytest.mark.parametrize(
+    ("function", "text", "activity"),
+    [
+        ("main", "batch = torch.stack([load(n) for n in range(9)])", "torch"),
+        ("<listcomp>", "batch = torch.stack([load(n) for n in range(9)])", "python"),
+        ("<lambda>", "order = sorted(words, key=lambda word: by(word, torch.long))", "python"),
+        ("<genexpr>", "total = sum(loss.item() for loss in losses)", "sync"),
+    ],
+)
+def test_a_loop_on_a_line_that_calls_torch_is_python(function, text, activity):
+    assert activity_of((MAIN, Frame("/p/train.py", 9, function, text, True))) == activity
+
+
 def test_what_a_user_line_calls_is_told_by_what_it_calls():
     assert activity_of((user("loss.item()"), CONV)) == "torch"
 

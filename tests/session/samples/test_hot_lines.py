@@ -84,6 +84,14 @@ def test_bounded():
     assert found.samples == 1999
 
 
+def test_a_line_is_one_row_whatever_has_a_frame_in_it():
+    text = "batch = torch.stack([load(n) for n in range(9)])"
+    known = table(*(("/p/a.py", 7, name, text, True) for name in ("main", "<listcomp>", "<genexpr>")))
+    found = line_table([Sample([0], 1, "none"), Sample([0, 1], 3, "none"), Sample([1, 2], 1, "none")], known)
+    (row,) = found.lines
+    assert (row.place.function, row.own, row.total, row.activity) == ("main", 5, 5, "python")
+
+
 def test_nothing():
     assert line_table([], table()) == ((), 0, ())
 

@@ -37,6 +37,7 @@ from tuimon.records import (
 )
 from tuimon.sources.log.writer import LogWriter
 from tuimon.views.report.html.chart import POINTS, bars, curve, decimated, top_of
+from tuimon.views.report.html.page import _around
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 HOSTILE = "<script>alert(1)</script>\x1b[31m\x07\u202e"
@@ -139,6 +140,17 @@ def test_its_title_is_the_verdict_which_it_shows_once(tmp_path, capsys):
     assert title.startswith("INPUT-BOUND: 62 % of each step waits for data") and title.endswith("python train.py")
     body = Checked(page.partition("</head>")[2].rpartition("</html>")[0]).text
     assert body.count("62 % of each step waits for data") == 1
+
+
+def test_the_fix_stands_before_what_else_would_help(tmp_path, capsys):
+    page = page_of(log_of(tmp_path / "run.jsonl", run()), capsys=capsys)
+    first = page.partition('data-part="findings"')[2].partition("</article>")[0]
+    assert 0 < first.index("<b>Fix:</b>") < first.index("<b>Or:</b>")
+
+
+def test_lines_that_no_sample_passed_through_are_an_ellipsis():
+    code = {"a.py": {18: "  one()", 19: "  two()", 21: "  four()"}}
+    assert _around(code, "a.py", 19) == [(18, "one()"), (19, "two()"), (None, "…"), (21, "four()")]
 
 
 def test_what_the_workers_do_has_a_graph_of_its_own(tmp_path, capsys):

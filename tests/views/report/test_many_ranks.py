@@ -52,6 +52,11 @@ def test_a_summary_stands_for_all_of_them(reports: tuple[dict[str, Json], dict[s
     assert sum(phase["share"] for phase in summary["phases"]) == pytest.approx(1.0, abs=0.01)
 
 
+def test_whose_phases_are_shown_is_named(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
+    assert all(report["phases_of"] == "rank 0 of 72" for report in reports)
+    assert "Steps and phases of rank 0 of 72" in text_report(reports[0]).splitlines()
+
+
 def test_nodes_are_told(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
     run = reports[0]["run"]
     assert run["name"] == "bench"

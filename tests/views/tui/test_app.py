@@ -238,6 +238,23 @@ async def test_all_findings(keys):
         assert "INPUT-BOUND" in shown and "SIDE-WORK" in shown
 
 
+async def test_the_key_that_opens_the_findings_closes_them():
+    async with running(streams.input_bound(5)) as (app, pilot):
+        await pilot.press("v")
+        await pilot.pause()
+        assert len(app.screen_stack) == 2
+        await pilot.press("v")
+        await pilot.pause()
+        assert len(app.screen_stack) == 1
+
+
+async def test_a_dump_is_taken_in_a_threads_sheet():
+    async with running(streams.no_gpu()) as (app, pilot):
+        await pilot.press("D")
+        await pilot.pause()
+        assert any("choose a thread in pane 4" in note.message for note in app._notifications)
+
+
 async def test_an_open_sheet_stays_live():
     monitor = streams.input_bound(5)
     async with running(monitor) as (app, pilot):

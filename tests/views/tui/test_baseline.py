@@ -55,7 +55,7 @@ async def test_of_a_run_that_has_ended_there_is_no_baseline():
         await pilot.press("b")
         await pilot.pause()
         assert "baseline" not in visible(app)
-        assert any("the run has ended" in note.message for note in app._notifications)
+        assert any("The run has ended, so no baseline can be compared" in note.message for note in app._notifications)
 
 
 async def test_capital_b_shows_all_by_itself_again():
@@ -88,7 +88,8 @@ async def test_a_baseline_that_is_too_short_says_so_at_once(seconds, is_short):
     async with running(streams.input_bound(seconds)) as (app, pilot):
         await pilot.press("b")
         await pilot.pause()
-        assert any("too few to compare with: press b again" in note.message for note in app._notifications) == is_short
+        text = "windows with steps after the warm-up, too few to compare with: press b again when it has 8 or more"
+        assert any(text in note.message for note in app._notifications) == is_short
         assert "baseline" in visible(app)
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import shutil
 import sys
 from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from tuimon.cli.options import parser_of
 from tuimon.cli.writing import Output, add_output
@@ -51,23 +54,37 @@ def main(argv: Sequence[str]) -> int:
     parsed = parser.parse_args(argv)
     before, after = choose_all(parsed.before), choose_all(parsed.after)
     output = Output(parsed)
-    if not parsed.anyway:
-        _check_programs(before, after)
+    refusal = _same_path(parsed.before, parsed.after) or _other_program(before, after)
+    if refusal is not None and not parsed.anyway:
+        raise refusal
     found = compare_logs(before, after, anyway=parsed.anyway)
+    if refusal is not None:  # a fix of one program promises nothing about another
+        found = replace(found, promise=None)
     text = json_text(found, indent=2) if parsed.format == "json" else text_diff(found, _width(parsed.output))
     output.write(text)
     return 0 if parsed.fail_if_slower is None else _judge(found, parsed.fail_if_slower)
 
 
-def _check_programs(before: Sequence[Chosen], after: Sequence[Chosen]) -> None:
-    """Raise NotComparable where the two sides have no program in common."""
+def _same_path(before: str, after: str) -> NotComparable | None:
+    """The refusal if both sides are one log or one folder."""
+    if os.path.realpath(before) != os.path.realpath(after):
+        return None
+    return NotComparable(
+        f"BEFORE and AFTER are the same: {plain(after)}",
+        "Name the log of another run, or compare this one with itself by --anyway",
+    )
+
+
+def _other_program(before: Sequence[Chosen], after: Sequence[Chosen]) -> NotComparable | None:
+    """The refusal if the two sides have no program in common."""
     one, other = _programs(before), _programs(after)
-    if one and other and not one & other:
-        sides = (plain(", ".join(sorted(names))) for names in (one, other))
-        raise NotComparable(
-            "these are different programs: {} before, {} after".format(*sides),
-            "Compare runs of one program, or these nevertheless with --anyway",
-        )
+    if not one or not other or one & other:
+        return None
+    sides = (plain(", ".join(sorted(names))) for names in (one, other))
+    return NotComparable(
+        "these are different programs: {} before, {} after".format(*sides),
+        "Compare runs of one program, or these nevertheless with --anyway",
+    )
 
 
 def _programs(runs: Sequence[Chosen]) -> set[str]:

@@ -41,6 +41,11 @@ _OF_STACKS = ("speedscope", "collapsed")
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parsed = _parser().parse_args(argv)
+    if parsed.to is None and not parsed.anonymous:
+        raise UsageError(
+            "export needs a format: --to perfetto, speedscope, collapsed or csv",
+            "For example: tuimon export LOG --to perfetto -o run.json; --anonymous writes a log that is fit to send",
+        )
     log = choose(parsed.log, parsed.run)
     if parsed.anonymous:
         return _export_anonymous(parsed, log)
@@ -57,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = parser_of("export", _DOC)
     parser.add_argument("log", metavar="LOG", help="what --log has written; in a folder, the latest run with all nodes")
     add_run_choice(parser)
-    kind = parser.add_mutually_exclusive_group(required=True)
+    kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--to", choices=("perfetto", "speedscope", "collapsed", "csv"))
     kind.add_argument("--anonymous", action="store_true", help="a log with stand-ins for what is yours, fit to send")
     add_output(parser)

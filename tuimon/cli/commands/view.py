@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import math
 from collections.abc import Sequence
 
 from tuimon.cli.metrics import add_metrics, metrics_of
@@ -24,14 +26,12 @@ def main(argv: Sequence[str]) -> int:
     parser = parser_of("view", _DOC)
     parser.add_argument("log", metavar="LOG|DIR", help="what --log has written")
     parser.add_argument(
-        "--speed", type=float, metavar="X", help="play at X times the recorded pace instead of all at once"
+        "--speed", type=_speed, metavar="X", help="play at X times the recorded pace instead of all at once"
     )
     parser.add_argument("--headless", action="store_true", help="lines on stderr, for as long as the log is written")
     add_run_choice(parser)
     add_metrics(parser)
     parsed = parser.parse_args(argv)
-    if parsed.speed is not None and parsed.speed <= 0:
-        raise UsageError("--speed must be above 0", "For example: tuimon view --speed 10 run.jsonl")
     collect_seldom()
     observers = metrics_of(parsed)
     monitor = open_log(parsed.log, parsed.speed, parsed.run, observers)
@@ -53,3 +53,14 @@ def _headless(monitor: Monitor) -> int:
         options = Options(headless=True)
         watch_headless(monitor, options.refresh_s, step=lambda: None, until=lambda: signals.ended_by is not None)
     return 0
+
+
+def _speed(text: str) -> float:
+    """How many times the recorded pace. Raises ArgumentTypeError."""
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = math.nan
+    if not 0 < speed < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 such as 10")
+    return speed

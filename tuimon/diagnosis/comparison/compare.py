@@ -36,7 +36,7 @@ def compare(before: Sequence[RunFigures], after: Sequence[RunFigures], *, anyway
         rows=rows,
         lines=line_changes(*sides),
         findings=finding_changes(*sides),
-        promise=promise_of(*sides, speedup),
+        promise=None if _void(differing) else promise_of(*sides, speedup),
     )
 
 
@@ -45,7 +45,7 @@ def _samples(runs: Runs) -> float:
 
 
 def _refuse(differing: Sequence[Unlike], *, anyway: bool) -> None:
-    void = [each for each in differing if each.effect == "void"]
+    void = _void(differing)
     if not void or anyway:
         return
     what = "; ".join(f"{each.name} {each.before} before, {each.after} after" for each in void)
@@ -53,6 +53,10 @@ def _refuse(differing: Sequence[Unlike], *, anyway: bool) -> None:
         f"the runs differ by more than a change of the code: {what}",
         "Record both on the same machine with the same settings, or compare them nevertheless with --anyway",
     )
+
+
+def _void(differing: Sequence[Unlike]) -> list[Unlike]:
+    return [each for each in differing if each.effect == "void"]
 
 
 def _judged(runs: Sequence[RunFigures], side: str) -> list[JudgedRun]:
@@ -64,6 +68,7 @@ def _judged(runs: Sequence[RunFigures], side: str) -> list[JudgedRun]:
 
 def _check(run: JudgedRun, side: str) -> None:
     name, steady = run.figures.name, run.steady
+    windows = f"{len(steady.rows)} window{'' if len(steady.rows) == 1 else 's'}"
     if not run.figures.stretches:
         raise NotComparable(
             f"{side} ({name}) has no step that was measured",
@@ -71,8 +76,8 @@ def _check(run: JudgedRun, side: str) -> None:
         )
     if not run.is_long_enough:
         raise NotComparable(
-            f"{side} ({name}) is too short: {steady.steps} steps in {steady.seconds:.0f} s after its warm-up",
-            f"Record at least {LEAST_BATCHES} steps and {LEAST_BATCHES} s after the warm-up, better a minute",
+            f"{side} ({name}) is too short: only {windows} with steps after its warm-up, in {steady.seconds:.0f} s",
+            f"At least {LEAST_BATCHES} windows are needed: record with --interval 1, or for longer",
         )
 
 

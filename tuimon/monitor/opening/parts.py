@@ -68,8 +68,12 @@ def sources_of(table: ProcessTable, options: Options) -> Iterator[Source]:
         yield NoticeSource(switched_off)
 
 
+_OPTIONAL = {"markers": "markers", "stacks": "stack samples", "gpu": "GPU counters"}
+
+
 def _off(source: Literal["markers", "stacks", "gpu"]) -> Notice:
-    return Notice(t=time.monotonic(), pid=0, source=source, level="info", message=f"switched off (--no-{source})")
+    message = f"{_OPTIONAL[source]} are switched off (--no-{source})"
+    return Notice(t=time.monotonic(), pid=0, source=source, level="info", message=message)
 
 
 def header_of(mode: Literal["run", "attach"], pid: int, command: Sequence[str], options: Options, job: Job) -> Header:

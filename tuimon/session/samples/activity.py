@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.code_origin import is_import_system, is_torch
+from tuimon.code_origin import WITHIN, is_import_system, is_torch
 from tuimon.records import Frame
 from tuimon.torch_code import (
     is_checkpoint_io,
@@ -141,7 +141,9 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
         called = takewhile(lambda frame: not frame.user, inner)
         return "compile" if any(waits_for_compiler(frame.file) for frame in called) else waiter
     if leaf.user:
-        return next((activity for activity, text in _TEXTS if text.search(leaf.source)), "python")
+        shown: Activity = next((activity for activity, text in _TEXTS if text.search(leaf.source)), "python")
+        # the text is of the whole line: torch is called with the result of the comprehension or with the lambda
+        return "python" if shown == "torch" and leaf.function in WITHIN else shown
     if _waiter(leaf.file, leaf.function) == "idle":  # the loop itself: its queue is read in C
         return "idle"
     for frame in inner:

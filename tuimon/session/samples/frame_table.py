@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuimon.code_origin import innermost_work, is_library_file
+from tuimon.code_origin import WITHIN, innermost_work, is_library_file
 from tuimon.library_code import (
     is_evaluator,
     is_metric,
@@ -33,15 +33,13 @@ _COUNTS_LIMIT = 16
 Block = tuple[str, int, str]
 #: A function's file and its bare name.
 Function = tuple[str, str]
-#: Code within a function that has a frame of its own; comprehensions do before Python 3.12.
-_WITHIN = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
 _UNKNOWN = Frame("", 0, "?")
 
 
 def function_at(stack: Sequence[Frame]) -> str:
     """The function of the innermost frame; a comprehension, or a lambda that it is called with, is its function's."""
     depth = len(stack) - 1
-    while depth and stack[depth].function in _WITHIN and stack[depth - 1].file == stack[depth].file:
+    while depth and stack[depth].function in WITHIN and stack[depth - 1].file == stack[depth].file:
         depth -= 1
     return stack[depth].function
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from tuimon.code_origin import innermost_work
+from tuimon.code_origin import WITHIN, innermost_work
 from tuimon.records import Frame, Place
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.activity import Activity, activity_of
@@ -54,6 +54,9 @@ def by_line(lines: Iterable[HotLine]) -> list[HotLine]:
     return sorted(rows.values(), key=lambda found: -found.samples)
 
 
+_Line = tuple[str, int, str]
+
+
 class _Tally(Struct):
     frame: Frame
     own: int = 0
@@ -70,7 +73,7 @@ def line_table(
     A library's time counts as the own time of the user's line that called it, unless ``libraries`` lists every line by
     itself. A line counts once for a stack, however often it recurses.
     """
-    tallies: dict[tuple[str, int, str], _Tally] = {}
+    tallies: dict[_Line, _Tally] = {}
     everything: Counter[Activity] = Counter()
     for sample in samples:
         if not sample.lies_in(phase):
@@ -78,7 +81,7 @@ def line_table(
         stack = [frames[number] for number in program_part(sample.stack, frames)]
         doing = activity_of(stack)
         everything[doing] += sample.count
-        for frame in {(f.file, f.line, f.function): f for f in stack if libraries or f.user}.values():
+        for frame in {_line(f): f for f in reversed(stack) if libraries or f.user}.values():
             tally = _tally(tallies, frame)
             tally.total += sample.count
             tally.total_activities[doing] += sample.count
@@ -94,11 +97,18 @@ def line_table(
     return LineTable(tuple(lines[:LINES_LIMIT]), everything.total(), tuple(everything.most_common()))
 
 
-def _tally(tallies: dict[tuple[str, int, str], _Tally], frame: Frame) -> _Tally:
-    key = (frame.file, frame.line, frame.function)
+def _line(frame: Frame) -> _Line:
+    """What has a row: a line of a file; without a number, a function."""
+    return frame.file, frame.line, "" if frame.line else frame.function
+
+
+def _tally(tallies: dict[_Line, _Tally], frame: Frame) -> _Tally:
+    key = _line(frame)
     tally = tallies.get(key)
     if tally is None:
         tally = tallies[key] = _Tally(frame)
+    elif tally.frame.function in WITHIN:
+        tally.frame = frame  # the row is called by the function, not by what is within it
     return tally
 
 

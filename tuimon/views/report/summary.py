@@ -18,6 +18,7 @@ from tuimon.session.rows import PhaseTable
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
 from tuimon.session.state import RunState, run_state
+from tuimon.session.trainings import which_training
 from tuimon.session.unseen import Unseen, unseen_trainings
 from tuimon.session.whole_run import WholeRun
 from tuimon.views.gpu_idle import with_idle_bounds
@@ -59,6 +60,7 @@ def report_of(
         "unseen": [_unseen(each) for each in unseen_trainings(session)],
         "steps": steps_json(steps),
         "span": _span(session, pid),
+        **_phases_of(session, pid),
         "phases": phases_json(table),
         "ranges": _ranges(table),
         "sampling": _sampling(session.run_sampling()),
@@ -185,6 +187,13 @@ def _span(session: Session, pid: int | None) -> dict[str, Json] | None:
         "last_step": stats.total - 1,
         "seconds": rounded(totals.window_s),
     }
+
+
+def _phases_of(session: Session, pid: int | None) -> dict[str, Json]:
+    """``rank 0 of 4``, of several; empty for a run of one process."""
+    process = session.process(pid) if pid is not None else None
+    whose = which_training(session).text_of_rank(process.rank if process is not None else None)
+    return {"phases_of": whose} if whose else {}
 
 
 def _sampling(sampling: Sampling | None) -> dict[str, Json] | None:

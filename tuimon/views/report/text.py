@@ -112,6 +112,8 @@ def _steps(report: dict[str, Any]) -> list[str]:
         span = report["span"]
         steps_text = f"steps {count(span['first_step'])} to {count(span['last_step'])}, {duration(span['seconds'])}"
         lines += _wrap(f"Phases and findings cover {steps_text}")
+    if "phases_of" in report:
+        lines.append(f"Steps and phases of {report['phases_of']}")
     return lines + [_phase(phase) for phase in phases] + _on_gpu(phases)
 
 

@@ -249,6 +249,7 @@ class Report(Struct):
     findings: list[Finding]  # the most important first
     changes: list[Change]
     unjudged: list[Unjudged]
+    phases_of: str | Absent = UNSET  # of several ranks or trainings the one whose steps, phases and ranges these are
     trainings: list[Training] | Absent = UNSET  # of several
     ranks_summary: RanksSummary | Absent = UNSET
     memory: list[Memory] | Absent = UNSET

@@ -47,6 +47,7 @@ class TuimonApp(LeavableApp):
         Binding("i", "profile('icicle')", show=False),
         Binding("m", "memory", show=False),
         Binding("S", "standstill", show=False),
+        Binding("D", "dump", show=False),
         Binding("r", "ranks", show=False),
         Binding("b", "baseline", show=False),
         Binding("R", "restart", show=False),
@@ -130,6 +131,10 @@ class TuimonApp(LeavableApp):
         from tuimon.views.tui.sheets.standstill_sheet import StandstillSheet
 
         self.push_screen(StandstillSheet(self.monitor))
+
+    def action_dump(self) -> None:
+        """Point to the sheet that takes a dump."""
+        self.notify("D takes a dump in a thread's sheet: choose a thread in pane 4 and press Enter", markup=False)
 
     def _point_to_stacks(self) -> None:
         """Point to the stacks, once for each hang."""
@@ -231,7 +236,7 @@ class TuimonApp(LeavableApp):
     def action_baseline(self) -> None:
         """Take what is on the screen as the baseline."""
         if self.monitor.session.exit is not None and self.monitor.launched is None:
-            text = "the run has ended: nothing comes that a baseline could be compared with; two logs: tuimon diff"
+            text = "The run has ended, so no baseline can be compared. To compare two logs: tuimon diff A B"
             self.notify(text, severity="warning", markup=False)
             return
         taken = take_baseline(self.monitor.session, self.monitor.findings)

@@ -60,8 +60,9 @@ def shortness(taken: Baseline) -> str | None:
     run = judged(taken.figures)
     if run.is_long_enough:
         return None
-    seconds = f"{run.steady.seconds:.0f} s of steps after the warm-up"
-    return f"the baseline has {seconds}, too few to compare with: press b again when it is {LEAST_BATCHES} s or more"
+    windows = len(run.steady.rows)
+    has = f"{windows} window{'' if windows == 1 else 's'} with steps after the warm-up"
+    return f"the baseline has {has}, too few to compare with: press b again when it has {LEAST_BATCHES} or more"
 
 
 def change_text(before: float | None, now: float | None) -> tuple[str, str]:

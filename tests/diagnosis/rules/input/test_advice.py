@@ -100,10 +100,19 @@ def test_what_a_librarys_data_set_does_is_not_the_loaders_own_work():
     loader, free, half = first.fixes
     line = "correlate1d() _filters.py:180, called by __getitem__() dataset.py:640"
     assert loader.action.startswith("set num_workers=2 (now 0)")
-    assert free.action == f"make {line} cheaper (vectorise, cache, or move it to the GPU)"
+    assert free.action == f"make {line} cheaper (vectorise or cache it)"
     assert half.action == f"make {line} twice as fast"
     assert first.headline.endswith("the training process prepares it, in correlate1d() _filters.py:180")
     assert [(place.function, place.line) for place in first.where] == [("__getitem__", 640), ("<module>", 6)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "how"),
+    [({}, "vectorise or cache it"), ({"gpu_uuids": ["GPU-0"]}, "vectorise, cache, or move it to the GPU")],
+)
+def test_work_moves_to_the_gpu_only_if_there_is_one(facts, how):
+    findings = run({"data": 80, "forward": 20}, process(**facts), stacks(12, ([3, 4, 1], 60)))
+    assert any(how in fix.action for fix in findings[0].fixes)
 
 
 def test_more_workers_come_before_a_line_that_may_cost_nothing():

@@ -54,7 +54,7 @@ def test_beside_a_counters_name_stands_its_mean_over_the_steps():
     assert ["power", "19", "%"] in figures and any(row.endswith("  136 / 700 W") for row in rows)
     assert any("1410 / 1980 MHz" in row for row in rows)
     assert "PCIe    in 3 GiB/s · out –" in rows and "NVLink  in 22 GiB/s · out 5 GiB/s" in rows
-    assert any(row.startswith("● 0 16 %") for row in drawn([replace(HOPPER, means=means)], 60, 2))
+    assert any(row.startswith("● 0  16 %") for row in drawn([replace(HOPPER, means=means)], 60, 2))
 
 
 def test_how_busy_a_process_keeps_the_gpu_is_shown_beside_others_only():
@@ -81,10 +81,10 @@ def test_torchs_share_of_the_memory():
     torch = (TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 0),)
     assert drawn([OLD], 64, 4, torch=torch)[1:] == [
         "memory   26 %  ━━━╍╍╍┄┄────────────────────────  21.0 / 80.0 GiB",
-        "torch   ━ 8.0 allocated  ╍ 16.0 reserved  ┄ 5.0 outside torch",
+        "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved  ┄ 5.0 outside",
         "power   310 / 700 W · 61 °C · 1755 / 1980 MHz",
     ]
-    assert drawn([OLD], 56, 4, torch=torch)[2] == "torch   ━ 8.0 allocated  ╍ 16.0 reserved"
+    assert drawn([OLD], 56, 4, torch=torch)[2] == "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved"
     assert drawn([OLD], 36, 4, torch=torch)[2] == "torch   8.0 of 16.0 GiB reserved"
 
 
@@ -92,13 +92,13 @@ def test_torchs_share_adds_up_over_the_ranks_and_stays_on_its_gpu():
     torch = (TorchMemoryRow(0, "GPU-1", GIB, 2 * GIB, 0), TorchMemoryRow(0, "GPU-1", GIB, 3 * GIB, 0))
     rows = drawn(number(2, OLD), 56, 12, torch=torch)
     told = [y for y, row in enumerate(rows) if row.startswith("torch")]
-    assert [rows[y] for y in told] == ["torch   ━ 2.0 allocated  ╍ 5.0 reserved"]
+    assert [rows[y] for y in told] == ["torch   ━ 2.0 GiB allocated  ╍ 5.0 reserved"]
     assert told[0] > rows.index("● GPU 1")
 
 
 def test_retries_of_the_allocator_are_told():
     rows = drawn([OLD], 56, 4, torch=(TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 3),))
-    assert rows[2] == "torch   ━ 8.0 allocated  ╍ 16.0 reserved  3 retries"
+    assert rows[2] == "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved  3 retries"
 
 
 def test_memory_of_a_process_that_does_not_say_where_is_shown_only_for_a_single_gpu():

@@ -178,7 +178,7 @@ def test_a_rank_in_focus_that_ends_gives_way_to_one_that_lives():
 
 def test_the_pane_reads_well_as_plain_text():
     assert texts([rank_line(ROW, columns([ROW], 76, with_strip=True), 100.0, CALM, focus=False)])[0].startswith(
-        "    5 ~+12.5 ms ██"
+        "    5 ~+12.5 ms  ██"
     )
 
 

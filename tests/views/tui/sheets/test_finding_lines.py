@@ -129,6 +129,11 @@ def test_bounds_are_one_range(low, high, text):
     assert evidence_rows(known) == [("launch lead", "0.05 ms"), ("GPU idle", text), ("workers", "2")]
 
 
+def test_whether_products_round_is_a_word():
+    assert evidence_rows({"tf32": 0}) == [("TF32", "off")]
+    assert evidence_rows({"tf32": 1}) == [("TF32", "on")]
+
+
 def test_a_bound_alone_is_named_as_one():
     assert evidence_rows({"gpu_idle_at_most": 0.1}) == [("GPU idle at most", "10 %")]
     assert evidence_rows({"gpu_idle_at_least": None, "gpu_idle_at_most": 0.1}) == [("GPU idle at most", "10 %")]

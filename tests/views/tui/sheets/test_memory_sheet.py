@@ -40,7 +40,7 @@ def test_lines_largest_first_with_their_growth() -> None:
     assert rows[0][:6] == ["2", "MiB", "1", "0", "train.py:20", "main()"]
     assert rows[1][:6] == ["1", "MiB", "5", "+200", "KiB", "train.py:7"]
     assert rows[2][:6] == ["1", "KiB", "1", "–", "not", "known"]
-    assert "keeps no history" in drawn and "waited 12 ms" in drawn and "\x1b" not in drawn
+    assert "keeps no history" in drawn and "held the training up for 12 ms" in drawn and "\x1b" not in drawn
     assert all(len(row) <= 60 for row in shown(None, width=60).splitlines()[3:])
 
 
@@ -48,6 +48,11 @@ def test_why_there_is_nothing() -> None:
     assert "nothing has been recorded yet" in shown(None)
     notice = Notice(t=1.0, pid=0, source="memory", level="warning", message="a profiler is on", hint="end it")
     assert "a profiler is on" in shown(None, notice) and "end it" in shown(None, notice)
+
+
+def test_a_replay_offers_no_recording() -> None:
+    drawn = "\n".join(text_of(row) for row in memory_lines(None, None, 100, is_live=False))
+    assert "A replay cannot record memory" in drawn and "R records" not in drawn
 
 
 def test_an_error_for_want_of_memory() -> None:

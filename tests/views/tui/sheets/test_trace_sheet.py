@@ -20,6 +20,7 @@ from tuimon.views.before_trace import known_before
 from tuimon.views.format import count
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
+from tuimon.views.trace_text import head_text
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets import trace_sheet
 from tuimon.views.tui.sheets.timeline_lines import View, timeline_lines
@@ -224,6 +225,7 @@ async def test_a_log_opens_its_latest_trace(recorded: str, is_there: bool) -> No
         lines = [text_of(line) for line in sheet.body.lines]
     assert any("Phases" in line for line in lines) == is_there
     if not is_there:
+        assert lines[0].startswith("Trace of ")
         text = " ".join(lines)
         assert "cannot be read" in text and f"Trace of steps {count(1200)} to {count(1203)} of rank 2" in text
 
@@ -253,6 +255,11 @@ def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
         "call": "cudaStreamSynchronize", "operator": "aten::nonzero", "phase": "", "where": "masked() loss.py:8",
         "count": 8, "total_ns": 16 * MS,
     }  # fmt: skip
+
+
+def test_one_step_is_not_called_each() -> None:
+    trace = TraceTaken(t=1.0, pid=7, file="t.json.gz", wanted=1, begin_s=1.0, end_s=1.033, steps=1, first_step=135)
+    assert head_text(trace) == "Trace of step 135 of process 7: 33.0 ms: t.json.gz"
 
 
 def test_without_a_trace_there_is_no_sheet() -> None:

@@ -43,6 +43,7 @@ DATA_SHARE = Threshold(
 )
 #: Most times as large that a batch is advised to be: our choice; learning rates that fit are not known beyond.
 _MOST_TIMES = 8
+_GIB = 1 << 30
 
 #: How the owner of the loop names what it can change.
 _COMPILE = {
@@ -152,7 +153,9 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
         return None
     size = _batch_size(evidence.loader)
     sizes = f" ({size} -> {times * size})" if size else ""
-    memory = f"torch holds {holds / 1e9:.2g} of {room / 1e9:.3g} GB" if holds and room else "its memory use is unknown"
+    memory = (
+        f"torch holds {holds / _GIB:.2g} of {room / _GIB:.3g} GiB" if holds and room else "its memory use is unknown"
+    )
     action = (
         f"{_BATCH[evidence.launching.owner]} {times}x as large{sizes}: a step takes as long on this GPU, with {times}x"
         f" the samples; {memory}"

@@ -83,7 +83,7 @@ def _made_after_the_fetch(model: StepModel, share: float, error: float) -> StepM
 
 
 def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
-    making = _cheaper(hot, "items", _part(hot, evidence))
+    making = _cheaper(evidence, hot, "items", _part(hot, evidence))
     match cause:
         case "no_workers":
             return [
@@ -97,7 +97,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "slow_thread":
             return _then(making, ", or make it in several processes: the training thread waits for it")
         case "sampler":
-            drawing = _cheaper(hot, "fetch", _part_of_fetch(hot, evidence))
+            drawing = _cheaper(evidence, hot, "fetch", _part_of_fetch(hot, evidence))
             own = _then(drawing, ": draw many indices at once instead of one by one in the training process")
             return [*own, *drawn_at_once(hot, evidence)]
         case "workers_saturated":
@@ -132,16 +132,16 @@ def _beside_workers(hot: HotFunction | None, evidence: Evidence, model: StepMode
     workers = evidence.workers
     company = f"set {_option(evidence)}={{}} (now {workers.number}) on this {evidence.run.cores}-core machine"
     if not workers.waiting:
-        return [*_more_workers(company, evidence, model), *_cheaper(hot, "items", _part(hot, evidence))]
+        return [*_more_workers(company, evidence, model), *_cheaper(evidence, hot, "items", _part(hot, evidence))]
     company += f": each computes only {percent(workers.ran_ratio or 0.0)} of its time"
-    making = _cheaper(hot, "items", _part(hot, evidence), how="cache, or read ahead")
+    making = _cheaper(evidence, hot, "items", _part(hot, evidence), how="cache, or read ahead")
     return [*_more_workers(company, evidence, model), *making]
 
 
 def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
     """Ways to let workers make what the loop makes itself: those that it has, if it has some."""
     if evidence.workers.number:
-        own = _cheaper(hot, "items", _own_part(hot))
+        own = _cheaper(evidence, hot, "items", _own_part(hot))
         return _then(own, ", or move it into the data set: the workers then do it")
     if evidence.beside_rollout is not None:  # the next batch is not there before the update
         return making
@@ -152,7 +152,7 @@ def _from_processes(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
     """Data of other processes as if it came at once, and in half the time."""
     sent = _own_part(hot)
     if evidence.workers.working is not None:
-        return _then(_cheaper(hot, "items", sent), ", or make the data in more processes")
+        return _then(_cheaper(evidence, hot, "items", sent), ", or make the data in more processes")
     return [
         Way("make the data in more processes, or make each of them faster", Change("items", 0.0), sent),
         Way("make the data in twice as many processes, if cores are free", Change("items", HALF), sent),
@@ -189,12 +189,11 @@ def _sampling_error(hot: HotFunction) -> float:
 
 
 def _cheaper(
-    hot: HotFunction | None,
-    what: Literal["items", "fetch"],
-    part: Part,
-    how: str = "vectorise, cache, or move it to the GPU",
+    evidence: Evidence, hot: HotFunction | None, what: Literal["items", "fetch"], part: Part, how: str | None = None
 ) -> list[Way]:
     """A line as if it cost nothing, and as if it took half."""
+    if how is None:
+        how = "vectorise or cache it" if evidence.uses_gpu is False else "vectorise, cache, or move it to the GPU"
     place = at_hot(hot) if hot else "items"
     free = f"make {place} cheaper{f' ({how})' if hot else ''}"
     return [Way(free, Change(what, 0.0), part), Way(f"make {place} twice as fast", Change(what, HALF), part)]
@@ -223,7 +222,7 @@ def _keep_busy(cores: int, running: float) -> int:
 def _of_rollout(hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
     if evidence.rollout is not None and evidence.rollout.is_by_policy:
         return [_MORE_AT_ONCE]
-    own = _cheaper(hot, "items", _own_part(hot))
+    own = _cheaper(evidence, hot, "items", _own_part(hot))
     return [*own, *_side_by_side(evidence), *_in_this_process(evidence, model)]
 
 

@@ -148,14 +148,22 @@ def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
     }
 
 
-def _around(code: Code, file: str, line: int) -> list[tuple[int, str]]:
-    """The sampled lines around one, without their common indent; nothing where its own text is not in the log."""
+def _around(code: Code, file: str, line: int) -> list[tuple[int | None, str]]:
+    """The sampled lines around one, without their common indent; nothing where its own text is not in the log.
+
+    An ellipsis without a number stands for lines that no sample passed through.
+    """
     known = code.get(file, {})
     if line not in known:
         return []
     lines = [(n, known[n].expandtabs(4)) for n in range(line - _AROUND, line + _AROUND + 1) if n in known]
     indent = min(len(text) - len(text.lstrip()) for _, text in lines)
-    return [(n, text[indent:]) for n, text in lines]
+    found: list[tuple[int | None, str]] = []
+    for n, text in lines:
+        if found and n - 1 not in known:
+            found.append((None, "…"))
+        found.append((n, text[indent:]))
+    return found
 
 
 def _code(session: Session) -> Code:

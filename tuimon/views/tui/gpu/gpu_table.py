@@ -16,7 +16,7 @@ from tuimon.views.tui.gpu.figures import GpuView, gib
 from tuimon.views.tui.gpu.names import GAP, mark_of, name_of, trouble_of
 
 _LEAST_CHART, _MOST_CHART = 6, 60
-_UTIL = 5 + GAP
+_UTIL = 1 + 5 + GAP
 
 
 class Figure(NamedTuple):

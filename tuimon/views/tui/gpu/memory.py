@@ -44,7 +44,7 @@ def torch_line(view: GpuView, width: int) -> Line | None:
     if torch is None or torch.reserved_bytes is None:
         return None
     parts = [
-        line(("━ ", "gpu-edge"), (f"{gib(torch.allocated_bytes)} allocated", "text")),
+        line(("━ ", "gpu-edge"), (f"{gib(torch.allocated_bytes)} GiB allocated", "text")),
         line(("╍ ", "gpu-edge"), (f"{gib(torch.reserved_bytes)} reserved", "text")),
     ]
     if torch.retries:
@@ -52,7 +52,7 @@ def torch_line(view: GpuView, width: int) -> Line | None:
     short = [line((f"{gib(torch.allocated_bytes)} of {gib(torch.reserved_bytes)} GiB reserved", "text"))]
     rest = []
     if used is not None and used >= torch.reserved_bytes:
-        rest = [line(("┄ ", "text"), (f"{gib(used - torch.reserved_bytes)} outside torch", "text"))]
+        rest = [line(("┄ ", "text"), (f"{gib(used - torch.reserved_bytes)} outside", "text"))]
     return fitting([_keyed([*parts, *rest]), _keyed(parts), _keyed(short)], width)
 
 

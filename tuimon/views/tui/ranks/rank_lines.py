@@ -17,8 +17,10 @@ from tuimon.views.tui.ranks.lateness import Strips, strip_line
 OWN, WAIT = "█", "┄"
 #: Share of the step from which a rank counts as late, and from which as very late: as ``straggler_rank`` warns.
 LATE, VERY_LATE = 0.1, 0.3
-_RANK, _LATE, _WAIT, _STEP, _GPU, _MEMORY, _STATE = 5, 10, 6, 10, 6, 9, 14
-_LEAST_BAR, _MOST_BAR, _LEAST_PLACE, _MOST_NODE = 10, 48, 19, 12
+_RANK, _LATE, _WAIT, _STEP, _GPU, _MEMORY, _STATE = 5, 10, 7, 10, 6, 9, 15
+_LEAST_BAR, _MOST_BAR, _LEAST_PLACE, _MOST_NODE = 10, 48, 20, 12
+#: Blanks before a column that is aligned to the left.
+GAP = 2
 _STATES = {
     "starting": ("starting", "dim"),
     "training": ("", "dim"),
@@ -46,11 +48,11 @@ class Columns(NamedTuple):
 def columns(rows: Sequence[RankRow], width: int, *, with_strip: bool) -> Columns:
     """What fits: the bar and the line first, then what is out of order, the GPU, the step time, memory."""
     wait = _WAIT * any(row.wait_ratio is not None for row in rows)
-    room = width - _RANK - _LATE - 1 - wait - _LEAST_BAR - (1 + _LEAST_BAR) * with_strip - _LEAST_PLACE
+    room = width - _RANK - _LATE - GAP - wait - _LEAST_BAR - (GAP + _LEAST_BAR) * with_strip - _LEAST_PLACE
     hosts = {row.host for row in rows}
     wanted = {
         "state": _STATE * any(state_span(row).text.strip() != "" for row in rows),
-        "node": (1 + min(_MOST_NODE, max(cell_len(host or "") for host in hosts))) * (len(hosts) > 1),
+        "node": (GAP + min(_MOST_NODE, max(cell_len(host or "") for host in hosts))) * (len(hosts) > 1),
         "gpu": _GPU * any(row.gpu_ratio is not None for row in rows),
         "step": _STEP,
         "memory": _MEMORY,
@@ -73,10 +75,10 @@ def columns(rows: Sequence[RankRow], width: int, *, with_strip: bool) -> Columns
 def header_line(cols: Columns, sort: str) -> Line:
     """The names of the columns, the one that sorts underlined."""
     named = (
-        ("rank", _RANK, ">"), ("late", _LATE, ">"), (" a step", cols.bar + 1, "<"), ("wait", cols.wait, ">"),
-        ("step", cols.step, ">"), ("GPU", cols.gpu, ">"), ("memory", cols.memory, ">"), (" node", cols.node, "<"),
-        (" state", cols.state, "<"),
-        (" over time", cols.strip + (cols.strip > 0), "<"), (" at", cols.place, "<"),
+        ("rank", _RANK, ">"), ("late", _LATE, ">"), ("  a step", cols.bar + GAP, "<"), ("wait", cols.wait, ">"),
+        ("step", cols.step, ">"), ("GPU", cols.gpu, ">"), ("memory", cols.memory, ">"), ("  node", cols.node, "<"),
+        ("  state", cols.state, "<"),
+        ("  over time", cols.strip + GAP * (cols.strip > 0), "<"), ("  at", cols.place, "<"),
     )  # fmt: skip
     spans: list[Span] = []
     for name, width, align in named:
@@ -87,7 +89,7 @@ def header_line(cols: Columns, sort: str) -> Line:
 
 def rank_line(row: RankRow, cols: Columns, longest_ms: float, strips: Strips, *, focus: bool) -> Line:
     """The rank's line; ``focus``: its figures are those of all other panes."""
-    spans = [*rank_head(row, focus=focus), *line((column(_late_text(row), _LATE, ">"), _loud(row, "dim")), " ")]
+    spans = [*rank_head(row, focus=focus), *line((column(_late_text(row), _LATE, ">"), _loud(row, "dim")), " " * GAP)]
     spans += _bar(row, cols.bar, longest_ms)
     wait = f"~{percent(row.wait_ratio)}" if row.wait_ratio is not None else ABSENT
     loud = "text" if (row.wait_ratio or 0.0) >= LATE else "dim"
@@ -96,12 +98,12 @@ def rank_line(row: RankRow, cols: Columns, longest_ms: float, strips: Strips, *,
         spans.append(Span(column(text, width, ">") if width else "", "text"))
     spans.append(Span(column(size(row.memory_bytes), cols.memory, ">") if cols.memory else "", "dim"))
     if cols.node:
-        spans.append(Span(" " + column(plain(row.host or ""), cols.node - 1), "dim"))
+        spans.append(Span(" " * GAP + column(plain(row.host or ""), cols.node - GAP), "dim"))
     if cols.state:
-        spans += [Span(" "), state_span(row)]
+        spans += [Span(" " * GAP), state_span(row)]
     if cols.strip:
-        spans += [Span(" "), *strip_line(strips.late.get(row.pid, ()), cols.strip)]
-    return (*spans, Span(" "), Span(column(place_text(row), cols.place - 1), "dim"))
+        spans += [Span(" " * GAP), *strip_line(strips.late.get(row.pid, ()), cols.strip)]
+    return (*spans, Span(" " * GAP), Span(column(place_text(row), cols.place - GAP), "dim"))
 
 
 def map_line(row: RankRow, width: int, strips: Strips, *, focus: bool) -> Line:
@@ -141,7 +143,7 @@ def state_span(row: RankRow) -> Span:
         text, role = f"{row.behind} behind", "warning"
     elif row.state == "training" and row.restarts:
         text = f"restarted {row.restarts}×" if row.restarts > 1 else "restarted"
-    return Span(column(text, _STATE - 1), role)
+    return Span(column(text, _STATE - GAP), role)
 
 
 def place_text(row: RankRow) -> str:

@@ -9,15 +9,15 @@ from tuimon.session.trainings import TrainingRow
 from tuimon.views.format import ms, percent, size
 from tuimon.views.tui.drawing.lines import Line, Span, column, line
 from tuimon.views.tui.panes.title_line import run_name
-from tuimon.views.tui.ranks.rank_lines import place_text, state_span
+from tuimon.views.tui.ranks.rank_lines import GAP, place_text, state_span
 
-_NUMBER, _PID, _RANKS, _STEPS, _STEP, _GPU, _MEMORY, _STATE = 5, 9, 7, 10, 10, 6, 10, 14
+_NUMBER, _PID, _RANKS, _STEPS, _STEP, _GPU, _MEMORY, _STATE = 5, 9, 7, 10, 10, 6, 10, 15
 _LEAST_COMMAND, _MOST_COMMAND, _LEAST_PLACE = 12, 32, 16
 
 
 def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[Line]]:
     """The names of the columns, and a line for each training; the columns that matter least go first."""
-    room = width - _NUMBER - 2 - _LEAST_COMMAND - 1 - _LEAST_PLACE
+    room = width - _NUMBER - 2 - _LEAST_COMMAND - GAP - _LEAST_PLACE
     wanted = {
         "step": _STEP,
         "state": _STATE * any(state_span(row.first).text.strip() != "" for row in rows),
@@ -39,8 +39,8 @@ def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[
 def _head(shown: dict[str, int], command: int, rest: int) -> Line:
     names = [column("", _NUMBER + 2), column("training", command)]
     names += [column(name, shown[name], ">") for name in ("pid", "ranks", "steps", "step", "GPU", "memory")]
-    state = column(" state", shown["state"])
-    return (Span("".join((*names, state, column(" at", rest + 1))), "dim"),)
+    state = column("  state", shown["state"])
+    return (Span("".join((*names, state, column("  at", rest + GAP))), "dim"),)
 
 
 def _line(row: TrainingRow, shown: dict[str, int], command: int, rest: int) -> Line:
@@ -58,8 +58,8 @@ def _line(row: TrainingRow, shown: dict[str, int], command: int, rest: int) -> L
     spans = [*line((number, "key bold" if row.in_focus else "text"), "  ", (column(_command(row), command), "text"))]
     spans.append(Span(text, "text"))
     if shown["state"]:
-        spans += [Span(" "), state_span(first)]
-    return (*spans, Span(" "), Span(column(place_text(first), rest), "dim"))
+        spans += [Span(" " * GAP), state_span(first)]
+    return (*spans, Span(" " * GAP), Span(column(place_text(first), rest), "dim"))
 
 
 def _command(row: TrainingRow) -> str:

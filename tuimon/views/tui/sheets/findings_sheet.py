@@ -25,6 +25,7 @@ class FindingsSheet(Sheet):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("v", "dismiss", show=False),
         Binding("enter", "explain", show=False),
         Binding("tab", "choose(1)", show=False),
         Binding("shift+tab", "choose(-1)", show=False),

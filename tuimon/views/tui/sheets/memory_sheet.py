@@ -14,12 +14,16 @@ from tuimon.views.tui.drawing.lines import Line, column, line, paragraph, place_
 from tuimon.views.tui.sheets.sheet import Sheet
 
 _HINT = "records 5 steps: which lines allocate what nobody frees"
+_REPLAY = "A replay cannot record memory. tuimon run --memory --log FILE train.py records it in the log."
 _NUMBER = 10
 
 
-def memory_lines(history: MemoryHistory | None, notice: Notice | None, width: int) -> list[Line]:
-    """The figures, or why there are none."""
-    lines: list[Line] = [(), line(("R", "key bold"), (f" {_HINT}", "dim"))]
+def memory_lines(
+    history: MemoryHistory | None, notice: Notice | None, width: int, *, is_live: bool = True
+) -> list[Line]:
+    """The figures, or why there are none; ``is_live``: whether some can be recorded."""
+    hint = [line(("R", "key bold"), (f" {_HINT}", "dim"))] if is_live else paragraph(_REPLAY, width, "dim")
+    lines: list[Line] = [(), *hint]
     if notice is not None:
         lines += [(), *paragraph(plain(advice(notice.message, notice.hint)), width, "warning")]
     if history is None:
@@ -69,4 +73,4 @@ class MemorySheet(Sheet):
         histories = session.memory_history
         pids = [pid for pid in session.trainers() if pid in histories] or list(histories)[-1:]
         latest = max((histories[pid] for pid in pids), key=lambda history: history.t, default=None)
-        return memory_lines(latest, session.notices.get("memory"), width)
+        return memory_lines(latest, session.notices.get("memory"), width, is_live=self._monitor.is_live)

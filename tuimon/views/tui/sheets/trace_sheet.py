@@ -91,7 +91,7 @@ class TraceBody(Moving, Canvas, can_focus=True):
         if self._taken is None or self.view is None:
             lines: list[Line] = []
             for text, role in self._waiting:
-                lines += [*paragraph(text, width, role), ()]
+                lines += [*paragraph(text, width, role), *([()] if role != "text" else [])]
             self.show_lines(lines[:height])
             return
         drawn = timeline_lines(self.view, width)
@@ -255,9 +255,10 @@ class _RecordedTraceSheet(TraceSheet):
 
     def _show_error(self, error: BaseException | None) -> None:
         """What the log holds is all there is."""
-        texts = [(text, "text" if number else "strong") for number, text in enumerate(trace_text(self._record))]
+        head, *rest = trace_text(self._record)
         reason = getattr(error, "message", None) or plain(str(error))
-        self.body.show_waiting((f"{reason}; the log holds this of it:", "warning"), *texts)
+        note = f"These figures are in the log; the timeline is only in the trace file: {reason}"
+        self.body.show_waiting((head, "strong"), (note, "dim"), *((text, "text") for text in rest))
 
     def _state(self) -> str:
         return "Reading the trace …"
