@@ -62,9 +62,9 @@ def test_our_own_cost_stays_in_the_title_beside_the_gpu():
     cost = Cost(t=1, pid=0, window_s=1, cpu_ratio=0.04, sampler_cpu_ratio=0, rss_bytes=62 << 20)
     steps = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
     facts = RunFacts("train.py", 4242, Which(), 192.0, steps, cost, None, paused=False, gpu=gpu_text([HOPPER]))
-    row = text_of(title_line(facts, 100))
+    row = text_of(title_line(facts, 120))
     assert row.startswith(" train.py · 3m12s · ") and " · GPU 100 %" in row
-    assert row.endswith("  tuimon 4 % ")
+    assert row.endswith("  tuimon 4 %, 62 MiB ")
 
 
 @pytest.mark.parametrize(("count", "interval_s", "seconds"), [(1, 1.0, 8.0), (8, 1.0, 12.0), (1, 10.0, 30.0)])
