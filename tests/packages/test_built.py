@@ -71,7 +71,7 @@ def files_of(package: Path) -> set[str]:
     return {
         str(path.relative_to(package))
         for path in package.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and path.suffix != ".pyc"  # Python 2.7 writes sitecustomize's beside it
     }
 
 
