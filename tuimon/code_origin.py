@@ -31,7 +31,7 @@ _TYPED_IN = ("<ipython-input-", "<python-input-", "<stdin>", "<timed exec>", "<t
 
 
 def is_agent_file(file: str) -> bool:
-    """Whether a file is one of our hooks in the training: ``/…/site-packages/tuimon/agent/hooks.py``.
+    """True if a file is one of our hooks in the training: ``/…/site-packages/tuimon/agent/hooks.py``.
 
     Logs written before 0.2 name their folder ``target``.
     """
@@ -39,7 +39,7 @@ def is_agent_file(file: str) -> bool:
 
 
 def is_user_file(file: str) -> bool:
-    """Whether a file is outside the standard library, installed packages and tuimon: ``/home/me/train.py``."""
+    """True if a file is outside the standard library, installed packages and tuimon: ``/home/me/train.py``."""
     if not file or file.startswith("<"):
         return file.startswith(_TYPED_IN)
     if file.startswith(_OWN_FOLDER) or is_agent_file(file):
@@ -48,7 +48,7 @@ def is_user_file(file: str) -> bool:
 
 
 def is_package_file(file: str) -> bool:
-    """Whether a file belongs to an installed package, torch included: ``/…/dist-packages/PIL/Image.py``."""
+    """True if a file belongs to an installed package, torch included: ``/…/dist-packages/PIL/Image.py``."""
     return "-packages/" in file
 
 
@@ -59,7 +59,7 @@ def package_of(file: str) -> str | None:
 
 
 def is_installed_script(file: str, files: Iterable[str]) -> bool:
-    """Whether a file is a command of the environment that one of these files is installed in: ``/venv/bin/nice``.
+    """True if a file is a command of the environment that one of these files is installed in: ``/venv/bin/nice``.
 
     Commands lie beside the folder of the packages: ``/venv/lib/python3.11/site-packages``, ``/home/me/.local/lib/...``.
     """
@@ -69,7 +69,7 @@ def is_installed_script(file: str, files: Iterable[str]) -> bool:
 
 
 def is_library_file(file: str) -> bool:
-    """Whether a file belongs to an installed package other than torch, and is no hook of ours."""
+    """True if a file belongs to an installed package other than torch, and is no hook of ours."""
     return is_package_file(file) and not is_torch(file) and not is_agent_file(file)
 
 
@@ -94,22 +94,22 @@ def innermost_work(files: Sequence[str]) -> int:
 
 
 def is_generated(file: str) -> bool:
-    """Whether torch.compile has written a file: ``/tmp/torchinductor_me/xy/cxy….py``."""
+    """True if torch.compile has written a file: ``/tmp/torchinductor_me/xy/cxy….py``."""
     return _GENERATED.search(file) is not None
 
 
 def is_import_system(file: str) -> bool:
-    """Whether a file is Python's import system: ``<frozen importlib._bootstrap>``."""
+    """True if a file is Python's import system: ``<frozen importlib._bootstrap>``."""
     return file.startswith("<frozen importlib")
 
 
 def is_others_package(file: str) -> bool:
-    """Whether a file belongs to an installed package other than torch, its data loading included, and our hooks."""
+    """True if a file belongs to an installed package other than torch, its data loading included, and our hooks."""
     return package_of(file) not in (None, "torch") and not is_agent_file(file)
 
 
 def is_torch(file: str) -> bool:
-    """Whether a file belongs to torch, but for its data loading: ``torch/functional.py``.
+    """True if a file belongs to torch, but for its data loading: ``torch/functional.py``.
 
     Other packages may have a folder of that name, for what they build on torch: ``gluonts/torch/model/estimator.py``.
     """

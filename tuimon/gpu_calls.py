@@ -133,7 +133,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_tested(node: ast.AST, path: _Path) -> bool:
-    """Whether Python asks if an expression is true."""
+    """True if Python asks if an expression is true."""
     match path[-1] if path else None:
         case ast.If(test) | ast.While(test) | ast.IfExp(test) | ast.Assert(test):
             return node is test

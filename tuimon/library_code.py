@@ -23,32 +23,32 @@ _COLLECTOR_FUNCTIONS = frozenset({"collect_rollouts", "rollout", "iterator", "ne
 
 
 def is_collector(file: str, function: str) -> bool:
-    """Whether a frame of a library makes data with a policy: ``…/on_policy_algorithm.py``, ``collect_rollouts``."""
+    """True if a frame of a library makes data with a policy: ``…/on_policy_algorithm.py``, ``collect_rollouts``."""
     return function in _COLLECTOR_FUNCTIONS and _COLLECTOR_FILE.search(file) is not None
 
 
 def is_rollout_entry(file: str, function: str) -> bool:
-    """Whether a frame of a library is all that shows, in a shortened stack, that data is made below it."""
+    """True if a frame of a library is all that shows, in a shortened stack, that data is made below it."""
     return is_collector(file, function) or (function == "generate" and _GENERATION_FILE.search(file) is not None)
 
 
 def is_environment(file: str, function: str) -> bool:
-    """Whether a frame steps or resets an environment: ``/…/site-packages/gymnasium/core.py``, ``step``."""
+    """True if a frame steps or resets an environment: ``/…/site-packages/gymnasium/core.py``, ``step``."""
     return _ENVIRONMENT_FUNCTIONS.match(function) is not None and _ENVIRONMENT_FILE.search(file) is not None
 
 
 def steps_environment(source: str) -> bool:
-    """Whether a line of the user's calls an environment's ``step``: ``state, reward, done = world.step(action)``."""
+    """True if a line of the user's calls an environment's ``step``: ``state, reward, done = world.step(action)``."""
     return _STEPS_ENVIRONMENT.search(source) is not None
 
 
 def is_generation(file: str, function: str) -> bool:
-    """Whether a frame generates with a language model: ``/…/transformers/generation/utils.py``, ``generate``."""
+    """True if a frame generates with a language model: ``/…/transformers/generation/utils.py``, ``generate``."""
     return function == "generate" and (is_user_file(file) or _GENERATION_FILE.search(file) is not None)
 
 
 def makes_data(file: str, function: str) -> bool:
-    """Whether a frame makes training data: an environment's, a collector's, or one that generates."""
+    """True if a frame makes training data: an environment's, a collector's, or one that generates."""
     return is_environment(file, function) or is_collector(file, function) or is_generation(file, function)
 
 
@@ -58,12 +58,12 @@ _EVALUATION = re.compile(r"(?:^|_)(?:eval|evaluate|evaluation|evaluator|validate
 
 
 def evaluates_by_name(function: str) -> bool:
-    """Whether a function is named as one that measures a model: ``evaluate_policy``, ``_run_validation``."""
+    """True if a function is named as one that measures a model: ``evaluate_policy``, ``_run_validation``."""
     return _EVALUATION.search(function) is not None
 
 
 def is_evaluator(file: str, function: str) -> bool:
-    """Whether a function of a library is: ``/…/stable_baselines3/common/evaluation.py``, ``evaluate_policy``.
+    """True if a function of a library is: ``/…/stable_baselines3/common/evaluation.py``, ``evaluate_policy``.
 
     Not all that are named so are evaluation: ``evaluate_actions`` is part of a training's forward pass.
     """
@@ -83,12 +83,12 @@ _DIFFERENTIABLE = re.compile(
 
 
 def is_metric(file: str) -> bool:
-    """Whether a file of a library computes metrics: ``/…/torchmetrics/metric.py``."""
+    """True if a file of a library computes metrics: ``/…/torchmetrics/metric.py``."""
     return _METRIC_FILE.search(file) is not None
 
 
 def may_be_loss(file: str) -> bool:
-    """Whether a metric of this file has gradients, so that one may train on it: ``/…/torchmetrics/image/ssim.py``."""
+    """True if a metric of this file has gradients, so that one may train on it: ``/…/torchmetrics/image/ssim.py``."""
     return _DIFFERENTIABLE.search(file) is not None
 
 
@@ -98,7 +98,7 @@ _ITERATIONS = frozenset({"__next__", "__iter__"})
 
 
 def is_iteration(function: str) -> bool:
-    """Whether a library's function of this name gives its loop the next batch, be it as a generator: ``__next__``."""
+    """True if a library's function of this name gives its loop the next batch, be it as a generator: ``__next__``."""
     return function in _ITERATIONS
 
 
@@ -110,17 +110,17 @@ _LOSS = re.compile(r"loss|criterion|pred|output|forward")
 
 
 def is_handler(function: str) -> bool:
-    """Whether a function is named as one that observes an event of the loop: ``on_train_batch_end``."""
+    """True if a function is named as one that observes an event of the loop: ``on_train_batch_end``."""
     return function.startswith(_HANDLER)
 
 
 def handles_event(function: str) -> bool:
-    """Whether a function is named as one that handles an event, or calls what does: ``after_batch``, ``notify``."""
+    """True if a function is named as one that handles an event, or calls what does: ``after_batch``, ``notify``."""
     return _HANDLES.match(function) is not None
 
 
 def may_add_loss(function: str) -> bool:
-    """Whether a handler's name has it that it may add to the loss, or change it: ``after_pred``, ``on_criterion``."""
+    """True if a handler's name has it that it may add to the loss, or change it: ``after_pred``, ``on_criterion``."""
     return _LOSS.search(function) is not None
 
 
@@ -130,7 +130,7 @@ _RECEIVES = re.compile(r"\.(?:recv|poll|get_many)\w*\(|\.wait\((?!\))|(?:queue|f
 
 
 def receives(source: str) -> bool:
-    """Whether a line of a library waits for a message: ``signals = self.signal_queue.get_many(timeout=1.0)``.
+    """True if a line of a library waits for a message: ``signals = self.signal_queue.get_many(timeout=1.0)``.
 
     ``handle.wait()``, without what it waits for, may be for a collective.
     """
@@ -143,7 +143,7 @@ _OPTIMIZER = re.compile(r"(?:^|/)(?:optim|optimizers?)(?:/|\.py$)")
 
 
 def is_optimizer_module(file: str) -> bool:
-    """Whether a file of an installed package is an optimizer's by its name: ``/…/keras/src/optimizers/adam.py``.
+    """True if a file of an installed package is an optimizer's by its name: ``/…/keras/src/optimizers/adam.py``.
 
     Optimizers that are not torch's own call no hook, as those of Keras, fastai, Apex and bitsandbytes.
     """

@@ -63,7 +63,7 @@ def masked(words: Iterable[str]) -> list[str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of an option or variable of this name is secret."""
+    """True if the value of an option or variable of this name is secret."""
     name = name.lstrip("-+~").rpartition(".")[2].replace("-", "_")  # trainer.api_key=X
     if name.isupper():
         return _SECRET_VARIABLE.search(name) is not None and not _is_of_text(name.lower().split("_"))

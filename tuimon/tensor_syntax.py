@@ -1,4 +1,4 @@
-"""Whether an expression of the user's code can be a tensor, or a mask; loads Python's parser, so import it late."""
+"""True if an expression of the user's code can be a tensor, or a mask; loads Python's parser, so import it late."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def tensor(node: ast.AST | None, called: bool | None = False) -> bool | None:
 
 
 def any_tensor(nodes: Iterable[ast.AST | None], called: bool | None = False) -> bool | None:
-    """Whether one of them is a tensor, as ``tensor`` answers."""
+    """True if one of them is a tensor, as ``tensor`` answers."""
     found = [tensor(node, called) for node in nodes]
     return True if True in found else False if False in found else None
 
@@ -173,7 +173,7 @@ def module_of(function: ast.AST) -> str:
 
 
 def is_made_on_cpu(node: ast.AST | None) -> bool:
-    """Whether an expression begins with a tensor that is made in the CPU's memory: ``torch.rand(1).sum()``."""
+    """True if an expression begins with a tensor that is made in the CPU's memory: ``torch.rand(1).sum()``."""
     while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
         match node:
             case ast.Call(ast.Attribute(_, name) as function, _, keywords) if module_of(function) == "torch":
@@ -186,7 +186,7 @@ def is_made_on_cpu(node: ast.AST | None) -> bool:
 
 
 def is_to_cpu(call: ast.Call) -> bool:
-    """Whether a call names the CPU as the device: ``.to("cpu")``, ``.to(device=torch.device("cpu"))``."""
+    """True if a call names the CPU as the device: ``.to("cpu")``, ``.to(device=torch.device("cpu"))``."""
     named = {keyword.arg: keyword.value for keyword in call.keywords}
     device = named.get("device", call.args[0] if call.args else None)
     return device is not None and "'cpu'" in ast.unparse(device)

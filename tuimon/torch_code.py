@@ -34,63 +34,63 @@ _NO_CLOSURE_FILES = (*_SCHEDULER_FILES, "torch/optim/optimizer.py")
 
 
 def may_be_boundary(file: str) -> bool:
-    """Whether a file can hold one of these boundaries, or an import, at all: false for ``/home/me/train.py``."""
+    """True if a file can hold one of these boundaries, or an import, at all: false for ``/home/me/train.py``."""
     return "torch/" in file or is_agent_file(file) or is_import_system(file)
 
 
 def is_fetch(file: str, function: str) -> bool:
-    """Whether a frame gets the next batch from a DataLoader: ``torch/utils/data/dataloader.py``, ``__next__``."""
+    """True if a frame gets the next batch from a DataLoader: ``torch/utils/data/dataloader.py``, ``__next__``."""
     if file.endswith("torch/utils/data/dataloader.py"):
         return function in _FETCH_FUNCTIONS
     return function in _FETCH_HOOKS and is_agent_file(file)
 
 
 def is_backward_entry(file: str, function: str) -> bool:
-    """Whether a frame enters or runs the backward pass: ``torch/autograd/__init__.py``, ``backward``."""
+    """True if a frame enters or runs the backward pass: ``torch/autograd/__init__.py``, ``backward``."""
     if function in _BACKWARD_FUNCTIONS:
         return file.endswith(_BACKWARD_FILES)
     return function == "tuimon_backward" and is_agent_file(file)
 
 
 def is_gradient_call(file: str, function: str) -> bool:
-    """Whether a frame returns gradients and accumulates none: ``torch/autograd/__init__.py``, ``grad``."""
+    """True if a frame returns gradients and accumulates none: ``torch/autograd/__init__.py``, ``grad``."""
     return function == "grad" and file.endswith("torch/autograd/__init__.py")
 
 
 def is_optimizer_step(file: str, function: str) -> bool:
-    """Whether a frame updates parameters: ``torch/optim/adam.py``, ``step``; not a scheduler's ``step``."""
+    """True if a frame updates parameters: ``torch/optim/adam.py``, ``step``; not a scheduler's ``step``."""
     if function in _STEP_FUNCTIONS:
         return is_torch_optimizer(file) and (function == "wrapper" or not file.endswith(_SCHEDULER_FILES))
     return function == "tuimon_scaler_step" and is_agent_file(file)
 
 
 def is_torch_optimizer(file: str) -> bool:
-    """Whether a file is of torch's optimizers: ``/…/torch/optim/adam.py``."""
+    """True if a file is of torch's optimizers: ``/…/torch/optim/adam.py``."""
     return "torch/optim/" in file
 
 
 def is_unfused_update(file: str, function: str) -> bool:
-    """Whether a frame updates by many operations what a fused one could: ``adam.py``, ``_single_tensor_adam``."""
+    """True if a frame updates by many operations what a fused one could: ``adam.py``, ``_single_tensor_adam``."""
     return function in _UNFUSED_FUNCTIONS and is_torch_optimizer(file)
 
 
 def is_single_tensor_update(file: str, function: str) -> bool:
-    """Whether a frame updates one tensor after the other: ``torch/optim/sgd.py``, ``_single_tensor_sgd``."""
+    """True if a frame updates one tensor after the other: ``torch/optim/sgd.py``, ``_single_tensor_sgd``."""
     return function.startswith("_single_tensor_") and is_torch_optimizer(file)
 
 
 def is_foreach_update(file: str, function: str) -> bool:
-    """Whether a frame updates all tensors by each operation: ``torch/optim/sgd.py``, ``_multi_tensor_sgd``."""
+    """True if a frame updates all tensors by each operation: ``torch/optim/sgd.py``, ``_multi_tensor_sgd``."""
     return function.startswith("_multi_tensor_") and is_torch_optimizer(file)
 
 
 def may_call_closure(file: str, function: str) -> bool:
-    """Whether a frame is where one of torch's optimizers calls its closure: ``torch/optim/lbfgs.py``, ``obj_func``."""
+    """True if a frame is where one of torch's optimizers calls its closure: ``torch/optim/lbfgs.py``, ``obj_func``."""
     return function in _CLOSURE_CALLERS and is_torch_optimizer(file) and not file.endswith(_NO_CLOSURE_FILES)
 
 
 def is_module_body(file: str, function: str) -> bool:
-    """Whether a frame of a library runs while that is imported: ``torch/optim/adadelta.py``, ``<module>``.
+    """True if a frame of a library runs while that is imported: ``torch/optim/adadelta.py``, ``<module>``.
 
     A shortened stack may hold it, or the import of torch that our hook waits for, without Python's import system. What
     torch.compile has generated waits in its body for the kernels to be compiled, which is no import.
@@ -109,7 +109,7 @@ _MODULE_CALLS = frozenset({"_call_impl", _CALL_WRAPPER})
 
 
 def is_module_run(file: str, function: str) -> bool:
-    """Whether a frame runs a module or a function of ``nn.functional``: ``torch/nn/modules/linear.py``, ``forward``.
+    """True if a frame runs a module or a function of ``nn.functional``: ``torch/nn/modules/linear.py``, ``forward``.
 
     Constructing a module, initialising it or clipping its gradients is no run of it.
     """
@@ -119,7 +119,7 @@ def is_module_run(file: str, function: str) -> bool:
 
 
 def is_model_upkeep(file: str, function: str) -> bool:
-    """Whether a frame makes, copies, loads or clears a model or an optimizer: ``optimizer.py``, ``zero_grad``.
+    """True if a frame makes, copies, loads or clears a model or an optimizer: ``optimizer.py``, ``zero_grad``.
 
     Of a frame that runs no module and updates nothing; ``torch/nn/utils`` and the functional part do other work.
     """
@@ -129,29 +129,29 @@ def is_model_upkeep(file: str, function: str) -> bool:
 
 
 def is_parameter_copy(file: str, function: str) -> bool:
-    """Whether a frame copies a model's parameter: ``torch/nn/parameter.py``, ``__deepcopy__``."""
+    """True if a frame copies a model's parameter: ``torch/nn/parameter.py``, ``__deepcopy__``."""
     return function == "__deepcopy__" and file.endswith(_PARAMETER_FILE)
 
 
 def is_module_call(file: str, function: str) -> bool:
-    """Whether a frame only leads from a module's call to its ``forward``: ``module.py``, ``_call_impl``."""
+    """True if a frame only leads from a module's call to its ``forward``: ``module.py``, ``_call_impl``."""
     return function in _MODULE_CALLS and file.endswith(_MODULE_FILE)
 
 
 def is_loss_module(file: str) -> bool:
-    """Whether a file holds torch's losses, which take what a model returns: ``torch/nn/modules/loss.py``."""
+    """True if a file holds torch's losses, which take what a model returns: ``torch/nn/modules/loss.py``."""
     return file.endswith("torch/nn/modules/loss.py")
 
 
 def copies_nothing(file: str, function: str) -> bool:
-    """Whether a frame runs what copies nothing between host and GPU: a layer, the autograd engine, an optimizer."""
+    """True if a frame runs what copies nothing between host and GPU: a layer, the autograd engine, an optimizer."""
     if "torch/nn/modules/" in file and function.endswith("_forward"):  # convolutions, embedding bags, attention
         return True
     return is_module_run(file, function) or is_backward_entry(file, function) or "torch/optim/" in file
 
 
 def is_call_wrapper(file: str, function: str) -> bool:
-    """Whether a frame is the outer of the two that torch 2 puts around each ``forward``: ``_wrapped_call_impl``.
+    """True if a frame is the outer of the two that torch 2 puts around each ``forward``: ``_wrapped_call_impl``.
 
     A shortened stack leaves it out and keeps the inner one, ``_call_impl``, which shows that a module runs.
     """
@@ -166,7 +166,7 @@ _LOADER_FILE = re.compile(r"torch/utils/data/(?:dataloader|_utils/\w+)\.py$")
 
 
 def is_worker_loop(file: str, function: str) -> bool:
-    """Whether a frame is the root of what a DataLoader worker does itself: ``_utils/worker.py``, ``_worker_loop``.
+    """True if a frame is the root of what a DataLoader worker does itself: ``_utils/worker.py``, ``_worker_loop``.
 
     A forked worker carries the trainer's frames outside it. Loaders made after torch's have the same function in a
     ``worker.py`` of their own (``torchdata/stateful_dataloader/worker.py``).
@@ -175,32 +175,32 @@ def is_worker_loop(file: str, function: str) -> bool:
 
 
 def is_loader_idle_loop(file: str, function: str) -> bool:
-    """Whether a frame is a worker's or the pin-memory thread's loop, idle when it waits: ``_pin_memory_loop``."""
+    """True if a frame is a worker's or the pin-memory thread's loop, idle when it waits: ``_pin_memory_loop``."""
     return function in _IDLE_LOOPS and file.endswith(_IDLE_LOOP_FILES)
 
 
 def loads_data(file: str, function: str) -> bool:
-    """Whether a frame is of torch's data loading, or our hook in it: what it calls makes the batch."""
+    """True if a frame is of torch's data loading, or our hook in it: what it calls makes the batch."""
     return "torch/utils/data/" in file or (function in (LOAD_HOOK, COLLATE_HOOK) and is_agent_file(file))
 
 
 def is_loader_code(file: str) -> bool:
-    """Whether a file is the machinery of torch's DataLoader: ``torch/utils/data/_utils/fetch.py``."""
+    """True if a file is the machinery of torch's DataLoader: ``torch/utils/data/_utils/fetch.py``."""
     return _LOADER_FILE.search(file) is not None
 
 
 def collates(file: str, function: str, source: str) -> bool:
-    """Whether a frame has a batch made of items: torch's fetcher at the line that does, or what is named so."""
+    """True if a frame has a batch made of items: torch's fetcher at the line that does, or what is named so."""
     return calls_collate(source) if is_fetcher(file) else "collate" in function
 
 
 def is_fetcher(file: str) -> bool:
-    """Whether a file is torch's that fetches items for a DataLoader, in its workers or in the training process."""
+    """True if a file is torch's that fetches items for a DataLoader, in its workers or in the training process."""
     return file.endswith("torch/utils/data/_utils/fetch.py")
 
 
 def calls_collate(source: str) -> bool:
-    """Whether a line makes a batch: ``return self.collate_fn(data)``."""
+    """True if a line makes a batch: ``return self.collate_fn(data)``."""
     return "collate_fn(" in source
 
 
@@ -229,36 +229,36 @@ _COMPILER_FILE = re.compile(r"torch/_(?:dynamo|inductor|functorch)/|/triton/|tor
 
 
 def is_gpu_sync(file: str, function: str) -> bool:
-    """Whether a frame waits for the GPU or for a tensor's values: ``torch/cuda/streams.py``, ``synchronize``."""
+    """True if a frame waits for the GPU or for a tensor's values: ``torch/cuda/streams.py``, ``synchronize``."""
     if function in _SYNC_FUNCTIONS and file.endswith(_SYNC_FILES):
         return True
     return file.endswith("torch/_tensor_str.py") or (function in _VALUE_METHODS and file.endswith("torch/_tensor.py"))
 
 
 def is_grad_scaler(file: str) -> bool:
-    """Whether a file is ``GradScaler``'s, whose ``step`` reads a flag from the GPU: ``torch/amp/grad_scaler.py``."""
+    """True if a file is ``GradScaler``'s, whose ``step`` reads a flag from the GPU: ``torch/amp/grad_scaler.py``."""
     return file.endswith("torch/amp/grad_scaler.py")
 
 
 def is_distributed(file: str) -> bool:
-    """Whether a file belongs to ``torch.distributed``: ``torch/distributed/distributed_c10d.py``."""
+    """True if a file belongs to ``torch.distributed``: ``torch/distributed/distributed_c10d.py``."""
     return "torch/distributed/" in file
 
 
 def is_collective(file: str, function: str) -> bool:
-    """Whether a frame exchanges data with other ranks: ``torch/distributed/distributed_c10d.py``, ``all_reduce``."""
+    """True if a frame exchanges data with other ranks: ``torch/distributed/distributed_c10d.py``, ``all_reduce``."""
     if _COLLECTIVES.match(function) is not None and _COLLECTIVE_FILE.search(file) is not None:
         return True
     return _WRAPPED_COLLECTIVES.match(function) is not None and _WRAPPED_COLLECTIVE_FILE.search(file) is not None
 
 
 def is_compiler(file: str) -> bool:
-    """Whether a file belongs to torch.compile or to triton: ``torch/_inductor/codecache.py``."""
+    """True if a file belongs to torch.compile or to triton: ``torch/_inductor/codecache.py``."""
     return _COMPILER_FILE.search(file) is not None
 
 
 def is_compiled_call(file: str, function: str) -> bool:
-    """Whether a frame calls a compiled model or function: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper``.
+    """True if a frame calls a compiled model or function: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper``.
 
     Not ``_fn``, through which functions go that are kept from being compiled.
     """
@@ -266,19 +266,19 @@ def is_compiled_call(file: str, function: str) -> bool:
 
 
 def is_graph_replay(file: str, function: str) -> bool:
-    """Whether a frame replays CUDA graphs: ``torch/_inductor/cudagraph_trees.py``, or ``replay`` of a captured one."""
+    """True if a frame replays CUDA graphs: ``torch/_inductor/cudagraph_trees.py``, or ``replay`` of a captured one."""
     return file.endswith("torch/_inductor/cudagraph_trees.py") or (
         function == "replay" and file.endswith(("torch/cuda/graphs.py", "torch/accelerator/graphs.py"))
     )
 
 
 def is_recurrent_layer(file: str) -> bool:
-    """Whether a file holds the recurrent layers and cells: ``torch/nn/modules/rnn.py``."""
+    """True if a file holds the recurrent layers and cells: ``torch/nn/modules/rnn.py``."""
     return file.endswith("torch/nn/modules/rnn.py")
 
 
 def waits_for_compiler(file: str) -> bool:
-    """Whether a frame of this file that waits does so for code that is compiled: ``torch/_inductor/cpp_builder.py``.
+    """True if a frame of this file that waits does so for code that is compiled: ``torch/_inductor/cpp_builder.py``.
 
     Not so ``torch/_dynamo/eval_frame.py``, through which each call of compiled code goes.
     """
@@ -286,12 +286,12 @@ def waits_for_compiler(file: str) -> bool:
 
 
 def is_checkpoint_io(file: str) -> bool:
-    """Whether a file saves or loads tensors: ``torch/serialization.py``."""
+    """True if a file saves or loads tensors: ``torch/serialization.py``."""
     return file.endswith("torch/serialization.py") or "torch/distributed/checkpoint/" in file
 
 
 def collects_garbage(source: str) -> bool:
-    """Whether a line calls Python's garbage collector: ``gc.collect()``."""
+    """True if a line calls Python's garbage collector: ``gc.collect()``."""
     return "gc.collect(" in source
 
 

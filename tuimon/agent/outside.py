@@ -56,7 +56,7 @@ def _is_from_outside(error: BaseException) -> bool:
 
 
 def _has_argument(frame: "FrameType", interrupted: "FrameType") -> bool:
-    """Whether a call got the frame that it was called from, as handlers and trace functions do from Python itself."""
+    """True if a call got the frame that it was called from, as handlers and trace functions do from Python itself."""
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & _CO_VARARGS)
     variables = frame.f_locals
@@ -89,7 +89,7 @@ def _code_of(handler: "Any") -> "Optional[CodeType]":
 
 
 def _was_set(error: BaseException, innermost: "TracebackType") -> bool:
-    """Whether another thread set it: Python makes such an exception of its class alone, at no ``raise``."""
+    """True if another thread set it: Python makes such an exception of its class alone, at no ``raise``."""
     if error.args or isinstance(error, _RAISED_BARE):
         return False
     from opcode import opname

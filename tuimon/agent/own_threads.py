@@ -19,18 +19,18 @@ _SAFE_DUMPS = (3, 13, 2)
 
 
 def has_gil() -> bool:
-    """Whether this interpreter runs one thread at a time."""
+    """True if this interpreter runs one thread at a time."""
     enabled: Any = getattr(sys, "_is_gil_enabled", None)
     return enabled is None or bool(enabled())
 
 
 def has_unsafe_frames() -> bool:
-    """Whether frame objects of other threads are a danger (``dumped_stacks.py``)."""
+    """True if frame objects of other threads are a danger (``dumped_stacks.py``)."""
     return not has_gil() or (sys.implementation.name == "cpython" and sys.version_info[:2] == (3, 11))
 
 
 def has_unsafe_dumps() -> bool:
-    """Whether not even a dump of other threads is safe (``dumped_stacks.py``)."""
+    """True if not even a dump of other threads is safe (``dumped_stacks.py``)."""
     return not has_gil() and sys.version_info < _SAFE_DUMPS
 
 
@@ -58,7 +58,7 @@ def _has_frame(frame: Any, wanted: Callable[[CodeType], bool]) -> bool:
 
 
 def _is_dumped(wanted: "Callable[[DumpedPlace], bool]", ident: int = 0) -> bool:
-    """Whether any thread, or the one of that pthread id, is at one of the wanted places."""
+    """True if any thread, or the one of that pthread id, is at one of the wanted places."""
     if has_unsafe_dumps():
         return True
     from .dumped_stacks import dump, place_of

@@ -1,4 +1,4 @@
-"""Whether a folder is this user's alone: what lies in it was put there by this user, and stays."""
+"""True if a folder is this user's alone: what lies in it was put there by this user, and stays."""
 
 import os
 import stat

@@ -160,7 +160,7 @@ def _writer_of_loop() -> Any:
 
 
 def _is_slow(writer: Any) -> bool:
-    """Whether the latest markers cost too little for a rest, whatever they repeat: a search finds that in 150 us."""
+    """True if the latest markers cost too little for a rest, whatever they repeat: a search finds that in 150 us."""
     since_ns = time.monotonic_ns() - writer.first_of_latest_ns(LONGEST * REPEATS)
     return bool(_BEGIN_SHARE * since_ns >= LONGEST * REPEATS * MARKER_NS)
 
@@ -215,7 +215,7 @@ def forget() -> None:
 
 
 def _is_loop_thread() -> bool:
-    """Whether no other thread that still runs has rested before."""
+    """True if no other thread that still runs has rested before."""
     global _thread, _task
     own = get_ident()
     if _thread != own and (not _thread or not os.access(_task, os.F_OK)):
@@ -267,7 +267,7 @@ def wake(kind: int, value: int = 0, flag: int = 0) -> None:
 
 
 def _has_passed_backward(optimizer: int) -> bool:
-    """Whether this thread, whose loop does not rest, has called backward while another's rest had its hook off.
+    """True if this thread, whose loop does not rest, has called backward while another's rest had its hook off.
 
     It has, if a backward was marked before the latest update by the same optimizer and none before this one.
     """

@@ -95,7 +95,7 @@ def wait_for_gpu_clock() -> None:
 
 
 def has_clock() -> bool:
-    """Whether a GPU clock needs the boundaries, now or after its pause; one that waits for CUDA needs them seldom."""
+    """True if a GPU clock needs the boundaries, now or after its pause; one that waits for CUDA needs them seldom."""
     return paused_backwards > 0 or not (clock is None or isinstance(clock, cuda.WaitingClock))
 
 

@@ -59,12 +59,12 @@ class Turn:
             return
 
     def is_taken(self) -> bool:
-        """Whether a call of another thread has its turn."""
+        """True if a call of another thread has its turn."""
         own = get_ident()
         return any(call.thread != own and self._is_running(call, None) for call in list(self._calls))
 
     def _is_first(self, call: Call, callers: Optional[FrameType]) -> bool:
-        """Whether all calls before this one have ended; those that have are forgotten."""
+        """True if all calls before this one have ended; those that have are forgotten."""
         for earlier in list(self._calls):
             if earlier is call:
                 return True
@@ -74,7 +74,7 @@ class Turn:
         return False  # another thread found this call ended, which it is not: it lasted until its stack was read
 
     def _is_running(self, call: Call, callers: Optional[FrameType]) -> bool:
-        """Whether a call is on the stack of its thread; ``callers``: of the call that asks, in the same thread."""
+        """True if a call is on the stack of its thread; ``callers``: of the call that asks, in the same thread."""
         if call.thread != get_ident():
             return is_running(call.thread, self._codes)
         while callers is not None:

@@ -112,7 +112,7 @@ def instrument(torch: "Any") -> None:
 
 
 def is_importing(module: "Any") -> bool:
-    """Whether a module is still being imported."""
+    """True if a module is still being imported."""
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 

@@ -10,7 +10,7 @@ LAST_WORDS_S = 0.5
 
 
 def takes_output() -> bool:
-    """Whether the terminal takes output: one at the far end of a connection that stalls would block us for hours."""
+    """True if the terminal takes output: one at the far end of a connection that stalls would block us for hours."""
     try:
         return bool(select.select([], [1], [], LAST_WORDS_S)[1])
     except OSError:

@@ -235,7 +235,7 @@ def _is_given(parsed: argparse.Namespace, option: str) -> bool:
 
 
 def terminal_can_draw() -> bool:
-    """Whether the full screen can be drawn: all three streams on a terminal that is not dumb."""
+    """True if the full screen can be drawn: all three streams on a terminal that is not dumb."""
     if os.environ.get("TERM", "dumb") in ("dumb", ""):
         return False
     try:

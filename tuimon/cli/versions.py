@@ -1,4 +1,4 @@
-"""What ``tuimon --version`` prints: what a report of a fault needs."""
+"""The output of ``tuimon --version``, with the versions that a bug report needs."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def has_torch(pid: int) -> bool:
 
 
 def _is_worker(candidate: Candidate, commands: Mapping[int, list[str]]) -> bool:
-    """Whether it is a DataLoader worker or the like: forked from a candidate, or spawned by its multiprocessing."""
+    """True if it is a DataLoader worker or the like: forked from a candidate, or spawned by its multiprocessing."""
     spawned = any("multiprocessing" in word for word in candidate.command)
     return candidate.ppid in commands and (spawned or commands[candidate.ppid] == candidate.command)
 

@@ -133,7 +133,7 @@ class Launched:
                 self._process.send_signal(number)
 
     def is_alive(self) -> bool:
-        """Whether it, or another process of the session it was given, is still there."""
+        """True if it, or another process of the session it was given, is still there."""
         return self.poll() is None or self._group_is_alive()
 
     def end_step(self, now_s: float) -> signal.Signals | None:

@@ -83,7 +83,7 @@ class Relay:
 
 
 def in_foreground() -> bool:
-    """Whether tuimon is the foreground job of a terminal: then Ctrl-C reaches the target without it."""
+    """True if tuimon is the foreground job of a terminal: then Ctrl-C reaches the target without it."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:

@@ -121,7 +121,7 @@ def _did_you_mean_script(path: str) -> str:
     if close:
         where = os.path.dirname(path)
         return f"Did you mean {' or '.join(plain(os.path.join(where, name)) for name in close)}?"
-    return f"This is the folder searched: {plain(os.path.abspath(folder))}"
+    return f"It was looked for in {plain(os.path.abspath(folder))}"
 
 
 def _did_you_mean_program(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether the log that a session was read from is still being written."""
+"""True if the log that a session was read from is still being written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FOLLOWED_S = 15.0
 
 
 def is_written(session: Session, unix_s: float) -> bool:
-    """Whether there may be more to come at ``unix_s`` (seconds since 1970)."""
+    """True if there may be more to come at ``unix_s`` (seconds since 1970)."""
     header = session.header
     if header is None or session.exit is not None:
         return False

@@ -40,7 +40,7 @@ class Hooks:
         self._working = threading.Lock()
 
     def are_missing(self) -> bool:
-        """Whether the process has no markers."""
+        """True if the process has no markers."""
         return not _has_ring(self._pid) and not self._ours
 
     def bring_in(self) -> str:

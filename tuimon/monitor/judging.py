@@ -32,7 +32,7 @@ class Judging:
         self._cost_s = 0.0  # CPU time of the latest: of what other programs take it is none the rarer
 
     def is_due(self, now_s: float) -> bool:
-        """Whether it is time to judge."""
+        """True if it is time to judge."""
         if self._judged_s is None or self._changed_s is None:
             return True
         times = STEADY_TIMES if self._judged_s - self._changed_s >= STEADY_S else 1.0

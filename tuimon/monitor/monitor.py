@@ -104,18 +104,18 @@ class Monitor:
 
     @property
     def ended(self) -> bool:
-        """Whether the run has ended and all its records are in the session."""
+        """True if the run has ended and all its records are in the session."""
         if self._replay:
             return self.session.exit is not None or (self._pollers.are_done and self._records.empty())
         return self._ended_as is not None and self.session.exit is not None
 
     @property
     def is_live(self) -> bool:
-        """Whether this watches processes, and replays no log."""
+        """True if this watches processes, and replays no log."""
         return not self._replay
 
     def is_followed(self, unix_s: float) -> bool:
-        """Whether this replays a log that is still being written at ``unix_s`` (seconds since 1970)."""
+        """True if this replays a log that is still being written at ``unix_s`` (seconds since 1970)."""
         return self._replay and is_written(self.session, unix_s)
 
     @property
@@ -207,7 +207,7 @@ class Monitor:
 
     @property
     def _is_over(self) -> bool:
-        """Whether the log has its last record, the Exit."""
+        """True if the log has its last record, the Exit."""
         return self.session.exit is not None and not self._replay
 
     def _record_pause(self, now_s: float) -> None:
@@ -251,7 +251,7 @@ class Monitor:
         return self._record_end(now_s)
 
     def _still_ending(self, now_s: float) -> bool:
-        """Whether tuimon is ending the run and processes of it have not been sent all signals yet."""
+        """True if tuimon is ending the run and processes of it have not been sent all signals yet."""
         launched = self.launched
         if not self._ending or launched is None:
             return False

@@ -37,7 +37,7 @@ class Pollers:
 
     @property
     def are_done(self) -> bool:
-        """Whether all sources have ended; not before all are made."""
+        """True if all sources have ended; not before all are made."""
         return self._later is None and all(poller.done.is_set() for poller in self._each)
 
     @property

@@ -105,7 +105,7 @@ class Reactions:
 
 
 def _is_due(finding: Finding, seen: _Seen, session: Session, held_s: float) -> bool:
-    """Whether a finding has held; a hang that it was judged with all stacks, which may have come after it."""
+    """True if a finding has held; a hang that it was judged with all stacks, which may have come after it."""
     if finding.rule != "hang":
         return held_s >= HOLD_S
     if held_s >= _STACKS_S or _stacks(session) is None:

@@ -1,4 +1,4 @@
-"""Whether the run may hang, and whose stacks are to be taken then."""
+"""The suspicion of a hang: the processes whose stacks are to be taken, while nothing moves."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ _ARGUMENTS_FIELD = 45
 
 
 def is_fork_of(child: int, parent: int) -> bool:
-    """Whether a child is a copy of its parent: same arguments at the same place, which differs in each new program.
+    """True if a child is a copy of its parent: same arguments at the same place, which differs in each new program.
 
     Where the place may not be read, equal arguments are taken for a copy.
     """

@@ -34,7 +34,7 @@ def blocked_on(pid: int, tid: int) -> str | None:
 
 
 def is_sleeping(pid: int) -> bool:
-    """Whether a thread of a process sleeps for a time that is set, or that may not be known."""
+    """True if a thread of a process sleeps for a time that is set, or that may not be known."""
     calls = [procfs.read_bytes(f"/proc/{pid}/task/{tid}/syscall", 256) for tid in procfs.thread_ids(pid)]
     sleeps = _SLEEPS.get(os.uname().machine, ())
     return any(not raw or (raw.split()[0].isdigit() and int(raw.split()[0]) in sleeps) for raw in calls)
@@ -65,7 +65,7 @@ def other_ends(pid: int, link: str, among: Iterable[int]) -> set[int] | None:
 
 
 def has_other_connections(pid: int, among: Iterable[int]) -> bool:
-    """Whether a process is connected to one that is not among these: it may wait for that in its turn."""
+    """True if a process is connected to one that is not among these: it may wait for that in its turn."""
     own = {link for link, holders in _holders([pid]).items() if holders and link.startswith("socket:")}
     inside = {link for link, holders in _holders(among).items() if holders}
     for row in _tcp_rows(pid):

@@ -1,4 +1,4 @@
-"""Whether tuimon runs inside a container."""
+"""True if tuimon runs inside a container."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 
 
 def in_container() -> bool:
-    """Whether this process sees the machine from inside a container."""
+    """True if this process sees the machine from inside a container."""
     if any(os.path.exists(path) for path in _CONTAINER_FILES) or "KUBERNETES_SERVICE_HOST" in os.environ:
         return True
     cgroup = procfs.read_bytes("/proc/1/cgroup") or b""

@@ -15,7 +15,7 @@ DELETED = " (deleted)"
 
 
 def is_alive(pid: int, start_ticks: int | None) -> bool:
-    """Whether that very process, not a later one of the same pid, exists now and is no zombie."""
+    """True if that very process, not a later one of the same pid, exists now and is no zombie."""
     stat = procfs.read_process_stat(pid)
     if stat is None:
         procfs.start_ticks(pid)  # raises where we have no file handle left: that is no end of anybody

@@ -22,7 +22,7 @@ _PROGRAMS = 256
 
 
 def is_name(program: str) -> bool:
-    """Whether a program's base name is one of Python's: ``python3.12``."""
+    """True if a program's base name is one of Python's: ``python3.12``."""
     return _PROGRAM.match(program) is not None
 
 
@@ -35,7 +35,7 @@ def is_python(pid: int) -> bool:
 
 
 def is_free_threaded(pid: int) -> bool:
-    """Whether a process runs a Python built without the GIL (python3.14t)."""
+    """True if a process runs a Python built without the GIL (python3.14t)."""
     program = processes.program_name(pid)
     if program.startswith("python") and program.endswith("t"):
         return True
@@ -47,7 +47,7 @@ _searched: dict[tuple[int, int, int], bool] = {}
 
 
 def _is_linked_into(pid: int) -> bool:
-    """Whether the program has a Python linked into it. 1 ms for 2 MB, once a program."""
+    """True if the program has a Python linked into it. 1 ms for 2 MB, once a program."""
     path = f"/proc/{pid}/exe"
     try:
         found = os.stat(path)

@@ -187,7 +187,7 @@ def rights_of(pid: int) -> Rights | None:
 
 
 def _sees_what_we_see(pid: int) -> bool:
-    """Whether it has our mounts, our users and our root. A process of ours that may not be inspected counts as such."""
+    """True if it has our mounts, our users and our root. A process of ours that may not be inspected counts as such."""
     try:
         same = all(os.readlink(f"/proc/{pid}/ns/{kind}") == os.readlink(f"/proc/self/ns/{kind}") for kind in _SPACES)
         return same and os.path.samefile(f"/proc/{pid}/root", "/")

@@ -62,7 +62,7 @@ class FocusedTables(Tables):
         return self._processes.workers_since(pid, self.now_s - WINDOW_S)
 
     def had_workers(self, pid: int) -> bool:
-        """Whether a process ever had DataLoader workers."""
+        """True if a process ever had DataLoader workers."""
         return self._processes.had_workers(pid)
 
     def process(self, pid: int) -> Process | None:

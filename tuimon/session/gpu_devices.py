@@ -102,7 +102,7 @@ class DeviceTable:
 
     @property
     def is_held_down(self) -> bool:
-        """Whether something has held the clocks of any down in the last 30 s."""
+        """True if something has held the clocks of any down in the last 30 s."""
         return any(reading.causes for device in self._devices.values() for reading in device.window.records)
 
     def rows(

@@ -58,7 +58,7 @@ def training_of(session: Session, pid: int) -> list[Process]:
 
 
 def ranks_end(session: Session) -> bool:
-    """Whether a rank of the training in focus has ended, and no other has begun and ended a step since.
+    """True if a rank of the training in focus has ended, and no other has begun and ended a step since.
 
     Then the ranks end one after another: what is left of them is no training that can be compared or judged.
     """

@@ -66,13 +66,13 @@ def run_state(session: Session) -> RunState:
 
 
 def _is_stopped(session: Session, pid: int) -> bool:
-    """Whether a signal has stopped the process: then its main thread is."""
+    """True if a signal has stopped the process: then its main thread is."""
     threads = session.process_threads(pid)
     return threads is not None and any(each.tid == own_id(pid) and each.state == "stopped" for each in threads.threads)
 
 
 def _is_over(session: Session, pid: int, begun_s: float) -> bool:
-    """Whether a process has left every loop that it trained in: it serves, or waits for somebody."""
+    """True if a process has left every loop that it trained in: it serves, or waits for somebody."""
     taken = session.standstills.taken_since(begun_s)
     return taken is not None and any(each.pid == pid and each.has_left for each in taken.processes)
 
@@ -82,7 +82,7 @@ def _stopped(pid: int) -> str:
 
 
 def stands_still(session: Session) -> bool:
-    """Whether the process in focus makes no step and has come to no boundary for long; an evaluation has boundaries."""
+    """True if the process in focus makes no step and has come to no boundary for long; an evaluation has boundaries."""
     state, pid = run_state(session), session.trainer()
     stats = session.step_stats(pid) if pid is not None else None
     if state.name not in ("step_open", "between_steps") or session.exit is not None:
@@ -96,7 +96,7 @@ def stands_still(session: Session) -> bool:
 
 
 def _never_had_torch(session: Session) -> bool:
-    """Whether hooks waited in every Python process of the run, and none imported torch."""
+    """True if hooks waited in every Python process of the run, and none imported torch."""
     known = session.processes()
     reasons = {process.markers_reason for process in known if process.markers or process.markers_reason is not None}
     return reasons == {NO_TORCH_YET}

@@ -140,7 +140,7 @@ class StepQueries(FocusedTables):
         return process is not None and process.markers
 
     def _may_yet_have_markers(self, pid: int, sampled: ProcessSamples) -> bool:
-        """Whether markers of what samples show are still to come: the first take up to two intervals."""
+        """True if markers of what samples show are still to come: the first take up to two intervals."""
         process, interval_s = self.process(pid), self.header.interval_s if self.header else 1.0
         if process is None or process.markers_reason != NO_TORCH_YET:
             return False

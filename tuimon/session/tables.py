@@ -112,7 +112,7 @@ class Tables:
             fold(record)
 
     def _admits(self, record: Record) -> bool:
-        """Whether there is room for the process of a record, which has none so far."""
+        """True if there is room for the process of a record, which has none so far."""
         if len(self._pids) >= _PROCESSES * max(1, len(self.nodes.known)):
             return isinstance(record, Header | Process | Exit)
         self._pids.add(record.pid)

@@ -36,7 +36,7 @@ class Span(NamedTuple):
     end_s: float = math.inf
 
     def holds(self, record: Windowed) -> bool:
-        """Whether a window begins in it: the first may not hold what was before, the last may end after it."""
+        """True if a window begins in it: the first may not hold what was before, the last may end after it."""
         return self.begin_s <= record.t - record.window_s < self.end_s
 
 

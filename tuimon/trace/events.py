@@ -95,7 +95,7 @@ class Events:
         return self.end_ns[index] - self.begin_ns[index]
 
     def is_on_gpu(self, index: int) -> bool:
-        """Whether it ran on a GPU."""
+        """True if it ran on a GPU."""
         return self.kind[index] >= Kind.KERNEL
 
     def begun_in(self, stretch: Stretch) -> range:
@@ -144,7 +144,7 @@ def place_of(name: str) -> Place | None:
 
 
 def is_python_of_user(name: str) -> bool:
-    """Whether a function is the user's own: of no library and not of Python's."""
+    """True if a function is the user's own: of no library and not of Python's."""
     place = place_of(name)
     if place is None:
         return False

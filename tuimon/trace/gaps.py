@@ -192,12 +192,12 @@ class GapFinder:
 
 
 def _holds_up(name: str) -> bool:
-    """Whether a runtime call may make its thread wait."""
+    """True if a runtime call may make its thread wait."""
     return is_sync(name) or any(part in name for part in (*_MEMORY, *_COPIES))
 
 
 def is_sync(name: str) -> bool:
-    """Whether a runtime call waits until the GPU has done what was queued."""
+    """True if a runtime call waits until the GPU has done what was queued."""
     return "Synchronize" in name or name in ("cudaMemcpy", "hipMemcpy", "hipMemcpyWithStream")
 
 
@@ -230,7 +230,7 @@ def cpu_waits(events: Events, nesting: Nesting, whole: Stretch) -> list[CpuWait]
 
 
 def _is_end_of(copy: int, call: int, events: Events, nesting: Nesting) -> bool:
-    """Whether a call synchronises with the copy before it."""
+    """True if a call synchronises with the copy before it."""
     is_pair = is_sync(events.name_of(call)) and not is_sync(events.name_of(copy))
     return is_pair and nesting.operator[call] == nesting.operator[copy] >= 0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.injection.trainings import ended, state, stopped, training
+from tests.launch.injection.trainings import OVER, ended, needs_gdb, state, stopped, training
 from tests.pythons import at_hand
 from tests.waiting import until
 from tuimon.agent.ring import layout, paths
@@ -24,17 +24,6 @@ from tuimon.launch.injection.inject import inject
 from tuimon.launch.injection.request import Request
 from tuimon.monitor.hooks import Hooks
 from tuimon.proc import procfs
-
-OVER = ("over 9\n", "", 0)
-
-needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
-
-
-@pytest.fixture(autouse=True)
-def rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The monitor's folder for rings; the training's own is another."""
-    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
-    return tmp_path / "rings"
 
 
 def kinds(pid: int) -> list[int]:

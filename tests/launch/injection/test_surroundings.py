@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,23 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.launch.injection.trainings import ended, state, training
+from tests.launch.injection.trainings import OVER, ended, needs_gdb, state, training
 from tests.waiting import until
 from tuimon.agent.ring import paths
 from tuimon.errors import CannotInject
 from tuimon.launch.injection import gdb, threads
 from tuimon.launch.injection.inject import inject
-
-OVER = ("over 9\n", "", 0)
-
-needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
-
-
-@pytest.fixture(autouse=True)
-def rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The monitor's folder for rings; the training's own is another."""
-    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
-    return tmp_path / "rings"
 
 
 def refusal(pid: int, **options: object) -> CannotInject:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.agent.programs import environment
 from tests.pythons import fake_torch
 from tests.waiting import until
 
+needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
+
+#: What ``training`` prints at its end, with its error output and exit code, unless it was harmed.
+OVER = ("over 9\n", "", 0)
 #: Trains until its standard input closes; prints what it has computed, which must be one number a batch.
 TRAIN = """
 import mmap, os, select, sys, time, torch

@@ -22,7 +22,7 @@ def begin(task: Task) -> None:
 
 
 def is_due() -> bool:
-    """Whether a check is due."""
+    """True if a check is due."""
     global _check_ns
     now_ns = time.monotonic_ns()
     if now_ns < _check_ns:

@@ -38,7 +38,7 @@ class StackWindow:
         raise NotImplementedError
 
     def has_room(self, ident: int) -> bool:
-        """Whether samples of this thread are kept; one that has no room counts as cut."""
+        """True if samples of this thread are kept; one that has no room counts as cut."""
         if ident in self._threads or len(self._threads) < MAX_THREADS:
             return True
         self.cut += 1

@@ -28,7 +28,7 @@ class Task:
         return order_in(self._words, self.command)
 
     def is_wanted(self) -> bool:
-        """Whether its monitor is alive and still wants this."""
+        """True if its monitor is alive and still wants this."""
         order = order_in(self._words, self.command)
         return order.number == self.number and is_alive(order.alive_ns, time.monotonic_ns())
 

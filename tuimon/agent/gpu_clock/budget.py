@@ -21,7 +21,7 @@ class Budget:
 
     @property
     def is_paid(self) -> bool:
-        """Whether next to nothing is owed."""
+        """True if next to nothing is owed."""
         return self._debt_ns <= self.mean_step_ns // TIME_PARTS
 
     def begin_step(self, now_ns: int, count: int = 1) -> bool:

@@ -220,7 +220,7 @@ class GpuClock:
         self._points.disarm()
 
     def _begin_step(self) -> bool:
-        """Whether the step's first boundary is timed: as the first of this step, or as the end of the one before."""
+        """True if the step's first boundary is timed: as the first of this step, or as the end of the one before."""
         begun_ns = self._now_ns()
         is_paid = self._budget.begin_step(begun_ns, 1 + self._paused_steps)
         self._paused_steps = 0

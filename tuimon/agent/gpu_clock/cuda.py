@@ -67,7 +67,7 @@ class CudaDevice:
         return known if known is not None and known.device_index == index else self._new_stream(data, index)
 
     def is_capturing(self) -> bool:
-        """Whether a graph is being captured, in any thread that the hooks see or in this one."""
+        """True if a graph is being captured, in any thread that the hooks see or in this one."""
         return self._any_capture() or bool(self._native._cuda_isCurrentStreamCapturing())
 
     def is_idle(self, stream: CudaStream) -> bool:
@@ -107,7 +107,7 @@ class CudaDevice:
         return most if most is not None and (held[most] or most == current) else None
 
     def _is_in_use(self, index: int) -> bool:
-        """Whether the device has a context: making one takes hundreds of megabytes of its memory."""
+        """True if the device has a context: making one takes hundreds of megabytes of its memory."""
         has_context = getattr(self._native, "_cuda_hasPrimaryContext", None)
         return bool(has_context(index)) if has_context else self._held_bytes(index) > 0
 
@@ -179,5 +179,5 @@ class WaitingClock:
 
 
 def is_built(torch: Any) -> bool:
-    """Whether this torch has CUDA at all."""
+    """True if this torch has CUDA at all."""
     return hasattr(getattr(torch, "_C", None), "_cuda_getDevice")

@@ -103,6 +103,6 @@ def _choose(optimizer: Any, count: int) -> List[Any]:
 
 
 def _is_traced() -> bool:
-    """Whether the backward pass is compiled, hooks included: another hook would have it compiled anew."""
+    """True if the backward pass is compiled, hooks included: another hook would have it compiled anew."""
     compiled = sys.modules.get("torch._dynamo.compiled_autograd")
     return bool(getattr(compiled, "compiled_autograd_enabled", False))

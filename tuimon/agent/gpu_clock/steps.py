@@ -117,7 +117,7 @@ class StepFollower:
         return IN_STEP if self._depth == 0 else NESTED
 
     def _moves_here(self, kind: int) -> bool:
-        """Whether the loop runs in this thread from now on. A fetch does not show that: it may be one ahead of time."""
+        """True if the loop runs in this thread from now on. A fetch does not show that: it may be one ahead of time."""
         if kind not in (BACKWARD_BEGIN, OPTIMIZER_BEGIN) or not (self._thread is None or self._is_stale()):
             return False
         self._thread = get_ident()
@@ -128,7 +128,7 @@ class StepFollower:
         return True
 
     def _is_stale(self) -> bool:
-        """Whether no step has begun for long; then what was open is forgotten."""
+        """True if no step has begun for long; then what was open is forgotten."""
         now_ns = self._now_ns()
         if now_ns - self._begun_ns < self._stale_ns:
             return False

@@ -45,7 +45,7 @@ def arm(loader: int = 0) -> None:
 
 
 def is_due() -> bool:
-    """Whether a round is under way."""
+    """True if a round is under way."""
     return _left > 0
 
 

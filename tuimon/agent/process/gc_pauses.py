@@ -38,7 +38,7 @@ def uninstall() -> None:
 
 
 def is_installed() -> bool:
-    """Whether collections are timed; a program may have emptied ``gc.callbacks``."""
+    """True if collections are timed; a program may have emptied ``gc.callbacks``."""
     return _callback is not None and any(other is _callback for other in gc.callbacks)
 
 

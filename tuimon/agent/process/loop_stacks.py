@@ -23,7 +23,7 @@ _noted: Set[str] = set()  # the boundaries of the loop under way that are noted
 
 
 def is_due(passed: int, boundary: str) -> bool:
-    """Whether to note the stack of a boundary when so many have been passed: 1, 2, 3, 5, 9, ... 33, or its first.
+    """True if the stack of a boundary is to be noted after so many: 1, 2, 3, 5, 9, ... 33, or its first.
 
     Facts are published after 1, 2, 4, ... of them. Where backward and update take turns, each of the two is noted.
     """

@@ -21,7 +21,7 @@ _known: List[Tuple[Callable[[], Any], Dict[str, Any]]] = []
 
 
 def is_new(optimizer: Any) -> bool:
-    """Whether this optimizer is not described yet, and there is room for it."""
+    """True if this optimizer is not described yet, and there is room for it."""
     live = [known for known in (reference() for reference, _ in _known) if known is not None]
     return len(live) < _OPTIMIZERS_LIMIT and not any(known is optimizer for known in live)
 

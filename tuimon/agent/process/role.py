@@ -1,4 +1,4 @@
-"""Whether this process was started for something else than training."""
+"""True if this process was started for something else than training."""
 
 import sys
 
@@ -9,7 +9,7 @@ _AUXILIARY_SIGNS = (b"--multiprocessing-fork", b"multiprocessing.forkserver", b"
 
 
 def is_auxiliary() -> bool:
-    """Whether this is a child of multiprocessing or a compiler process: it gets a ring only once it trains."""
+    """True if this is a child of multiprocessing or a compiler process: it gets a ring only once it trains."""
     if "--multiprocessing-fork" in sys.argv:
         return True
     try:

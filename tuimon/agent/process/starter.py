@@ -22,7 +22,7 @@ def starter() -> Optional[Tuple[int, int]]:
 
 
 def has_ended() -> bool:
-    """Whether it is known to be gone: killed, or it has left the run to itself."""
+    """True if it is known to be gone: killed, or it has left the run to itself."""
     try:
         known = starter()
     except raised_by_us(OSError, ValueError):

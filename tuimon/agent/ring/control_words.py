@@ -94,7 +94,7 @@ def check_of(command: int, number: int, argument: int) -> int:
 
 
 def is_alive(alive_ns: int, now_ns: int, gone_ns: int = 0) -> bool:
-    """Whether a heartbeat is recent, of the last 5 s or of ``gone_ns``; one from the future is damaged."""
+    """True if a heartbeat is recent, of the last 5 s or of ``gone_ns``; one from the future is damaged."""
     gone_ns = gone_ns or GONE_NS
     return -gone_ns < now_ns - alive_ns < gone_ns
 
@@ -112,5 +112,5 @@ def answer_in(words: Sequence[int], command: int) -> Answer:
 
 
 def is_whole(order: Order, command: int) -> bool:
-    """Whether an order is one that a monitor has written."""
+    """True if an order is one that a monitor has written."""
     return 0 < order.number < NUMBER_LIMIT and order.check == check_of(command, order.number, order.argument)

@@ -101,12 +101,12 @@ LOADER_SHIFT = 16
 
 
 def has_event(flag: int) -> bool:
-    """Whether a boundary's flag is the number of its CUDA event."""
+    """True if a boundary's flag is the number of its CUDA event."""
     return flag >= FIRST_EVENT
 
 
 def has_no_batch(flag: int) -> bool:
-    """Whether a FETCH_END's flag means that the fetch brought no batch."""
+    """True if a FETCH_END's flag means that the fetch brought no batch."""
     return flag in (EXHAUSTED, FETCH_FAILED)
 
 

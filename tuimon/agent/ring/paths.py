@@ -91,7 +91,7 @@ def start_ticks(pid: int) -> int:
 
 
 def is_running(pid: int, ticks: int) -> bool:
-    """Whether the process with this pid and start time still exists."""
+    """True if the process with this pid and start time still exists."""
     try:
         return start_ticks(pid) == ticks
     except raised_by_us(OSError, ValueError, IndexError):

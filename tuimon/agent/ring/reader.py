@@ -81,14 +81,14 @@ class RingReader:
         self._bytes.close()
 
     def is_replaced(self) -> bool:
-        """Whether the path names another ring: a process that replaces itself (exec) makes a new one."""
+        """True if the path names another ring: a process that replaces itself (exec) makes a new one."""
         try:
             return not self._bytes.has_name(self.path)
         except OSError:
             return False
 
     def has_vanished(self) -> bool:
-        """Whether the path names nothing any more."""
+        """True if the path names nothing any more."""
         try:
             self._bytes.has_name(self.path)
         except FileNotFoundError:
@@ -98,15 +98,15 @@ class RingReader:
         return False
 
     def is_closed(self) -> bool:
-        """Whether its process has written its last marker."""
+        """True if its process has written its last marker."""
         return bool(self._bytes.number(CLOSED_OFFSET))
 
     def is_cut(self) -> bool:
-        """Whether the file has become shorter: what was cut off is lost, and its process ends at its next marker."""
+        """True if the file has become shorter: what was cut off is lost, and its process ends at its next marker."""
         return self._bytes.is_cut()
 
     def is_filling(self) -> bool:
-        """Whether an eighth of the ring holds markers that have not been read."""
+        """True if an eighth of the ring holds markers that have not been read."""
         ahead = self._next + self._slots // 8
         return self._bytes.number(SLOTS_OFFSET + ahead % self._slots * SLOT_BYTES) >= ahead
 
@@ -205,7 +205,7 @@ class RingReader:
         return found + [0] * (count - len(found))
 
     def _skip_overwritten(self, margin_before: int, at_next: int) -> bool:
-        """Whether the writer is a lap ahead, or nearly; if so, continue a quarter ring after the oldest slot.
+        """True if the writer is a lap ahead, or nearly; if so, continue a quarter ring after the oldest slot.
 
         This shows in the sequences that are now in the next slot and in the one a margin before it.
         """
@@ -216,7 +216,7 @@ class RingReader:
         return True
 
     def _skip_hole(self, found: List[int], may_be_far: bool) -> bool:
-        """Whether the next slot may be passed: it stayed empty while later ones were filled, or is filled by now.
+        """True if the next slot may be passed: it stayed empty while later ones were filled, or is filled by now.
 
         ``found``: sequences from the next slot on. ``may_be_far``: search for filled slots throughout the ring, a dozen
         reads of it.

@@ -78,10 +78,10 @@ class RingBytes:
         return int(form.unpack(raw)[0]) if len(raw) == form.size else 0
 
     def is_cut(self) -> bool:
-        """Whether the file has become shorter: its process will be killed at one of its next markers."""
+        """True if the file has become shorter: its process will be killed at one of its next markers."""
         return os.fstat(self._handle).st_size < self.size
 
     def has_name(self, path: str) -> bool:
-        """Whether ``path`` names this file. Raises OSError when it names none."""
+        """True if ``path`` names this file. Raises OSError when it names none."""
         info = os.stat(path)
         return (info.st_dev, info.st_ino) == self._identity

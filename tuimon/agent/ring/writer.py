@@ -282,7 +282,7 @@ def _remove(path: str) -> None:
 
 
 def _is_open(file: Tuple[int, int]) -> bool:
-    """Whether a descriptor of this process is of this file (device and inode)."""
+    """True if a descriptor of this process is of this file (device and inode)."""
     for name in os.listdir("/proc/self/fd"):
         try:
             info = os.fstat(int(name))

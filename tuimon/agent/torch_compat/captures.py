@@ -15,7 +15,7 @@ _open: Set[int] = set()
 
 
 def any_open() -> bool:
-    """Whether a graph is being captured."""
+    """True if a graph is being captured."""
     return bool(_open)
 
 

@@ -1,4 +1,4 @@
-"""Whether the program has an optimizer of torch's, before that has made a step."""
+"""True if the program has an optimizer of torch's, before that has made a step."""
 
 import sys
 
@@ -6,7 +6,7 @@ from ..outside import raised_by_us
 
 
 def any_made() -> bool:
-    """Whether one was ever made: the first of each class wraps the class's ``step`` and marks it as hooked."""
+    """True if one was ever made: the first of each class wraps the class's ``step`` and marks it as hooked."""
     base = getattr(sys.modules.get("torch.optim.optimizer"), "Optimizer", None)
     try:
         waiting = [] if base is None else base.__subclasses__()

@@ -58,7 +58,7 @@ def add(optimizer: Any, before: Callable[..., None], after: Callable[..., None])
 
 
 def must_wait() -> bool:
-    """Whether a hook may not be added at this moment."""
+    """True if a hook may not be added at this moment."""
     optimizer = sys.modules.get("torch.optim.optimizer")
     return any(_all_hooks(optimizer)) and _is_stepping(optimizer)
 
@@ -78,7 +78,7 @@ def _all_hooks(optimizer: Any) -> List[Dict[int, Any]]:
 
 
 def _is_stepping(optimizer: Any) -> bool:
-    """Whether a thread is inside an optimizer's step."""
+    """True if a thread is inside an optimizer's step."""
     return is_in_file(getattr(optimizer, "__file__", None))
 
 

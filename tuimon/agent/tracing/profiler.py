@@ -100,7 +100,7 @@ def stream_event(torch: Any) -> Any:
 
 
 def is_capturing(torch: Any) -> bool:
-    """Whether a CUDA graph is being captured, which a profiler must not disturb."""
+    """True if a CUDA graph is being captured, which a profiler must not disturb."""
     return _uses_gpu(torch) and bool(torch.cuda.is_current_stream_capturing())
 
 
@@ -128,7 +128,7 @@ def _uses_gpu(torch: Any) -> bool:
 
 
 def _is_open(profile: Any) -> bool:
-    """Whether a profile has been entered and not left."""
+    """True if a profile has been entered and not left."""
     facts = getattr(profile, "__dict__", {})
     return bool(facts.get("entered")) and facts.get("kineto_results") is None
 

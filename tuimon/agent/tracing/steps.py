@@ -25,7 +25,7 @@ class StepFinder:
         self._backwards = 0  # since an optimizer step
 
     def begins_step(self, kind: int) -> bool:
-        """Whether a step begins with this boundary."""
+        """True if a step begins with this boundary."""
         if kind == STEP:
             self._has_marks = True
             return True

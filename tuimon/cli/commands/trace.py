@@ -97,7 +97,7 @@ def _check(parsed: argparse.Namespace) -> None:
 
 
 def _is_trace(path: str) -> bool:
-    """Whether a file is a trace, by its name: a log ends in .jsonl, or .zst."""
+    """True if a file is a trace, by its name: a log ends in .jsonl, or .zst."""
     return path.endswith((".json", ".json.gz"))
 
 

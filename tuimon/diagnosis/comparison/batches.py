@@ -156,7 +156,7 @@ def shift_in(series: Sequence[float]) -> Shift | None:
 
 
 def has_trend(series: Sequence[float]) -> bool:
-    """Whether a series grows, or falls, all the time."""
+    """True if a series grows, or falls, all the time."""
     return grows(series) or grows([-value for value in series])
 
 

@@ -49,7 +49,7 @@ class Interval(NamedTuple):
     high: float
 
     def holds(self, value: float) -> bool:
-        """Whether the value may be this."""
+        """True if the value may be this."""
         return self.low <= value <= self.high
 
     def hull(self, other: Interval) -> Interval:

@@ -128,7 +128,7 @@ def evaluation_part(runs: Runs) -> float:
 
 
 def is_estimated(name: str, runs: Runs) -> bool:
-    """Whether stack samples decide on more than a hundredth of the step in any of the runs."""
+    """True if stack samples decide on more than a hundredth of the step in any of the runs."""
     return any(_part(run, name).part * run.level.between_ns > _ESTIMATED * run.level.total_ns for run in runs)
 
 

@@ -62,7 +62,7 @@ class JudgedRun(Struct, frozen=True, dict=True):
 
     @property
     def is_long_enough(self) -> bool:
-        """Whether it has batches enough for an interval."""
+        """True if it has batches enough for an interval."""
         return len(self.steady.rows) >= LEAST_BATCHES
 
     @cached_property

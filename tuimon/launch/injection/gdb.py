@@ -276,7 +276,7 @@ def _have_go_on(pid: int) -> None:
 
 
 def _is_to_stop(pid: int) -> bool:
-    """Whether SIGSTOP is pending for one of its threads."""
+    """True if SIGSTOP is pending for one of its threads."""
     for tid in procfs.thread_ids(pid):
         status = procfs.read_bytes(f"/proc/{pid}/task/{tid}/status") or b""
         _, found, pending = status.partition(b"\nSigPnd:\t")

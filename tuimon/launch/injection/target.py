@@ -162,7 +162,7 @@ def _existing(folder: str) -> str:
 
 
 def _sees(pid: int, path: str) -> bool:
-    """Whether a path leads the process to the same file as us."""
+    """True if a path leads the process to the same file as us."""
     try:
         theirs = os.stat(f"/proc/{pid}/root{path}")
     except PermissionError:
@@ -182,7 +182,7 @@ def _check_sees(pid: int, agent: str) -> None:
 
 
 def has_torch(pid: int) -> bool:
-    """Whether a process has imported torch."""
+    """True if a process has imported torch."""
     return any(_TORCH.search(part.path) for part in parse_maps(procfs.read_maps(pid)))
 
 

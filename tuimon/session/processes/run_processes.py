@@ -94,7 +94,7 @@ class RunProcesses:
         self._together.pop(pid, None)
 
     def has_ended(self, pid: int) -> bool:
-        """Whether the end of a process was recorded."""
+        """True if the end of a process was recorded."""
         return pid in self.known and self.known[pid].ended
 
     def trainers(self, training: Iterable[int]) -> list[int]:
@@ -155,7 +155,7 @@ class RunProcesses:
         return max(0.0, (process.t if process.ended else now_s) - max(since_s, self._appeared_s[pid]))
 
     def had_workers(self, trainer: int) -> bool:
-        """Whether a process ever had DataLoader workers."""
+        """True if a process ever had DataLoader workers."""
         return self._worker_counts.get(trainer, 0) > self._no_workers.get(trainer, 0)
 
     def worker_number(self, pid: int) -> int:
@@ -163,7 +163,7 @@ class RunProcesses:
         return self._worker_places.get(pid, 0)
 
     def lived_together(self, pid: int, other: int) -> bool:
-        """Whether two processes lived at the same time."""
+        """True if two processes lived at the same time."""
         if pid not in self.known or other not in self.known:
             return False
         return not self._had_ended(other, self._appeared_s[pid]) and not self._had_ended(pid, self._appeared_s[other])
@@ -230,7 +230,7 @@ class WorkerNames:
         return f"{'eval ' * evaluates}worker {known.number}"
 
     def _is_beside_another(self, pid: int, known: _Known) -> bool:
-        """Whether another loader of the same trainer, for the same purpose, had workers while this one lived.
+        """True if another loader of the same trainer, for the same purpose, had workers while this one lived.
 
         What its batches are for is not known at first: until then it is beside any other, and none is beside it.
         """

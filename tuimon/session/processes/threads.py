@@ -204,7 +204,7 @@ def intra_op_pool(latest: Threads, sampled: ProcessSamples | None, cores: int | 
 
 
 def _equally_busy(threads: list[ThreadCpu]) -> bool:
-    """Whether several threads used about the same CPU time, as those that share out each loop do."""
+    """True if several threads used about the same CPU time, as those that share out each loop do."""
     busy = [thread.cpu_ratio for thread in threads if thread.cpu_ratio is not None and thread.count == 1]
     return len(busy) == len(threads) >= 2 and min(busy) > _POOL_CPU_RATIO and max(busy) < _POOL_SPREAD * min(busy)
 

@@ -38,7 +38,7 @@ def restarts(group: Iterable[Process], processes: Iterable[Process]) -> dict[int
 
 
 def _is_rank(process: Process, processes: Mapping[int, Process], training: Collection[int]) -> bool:
-    """Whether it trains, or may come to: the outermost Python of its rank. Its children inherit RANK from it."""
+    """True if it trains, or may come to: the outermost Python of its rank. Its children inherit RANK from it."""
     if process.rank is None or process.role == "worker":
         return False
     if process.pid in training:
@@ -60,7 +60,7 @@ def _of_one_training(own: Process, ranked: Sequence[Process]) -> list[Process]:
 
 
 def _beside(one: Process, other: Process) -> bool:
-    """Whether both run, or were started at about the same time."""
+    """True if both run, or were started at about the same time."""
     both_run = not one.ended and not other.ended
     return both_run or abs(one.start_unix_s - other.start_unix_s) <= _ONE_START_S
 
@@ -75,7 +75,7 @@ def _newest(alike: Iterable[Process], training: Collection[int]) -> list[Process
 
 
 def _outlived(ended: Process, begun_s: float, newest: Sequence[Process]) -> bool:
-    """Whether a process that has ended was started with the ranks that live: then it is lost, and no earlier start's.
+    """True if a process that has ended was started with the ranks that live: then it is lost, and no earlier start's.
 
     The launcher starts all ranks anew at once; those of one start begin within moments of one another.
     """

@@ -149,7 +149,7 @@ class _MainThreads:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the thread was stopped at the end of the window added last."""
+        """True if the thread was stopped at the end of the window added last."""
         return bool(self._rows) and self._rows[-1] == 1.0
 
     @property
@@ -226,7 +226,7 @@ class RankStats:
         return self.steps / sum(lengths) * min(max(seconds, 0.0), max(lengths)) if lengths else 0.0
 
     def has_stepped_since(self, t: float) -> bool:
-        """Whether a step ended in a window that began after a moment."""
+        """True if a step ended in a window that began after a moment."""
         rows = (self.history.from_end(number) for number in range(1, len(self.history) + 1))
         since = takewhile(lambda row: row[0] - row[1] >= t, rows)
         return any(row[2] for row in since)
@@ -243,5 +243,5 @@ class RankStats:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the main thread was stopped at the end of its latest window."""
+        """True if the main thread was stopped at the end of its latest window."""
         return self._main.is_stopped

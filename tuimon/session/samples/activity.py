@@ -167,14 +167,14 @@ def _who_waits(inner: Sequence[Frame]) -> Activity | None:
 
 
 def stands_in_wait(stack: Sequence[Frame]) -> bool:
-    """Whether the innermost frame is Python's own that waits, for a queue, an event or a connection; for no lock."""
+    """True if the innermost frame is Python's own that waits, for a queue, an event or a connection; for no lock."""
     if not stack or _wait(stack[-1].file, stack[-1].function) is None:
         return False
     return stack[-1].function.rpartition(".")[2] not in _LOCKS
 
 
 def awaits_process(stack: Sequence[Frame]) -> bool:
-    """Whether a stack waits for a message of another process, in multiprocessing or at a line of the user's."""
+    """True if a stack waits for a message of another process, in multiprocessing or at a line of the user's."""
     if not stack:
         return False
     leaf = stack[-1]
@@ -203,7 +203,7 @@ def outside_wait(stack: Sequence[Frame]) -> OutsideWait | None:
 
 
 def _is_at_prompt(stack: Sequence[Frame]) -> bool:
-    """Whether a debugger or a console runs inside the user's code; a notebook's and a debugger's own run outside it."""
+    """True if a debugger or a console runs inside the user's code; a notebook's and a debugger's own run outside it."""
     inside = takewhile(lambda frame: not frame.user, reversed(stack))
     return "input(" in stack[-1].source or any(_PROMPT.search(frame.file) for frame in inside)
 

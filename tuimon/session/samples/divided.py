@@ -28,7 +28,7 @@ def without_imports(samples: Sequence[Sample], frames: FrameTable) -> list[Sampl
 
 
 def imports(stack: Sequence[int], frames: FrameTable) -> bool:
-    """Whether a stack imports a module; its root is the program itself."""
+    """True if a stack imports a module; its root is the program itself."""
     return any(frames.kind(number) == "import" for number in stack[1:])
 
 
@@ -111,7 +111,7 @@ class _Window(NamedTuple):
     outside_ratio: float
 
     def goes_on_at(self, t: float) -> bool:
-        """Whether it was outside all the time, to this moment."""
+        """True if it was outside all the time, to this moment."""
         return self.outside_ratio >= 1.0 and self.end_s >= t - _TOLERANCE_S
 
     def outside_s(self, begin_s: float, end_s: float) -> float:
@@ -134,7 +134,7 @@ class OutsideTimes:
         self._windows.append(_Window(begin_s, record.t, ratio))
 
     def covers(self, record: Stacks) -> bool:
-        """Whether the program was outside for at least half of a window of samples."""
+        """True if the program was outside for at least half of a window of samples."""
         begin_s = record.t - record.window_s
         outside_s = sum(window.outside_s(begin_s, record.t) for window in self._windows)
         return outside_s > 0 and outside_s >= record.window_s / 2

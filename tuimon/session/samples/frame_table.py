@@ -137,24 +137,24 @@ class FrameTable:
         return self._blocks.get(id_)
 
     def collates(self, id_: int) -> bool:
-        """Whether a frame has a batch made of items."""
+        """True if a frame has a batch made of items."""
         return id_ in self._collating
 
     def computes_metric(self, stack: Sequence[int]) -> bool:
-        """Whether a stack is in a library's metric on which nobody trains."""
+        """True if a stack is in a library's metric on which nobody trains."""
         return not self._metrics.isdisjoint(stack) and self._losses.isdisjoint(stack)
 
     def returns_gradients(self, stack: Sequence[int]) -> bool:
-        """Whether the backward pass that a stack is in returns gradients, and accumulates none."""
+        """True if the backward pass that a stack is in returns gradients, and accumulates none."""
         return next((n in self._gradient_calls for n in stack if self.kind(n) == "backward"), False)
 
     def is_in_closure(self, stack: Sequence[int]) -> bool:
-        """Whether one of torch's optimizers calls code that is not torch's there."""
+        """True if one of torch's optimizers calls code that is not torch's there."""
         closure = self._closure(stack)
         return any(self[id_].user or id_ in self._libraries for id_ in closure)
 
     def calls_user_in_closure(self, stack: Sequence[int]) -> bool:
-        """Whether that is, or calls, code of the user's."""
+        """True if that is, or calls, code of the user's."""
         return any(self[id_].user for id_ in self._closure(stack))
 
     def _closure(self, stack: Sequence[int]) -> Sequence[int]:
@@ -165,11 +165,11 @@ class FrameTable:
         return stack[caller + 1 :] if caller is not None and stack[caller] in self._closure_callers else ()
 
     def is_library(self, id_: int) -> bool:
-        """Whether this frame is of an installed package other than torch."""
+        """True if this frame is of an installed package other than torch."""
         return id_ in self._libraries
 
     def awaits_message(self, stack: Sequence[int]) -> bool:
-        """Whether a stack is in a line of a library that waits for a message, as from other processes."""
+        """True if a stack is in a line of a library that waits for a message, as from other processes."""
         return bool(stack) and stack[-1] in self._receiving
 
     def outline(self, stack: Sequence[int]) -> Sequence[int]:

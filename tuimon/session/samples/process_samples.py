@@ -121,7 +121,7 @@ class ProcessSamples:
         self._keep(lambda record: record.t - record.window_s >= t)
 
     def _shows_loop(self, record: Stacks) -> bool:
-        """Whether its training thread fetches, or is in backward or an update."""
+        """True if its training thread fetches, or is in backward or an update."""
         own = (stack.frames for stack in record.stacks if stack.tid == self.tid)
         return any(boundary_phase(stack, self._frames) in _OF_LOOP for stack in own)
 
@@ -184,7 +184,7 @@ class ProcessSamples:
 
     @property
     def has_whole_step(self) -> bool:
-        """Whether samples have shown a whole step: what they show before that belongs to the set-up."""
+        """True if samples have shown a whole step: what they show before that belongs to the set-up."""
         return self._unmarked.has_whole_step
 
     # ---- the training thread

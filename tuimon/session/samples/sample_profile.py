@@ -34,7 +34,7 @@ class SampleProfile:
 
     @property
     def has_phases(self) -> bool:
-        """Whether any of them lies in a phase."""
+        """True if any of them lies in a phase."""
         return any(name != "none" for name in self.phases)
 
     def count(self, part: str | None) -> int:

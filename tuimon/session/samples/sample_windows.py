@@ -74,7 +74,7 @@ class LoopWindow:
 
     @property
     def step_is_long(self) -> bool:
-        """Whether the step under way has been so for long."""
+        """True if the step under way has been so for long."""
         since = self._since.records
         return bool(since) and _begin_s(since[-1]) - self._until_s >= max(_LONG_S, _UNUSUAL * self._longest_s)
 

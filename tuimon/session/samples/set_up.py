@@ -100,7 +100,7 @@ def imported_by(frames: Sequence[Frame]) -> str | None:
 
 
 def imported_for_compiler(frames: Sequence[Frame]) -> bool:
-    """Whether code that torch.compile has made, or makes, imports there: compilers are imported at their first use."""
+    """True if code that torch.compile has made, or makes, imports there: compilers are imported at their first use."""
     at = next((depth for depth, frame in enumerate(frames) if depth and _imports(frame)), 0)
     return any(is_compiler(frame.file) for frame in frames[:at])
 

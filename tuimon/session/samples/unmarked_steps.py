@@ -23,7 +23,7 @@ class UnmarkedSteps:
 
     @property
     def has_whole_step(self) -> bool:
-        """Whether samples have shown a whole step: what they show before that belongs to the set-up."""
+        """True if samples have shown a whole step: what they show before that belongs to the set-up."""
         return self.have_begun and (self._cycles is None or self._cycles >= _WHOLE_STEP)
 
     def add_window(self, record: Stacks, known: int) -> int | None:

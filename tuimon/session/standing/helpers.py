@@ -17,7 +17,7 @@ _AT_LOCK = re.compile(r"with\s+[A-Za-z_][\w.\[\]'\"]*(\s+as\s+\w+)?\s*[:,]|[\w\]
 
 
 def waits_for_thread(stack: Sequence[Frame]) -> bool:
-    """Whether a stack (root first) stands at a lock, a queue, an event or the end of a thread: another's turn."""
+    """True if a stack (root first) stands at a lock, a queue, an event or the end of a thread: another's turn."""
     activity = activity_of(stack)
     if activity == "lock" or stands_at_lock(stack):
         return True
@@ -25,7 +25,7 @@ def waits_for_thread(stack: Sequence[Frame]) -> bool:
 
 
 def waits_for_work(stack: Sequence[Frame]) -> bool:
-    """Whether a thread has nothing to do, as a writer of metrics that gets nothing from its queue.
+    """True if a thread has nothing to do, as a writer of metrics that gets nothing from its queue.
 
     Not one that waits for a lock: in the worst case that is half of a deadlock.
     """
@@ -48,7 +48,7 @@ def waiting_processes(taken: Standstill) -> set[int]:
 
 
 def stands_at_lock(stack: Sequence[Frame]) -> bool:
-    """Whether a thread stands at a lock, by its line's text; locks that are written in Python wait in threading."""
+    """True if a thread stands at a lock, by its line's text; locks that are written in Python wait in threading."""
     for frame in reversed(stack):
         if frame.user:
             return _AT_LOCK.search(frame.source) is not None
@@ -58,7 +58,7 @@ def stands_at_lock(stack: Sequence[Frame]) -> bool:
 
 
 def _calls(stack: Sequence[Frame], names: Set[str]) -> bool:
-    """Whether the innermost line is the user's and makes such a call."""
+    """True if the innermost line is the user's and makes such a call."""
     return bool(stack) and stack[-1].user and not names.isdisjoint(outer_calls(stack[-1].source))
 
 

@@ -131,7 +131,7 @@ def _kind(role: Role, frames: Sequence[Frame], has_helper: bool) -> Kind:
 
 
 def innermost_wait(frames: Sequence[Frame]) -> Literal["batch", "ranks"] | None:
-    """Whether a rank waits for other ranks or for a batch, with none of the user's code inside that wait."""
+    """True if a rank waits for other ranks or for a batch, with none of the user's code inside that wait."""
     for frame in reversed(frames):
         if frame.user:
             return None
@@ -155,7 +155,7 @@ def _without_stacks(processes: Sequence[StandingProcess], seen: set[int]) -> Ite
 
 
 def _is_spare(each: Standing, waits_for_batch: bool) -> bool:
-    """Whether workers only stand by: none of the ranks waits for a batch."""
+    """True if workers only stand by: none of the ranks waits for a batch."""
     return each.role == "worker" and each.kind in ("own", "unknown") and not waits_for_batch
 
 

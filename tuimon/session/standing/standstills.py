@@ -81,7 +81,7 @@ class Standstills:
 
 
 def _are_one(one: Standstill, other: Standstill) -> bool:
-    """Whether two nodes stand still together: one waits for the other."""
+    """True if two nodes stand still together: one waits for the other."""
     apart_s = abs((one.t - one.quiet_s) - (other.t - other.quiet_s))
     return apart_s < _TOGETHER_S and node_of(one.pid) != node_of(other.pid)
 

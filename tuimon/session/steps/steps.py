@@ -170,7 +170,7 @@ class StepStats:
 
     @property
     def trains(self) -> bool:
-        """Whether a backward or an update was seen."""
+        """True if a backward or an update was seen."""
         return self.backwards > 0 or self.updates > 0
 
     def recent(self) -> Totals:

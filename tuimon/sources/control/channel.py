@@ -121,18 +121,18 @@ class Channel:
         self._bytes.close()
 
     def knows(self, command: Command) -> bool:
-        """Whether the agent knows this command."""
+        """True if the agent knows this command."""
         return bool(self._known >> command & 1)
 
     def is_abandoned(self, command: Command) -> bool:
-        """Whether the agent still works on an order whose monitor is gone."""
+        """True if the agent still works on an order whose monitor is gone."""
         words = self.words()
         order, answer = order_in(words, command), answer_in(words, command)
         works = answer.number == order.number and answer.state == State.WORKING
         return works and not is_alive(order.alive_ns, self._clock_ns())
 
     def is_running(self) -> bool:
-        """Whether the process still runs."""
+        """True if the process still runs."""
         return paths.is_running(self.pid, self._ticks)
 
     def order(self, command: Command, argument: int = 1, instead_of: Request | None = None) -> Request:

@@ -27,7 +27,7 @@ class LeadEstimate(Struct, frozen=True, gc=False):
 
     @property
     def known(self) -> bool:
-        """Whether it is certain enough to be reported."""
+        """True if it is certain enough to be reported."""
         return _is_certain(self.lead_us, self.error_us)
 
 

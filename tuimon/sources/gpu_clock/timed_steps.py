@@ -49,7 +49,7 @@ class TimedBoundary(Struct, eq=False):
 
     @property
     def stream_idle(self) -> bool:
-        """Whether a query proved that nothing was queued when the event was recorded."""
+        """True if a query proved that nothing was queued when the event was recorded."""
         return self.event is not None and self.event.stream_idle
 
     def set_time(self, event: SeenEvent, chain: Chain) -> None:

@@ -113,7 +113,7 @@ def lock(handle: int) -> bool:
 
 
 def is_log(path: str) -> bool:
-    """Whether a regular file is the log of some run, compressed or not. Raises OSError."""
+    """True if a regular file is the log of some run, compressed or not. Raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _begins_a_log(os.pread(handle, _HEADER_BYTES, 0))

@@ -59,7 +59,7 @@ def decode_lines(lines: bytes) -> tuple[list[Record], int]:
 
 
 def _is_safe(lines: bytes) -> bool:
-    """Whether no text in them can be unsafe: a tenth of a microsecond, and most lines hold nothing that could be."""
+    """True if no text in them can be unsafe: a tenth of a microsecond, and most lines hold nothing that could be."""
     safe = lines.isascii() and _DELETE not in lines
     return safe and (_BACKSLASH not in lines or _ESCAPED.search(lines) is None)
 

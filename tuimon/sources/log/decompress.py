@@ -34,7 +34,7 @@ class _Stream(Protocol):
 
 
 def looks_compressed(beginning: bytes) -> bool:
-    """Whether a file that begins so is compressed in a way that can be read."""
+    """True if a file that begins so is compressed in a way that can be read."""
     return beginning.startswith((ZST_MAGIC, _GZIP_MAGIC))
 
 

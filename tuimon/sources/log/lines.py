@@ -120,7 +120,7 @@ class Lines:
 
     @property
     def damaged(self) -> bool:
-        """Whether what follows cannot be decompressed."""
+        """True if what follows cannot be decompressed."""
         raw = getattr(self._file, "raw", None)
         return isinstance(raw, Decompressed) and raw.damaged
 

@@ -12,12 +12,12 @@ _PART = re.compile(r"\.([1-9]\d{0,8})$")
 
 
 def is_compressed(path: str) -> bool:
-    """Whether a log of this name is to be compressed."""
+    """True if a log of this name is to be compressed."""
     return path.endswith(COMPRESSED)
 
 
 def is_log_name(name: str) -> bool:
-    """Whether a file of this name in a folder is taken for a log."""
+    """True if a file of this name in a folder is taken for a log."""
     return name.endswith((SUFFIX, SUFFIX + COMPRESSED))
 
 

@@ -21,7 +21,7 @@ class Pace:
         self._began: tuple[float, float] | None = None  # the clock, and ``t`` that is due then
 
     def is_due(self, t: float) -> bool:
-        """Whether a record of that moment is due."""
+        """True if a record of that moment is due."""
         if self._speed is None:
             return True
         now_s = self._clock()

@@ -225,7 +225,7 @@ class Dates:
         self._held: Record | None = None
 
     def follows(self, record: Record) -> bool:
-        """Whether it may be passed on at once, as nearly all may; if not, ``passed`` decides what may."""
+        """True if it may be passed on at once, as nearly all may; if not, ``passed`` decides what may."""
         t = record.t
         if self._held is not None or t - self.t > _CONFIRMED_S:
             return False
@@ -233,7 +233,7 @@ class Dates:
         return True
 
     def all_follow(self, records: Iterable[Record]) -> bool:
-        """Whether all of these may be; if not, they are to be passed one by one."""
+        """True if all of these may be; if not, they are to be passed one by one."""
         t = self.t
         for record in records:
             if record.t > t:

@@ -64,7 +64,7 @@ class Batches:
         self._evaluation.end_iter(iterator)
 
     def turn_from_evaluation(self, iterator: int) -> bool:
-        """Whether the last iteration was evaluation, and this fetch is of another iterator."""
+        """True if the last iteration was evaluation, and this fetch is of another iterator."""
         return self._evaluation.turns_from_evaluation(iterator)
 
     def begin_fetch(self, iterator: int, step: Step) -> bool:
@@ -112,7 +112,7 @@ class Batches:
                 step.add_time("other", duration_ns - evaluated_ns)
 
     def _is_of_group(self, iterator: int) -> bool:
-        """Whether the batches fetched since the latest backward are so few that the next update may take them all."""
+        """True if the batches fetched since the latest backward are so few that the next update may take them all."""
         if not self.is_waiting or iterator != self._iterator or iterator == self._evaluation.evaluating:
             return False
         if self._is_first:
@@ -121,12 +121,12 @@ class Batches:
         return self._in_a_row < most and self._has_trained(iterator)
 
     def _is_of_first_group(self, iterator: int) -> bool:
-        """Whether the first update of all may take them, which no model seems to have seen yet."""
+        """True if the first update of all may take them, which no model seems to have seen yet."""
         fetched_ns, used_ns = self._evaluation.latest_batch(iterator)
         return self._in_a_row < _FIRST_GROUP and used_ns <= max(_UNUSED_NS, _UNUSED_PART * fetched_ns)
 
     def _has_trained(self, iterator: int) -> bool:
-        """Whether it is the latest iterator that has trained, or of the same loader."""
+        """True if it is the latest iterator that has trained, or of the same loader."""
         return iterator == self._trained_on or iterator >> LOADER_SHIFT == self._trained_on >> LOADER_SHIFT != 0
 
     def end_fetch(self, exhausted: bool, step: Step) -> None:
@@ -177,7 +177,7 @@ class Batches:
 
     @property
     def may_evaluate(self) -> bool:
-        """Whether all backwards since the latest fetch have only returned gradients, and may have evaluated."""
+        """True if all backwards since the latest fetch have only returned gradients, and may have evaluated."""
         return self._returned > 0
 
     def use(self) -> int:
@@ -213,7 +213,7 @@ class Batches:
 
     @property
     def are_evaluated(self) -> bool:
-        """Whether the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
+        """True if the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
         is_known = self._evaluation.evaluating is not None and self._evaluation.evaluating == self._iterator
         return is_known and self.is_waiting and not self._ahead_count and not self.may_evaluate
 

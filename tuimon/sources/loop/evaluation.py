@@ -28,7 +28,7 @@ class EvaluationFinder:
 
     @property
     def is_open(self) -> bool:
-        """Whether time until now may still turn out to be evaluation."""
+        """True if time until now may still turn out to be evaluation."""
         return bool(self._times or self._fetched or self._started or self._iter_at is not None)
 
     def add_time(self, label: str, duration_ns: int) -> None:
@@ -47,11 +47,11 @@ class EvaluationFinder:
             _keep(self._started, iterator, at)
 
     def turns_from_evaluation(self, iterator: int) -> bool:
-        """Whether the last iteration was evaluation, and this fetch is of another iterator."""
+        """True if the last iteration was evaluation, and this fetch is of another iterator."""
         return self.evaluating is not None and self.evaluating != iterator
 
     def is_second_fetch(self, iterator: int) -> bool:
-        """Whether the latest fetch of all was this iterator's first."""
+        """True if the latest fetch of all was this iterator's first."""
         return self._begun == iterator
 
     def latest_batch(self, iterator: int) -> tuple[int, int]:

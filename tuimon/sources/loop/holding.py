@@ -16,7 +16,7 @@ class Holding(Struct, frozen=True, gc=False):
     longest_ns: int
 
     def has_enough(self, pieces: Sequence[Step]) -> bool:
-        """Whether these pieces are no longer held back.
+        """True if these pieces are no longer held back.
 
         The first is held from its end on: it may have begun with minutes of set-up.
         """

@@ -154,7 +154,7 @@ class LoopMachine:
 
     @property
     def is_evaluating(self) -> bool:
-        """Whether each further fetch of the iterator shows no more than that another batch was evaluated."""
+        """True if each further fetch of the iterator shows no more than that another batch was evaluated."""
         return not self._stack and self._before == "fetch" and self.steps.is_evaluating
 
     def pass_evaluations(self, count: int, end_ns: int) -> None:
@@ -164,7 +164,7 @@ class LoopMachine:
 
     @property
     def has_updated(self) -> bool:
-        """Whether the latest marker has ended an update."""
+        """True if the latest marker has ended an update."""
         return not self._stack and self.steps.updated is not None
 
     def standing(self) -> Standing | None:
@@ -262,7 +262,7 @@ class LoopMachine:
             self.steps.end_optimizer_step(marker.time_ns, marker.value)
 
     def _is_abandoned(self, kind: int, value: int) -> bool:
-        """Whether an optimizer step that is still open has raised: its post-hook does not run then.
+        """True if an optimizer step that is still open has raised: its post-hook does not run then.
 
         That is so when the same optimizer begins another step, or a batch is fetched straight from inside one.
         """
@@ -275,7 +275,7 @@ class LoopMachine:
         return bool(stack) and (stack[-1].kind == kind or any(begin.kind == kind for begin in stack))
 
     def _is_nested(self, kind: int) -> bool:
-        """Whether a pair is within an open one."""
+        """True if a pair is within an open one."""
         around = _NESTED_IN.get(kind)
         return around is None or any(begin.kind in around for begin in self._stack)
 

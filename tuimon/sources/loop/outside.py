@@ -12,7 +12,7 @@ class Outside:
 
     @property
     def is_open(self) -> bool:
-        """Whether the program is outside its loop."""
+        """True if the program is outside its loop."""
         return self._since_ns is not None
 
     def begin(self, time_ns: int) -> None:

@@ -36,7 +36,7 @@ class Pieces:
 
     @property
     def are_held(self) -> bool:
-        """Whether there are pieces of steps that are not finished."""
+        """True if there are pieces of steps that are not finished."""
         return bool(self._held)
 
     def take_ended(self) -> list[Step | StepRun]:
@@ -114,7 +114,7 @@ class Pieces:
             self.end_step()
 
     def changes_with(self, optimizers: Optimizers) -> bool:
-        """Whether one more update, by these, changes how many make a step."""
+        """True if one more update, by these, changes how many make a step."""
         return self.drive is Drive.UPDATE and self._rounds.changes_with(optimizers)
 
     def pass_updates(self, optimizers: Optimizers, count: int) -> None:

@@ -52,7 +52,7 @@ class StepPattern(Struct, frozen=True):
     optimizers: Optimizers  # of the last update
 
     def fits(self, columns: Columns, at: int, times: int = 1) -> bool:
-        """Whether these are the next markers, so many times."""
+        """True if these are the next markers, so many times."""
         length = len(self.heads)
         end = at + times * length
         if columns.values[at:end] != self.values * times:
@@ -63,7 +63,7 @@ class StepPattern(Struct, frozen=True):
         return heads == self.heads * times
 
     def may_fit(self, columns: Columns, at: int) -> bool:
-        """Whether its markers may not all have come yet."""
+        """True if its markers may not all have come yet."""
         return at + len(self.heads) > len(columns.heads)
 
     def end_step(self, piece: Step, times_ns: Sequence[int], gaps_ns: Sequence[int]) -> Step:
@@ -194,7 +194,7 @@ class _Attempt(Struct):
 
     @property
     def may_go_on(self) -> bool:
-        """Whether it may still become a pattern."""
+        """True if it may still become a pattern."""
         return len(self.markers) < _LONGEST and len(self.ended) <= 1
 
     def feed_marker(self, machine: LoopMachine, marker: Marker) -> Stretch:
@@ -234,7 +234,7 @@ class _Attempt(Struct):
         return found if self._has_given(found, ended, piece) else None
 
     def _is_plain(self) -> bool:
-        """Whether all of it were batches, backwards, updates and steps of one thread, without an event."""
+        """True if all of it were batches, backwards, updates and steps of one thread, without an event."""
         fetched = False  # whether a fetch has just begun
         for marker, stretch in zip(self.markers, self.stretches, strict=True):
             kind = marker.kind
@@ -250,7 +250,7 @@ class _Attempt(Struct):
         return not fetched
 
     def _has_given(self, pattern: StepPattern, ended: Step, piece: Step) -> bool:
-        """Whether the pattern gives the result that its markers have had."""
+        """True if the pattern gives the result that its markers have had."""
         times_ns = [marker.time_ns for marker in self.markers]
         gaps_ns = list(map(sub, times_ns, [self.last_ns, *times_ns]))
         return min(gaps_ns) > 0 and pattern.end_step(self.piece, times_ns, gaps_ns) == piece and self.piece == ended

@@ -189,7 +189,7 @@ class RestFiller:
 
 
 def trains(passed: Passed) -> bool:
-    """Whether more than fetches have passed."""
+    """True if more than fetches have passed."""
     return bool(passed.backwards or passed.optimizer_begins or passed.optimizer_ends)
 
 

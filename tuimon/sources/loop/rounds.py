@@ -41,7 +41,7 @@ class Rounds:
 
     @property
     def are_decided(self) -> bool:
-        """Whether the updates until now have shown what makes a step; a few more will show it where they have not."""
+        """True if the updates until now have shown what makes a step; a few more will show it where they have not."""
         return self._count > 0 and (len(self._order) == 1 or self.size > 1)
 
     def standing(self) -> tuple[object, ...]:
@@ -49,7 +49,7 @@ class Rounds:
         return (self._order, self._at) if self.size > 1 else ()
 
     def changes_with(self, optimizers: Optimizers) -> bool:
-        """Whether one more update changes the size of a step."""
+        """True if one more update changes the size of a step."""
         order, at = self._order, self._at
         if self.size > 1:
             return optimizers != order[at]
@@ -71,6 +71,6 @@ class Rounds:
 
     @staticmethod
     def _may_follow(order: tuple[Optimizers, ...], optimizers: Optimizers) -> bool:
-        """Whether an update may be the next of a round: none before it was by one of these optimizers."""
+        """True if an update may be the next of a round: none before it was by one of these optimizers."""
         known = all(one and one.isdisjoint(optimizers) for one in order)
         return bool(optimizers) and known and 0 < len(order) < _MOST

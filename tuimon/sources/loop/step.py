@@ -39,7 +39,7 @@ class Step(Struct):
 
     @property
     def counts(self) -> bool:
-        """Whether it is a step: of one without a known beginning, at least a backward was seen.
+        """True if it is a step: of one without a known beginning, at least a backward was seen.
 
         Without a DataLoader nothing marks the beginning of a loop's first step.
         """
@@ -47,7 +47,7 @@ class Step(Struct):
 
     @property
     def usual(self) -> bool:
-        """Whether its length is typical of steps."""
+        """True if its length is typical of steps."""
         return self.whole and not self.slowed
 
     @property
@@ -106,12 +106,12 @@ class StepRun(Struct, frozen=True):
 
     @property
     def usual(self) -> bool:
-        """Whether their lengths are typical of steps."""
+        """True if their lengths are typical of steps."""
         return self.flags.whole and not self.flags.slowed
 
     @property
     def timed(self) -> bool:
-        """Whether all their boundaries were."""
+        """True if all their boundaries were."""
         return self.flags.timed
 
     def steps(self) -> Iterator[Step]:

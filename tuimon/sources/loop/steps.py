@@ -54,7 +54,7 @@ class StepFinder:
 
     @property
     def is_slowed(self) -> bool:
-        """Whether the step under way is slowed, or was held up, by a profiler of ours."""
+        """True if the step under way is slowed, or was held up, by a profiler of ours."""
         return self.is_profiled or self._open.slowed
 
     def begin_profiler(self, time_ns: int, *, traces: bool) -> None:
@@ -112,7 +112,7 @@ class StepFinder:
 
     @property
     def may_evaluate(self) -> bool:
-        """Whether all backwards since the latest fetch have only returned gradients, and may have evaluated."""
+        """True if all backwards since the latest fetch have only returned gradients, and may have evaluated."""
         return self._batches.may_evaluate
 
     def _has_optimizer(self) -> bool:
@@ -251,7 +251,7 @@ class StepFinder:
 
     @property
     def is_evaluating(self) -> bool:
-        """Whether the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
+        """True if the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
         return self._batches.are_evaluated
 
     def pass_evaluations(self, count: int, duration_ns: int) -> None:
@@ -261,11 +261,11 @@ class StepFinder:
     # -- pieces
 
     def _fresh(self) -> bool:
-        """Whether nothing has trained yet in the open piece of a stream that has just begun."""
+        """True if nothing has trained yet in the open piece of a stream that has just begun."""
         return not self._open.whole and not self._open.backwards and not self.pieces.are_held
 
     def _follows_set_up(self, iterator: int) -> bool:
-        """Whether all fetches until now were of iterators that a program went through before it trains."""
+        """True if all fetches until now were of iterators that a program went through before it trains."""
         return not self.total_backwards and not self.cuts and self._batches.turn_from_evaluation(iterator)
 
     def _most_until_gone(self) -> int:

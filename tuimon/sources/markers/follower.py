@@ -77,7 +77,7 @@ class RingFollower:
         self._skip_past()
 
     def is_due(self, now_ns: int, longest: int) -> bool:
-        """Whether to read it now; ``longest``: its windows are of at most so many intervals from now on."""
+        """True if it is due to be read; ``longest``: its windows are of at most so many intervals from now on."""
         self._ends.longest = longest
         return longest == 1 or self._ends.of(self._begin_ns) <= now_ns or self.reader.is_filling()
 
@@ -99,7 +99,7 @@ class RingFollower:
             yield from self._window(now_ns, now_ns, ended=True)
 
     def _is_calm(self, end_ns: int) -> bool:
-        """Whether the window that follows may be longer: steps are made, and have been for a while."""
+        """True if the window that follows may be longer: steps are made, and have been for a while."""
         first_ns = self._recorder.first_step_ns
         settled = first_ns is not None and end_ns - first_ns >= SETTLED_S * 1e9
         return settled and self._latest_ns >= self._begin_ns and self.markers_per_s <= _CALM_HZ

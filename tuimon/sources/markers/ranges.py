@@ -60,7 +60,7 @@ class RangeTracker:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no range is open, or waits for the phase that it ended in."""
+        """True if no range is open, or waits for the phase that it ended in."""
         return not (self._stack or self._awaiting or self._started)
 
     def add_stretch(self, stretch: Stretch) -> None:

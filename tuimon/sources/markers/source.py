@@ -257,5 +257,5 @@ def _runs(process: ProcessId) -> bool:
 
 
 def _goes_on(reader: RingReader) -> bool:
-    """Whether it still writes to this ring: an exec makes a new one, a deleted one has lost nothing but its name."""
+    """True if it still writes to this ring: an exec makes a new one, a deleted one has lost nothing but its name."""
     return _runs(ProcessId(reader.pid, reader.start_ticks)) and not reader.is_closed() and not reader.is_replaced()

@@ -50,12 +50,12 @@ class ThreadLoop:
 
     @property
     def trains(self) -> bool:
-        """Whether it has made an update, or a backward."""
+        """True if it has made an update, or a backward."""
         return self.weight > (0, 0)
 
     @property
     def is_slowed(self) -> bool:
-        """Whether what goes on now is slowed, or was held up, by a profiler of ours."""
+        """True if what goes on now is slowed, or was held up, by a profiler of ours."""
         return self.machine.steps.is_slowed
 
     def feed_profiler(self, marker: Marker) -> None:
@@ -69,7 +69,7 @@ class ThreadLoop:
 
     @property
     def is_regular(self) -> bool:
-        """Whether whole steps may be fed at once now."""
+        """True if whole steps may be fed at once now."""
         return self._regular.is_ready and self.ranges.is_idle
 
     def feed_steps(self, columns: Columns, at: int, end_ns: int) -> tuple[StepPattern, int] | None:

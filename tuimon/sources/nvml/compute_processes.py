@@ -22,7 +22,7 @@ _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
 
 
 class PidTrust(Struct, frozen=True, gc=False):
-    """Whether the driver's pids are valid in this pid namespace."""
+    """True if the driver's pids are valid in this pid namespace."""
 
     lists: bool
     utilisation: bool

@@ -81,7 +81,7 @@ class SlowSchedule:
         self._due_s = float("-inf")
 
     def is_due(self, t: float) -> bool:
-        """Whether to make them at ``t``."""
+        """True if they are due at ``t``."""
         return t >= self._due_s
 
     def made(self, t: float, cost_s: float) -> None:

@@ -89,7 +89,7 @@ class Fields:
         return self._values.get(field)
 
     def has(self, field: int) -> bool:
-        """Whether the device may have this field."""
+        """True if the device may have this field."""
         return field not in self._never and self._handle.supports("nvmlDeviceGetFieldValues")
 
     def per_second(self, field: int) -> float | None:

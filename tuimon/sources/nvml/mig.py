@@ -13,7 +13,7 @@ from tuimon.sources.nvml.library import NOT_SUPPORTED, Handle, NvmlError
 
 
 def is_cut(handle: Handle) -> bool:
-    """Whether MIG is switched on. Raises NvmlError when the GPU is gone."""
+    """True if MIG is switched on. Raises NvmlError when the GPU is gone."""
     mode = handle.query("nvmlDeviceGetMigMode")
     return bool(mode and mode[0] == handle.api.NVML_DEVICE_MIG_ENABLE)
 

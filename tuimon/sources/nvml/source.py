@@ -152,7 +152,7 @@ class GpuSource:
         return self._used_gpus.update(found, [slot.gpu for slot in self._slots])
 
     def _due(self, slot: Slot, now_s: float) -> bool:
-        """Whether a window has ended; half a polling period early rather than a whole one late."""
+        """True if a window has ended; half a polling period early rather than a whole one late."""
         windows_s = self._window_s * self._windows_per_record()
         every_s = max(_UNUSED_EVERY_S, self._window_s) if self._is_unused(slot) else windows_s
         return now_s - slot.read_s >= every_s - min(self.period_s, every_s) / 2
@@ -163,7 +163,7 @@ class GpuSource:
         return -(-used // (_USED_BY_ONE * max(1, len(self._trainers()))))
 
     def _is_unused(self, slot: Slot) -> bool:
-        """Whether it is one of many GPUs, and not one that the run uses."""
+        """True if it is one of many GPUs, and not one that the run uses."""
         if len(self._slots) <= _MANY or not self._used_gpus.known or slot.gpu is None:
             return False
         return not self._used_gpus.uses(slot.gpu)
@@ -208,11 +208,11 @@ class UsedGpus:
 
     @property
     def known(self) -> bool:
-        """Whether any GPU is in use."""
+        """True if any GPU is in use."""
         return bool(self._reported or self._named or self._computing)
 
     def uses(self, gpu: VisibleGpu) -> bool:
-        """Whether the run uses this GPU, or an instance of it."""
+        """True if the run uses this GPU, or an instance of it."""
         uuids = {bare_uuid(uuid) for uuid in (gpu.uuid, *gpu.instances)}
         return not uuids.isdisjoint(self._reported | self._named | self._computing)
 

@@ -57,7 +57,7 @@ class Followed(Struct):
             self.facts = read_facts(self.facts.pid, name) or self.facts
 
     def _is_another(self) -> bool:
-        """Whether its program, command line or variables are new; of what is no Python its libraries may be."""
+        """True if its program, command line or variables are new; of what is no Python its libraries may be."""
         before, self.fingerprint = self.fingerprint, fingerprint(self.facts.pid)
         return before != self.fingerprint or not self.facts.is_python
 
@@ -90,7 +90,7 @@ class Followed(Struct):
         )
 
     def is_idle(self, now_s: float) -> bool:
-        """Whether it has used less than a hundredth of a core since its window began."""
+        """True if it has used less than a hundredth of a core since its window began."""
         if self.window_from_s is None or self.window_cpu_s is None or now_s <= self.window_from_s:
             return False
         used = self.used()

@@ -67,12 +67,12 @@ def _likely_trainers(processes: Mapping[int, ProcessFacts], waits: Callable[[int
 
 
 def _is_helper(process: ProcessFacts) -> bool:
-    """Whether it serves a training or loads its data: some outlive the program that they serve, for a moment."""
+    """True if it serves a training or loads its data: some outlive the program that they serve, for a moment."""
     return process.name == _WORKER_THREAD or any(servant in " ".join(process.command) for servant in _SERVANTS)
 
 
 def _is_left(process: ProcessFacts, processes: Mapping[int, ProcessFacts], before: Mapping[int, ProcessRole]) -> bool:
-    """Whether it is a worker whose trainer has ended."""
+    """True if it is a worker whose trainer has ended."""
     return process.ppid not in processes and before.get(process.pid) == "worker"
 
 
@@ -146,7 +146,7 @@ def without_hooks(process: ProcessFacts) -> str | None:
 
 
 def _has_option(command: tuple[str, ...], wanted: str) -> bool:
-    """Whether an interpreter's own options (before script, -c or -m) hold one of these letters."""
+    """True if an interpreter's own options (before script, -c or -m) hold one of these letters."""
     takes_value = False
     for word in command[1:]:
         if takes_value:

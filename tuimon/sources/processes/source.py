@@ -54,9 +54,7 @@ class ProcessSource:
         self._cost = CostMeter(interval_s)
         self._left_out: set[int] = set()
         self._reported_left_out = False
-        self._reported_no_ring = False
-        self._reported_no_proc = False
-        self._reported_no_hooks = self._reported_hooks = self._reported_tracer = False
+        self._reported: set[str] = set()  # notices that come once a run
         self._focus: frozenset[int] = frozenset()
 
     def read(self) -> Iterable[Record]:
@@ -165,9 +163,9 @@ class ProcessSource:
 
     def _no_proc_notice(self, now_s: float) -> Iterable[Record]:
         """One notice a run where /proc does not show even this process."""
-        if self._known or self._reported_no_proc or start_ticks(os.getpid()) is not None:
+        if self._known or "no_proc" in self._reported or start_ticks(os.getpid()) is not None:
             return
-        self._reported_no_proc = True
+        self._reported.add("no_proc")
         yield Notice(
             t=now_s,
             pid=0,
@@ -181,9 +179,9 @@ class ProcessSource:
         """One notice a run, of the first process that had no room for its ring."""
         found = ((pid, followed.no_ring) for pid, followed in self._known.items() if followed.no_ring is not None)
         pid, reason = next(found, (0, ""))
-        if not pid or self._reported_no_ring:
+        if not pid or "no_ring" in self._reported:
             return
-        self._reported_no_ring = True
+        self._reported.add("no_ring")
         yield Notice(
             t=now_s,
             pid=0,
@@ -198,15 +196,15 @@ class ProcessSource:
 
     def _no_hooks_notice(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
         """One notice a run, of the first process that trains and that no hooks can come into, until some come in."""
-        if self._reported_no_hooks and self._table.facts and not self._reported_hooks:
-            self._reported_hooks = True
+        if "no_hooks" in self._reported and self._table.facts and "hooks" not in self._reported:
+            self._reported.add("hooks")
             yield Notice(t=now_s, pid=0, source="markers", level="ok", message="hooks are in")
-        if self._reported_no_hooks or self._table.run_id is None or self._table.facts:
+        if "no_hooks" in self._reported or self._table.run_id is None or self._table.facts:
             return
         for pid, followed in self._known.items():
             reason = without_hooks(followed.facts) if roles[pid] == "trainer" and followed.facts.is_python else None
             if reason is not None and b"/libtorch" in read_maps(pid):  # else it need not train
-                self._reported_no_hooks = True
+                self._reported.add("no_hooks")
                 yield Notice(
                     t=now_s,
                     pid=0,
@@ -223,9 +221,9 @@ class ProcessSource:
         """One notice a run, of the first process that is being traced."""
         found = ((pid, facts.tracer) for pid, facts in self._table.facts.items() if facts.tracer is not None)
         pid, tracer = next(found, (0, ""))
-        if not pid or self._reported_tracer:
+        if not pid or "tracer" in self._reported:
             return
-        self._reported_tracer = True
+        self._reported.add("tracer")
         yield Notice(
             t=now_s,
             pid=0,
@@ -310,7 +308,7 @@ class ProcessSource:
                 yield followed.end_window(window_s, now_s)
 
     def _may_wait(self, pid: int, followed: Followed) -> bool:
-        """Whether the threads of a rank may be read less often: it is out of focus, and not new."""
+        """True if the threads of a rank may be read less often: it is out of focus, and not new."""
         return pid not in self._focus and followed.reads * self.period_s > SETTLED_S
 
 

@@ -181,7 +181,7 @@ class TokenBucket:
         self._balance_s -= cpu_s
 
     def allows_window(self, now_s: float, continuous: bool = False) -> bool:
-        """Whether another window may begin.
+        """True if another window may begin.
 
         One of a continuous plan, which keeps to its share by itself, may as long as the debt is at most what the bucket
         holds: else every window that costs a little more than expected would leave a gap.

@@ -59,7 +59,7 @@ class SamplingFailures:
             del self._failures[key]
 
     def waits(self, key: ProcessKey, now_s: float) -> bool:
-        """Whether it is too early to try this process again."""
+        """True if it is too early to try this process again."""
         failure = self._failures.get(key)
         return failure is not None and now_s < failure.retry_s
 
@@ -77,7 +77,7 @@ class SamplingFailures:
         self.clear(_NO_PROCESS)
 
     def binary_waits(self, now_s: float) -> bool:
-        """Whether it is too early to search for py-spy again."""
+        """True if it is too early to search for py-spy again."""
         return self.waits(_NO_PROCESS, now_s)
 
     def denied_of(self, keys: Iterable[ProcessKey]) -> list[ProcessKey]:
@@ -85,7 +85,7 @@ class SamplingFailures:
         return [key for key in keys if self.denied(key)] if self._failures else []
 
     def denied(self, key: ProcessKey) -> bool:
-        """Whether py-spy may not read this process, or there is none."""
+        """True if py-spy may not read this process, or there is none."""
         failure = self._failures.get(key) or self._failures.get(_NO_PROCESS)
         return failure is not None and failure.problem.denied and _is_reported(failure)
 

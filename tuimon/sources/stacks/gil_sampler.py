@@ -102,5 +102,5 @@ def _functions(threads: Iterable[SampledThread]) -> list[GilFunction]:
 
 
 def _is_users(frame: RawFrame) -> bool:
-    """Whether it is a function of the user's; a comprehension is part of the one around it."""
+    """True if it is a function of the user's; a comprehension is part of the one around it."""
     return is_user_file(frame.file) and (frame.function == "<module>" or not frame.function.startswith("<"))

@@ -79,7 +79,7 @@ class LoopReports:
                 del held[key]
 
     def has_loop(self, key: ProcessKey) -> bool:
-        """Whether hooks, or samples of its main thread, have shown a process in backward."""
+        """True if hooks, or samples of its main thread, have shown a process in backward."""
         return bool(self._loops.get(key))
 
     def _noted(self, key: ProcessKey) -> tuple[ReportedStack, ...]:

@@ -32,7 +32,7 @@ class SampledProcesses:
         return is_new
 
     def are_due(self, now_s: float) -> bool:
-        """Whether they may have changed."""
+        """True if they may have changed."""
         return self._version is not self._table.version or now_s >= self._until_s
 
     def find(self, now_s: float) -> None:

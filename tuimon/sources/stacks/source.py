@@ -255,7 +255,7 @@ class StackSource:
         return _POLL_S if ends else min(max(next_s, 0.01), _LONGEST_SLEEP_S)
 
     def _is_close(self, pid: int) -> bool:
-        """Whether the end of this process's window is awaited closely."""
+        """True if the end of this process's window is awaited closely."""
         trainers = self._sampled.trainers
         return len(trainers) <= _FEW_TRAINERS or pid == trainers[0]
 
@@ -269,7 +269,7 @@ _RESTS_S = 5.0
 
 
 class IdleWorkers:
-    """Whether the workers of the run's one trainer idle, by their latest window."""
+    """True if the workers of the run's one trainer idle, by their latest window."""
 
     def __init__(self) -> None:
         self._until_s = -math.inf
@@ -289,6 +289,6 @@ class IdleWorkers:
 
 
 def _is_idle(stack: Sequence[RawFrame]) -> bool:
-    """Whether the worker's loop makes no batch: it waits for the indices of one."""
+    """True if the worker's loop makes no batch: it waits for the indices of one."""
     own = next((frame for frame in reversed(stack) if loads_data(frame.file, bare_name(frame.function))), None)
     return own is not None and is_loader_idle_loop(own.file, bare_name(own.function))

@@ -147,7 +147,7 @@ def _of_group(key: tuple[str, ...], entries: Iterable[_Entry], config: dict[str,
 
 
 def _is_over(launch: Iterable[_Entry]) -> bool:
-    """Whether the collectives of one number have ended; of those that were coalesced only the whole ever does."""
+    """True if the collectives of one number have ended; of those that were coalesced only the whole ever does."""
     entries = list(launch)
     return any(entry.is_over for entry in entries if entry.name == _COALESCED) or all(
         entry.is_over for entry in entries

@@ -256,7 +256,7 @@ def _state(pid: int) -> str:
 
 
 def has_left(now: Sequence[RawFrame], trained: Sequence[RawFrame], blocks: SourceBlocks) -> bool:
-    """Whether no loop holds both where a thread is (``now``) and where it trained; frames root first.
+    """True if no loop holds both where a thread is (``now``) and where it trained; frames root first.
 
     Where ``main()`` calls ``fit()`` in a ``for`` and ``serve()`` below it, ``serve()`` has left the loop; what follows
     ``fit()`` inside the ``for`` has not. False where the source is not known, or one line calls both: that loop may

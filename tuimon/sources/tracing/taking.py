@@ -82,7 +82,7 @@ class Taking:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing more to wait for."""
+        """True if there is nothing more to wait for."""
         return self._request.is_over
 
     @property

@@ -49,7 +49,7 @@ def take_baseline(session: Session, findings: Sequence[Finding]) -> Baseline | N
 
 
 def is_past(taken: Baseline, session: Session) -> bool:
-    """Whether what the screen shows, of the last 30 s, has come after the baseline."""
+    """True if what the screen shows, of the last 30 s, has come after the baseline."""
     return session.trainer() != taken.pid or not 0 <= session.now_s - taken.taken_s < WINDOW_S
 
 

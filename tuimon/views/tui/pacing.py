@@ -16,7 +16,7 @@ class Pacing:
         self._stale = True
 
     def is_due(self, changed: bool, paused: bool = False) -> bool:
-        """Whether to draw at this tick; ``changed``: something has come since the last tick."""
+        """True if this tick draws; ``changed``: something has come since the last tick."""
         self._since += 1
         self._stale = self._stale or changed
         if paused or not self._stale or self._since < self._every:

@@ -42,5 +42,5 @@ def run_app(
 
 
 def _terminal_lost(app: TuimonApp) -> bool:
-    """Whether the terminal was lost: reported, or seen by now, whatever its loss made of the app."""
+    """True if the terminal was lost: reported, or seen by now, whatever its loss made of the app."""
     return app.terminal_lost or not sys.__stdin__ or not sys.__stdin__.isatty()

@@ -97,7 +97,7 @@ class _ExitEvent(threading.Event):
         self._on_lost = on_lost
 
     def is_set(self) -> bool:
-        """Whether input is to end."""
+        """True if input is to end."""
         if super().is_set():
             return True
         terminal = select.poll()  # of its own: two threads poll, and one that waits in it locks out the other
@@ -232,7 +232,7 @@ class TerminalDriver(LinuxDriver):
         self._report_stale()
 
     def _in_background(self) -> bool:
-        """Whether another process group has the terminal.
+        """True if another process group has the terminal.
 
         To set modes from there raises SIGTTOU in all of our own group: a child that it stops between fork and exec
         holds us up, and who continues us would not continue that child.

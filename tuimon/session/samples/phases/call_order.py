@@ -34,7 +34,7 @@ class _Call(NamedTuple):
 
 @lru_cache(_LINES_HELD)
 def is_made_for_model(source: str, function: str) -> bool:
-    """Whether this function's result is passed to another call of the line, before anything else can be the model.
+    """True if this function's result is passed to another call of the line, before anything else can be the model.
 
     In ``loss = cost(model(augment(x)), y)`` that is ``augment``, but neither ``model`` nor ``cost``. The line does not
     name a function ``__call__``: then what takes its result must be named as models are.

@@ -227,7 +227,7 @@ def _in_closure(sample: CountedStack, loops: Loops, library: LibraryOrder, frame
 
 
 def _exceeds_forward(counted: Sequence[CountedStack], loop: LoopLines, frames: FrameTable) -> bool:
-    """Whether more samples are above backward than a forward pass without modules has beside so many in backward.
+    """True if more samples are above backward than a forward pass without modules has beside so many in backward.
 
     So many: the 95 % bound of a Poisson count.
     """
@@ -303,7 +303,7 @@ def _of_update(sample: Sample, own_updates: OwnUpdates, frames: FrameTable) -> S
 
 
 def _is_in_optimizer(stack: Sequence[int], frames: FrameTable) -> bool:
-    """Whether the user's code is in a library's own optimizer."""
+    """True if the user's code is in a library's own optimizer."""
     for number in reversed(stack):
         frame = frames[number]
         if frame.user:

@@ -85,7 +85,7 @@ class OccasionalBlocks:
         return one is not None and one.expected >= 2 * one.visits + _FEWER
 
     def __bool__(self) -> bool:
-        """Whether there are any, and markers show no evaluation."""
+        """True if there are any, and markers show no evaluation."""
         if self._evaluated_ns > _MARKED_PART * self._stepped_ns:
             return False
         return any(block in self for block in self._followed)
@@ -180,7 +180,7 @@ class EvaluationBlocks:
             self._note_functions(samples)
 
     def _is_apart(self, stack: Sequence[int], block: Block, makes_data: bool) -> bool:
-        """Whether a block is named as evaluation, or is in a branch or after the update, where data for that is not."""
+        """True if a block is named as evaluation, or is in a branch or after the update, where data for that is not."""
         if evaluates_by_name(block[2]):
             return True
         path = [number for number in self._before_torch(stack) if self._frames.function(number) in self._training]
@@ -192,7 +192,7 @@ class EvaluationBlocks:
         return frame.line > max(lines)
 
     def holds(self, stack: Sequence[int]) -> bool:
-        """Whether a stack, in neither backward nor an update, evaluates."""
+        """True if a stack, in neither backward nor an update, evaluates."""
         if not self._blocks:
             return False
         if any(block in self._blocks for block in self._blocks_of(stack)):

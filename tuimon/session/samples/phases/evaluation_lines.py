@@ -23,7 +23,7 @@ class Branch(NamedTuple):
 
 
 def is_loop(source: str) -> bool:
-    """Whether a line of the user's goes through what it fetches, as a ``for`` or a comprehension."""
+    """True if a line of the user's goes through what it fetches, as a ``for`` or a comprehension."""
     return _LOOP.search(source) is not None
 
 

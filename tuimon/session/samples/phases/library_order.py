@@ -82,7 +82,7 @@ class LibraryOrder:
         } - of_loop
 
     def is_after_training(self, stack: Sequence[int]) -> bool:
-        """Whether the library comes to a stack after backward and the update, and not for the next batch."""
+        """True if the library comes to a stack after backward and the update, and not for the next batch."""
         place = self._path.leaves_at(stack) if self._path.depth else ()
         if not place or not is_before(self._last, place):
             return False
@@ -90,15 +90,15 @@ class LibraryOrder:
         return not inside or not self._iterates(inside[0])
 
     def is_after_backward(self, stack: Sequence[int]) -> bool:
-        """Whether the library comes to a stack after backward, such as at the end of a closure that it trains in."""
+        """True if the library comes to a stack after backward, such as at the end of a closure that it trains in."""
         return bool(self._path.depth) and is_before(self._last_backward, self._path.leaves_at(stack))
 
     def is_run_after_backward(self, stack: Sequence[int]) -> bool:
-        """Whether the library runs a module there after backward, as for a metric, and trains on none of it."""
+        """True if the library runs a module there after backward, as for a metric, and trains on none of it."""
         return self._path.leaves_at(stack) in self._after_backward if self._after_backward else False
 
     def is_evaluation(self, sample: CountedStack) -> bool:
-        """Whether a sample fetches or runs the model to evaluate, or is in the user's or a library's code for that.
+        """True if a sample fetches or runs the model to evaluate, or is in the user's or a library's code for that.
 
         So does one that takes gradients there, of those that are only returned.
         """
@@ -124,13 +124,13 @@ class LibraryOrder:
         return outside[-1] if outside and not self._frames[outside[-1]].user else None
 
     def _is_metric(self, stack: Sequence[int]) -> bool:
-        """Whether the library calls the user's function by a function of its own there, and not to handle an event."""
+        """True if the library calls the user's function by a function of its own there, and not to handle an event."""
         inside = self._path.inside(stack)
         own = next(depth for depth, number in enumerate(inside) if self._frames[number].user)
         return own > 0 and not any(handles_event(self._frames[number].function) for number in inside[: own + 1])
 
     def is_forward(self, stack: Sequence[int]) -> bool:
-        """Whether a stack outside every module is in the library's own code where it runs the model, or above backward.
+        """True if a stack outside every module is in the library's own code where it runs the model, or above backward.
 
         Such as a model's method that calls its modules one by one, and the library's arithmetic on the loss.
         """
@@ -140,7 +140,7 @@ class LibraryOrder:
         return not any(self._frames[n].user or self._is_above_model(n) for n in self._path.inside(stack))
 
     def _is_above_model(self, number: int) -> bool:
-        """Whether a line is above the one with which its function runs the model."""
+        """True if a line is above the one with which its function runs the model."""
         return self._frames[number].line < self._model_lines.get(self._frames.function(number), 0)
 
     def _evaluates(self, stack: Sequence[int]) -> bool:
@@ -196,11 +196,11 @@ class LibraryOrder:
         return (called.file, called.function) if (called.user or iterates) and not observes else None
 
     def handles_before_model(self, stack: Sequence[int]) -> bool:
-        """Whether a stack is in a handler of the loop's events that the library calls before it runs the model."""
+        """True if a stack is in a handler of the loop's events that the library calls before it runs the model."""
         return self._is_before_model(stack) and bool(self._handler(stack))
 
     def handles_before_backward(self, stack: Sequence[int]) -> bool:
-        """Whether the library calls the handler that a stack is in after the model and above backward.
+        """True if the library calls the handler that a stack is in after the model and above backward.
 
         One that is named after the loss, or the prediction, may be part of it.
         """
@@ -222,7 +222,7 @@ class LibraryOrder:
         return called if any(handles_event(self._frames[number].function) for number in called) else ()
 
     def awaits_batch(self, stack: Sequence[int]) -> bool:
-        """Whether the library waits there for a message that brings the batch, and not in what handles an event."""
+        """True if the library waits there for a message that brings the batch, and not in what handles an event."""
         if not self._is_before_model(stack):
             return False
         inside = self._path.inside(stack)

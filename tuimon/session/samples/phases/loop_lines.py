@@ -72,17 +72,17 @@ class LoopLines:
 
     @property
     def is_known(self) -> bool:
-        """Whether a sample has shown which lines train."""
+        """True if a sample has shown which lines train."""
         return bool(self._path)
 
     @property
     def shows_forward(self) -> bool:
-        """Whether a sample has shown a line of the forward pass."""
+        """True if a sample has shown a line of the forward pass."""
         return bool(self._forward_line)
 
     @property
     def fetches(self) -> bool:
-        """Whether batches come from a DataLoader."""
+        """True if batches come from a DataLoader."""
         return self._has_loader or bool(self._fetch_lines)
 
     def aligned(self, stack: Sequence[int]) -> Sequence[int]:
@@ -94,7 +94,7 @@ class LoopLines:
         return -1 if (branch := self.branch_of(self.aligned(stack))) is None else branch.depth
 
     def is_entered_by(self, stack: Sequence[int]) -> bool:
-        """Whether a stack is in the function that calls backward."""
+        """True if a stack is in the function that calls backward."""
         last = self._frames[self._path[-1]] if self._path else None
         return last is not None and (last.file, last.function) in map(self._frames.function, stack)
 
@@ -103,7 +103,7 @@ class LoopLines:
         return [sample._replace(stack=tuple(stack)) for sample, stack in pairs if stack is not sample.stack]
 
     def is_above_backward(self, branch: Branch | None) -> bool:
-        """Whether a sample is on a line above the one that leads to backward."""
+        """True if a sample is on a line above the one that leads to backward."""
         return branch is not None and branch.line < self._frames[self._path[branch.depth]].line
 
     def branch_of(self, stack: Sequence[int]) -> Branch | None:
@@ -140,7 +140,7 @@ class LoopLines:
         return "data" if min(self._forward_line) > depth else "forward"
 
     def _makes_argument(self, branch: Branch, stack: Sequence[int]) -> bool:
-        """Whether a sample is in a function of the user's whose result the line passes to the model: it comes first."""
+        """True if a sample is in a function of the user's whose result the line passes to the model: it comes first."""
         if branch.called is None or branch[:2] not in self._model_lines or not self.is_call_beside_training(branch):
             return False
         from tuimon.session.samples.phases.call_order import is_made_for_model
@@ -148,22 +148,22 @@ class LoopLines:
         return is_made_for_model(self._frames[stack[branch.depth]].source, branch.called[1])
 
     def is_on_fetch_line(self, branch: Branch | None) -> bool:
-        """Whether a sample is on a line that fetches, outside the fetch.
+        """True if a sample is on a line that fetches, outside the fetch.
 
         There the old batch is freed as the new one replaces it: by the markers, the forward pass has begun.
         """
         return branch is not None and branch.called is None and branch[:2] in self._fetch_lines
 
     def is_call_beside_training(self, branch: Branch | None) -> bool:
-        """Whether a sample is in a function of the user's that neither runs the model nor calls backward."""
+        """True if a sample is in a function of the user's that neither runs the model nor calls backward."""
         return branch is not None and branch.called is not None and not self.trains(branch.called)
 
     def trains(self, function: tuple[str, str]) -> bool:
-        """Whether a function of the user's, by file and name, runs the model, fetches or calls backward."""
+        """True if a function of the user's, by file and name, runs the model, fetches or calls backward."""
         return function in self._training_calls
 
     def is_in_framework(self, branch: Branch | None, stack: Sequence[int]) -> bool:
-        """Whether a sample is in a library that owns the loop, outside every boundary and module.
+        """True if a sample is in a library that owns the loop, outside every boundary and module.
 
         Then one line of the user's, ``trainer.fit(model)``, leads to the forward pass and to backward alike, and its
         number shows nothing; what the library does besides is side work. So are the user's functions that it calls,
@@ -181,7 +181,7 @@ class LoopLines:
         return any(is_package_file(file) and not is_torch(file) for file in files)
 
     def _by_library(self, branch: Branch, stack: Sequence[int]) -> bool:
-        """Whether a library calls the user's function of a branch, from the same line as what leads to backward."""
+        """True if a library calls the user's function of a branch, from the same line as what leads to backward."""
         if self._frames[stack[branch.depth]].line != self._frames[self._path[branch.depth]].line:
             return False
         between = []
@@ -192,7 +192,7 @@ class LoopLines:
         return any(is_package_file(file) and not is_torch(file) for file in between)
 
     def is_measured(self, branch: Branch | None) -> bool:
-        """Whether a sample is in a stretch whose phase markers show: it is no evidence of those that they leave open.
+        """True if a sample is in a stretch whose phase markers show: it is no evidence of those that they leave open.
 
         That is what lies between backward and an update; in a loop that fetches its batches also what comes before its
         first backward, and after its last update. Open is what is above backward in a loop that does not, and between
@@ -217,11 +217,11 @@ class LoopLines:
         return "forward" if branch.line > fetched else "other"
 
     def is_evaluation(self, branch: Branch | None) -> bool:
-        """Whether a sample is in a call, or on lines, that fetch and run the model without a backward."""
+        """True if a sample is in a call, or on lines, that fetch and run the model without a backward."""
         return branch is not None and branch in self._evaluation
 
     def may_be_training(self, branch: Branch | None) -> bool:
-        """Whether a run of the model there may be training: below backward and the update it is not."""
+        """True if a run of the model there may be training: below backward and the update it is not."""
         return branch is None or not self._forward_line or not self._is_after(branch)
 
     def _is_after(self, branch: Branch) -> bool:
@@ -271,7 +271,7 @@ class LoopLines:
                 self._forward_line[depth] = min(line, self._forward_line.get(depth, line))
 
     def _acts(self, stack: Sequence[int], branch: Branch) -> bool:
-        """Whether a function that the loop calls runs a model without gradients, as one that chooses actions does.
+        """True if a function that the loop calls runs a model without gradients, as one that chooses actions does.
 
         What comes between it and the model that learns makes the batch: it is taken from a buffer, for example.
         """

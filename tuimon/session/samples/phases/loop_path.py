@@ -99,7 +99,7 @@ class LibraryPath:
         return (*self.lines[: self.depth[self._frames.function(stack[left])]], self._frames[stack[left]].line)
 
     def is_cut_short(self, place: Lines) -> bool:
-        """Whether a stack that leaves the path there lacks frames: at this line the path goes on in the library."""
+        """True if a stack that leaves the path there lacks frames: at this line the path goes on in the library."""
         return len(place) <= max(self.depth.values(), default=0) and place == self.lines[: len(place)]
 
     def inside(self, stack: Sequence[int]) -> Sequence[int]:
@@ -119,7 +119,7 @@ class LibraryPath:
         return left
 
     def _is_elsewhere(self, number: int) -> bool:
-        """Whether a frame is the user's and at another line than the one that leads to backward."""
+        """True if a frame is the user's and at another line than the one that leads to backward."""
         frame = self._frames[number]
         return frame.user and self._user_lines.get(self._frames.function(number)) != frame.line
 
@@ -131,5 +131,5 @@ class LibraryPath:
 
 
 def is_before(place: Lines, other: Lines) -> bool:
-    """Whether the loop comes to a place before another; not where one is within the other."""
+    """True if the loop comes to a place before another; not where one is within the other."""
     return next((line < of_other for line, of_other in zip(place, other, strict=False) if line != of_other), False)

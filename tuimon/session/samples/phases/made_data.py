@@ -67,11 +67,11 @@ class Rollouts:
 
     @property
     def are_known(self) -> bool:
-        """Whether samples have shown where data is made."""
+        """True if samples have shown where data is made."""
         return bool(self._functions or self._last_line)
 
     def holds(self, stack: Sequence[int]) -> bool:
-        """Whether a stack, in neither backward nor an update, is part of a rollout."""
+        """True if a stack, in neither backward nor an update, is part of a rollout."""
         if not self.are_known:
             return False
         stack = self._frames.outline(stack)

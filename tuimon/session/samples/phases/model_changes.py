@@ -33,7 +33,7 @@ _RETURNED_DESCENT = re.compile(
 
 
 def updates_by_gradient(source: str) -> bool:
-    """Whether a line of the user's changes something by a parameter's gradient, and not the gradient."""
+    """True if a line of the user's changes something by a parameter's gradient, and not the gradient."""
     return _UPDATE.search(source) is not None and _STATISTIC.search(source) is None
 
 
@@ -65,7 +65,7 @@ class OwnUpdates:
         self._functions = {frames.function(n) for n in self._lines} - {frames.function(n) for n in loop}
 
     def holds(self, stack: Sequence[int]) -> bool:
-        """Whether this stack is in such an update."""
+        """True if this stack is in such an update."""
         if not self._lines:
             return False
         return any(n in self._lines or self._frames.function(n) in self._functions for n in stack)

@@ -64,5 +64,5 @@ class OtherCalls:
 
 
 def _is_torn(caller: tuple[int, ...], samples: Sequence[tuple[Sequence[int], int, bool]]) -> bool:
-    """Whether the one sample of an update below a line was read while the stack changed: it is one of many there."""
+    """True if the one sample of an update below a line was read while the stack changed: it is one of many there."""
     return sum(count for stack, count, _ in samples if tuple(stack[: len(caller)]) == caller) >= _MANY

@@ -205,7 +205,7 @@ class JoinedSource:
                 yield adopted
 
     def _is_believed(self, log: NodeLog, record: Record) -> bool:
-        """Whether no other log of the node records the same GPU or memory: each rank may have a tuimon of its own."""
+        """True if no other log of the node records the same GPU or memory: each rank may have a tuimon of its own."""
         match record:
             case Gpu():
                 key = record.uuid

@@ -227,7 +227,7 @@ def branch_around(lines: Sequence[bytes], number: int) -> tuple[int, int] | None
 
 
 def is_in_loop(lines: Sequence[bytes], number: int) -> bool:
-    """Whether a line is in a ``for`` or ``while`` of its function, or has one of its own: a comprehension."""
+    """True if a line is in a ``for`` or ``while`` of its function, or has one of its own: a comprehension."""
     if not 0 < number <= len(lines):
         return False
     return _COMPREHENSION.search(lines[number - 1]) is not None or _around(lines, number, _LOOP) is not None

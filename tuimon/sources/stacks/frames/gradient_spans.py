@@ -50,7 +50,7 @@ def _span(node: ast.AST, around: Block | None) -> Span | None:
 
 
 def _turns_off(expression: ast.expr) -> bool:
-    """Whether it is ``torch.no_grad()`` or the like; as a decorator without its parentheses, too."""
+    """True if it is ``torch.no_grad()`` or the like; as a decorator without its parentheses, too."""
     arguments: list[ast.expr] = []
     if isinstance(expression, ast.Call):
         arguments = [*expression.args, *(keyword.value for keyword in expression.keywords)]

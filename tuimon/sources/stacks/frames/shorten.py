@@ -162,7 +162,7 @@ def coarse_stack(stack: Stack, ids: FrameIds, path: Sequence[Function] = NO_PATH
 
 
 def _calls_user_off(path: Sequence[Function], i: int, stack: Stack, traits: Sequence[FrameTraits]) -> bool:
-    """Whether a frame of a library's, called by the last of the path, calls the user's code."""
+    """True if a frame of a library's, called by the last of the path, calls the user's code."""
     return 0 < i < len(stack) - 1 and traits[i].library and traits[i + 1].user and _function(stack[i - 1]) in path
 
 
@@ -251,7 +251,7 @@ def _function(frame: RawFrame) -> Function:
 
 
 def is_parked(counts: Counter[Stack], ids: FrameIds) -> bool:
-    """Whether a thread stayed in one frame outside the user's code and torch: a pool, a feeder, a progress bar."""
+    """True if a thread stayed in one frame outside the user's code and torch: a pool, a feeder, a progress bar."""
     if len(counts) != 1:
         return False
     (stack,) = counts

@@ -121,7 +121,7 @@ class Recording(Struct):
         return None
 
     def _is_due(self, now_s: float) -> bool:
-        """Whether to stop it; one that has not begun to sample by its end gets its whole time from when it does.
+        """True if it must stop; one that has not begun to sample by its end gets its whole time from when it does.
 
         On a busy machine, or a cold disk, that may be seconds. It prints a line when it begins.
         """
@@ -143,7 +143,7 @@ class Recording(Struct):
 
     @property
     def stopping(self) -> bool:
-        """Whether SIGINT was sent: it samples no more, and writes its file."""
+        """True if SIGINT was sent: it samples no more, and writes its file."""
         return self._stopped_s is not None
 
     def kill(self) -> float:

@@ -37,7 +37,7 @@ class Cores:
 
     @property
     def are_crowded(self) -> bool:
-        """Whether none was free in a good part of the latest samples."""
+        """True if none was free in a good part of the latest samples."""
         return sum(self._full) > _CROWDED_RATIO * len(self._full)
 
 

@@ -128,5 +128,5 @@ def style_word(role: str, variables: dict[str, str]) -> str:
 
 
 def _fills(spans: Sequence[Span]) -> bool:
-    """Whether the last span's background goes on to the right edge."""
+    """True if the last span's background goes on to the right edge."""
     return bool(spans) and "cursor" in spans[-1].role

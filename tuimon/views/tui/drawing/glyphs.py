@@ -90,7 +90,7 @@ def glyphs_of(environ: Mapping[str, str], encoding: str) -> Glyphs:
 
 
 def terminal_has_unicode(environ: Mapping[str, str], encoding: str) -> bool:
-    """Whether charts may use braille and block characters.
+    """True if charts may use braille and block characters.
 
     ``LC_ALL`` is the user's explicit choice. Otherwise the stream's encoding decides and not ``LANG``: a container
     without any locale still shows on a UTF-8 terminal (and Python then uses UTF-8, PEP 538). The Linux console's

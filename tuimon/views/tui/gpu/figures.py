@@ -36,7 +36,7 @@ class GpuView(NamedTuple):
 
     @property
     def stale(self) -> bool:
-        """Whether its figures are old."""
+        """True if its figures are old."""
         return self.gpu.stale_s >= STALE_S
 
     @property

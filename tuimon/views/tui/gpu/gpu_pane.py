@@ -132,7 +132,7 @@ def _note(state: GpuState, width: int) -> str:
 
 
 def _worth_cards(views: Sequence[GpuView]) -> bool:
-    """Whether the GPUs get cards: a machine full of GPUs that the run does not use is a table."""
+    """True if the GPUs get cards: a machine full of GPUs that the run does not use is a table."""
     return len(views) <= _UNUSED_CARDS or any(view.gpu.used_by_run for view in views)
 
 

@@ -21,7 +21,7 @@ _AT_ONCE = ("hang", "warmup")
 
 
 class FirstVerdict:
-    """Whether a verdict has held yet; once one has, changes are the hysteresis' business."""
+    """True if a verdict has held yet; once one has, changes are the hysteresis' business."""
 
     def __init__(self) -> None:
         self._is_settled = False

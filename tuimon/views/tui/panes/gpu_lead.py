@@ -54,7 +54,7 @@ def lead_words(times: GpuTimeRow) -> str:
 
 
 def is_behind(lead: LeadRow) -> bool:
-    """Whether the GPU mostly has nothing queued when the CPU comes to this boundary."""
+    """True if the GPU mostly has nothing queued when the CPU comes to this boundary."""
     return lead.stream_idle_ratio >= IDLE_STREAM_RATIO or (
         lead.median_us is not None and lead.median_us < SMALL_LEAD_US
     )

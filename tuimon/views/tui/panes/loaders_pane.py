@@ -51,7 +51,7 @@ class LoadersPane(Pane[LoadersState]):
         return (*spans, Span(f" · {len(state.loaders)}", "dim")) if state.loaders else spans
 
     def has_workers(self) -> bool:
-        """Whether there is a loader with workers."""
+        """True if there is a loader with workers."""
         return self.state is not None and any(row.facts.workers for row in self.state.loaders)
 
 
@@ -115,7 +115,7 @@ def _is_idle(loader: LoaderRow) -> bool:
 
 
 def _purpose(loader: LoaderRow) -> bool:
-    """Whether it evaluates: loaders for one purpose are told apart by their number."""
+    """True if it evaluates: loaders for one purpose are told apart by their number."""
     return loader.latest.role == "eval"
 
 

@@ -79,7 +79,7 @@ class OutputPane(Moving, Pane[OutputState]):
         return self._progress
 
     def has_rows(self) -> bool:
-        """Whether there is any output to show, not only a line with what is missing."""
+        """True if there is any output to show, not only a line with what is missing."""
         return self.tail is not None
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> OutputState:
@@ -108,7 +108,7 @@ class OutputPane(Moving, Pane[OutputState]):
         return [*rows, *[()] * (room - len(rows)), *notes]
 
     def heading(self, state: OutputState) -> tuple[Span, ...]:
-        """Whether it is scrolled back, and what was left out."""
+        """The title, with how far it is scrolled back and how much was left out."""
         spans = [Span("3 ", "key"), Span("Output", "text bold")]
         if state.skipped_bytes:
             spans.append(Span(f" · {size(state.skipped_bytes)} not shown", "warning"))

@@ -26,7 +26,7 @@ class TreeRow(NamedTuple):
 
     @property
     def is_process(self) -> bool:
-        """Whether it stands for a process."""
+        """True if it stands for a process."""
         return self.drawn.tid == WHOLE
 
 

@@ -94,7 +94,7 @@ class ThreadList(Struct):
 
 
 def matches(row: ThreadRow, text: str) -> bool:
-    """Whether a thread's row contains the text, whatever its case."""
+    """True if a thread's row contains the text, whatever its case."""
     if not text:
         return True
     where = f"{row.place.file}:{row.place.line} {row.place.function} {row.place.source}" if row.place else ""

@@ -199,7 +199,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
 
 
 def _is_refuted(notice: Notice, session: Session) -> bool:
-    """Whether there are samples of nearly all the time where a notice says that there are none."""
+    """True if there are samples of nearly all the time where a notice says that there are none."""
     if notice.source != "stacks" or notice.level != "warning":
         return False
     sampling = session.sampling() if session.exit is None else session.run_sampling()

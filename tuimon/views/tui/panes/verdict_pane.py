@@ -240,7 +240,7 @@ def _went_well(end: Exit) -> bool:
 
 
 def _has_end_row(verdict: Verdict) -> bool:
-    """Whether an end left more to say than the title shows, and a finding takes the rows below."""
+    """True if an end left more to say than the title shows, and a finding takes the rows below."""
     end = verdict.exit
     return bool(verdict.findings) and end is not None and bool(end.last_line or end.survivors)
 

@@ -43,7 +43,7 @@ class _DutyCycle:
         self._rest_until_s = 0.0
 
     def is_due(self) -> bool:
-        """Whether the work may be done now."""
+        """True if the work may be done now."""
         return time.monotonic() >= self._rest_until_s
 
     @contextmanager

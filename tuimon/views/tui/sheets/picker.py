@@ -39,7 +39,7 @@ class Candidate(Protocol):
 
     @property
     def markers(self) -> bool:
-        """Whether it has markers: steps and phases are then measured, not inferred."""
+        """True if it has markers: steps and phases are then measured, not inferred."""
         ...
 
     @property
