@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.rulebook import BY_NAME
-from tuimon.diagnosis.severity import least_gain, likely_gain
+from tuimon.diagnosis.severity import likely_gain
 
 #: Gravest first.
 SEVERITY = {severity: place for place, severity in enumerate(get_args(Severity))}
@@ -61,7 +61,7 @@ def _merge_cores(by_rule: _ByRule) -> None:
     data, cores = by_rule.get("input_bound"), by_rule.get("cpu_oversubscribed")
     if data is not None and cores is not None and data.evidence.get("workers") and not cores.elsewhere:
         evidence = {**data.evidence, "cores_waited_for": cores.evidence["cores_waited_for"]}
-        by_rule["input_bound"] = replace(data, evidence=evidence, other_fixes=(*data.other_fixes, *cores.fixes))
+        by_rule["input_bound"] = replace(data, evidence=evidence, fixes=(*data.fixes, *cores.fixes))
         del by_rule["cpu_oversubscribed"]
     if cores is not None and "cpu_oversubscribed" in by_rule and not cores.elsewhere:
         _drop_benign(by_rule, "neighbour")
@@ -110,7 +110,7 @@ def _merge_ranks(by_rule: _ByRule) -> None:
     for rule in ("side_work", "gc_pauses"):
         work = by_rule.get(rule)
         if work is not None and work.where and set(work.where) <= set(late.where):
-            late = by_rule["straggler_rank"] = replace(late, other_fixes=(*late.other_fixes, *work.fixes))
+            late = by_rule["straggler_rank"] = replace(late, fixes=(*late.fixes, *work.fixes))
             del by_rule[rule]
 
 
@@ -123,12 +123,12 @@ def _merge_launches(by_rule: _ByRule) -> None:
     launches, sync, update = (by_rule.get(rule) for rule in ("launch_bound", "sync_point", "optimizer_bound"))
     if launches is None:
         return
-    if "transfer_bound" in by_rule and least_gain(launches) is None:
+    if "transfer_bound" in by_rule and launches.best.low is None:
         del by_rule["launch_bound"]
         return
-    if update is not None and launches.change is not None and launches.change == update.change:
+    if update is not None and launches.best.change is not None and launches.best.change == update.best.change:
         others = [fix for fix in launches.fixes if fix.action != update.action]
-        by_rule["optimizer_bound"] = replace(update, other_fixes=(*update.other_fixes, *others))
+        by_rule["optimizer_bound"] = replace(update, fixes=(*update.fixes, *others))
         del by_rule["launch_bound"]
         return
     if sync is None or not sync.where:
@@ -140,7 +140,7 @@ def _merge_launches(by_rule: _ByRule) -> None:
     by_rule["launch_bound"] = replace(
         launches,
         where=tuple(dict.fromkeys((*launches.where, place))),
-        other_fixes=(*launches.other_fixes, *sync.fixes),
+        fixes=(*launches.fixes, *sync.fixes),
         evidence={**launches.evidence, "waiting_share": sync.evidence["waiting_share"]},
     )
     del by_rule["sync_point"]
@@ -158,7 +158,7 @@ def _merge_idle(by_rule: _ByRule) -> None:
     if (sync.share_of_step or 0.0) + (data.share_of_step or 0.0) <= most + _SAME_TIME:
         return
     kept, other = sorted((sync, data), key=lambda finding: -(finding.share_of_step or 0.0))
-    by_rule[kept.rule] = replace(kept, other_fixes=(*kept.other_fixes, *other.fixes))
+    by_rule[kept.rule] = replace(kept, fixes=(*kept.fixes, *other.fixes))
     del by_rule[other.rule]
 
 

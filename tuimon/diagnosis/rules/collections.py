@@ -77,17 +77,15 @@ def _finding(
 ) -> Finding:
     """The finding; ``more`` is added to its headline."""
     best, *others = _fewer_collections(evidence, call, share if share >= GC_SHARE else 0.0)
+    gain = best.estimated_speedup  # none of them is left
     return Finding(
         rule="gc_pauses",
         severity="warning",
         headline=f"garbage collection stops the training {_share(share)} of the time{more}{in_library(call)}",
-        action=best.action,
+        fixes=(best._replace(low=gain, high=gain), *others),
         share_of_step=share,
         where=(call.place,) if call else (),
         evidence={"gc_share": share, **figures},
-        estimated_speedup=best.estimated_speedup,  # none of them is left
-        change=best.change,
-        other_fixes=tuple(others),
     )
 
 

@@ -37,7 +37,6 @@ def gil_contention(evidence: Evidence) -> Finding | None:
         return None
     place, lost = found.place, found.share + found.queue_wait
     waits = f" {percent(found.queue_wait)} of the time for its batches and" if found.queue_wait else ""
-    best, *more = _fixes(evidence, found)
     return Finding(
         rule="gil_contention",
         severity="warning",
@@ -45,7 +44,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
             f"the training thread waits{waits} about {percent(found.share)} of the time for the GIL, held by"
             f" {'another thread' if place else f'thread {found.culprit.name}'}"
         ),
-        action=best.action,
+        fixes=_fixes(evidence, found),
         share_of_step=lost,
         where=(place,) if place else (),
         evidence={
@@ -54,11 +53,6 @@ def gil_contention(evidence: Evidence) -> Finding | None:
             "unexplained": found.unexplained,
             "queue_wait_share": found.queue_wait or None,
         },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(more),
     )
 
 

@@ -7,7 +7,7 @@ from statistics import median
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.late_ranks import Turns
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.threshold import TRACEML, Threshold
 from tuimon.diagnosis.words import in_library, percent
@@ -47,7 +47,7 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
         severity="warning",
         cause=IN_TURN,
         headline=_headline(turns, phase) + in_library(hot),
-        action=EVEN,
+        fixes=(Fix.by(EVEN, speedup_without(evidence, turns.share_if_even)),),
         share_of_step=turns.share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -60,7 +60,6 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
             "longer_ms": turns.longer_ms,
             "steps_compared": turns.steps,
         },
-        estimated_speedup=speedup_without(evidence, turns.share_if_even),
     )
 
 

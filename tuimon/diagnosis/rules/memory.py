@@ -7,7 +7,7 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.finding import Finding, Fix, Severity
 from tuimon.diagnosis.needs import MACHINE_MEMORY
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
@@ -81,7 +81,7 @@ def _on(evidence: Evidence, machine: Machine) -> Finding | None:
         rule="memory_pressure",
         severity=severity,
         headline=machine.place + _headline(run, store, sum(swapped) if swaps else None, culprit, full_s),
-        action=_less_memory(evidence, culprit),
+        fixes=(Fix(_less_memory(evidence, culprit)),),
         evidence={
             "total_bytes": store.total_bytes if store else None,
             "left_bytes": store.left_bytes if store else None,

@@ -98,7 +98,10 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
         rule="neighbour",
         severity="warning",
         headline=f"{place}{_outsiders(outside, limit)}: {who} {percent(share)} of the time for {for_what}",
-        action=_about(outside, limit, "here" if here else "there"),
+        fixes=(
+            Fix(_about(outside, limit, "here" if here else "there")),
+            *(_ONE_THREAD if _computes_in_parallel(demand, trainers, evidence) else ()),
+        ),
         share_of_step=share,
         evidence={
             "delay_ratio": delay,
@@ -107,7 +110,6 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
             "cores_taken": outside.cores,
             **machine.facts,
         },
-        other_fixes=_ONE_THREAD if _computes_in_parallel(demand, trainers, evidence) else (),
     )
 
 
@@ -172,7 +174,7 @@ def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
             f"{len(trainers)} {_kind(run)} at {percent(min(cpu))} CPU or more do not slow each other:"
             f" they wait {percent(max(delays))} of the time for a core"
         ),
-        action="change nothing: each has a core of its own",
+        fixes=(Fix("change nothing: each has a core of its own"),),
         evidence={"trainings": len(trainers), "delay_ratio": max(delays), "cores": demand.cores},
     )
 
@@ -230,7 +232,7 @@ def _strangers(gpu: GpuRow, machine: Machine) -> Finding | None:
         headline=(
             f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}: the training waits for its turn"
         ),
-        action="choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it",
+        fixes=(Fix("choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it"),),
         share_of_step=min(1.0, taken),
         evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(ratios), **machine.facts},
     )
@@ -245,6 +247,6 @@ def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
         rule="neighbour",
         severity="info",
         headline=f"{len(others) + 1} trainings share GPU {gpu.latest.index}: they take turns on it",
-        action="give each training a GPU of its own (CUDA_VISIBLE_DEVICES), unless each leaves this one idle",
+        fixes=(Fix("give each training a GPU of its own (CUDA_VISIBLE_DEVICES), unless each leaves this one idle"),),
         evidence={"gpu": gpu.latest.index, "trainings": len(others) + 1, "gpu_util": gpu.latest.util_ratio},
     )

@@ -95,6 +95,11 @@ def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWor
 def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _SideWork) -> Finding:
     on_gpu, hot = work.on_gpu, work.hot
     best, *others = _less(evidence, work)
+    most = speedup_without(evidence, work.share * work.hot_part) if on_gpu else None
+    best = best._replace(
+        low=best.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
+        high=max(most, best.estimated_speedup or 0.0) if most is not None else best.high,
+    )
     return Finding(
         rule="side_work",
         severity="warning" if hot or not work.is_sampled else "info",  # samples show nothing to act on
@@ -107,7 +112,7 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
             + f" side work {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}"
             + _part_in(work)
         ),
-        action=best.action,
+        fixes=(best, *others),
         share_of_step=work.share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -115,13 +120,8 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
             "step_ms": mean_step_ms(table),
             "hot_share": hot.share if hot else None,
             **(on_gpu.as_evidence() if on_gpu else {}),
-            **({"speedup_at_most": speedup_without(evidence, work.share * work.hot_part)} if on_gpu else {}),
+            **({"speedup_at_most": most} if on_gpu else {}),
         },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(others),
     )
 
 

@@ -8,7 +8,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.late_ranks import LateRank, Why, late_rank
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.steps import FEW_STEPS, LongestSteps
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import RANKS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.in_turn import IN_TURN, IN_TURN_SHARE, ranks_in_turn
@@ -43,7 +43,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         rule="straggler_rank",
         severity="warning",
         headline=_headline(late, few) + in_library(hot),
-        action=_action(late),
+        fixes=(Fix.by(_action(late), speedup_without(evidence, late.share)),),
         share_of_step=late.share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -58,7 +58,6 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
             **({"gc_ms": late.row.gc_ms} if late.why == "collections" else {}),
             **({"stopped_share": late.row.stopped_ratio} if late.why == "stopped" else {}),
         },
-        estimated_speedup=speedup_without(evidence, late.share),
     )
 
 

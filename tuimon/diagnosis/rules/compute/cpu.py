@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.steps import mean_step_ms
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.compute.model_python import HELD_PART, LOOKS, PYTHON_SHARE, SMALL_PART, python_in_model
@@ -43,7 +43,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
         rule="compute_bound_cpu",
         severity="info",
         headline=f"the model computes on the CPU for {percent(share)} of each step{on}, mostly {heaviest}",
-        action=advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence.run),
+        fixes=(Fix(advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence.run)),),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={

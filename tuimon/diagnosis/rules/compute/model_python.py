@@ -73,7 +73,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     what = "goes into tiny operations, one by one" if work.is_operations else "is Python code in the model"
     told = work.in_backward if work.in_backward >= PYTHON_SHARE else 0.0  # less may be none: of what needs no gradients
     again = f", and about {percent(told)} into their backward" if told else ""
-    best, *others = model.less(
+    fixes = model.less(
         f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result: no GPU makes it"
         " faster",
         f"make {at_hot(hot)} twice as fast",
@@ -85,7 +85,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         severity="warning",
         cause="python",
         headline=f"{percent(work.share)} of each step {what}{again}{in_library(hot)}",
-        action=best.action,
+        fixes=fixes,
         share_of_step=work.share,
         where=(hot.place,),
         evidence={
@@ -94,11 +94,6 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
             "hot_share": hot.share,
             **{f"{row.name}_share": row.share for row in table.rows if row.name in _PHASES},
         },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low or 1.0,
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(others),
     )
 
 

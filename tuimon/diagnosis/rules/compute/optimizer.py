@@ -151,23 +151,18 @@ def _faster(hot: HotFunction) -> str:
 
 def _finding(evidence: Evidence, share: float, hot: HotFunction | None, what: str, fixes: Sequence[Fix]) -> Finding:
     """The finding; ``what``: the rest of its headline."""
-    table, optimizer, (best, *others) = evidence.phases, evidence.phase("optimizer"), fixes
+    table, optimizer = evidence.phases, evidence.phase("optimizer")
     return Finding(
         rule="optimizer_bound",
         severity="warning",
         headline=f"the optimizer's update takes {percent(share)} of each step{what}{in_library(hot)}",
-        action=best.action,
+        fixes=tuple(fixes),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
             "optimizer_ms_per_step": optimizer.ms_per_step if optimizer else None,
             "step_ms": mean_step_ms(table) if table else None,
         },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(others),
     )
 
 

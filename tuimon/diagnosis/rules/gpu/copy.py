@@ -74,13 +74,12 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     error = _TWO_SIGMA * math.sqrt(waits.transfer * (1.0 - waits.transfer) / waits.samples)
     copied = _copied(evidence, share, max(share, min(share + error, gpu.share("forward"))), gpu.step_ms)
     place = waits.hot_transfer.place
-    best, *others = _fixes(evidence, copied, at(place))
     rate = f" at {copied.bytes_per_s / 1e9:.2g} GB/s" if copied.bytes_per_s else ""
     return Finding(
         rule="transfer_bound",
         severity="warning",
         headline=f"{percent(share)} of each step copies the batch to the GPU{rate} while CPU and GPU wait",
-        action=best.action,
+        fixes=_fixes(evidence, copied, at(place)),
         share_of_step=share,
         where=(place,),
         evidence={
@@ -90,10 +89,6 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
             "copy_bytes_per_step": copied.total_bytes,
             "pinned": None if copied.is_pinned is None else int(copied.is_pinned),
         },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        speedup_at_most=best.high,
-        other_fixes=tuple(others),
     )
 
 
@@ -140,14 +135,14 @@ def _copied(evidence: Evidence, share: float, at_most: float, step_ms: float) ->
     return _Copy(share, at_most, ms, total_bytes, pinned, min(1.0, 1e3 * total_bytes / min(rates) / ms))
 
 
-def _fixes(evidence: Evidence, copied: _Copy, place: str) -> list[Fix]:
+def _fixes(evidence: Evidence, copied: _Copy, place: str) -> tuple[Fix, ...]:
     """The gains of pinning alone, and of copying a batch ahead: the link is then busy while the GPU computes."""
     ahead = f"non_blocking=True at {place}, and copy the next batch meanwhile on a stream of its own"
     none_left, most_left = (speedup_without(evidence, share) for share in (copied.share, copied.at_most))
     if copied.is_pinned:
         left = max(0.0, 2 * copied.share - 1.0)  # what it takes longer than all the rest
         hidden = speedup_without(evidence, copied.share - left)
-        return [Fix(f"use {ahead}", hidden, hidden, hidden)]
+        return (Fix.by(f"use {ahead}", hidden),)
     pinned = copied.share * copied.pinned_part
     longer = max(0.0, pinned - (1.0 - copied.share))
     hidden = speedup_without(evidence, copied.share - longer)
@@ -156,11 +151,11 @@ def _fixes(evidence: Evidence, copied: _Copy, place: str) -> list[Fix]:
     best, most = (hidden, hidden) if is_known else (none_left, most_left)
     most_alone = alone if is_known else speedup_without(evidence, copied.at_most * (1.0 - PINNED_TAKES_LEAST))
     how = _pinning(evidence)
-    return [
+    return (
         Fix(f"use {how} and {ahead}", best, hidden, most),
         Fix(f"use {how} and non_blocking=True alone", likely(alone, most_alone), alone, most_alone),
         Fix("send small types (uint8) and convert them on the GPU: a quarter of float32's bytes"),
-    ]
+    )
 
 
 def _pinning(evidence: Evidence) -> str:

@@ -160,7 +160,7 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
         f"{_BATCH[evidence.launching.owner]} {times}x as large{sizes}: a step takes as long on this GPU, with {times}x"
         f" the samples; {memory}"
     )
-    return Fix(action, float(times), float(times), float(times))
+    return Fix.by(action, float(times))
 
 
 def _batch_size(loader: LoaderRow | None) -> int | None:

@@ -54,21 +54,16 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         return None
     allocator = evidence.allocator_waits
     hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
-    why, (best, *others) = _fixes(evidence, idle, allocator, hot)
+    why, fixes = _fixes(evidence, idle, allocator, hot)
     return Finding(
         rule="launch_bound",
         severity="warning",
         cause=None if allocator is None else "allocator",
         headline=_headline(IdleBounds(gpu.idle, gpu.idle_at_most), allocator, why) + in_library(hot),
-        action=best.action,
+        fixes=tuple(fixes),
         share_of_step=idle.likely,
         where=(hot.place,) if hot else (),
         evidence=_launch_figures(evidence, gpu, idle, allocator),
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(others),
     )
 
 

@@ -25,7 +25,7 @@ from tuimon.diagnosis.evidence.gpu.steps import (
     Contradiction,
     GpuSteps,
 )
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
@@ -66,7 +66,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
         rule="compute_bound",
         severity="benign",
         headline=headline,
-        action=action,
+        fixes=(Fix(action),),
         share_of_step=1.0 - gpu.idle_at_most,
         where=(hot.place,) if hot else (),
         evidence={
@@ -118,9 +118,11 @@ def _contradicted(found: Contradiction) -> Finding:
             f"GPU idle time unknown: at most {percent(events.at_most)} by its events, at least"
             f" {percent(counters.at_least)} by NVML's utilisation"
         ),
-        action=(
-            "run tuimon trace to see which is right: queued work may wait for a copy or another stream, which no"
-            " event shows"
+        fixes=(
+            Fix(
+                "run tuimon trace to see which is right: queued work may wait for a copy or another stream, which no"
+                " event shows"
+            ),
         ),
         evidence={
             "gpu_idle_at_most_by_events": events.at_most,
@@ -149,7 +151,9 @@ def queue_full(evidence: Evidence) -> Finding | None:
             f"launches run {'' if medians else 'at least '}{ahead_ms:.3g} ms ahead and wait for room in the GPU's"
             " queue: harmless"
         ),
-        action="change nothing: the model's lines take CPU time only in this wait; GPU time shows which are slow",
+        fixes=(
+            Fix("change nothing: the model's lines take CPU time only in this wait; GPU time shows which are slow"),
+        ),
         where=(hot.place,) if hot else (),
         evidence={"lead_ms": ahead_ms, "gpu_idle_at_most": gpu.idle_at_most},
     )

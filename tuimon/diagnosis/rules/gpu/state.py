@@ -6,7 +6,7 @@ from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, TENSOR_ACTIVITY
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.gpu.launch_fixes import BATCH_MEMORY, DATA_SHARE, larger_batch
@@ -73,11 +73,12 @@ def throttled(evidence: Evidence) -> Finding | None:
     mhz, most_mhz = gpu.latest.sm_clock_mhz, gpu.latest.sm_clock_max_mhz
     slowed = mhz / most_mhz if mhz and most_mhz else None
     clocks = f" ({mhz} of {most_mhz} MHz)" if slowed is not None else ""
+    most = 1.0 / slowed if slowed and busy else None
     return Finding(
         rule="throttled",
         severity="warning" if busy and cause in _FAULTS else "info",
         headline=f"{machine.place}GPU {gpu.latest.index} is held down {percent(share)} of the time: {cause}{clocks}",
-        action=_cooler(cause),
+        fixes=(Fix(_cooler(cause), high=most),),
         share_of_step=1.0 - slowed if slowed is not None and busy else None,
         evidence={
             "cause": cause,
@@ -88,7 +89,7 @@ def throttled(evidence: Evidence) -> Finding | None:
             "temperature_c": gpu.latest.temperature_c,
             "power_w": gpu.latest.power_w,
             "power_limit_w": gpu.latest.power_limit_w,
-            "speedup_at_most": 1.0 / slowed if slowed and busy else None,
+            "speedup_at_most": most,
         },
     )
 
@@ -119,9 +120,11 @@ def allocator_retries(evidence: Evidence) -> Finding | None:
             f"torch's allocator freed its cache {retries} {'time' if retries == 1 else 'times'} in steady training: GPU"
             " memory is on its edge"
         ),
-        action=(
-            "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use a smaller batch or activation checkpointing;"
-            " batches of similar length fragment memory less"
+        fixes=(
+            Fix(
+                "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use a smaller batch or activation"
+                " checkpointing; batches of similar length fragment memory less"
+            ),
         ),
         evidence={
             "retries": retries,
@@ -154,7 +157,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
             f"tensor cores busy {100 * tensor_ratio:.1f} % of the time on a GPU that is the bottleneck:"
             f" {'it computes in full float32' if types and tf32 is False else 'lower precision is not used'}"
         ),
-        action=_lower(capability, tf32),
+        fixes=(Fix(_lower(capability, tf32)),),
         evidence={
             "tensor_ratio": tensor_ratio,
             "compute_capability": capability,
@@ -193,10 +196,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
             f"GPU {gpu.latest.index} is used {percent(used or 0.0)} of the time, and {percent(filled or 0.0)} of its"
             " memory: room for a larger batch"
         ),
-        action=f"{larger.action}; adapt the learning rate",
-        estimated_speedup=larger.estimated_speedup,
-        speedup_at_least=larger.low,
-        speedup_at_most=larger.high,
+        fixes=(larger._replace(action=f"{larger.action}; adapt the learning rate"),),
         evidence={
             "gpu_util": used,
             "memory_ratio": filled,

@@ -107,26 +107,23 @@ def _costly(evidence: Evidence, gpu: GpuSteps, wait: _Wait, idle: IdleBounds) ->
     """No more than the smaller of both can be gained: the time that it waits, and that the GPU idles."""
     at_least, at_most = min(wait.share, idle.at_least), min(wait.share, idle.at_most)
     is_busy = gpu.idle < BUSY_IDLE and gpu.contradiction is None
-    best = _without(evidence, at_least, at_most)
     calls = _calls(wait.hot)
+    best = _without(evidence, _advice(wait, calls), at_least, at_most)
     certain = not is_busy and (at_least >= SYNC_CERTAIN or at_most >= SYNC_CLEAR)
     return Finding(
         rule="sync_point",
         severity="warning" if certain else "info",
         headline=_headline(wait, calls, gpu, is_busy=is_busy),
-        action=_advice(wait, calls),
+        fixes=(best,),
         share_of_step=at_most,
         where=(wait.hot.place,),
         evidence={
             "waiting_share": wait.share,
             **_traced(evidence, wait),
             **IdleBounds(gpu.idle, gpu.idle_at_most).as_evidence(),
-            "speedup_at_most": speedup_without(evidence, at_most),
+            "speedup_at_most": best.high,
             **gpu.width_evidence,
         },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        change=Change("sync", 0.0),
     )
 
 
@@ -151,11 +148,13 @@ def _what(wait: _Wait, calls: Sequence[SyncCall]) -> str:
     return plain(calls[0].what) if calls else "one line"
 
 
-def _without(evidence: Evidence, at_least: float, at_most: float) -> Fix:
+def _without(evidence: Evidence, action: str, at_least: float, at_most: float) -> Fix:
     """The gain of a training without such a wait, which costs these shares of the step."""
     gained = (speedup_without(evidence, at_least) if at_least >= LEAST_IDLE else None) or 1.0
     model = queue_model(evidence)
-    return within(model and model.fix("", Change("sync", 0.0)), gained, speedup_without(evidence, at_most))
+    change = Change("sync", 0.0)
+    most = speedup_without(evidence, at_most)
+    return within(model and model.fix("", change), gained, most)._replace(action=action, high=most, change=change)
 
 
 def _harmless(evidence: Evidence, gpu: GpuSteps, wait: _Wait) -> Finding:
@@ -163,7 +162,7 @@ def _harmless(evidence: Evidence, gpu: GpuSteps, wait: _Wait) -> Finding:
         rule="sync_point",
         severity="benign",
         headline=f"{_what(wait, _calls(wait.hot))} waits for the GPU at no cost: the GPU is the bottleneck anyway",
-        action="change nothing: this wait costs time only when the GPU has less to do",
+        fixes=(Fix("change nothing: this wait costs time only when the GPU has less to do"),),
         where=(wait.hot.place,),
         evidence={
             "waiting_share": wait.share,
@@ -211,7 +210,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
         rule="spin_wait",
         severity="benign",
         headline=f"{percent(min(1.0, sum(cpu)))} CPU{text} is CUDA polling for the GPU, not work: harmless",
-        action="change nothing: polling is faster than being woken, and the core would be idle otherwise",
+        fixes=(Fix("change nothing: polling is faster than being woken, and the core would be idle otherwise"),),
         where=(hot.place,) if hot else (),
         evidence={
             "cpu_ratio": sum(cpu),

@@ -105,16 +105,11 @@ def _finding(evidence: Evidence, data: PhaseRow, wait: _Wait, cause: Cause) -> F
         rule="input_bound",
         severity="info" if is_work else "warning",
         headline=f"{waits}{cause.clause}",
-        action=best.action,
+        fixes=(best, *(fix for fix in others if fix.estimated_speedup is not None)),
         cause=_OWN_NAMES.get(cause.name, cause.name),
         share_of_step=wait.share,
         where=tuple(dict.fromkeys(p for f in places if f is not None for p in (f.maker, f.place) if p)),
         evidence=_figures(evidence, data, cause, wait.on_gpu),
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low or (1.0 if best.change is not None else None),
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(fix for fix in others if fix.estimated_speedup is not None),
     )
 
 
