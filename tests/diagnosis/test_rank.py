@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.rank import merged, ranked
+from tuimon.diagnosis.ledger.attribute import attributed
+from tuimon.diagnosis.rank import ranked
 from tuimon.records import Place
 
 ITEM, COPY, SAVE = (Place("train.py", line, "main") for line in (45, 41, 47))
@@ -18,7 +19,7 @@ def finding(rule, severity="warning", share=None, *where, **evidence):
 
 
 def order(*findings):
-    return [f.rule for f in ranked(merged(list(findings)))]
+    return [f.rule for f in ranked(attributed(list(findings)))]
 
 
 def test_severity_first_then_gain_and_what_comes_from_outside_last():
@@ -59,7 +60,7 @@ def test_a_benign_synchronisation_contradicts_nothing():
 def test_of_launches_and_a_synchronisation_the_one_that_explains_more_is_reported(sync_share, reported):
     launches = finding("launch_bound", "warning", 0.8, COPY)
     sync = finding("sync_point", "warning", sync_share, ITEM, waiting_share=sync_share)
-    (only,) = merged([launches, sync])
+    (only,) = attributed([launches, sync])
     assert only.rule == reported
     if reported == "launch_bound":
         assert only.where == (COPY, ITEM)
@@ -84,7 +85,7 @@ def test_a_hang_is_all_there_is_to_say():
 
 
 def test_nothing_merged_is_nothing():
-    assert merged([]) == []
+    assert attributed([]) == []
 
 
 def test_too_few_cores_on_another_node_explain_nothing_of_the_node_in_focus():

@@ -21,6 +21,8 @@ class Threshold(float):
         return self
 
 
+#: Whatever is more than half of something is most of it.
+MOST = Threshold(0.5, "part of something from which it is most of it", "the meaning of the word")
 #: Public sources that several thresholds share.
 TENSORBOARD = (
     "PyTorch's TensorBoard plugin:"
