@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.attribute import attributed
 from tuimon.diagnosis.rank import ranked
+from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.records import Place
 
 ITEM, COPY, SAVE = (Place("train.py", line, "main") for line in (45, 41, 47))
@@ -19,7 +20,7 @@ def finding(rule, severity="warning", share=None, *where, **evidence):
 
 
 def order(*findings):
-    return [f.rule for f in ranked(attributed(list(findings)))]
+    return [f.rule for f in ranked(attributed(findings, BY_NAME))]
 
 
 def test_severity_first_then_gain_and_what_comes_from_outside_last():
@@ -60,7 +61,7 @@ def test_a_benign_synchronisation_contradicts_nothing():
 def test_of_launches_and_a_synchronisation_the_one_that_explains_more_is_reported(sync_share, reported):
     launches = finding("launch_bound", "warning", 0.8, COPY)
     sync = finding("sync_point", "warning", sync_share, ITEM, waiting_share=sync_share)
-    (only,) = attributed([launches, sync])
+    (only,) = attributed([launches, sync], BY_NAME)
     assert only.rule == reported
     if reported == "launch_bound":
         assert only.where == (COPY, ITEM)
@@ -85,7 +86,7 @@ def test_a_hang_is_all_there_is_to_say():
 
 
 def test_nothing_merged_is_nothing():
-    assert attributed([]) == []
+    assert attributed([], BY_NAME) == []
 
 
 def test_too_few_cores_on_another_node_explain_nothing_of_the_node_in_focus():

@@ -46,7 +46,7 @@ def test_a_page_has_code_to_change_or_says_why_not(page: Page) -> None:
 
 def test_thresholds_are_those_of_the_rule() -> None:
     share = page_of("input_bound").thresholds[0]
-    assert (share.value, share.meaning.split(",")[0]) == (0.1, "share of the step that waits for data")
+    assert (share.value, share.meaning.split(",")[0]) == (0.1, "share of the step in one claim")
     assert "TraceML" in share.source
 
 

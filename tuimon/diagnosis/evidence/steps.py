@@ -12,11 +12,6 @@ from tuimon.session.rows import PhaseRow, PhaseTable
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.steps.totals import Totals
 
-SETTLED_S = Threshold(
-    4.0,
-    "seconds that the phase table must cover before a share near its threshold counts",
-    "our choice: until then loaders fill their queues; a warning waits, a critical share shows at once",
-)
 BURST = Threshold(
     3.0,
     "times the mean side work of a step that one step holds at least, where side work comes in bursts",
@@ -85,11 +80,6 @@ def mean_step_ms(table: PhaseTable) -> float | None:
     """Mean step time of a table in ms; None where shares are inferred."""
     parts = [r.ms_per_step for r in table.rows if r.name != "eval"]
     return sum(p for p in parts if p is not None) if None not in parts else None
-
-
-def is_settled(table: PhaseTable) -> bool:
-    """True if a table covers enough of the run for a share near its threshold."""
-    return table.window_s >= SETTLED_S
 
 
 class Burst(Struct, frozen=True, gc=False):

@@ -7,19 +7,19 @@ fixes of the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.rulebook import BY_NAME
+from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import MOST
 
 #: Share of the step by which two findings may overlap, as samples tell: our choice.
 _SAME_TIME = 0.05
-#: Any finding whose fix is worth a change.
-_LOUD = "any that is worth a change"
+#: Any finding whose fix is worth a change; any of these after which the loop is not in order.
+_LOUD, _HOLDS_UP = "loud", "holds up"
 Meets = Callable[[Finding, Finding], bool]
 
 
@@ -78,8 +78,8 @@ def _is_one_rank(late: Finding, _part: Finding) -> bool:
     return not late.cause
 
 
-def _contradicts(loud: Finding, part: Finding) -> bool:
-    return BY_NAME[loud.rule].contradicts_order and not part.cause
+def _no_cause(_whole: Finding, part: Finding) -> bool:
+    return not part.cause
 
 
 def _gains_nothing_sure(_whole: Finding, part: Finding) -> bool:
@@ -141,21 +141,22 @@ TABLE: tuple[Attribution, ...] = (
     Attribution(_LOUD, "spin_wait", (_has_line, _at_its_lines)),
     Attribution("sync_point", "spin_wait", (_costs, _has_line, _at_its_lines)),
     # a GPU that something holds up has room only because of that, and a loop with something to fix is not in order
-    Attribution(_LOUD, "small_batch", (_contradicts,)),
+    Attribution(_HOLDS_UP, "small_batch"),
     Attribution("compute_bound", "small_batch"),
-    Attribution(_LOUD, "compute_bound_cpu", (_contradicts,)),
-    Attribution(_LOUD, "compute_bound", (_contradicts,)),
+    Attribution(_HOLDS_UP, "compute_bound_cpu", (_no_cause,)),
+    Attribution(_HOLDS_UP, "compute_bound", (_no_cause,)),
 )
 
 
-def attributed(findings: list[Finding]) -> list[Finding]:
+def attributed(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> list[Finding]:
     """Without findings whose time is another's. During a hang nothing else counts: shares are past."""
     found = {finding.rule: finding for finding in findings}
     if "hang" in found:
         return [found["hang"]]
     for row in TABLE:
-        wholes = [rule for rule, each in found.items() if _is_loud(each)] if row.whole == _LOUD else [row.whole]
-        for rule in wholes:
+        loud = [rule for rule, each in found.items() if _is_loud(each)]
+        wholes = {_LOUD: loud, _HOLDS_UP: [rule for rule in loud if rules[rule].contradicts_order]}
+        for rule in wholes.get(row.whole, [row.whole]):
             whole, part = found.get(rule), found.get(row.part)
             if whole is not None and part is not None and all(meets(whole, part) for meets in row.when):
                 found[rule] = _with(whole, part, row)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.collections import SAMPLED_SHARE, collecting_line, sampled_collections
-from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled
 from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.needs import COLLECTIONS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.step_model.measured import host_model
@@ -26,11 +26,6 @@ GC_LONG_NS = Threshold(
     "ns of a single collection from which it is mentioned",
     "our choice: a pause that shows as a slow step, even where all of them take less than 1 %",
 )
-GC_CLEAR_SHARE = Threshold(
-    0.20,
-    "share of time in collections from which they show in the first seconds",
-    "our choice: one collection makes much of a moment",
-)
 
 
 def gc_pauses(evidence: Evidence) -> Finding | None:
@@ -42,10 +37,8 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
     if not collections.pauses or not steps.recent or steps.window_s <= 0:
         return None
     share = min(1.0, collections.total_ns / (steps.window_s * 1e9))
-    if share < GC_SHARE and collections.longest_ns < GC_LONG_NS:
+    if (share < GC_SHARE and collections.longest_ns < GC_LONG_NS) or not is_sure(evidence, share, 0.0):
         return None
-    if share < GC_CLEAR_SHARE and steps.window_s < SETTLED_S:
-        return None  # one collection makes much of a moment
     call = collecting_line(evidence.stacks.main)
     every_s = steps.window_s / collections.pauses
     longest_ms = collections.longest_ns / 1e6
@@ -64,9 +57,9 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
 
 def _sampled(evidence: Evidence) -> Finding | None:
     """Collections that the loop calls for, where no marker tells how long they take."""
-    table, main = evidence.phases, evidence.stacks.main
+    main = evidence.stacks.main
     call, share = collecting_line(main.in_steps), sampled_collections(main)
-    if table is None or call is None or share is None or not is_settled(table):
+    if call is None or share is None or not is_sure(evidence, share, 0.0):
         return None
     unknown = dict.fromkeys(("pauses", "longest_ms", "gc_ms_per_step"))
     return _finding(evidence, share, call, "", unknown)
@@ -121,6 +114,6 @@ RULES = (
             " explicit gc.collect() comes from samples; without markers, its time as well."
         ),
         needs=(COLLECTIONS,),
-        thresholds=(GC_SHARE, GC_LONG_NS, GC_CLEAR_SHARE, SAMPLED_SHARE, SETTLED_S),
+        thresholds=(GC_SHARE, GC_LONG_NS, SAMPLED_SHARE, *CONFIDENCE),
     ),
 )

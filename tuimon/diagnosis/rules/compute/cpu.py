@@ -6,9 +6,10 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.ledger.claims import REPORTED
 from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.compute.model_python import HELD_PART, LOOKS, PYTHON_SHARE, SMALL_PART, python_in_model
+from tuimon.diagnosis.rules.compute.model_python import HELD_PART, LOOKS, SMALL_PART, python_in_model
 from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import percent
@@ -77,7 +78,7 @@ RULES = (
             " that is Python, which no GPU makes faster: it is named, with its cost."
         ),
         needs=(STEPS,),
-        thresholds=(COMPUTE_SHARE, PYTHON_SHARE, HELD_PART, SMALL_PART, LOOKS),
+        thresholds=(COMPUTE_SHARE, REPORTED, HELD_PART, SMALL_PART, LOOKS),
         causes=("python",),
     ),
 )
