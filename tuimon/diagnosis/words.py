@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, UNKNOWN, IdleBounds
+from tuimon.diagnosis.evidence.gpu.counters import UNKNOWN, IdleBounds
 from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.threshold import TRACE
 from tuimon.records import Place
 from tuimon.text import code_place, plain
 
@@ -44,4 +45,4 @@ def idle_part(idle: IdleBounds) -> str:
         return "an unknown part"
     if low == high:
         return high
-    return f"up to {high}" if idle.at_least < LEAST_IDLE else f"{low.removesuffix(' %')} to {high}"
+    return f"up to {high}" if idle.at_least < TRACE else f"{low.removesuffix(' %')} to {high}"

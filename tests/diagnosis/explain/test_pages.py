@@ -30,7 +30,8 @@ def test_a_page_is_complete(page: Page) -> None:
     assert page.wrong_when and all(text.endswith(".") for text in page.wrong_when)
     assert list(page.causes) == list(BY_NAME[page.rule].causes)
     assert page.links and all(link.url.startswith("https://") for link in page.links)
-    assert len(page.thresholds) == len(BY_NAME[page.rule].thresholds)
+    assert {limit.value for limit in page.thresholds} == set(BY_NAME[page.rule].thresholds)
+    assert len(set(page.thresholds)) == len(page.thresholds)
 
 
 @each_page

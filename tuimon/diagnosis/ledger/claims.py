@@ -7,14 +7,9 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.step_model.model import Part
-from tuimon.diagnosis.threshold import TENSORBOARD, TRACEML, Threshold
+from tuimon.diagnosis.threshold import REPORTED, Threshold
 from tuimon.session.rows import PhaseRow
 
-REPORTED = Threshold(
-    0.10,
-    "share of the step in one claim, from which a rule reports it",
-    f"our choice between others': 5 % ({TENSORBOARD}) and 25 % ({TRACEML})",
-)
 SETTLED_S = Threshold(
     4.0,
     "seconds that the phase table must cover before a share near its threshold counts",

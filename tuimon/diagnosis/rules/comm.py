@@ -10,7 +10,6 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.exchange import (
     BACKWARD_PER_FORWARD,
     TOGETHER_MS,
-    TOGETHER_SHARE,
     UNEVEN_SHARE,
     Exchange,
 )
@@ -23,11 +22,10 @@ from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
 from tuimon.diagnosis.rules.in_turn import EVEN
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
+from tuimon.diagnosis.threshold import MOST, REPORTED
 from tuimon.diagnosis.words import percent
 from tuimon.session.rows import GpuRow
 
-COMM_SHARE = Threshold(0.10, "share of the step in communication, from which it is a warning", TENSORBOARD)
 LESS_OFTEN = (
     "exchange less, or less often: accumulate gradients under no_sync(), use a larger batch per rank or a bf16"
     " compression hook, and NCCL on GPUs"
@@ -66,7 +64,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     if not measured:
         return None
     least = min(measured, key=lambda rank: rank.share)
-    if least.share < COMM_SHARE:
+    if least.share < REPORTED:
         return None
     whole = len(measured) == len(compared) and len(evidence.rank_rows) == process.world_size
     return Finding(
@@ -189,7 +187,14 @@ RULES = (
             " rank that came last in the same step; and the time by which backward exceeds three times forward."
         ),
         needs=(RANKS, SAMPLES),
-        thresholds=(COMM_SHARE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, TOGETHER_SHARE, UNEVEN_SHARE),
+        thresholds=(
+            REPORTED,
+            MIN_SAMPLES,
+            BACKWARD_PER_FORWARD,
+            TOGETHER_MS,
+            MOST,
+            UNEVEN_SHARE,
+        ),
         contradicts_order=True,
     ),
 )

@@ -15,20 +15,10 @@ from tuimon.diagnosis.ledger.claims import Claim, claim_on, is_sure
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.step_model.model import Part
-from tuimon.diagnosis.threshold import MOST, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
 
-UNMARKED_EVALUATION_SHARE = Threshold(
-    0.20,
-    "share of the step in side work that runs the model, below which it may be evaluation that no fetch separates",
-    "our choice: a fifth of the time in evaluation is common; a lower bound would call it side work",
-)
-NEARLY_ALL = Threshold(
-    0.9,
-    "share of the side work's samples from which a function is named as all of it",
-    "our choice: a tenth more or less is as far as most shares of samples are known",
-)
 #: When else the training can do side work.
 _ELSEWHERE = "asynchronously, or after the epoch"
 
@@ -61,7 +51,7 @@ def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWor
     if not is_sure(evidence, claim.share * beside_update, early=early):
         return None
     runs_model = model_share(samples) >= MOST
-    if other.estimated and claim.share < UNMARKED_EVALUATION_SHARE and runs_model:
+    if other.estimated and claim.share < LARGE and runs_model:
         return None
     hot = side_function(samples)
     return _SideWork(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.ledger.claims import CONFIDENCE, REPORTED
+from tuimon.diagnosis.ledger.claims import CONFIDENCE
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.evaluation import (
@@ -14,10 +14,9 @@ from tuimon.diagnosis.rules.evaluation import (
     evaluation_work,
 )
 from tuimon.diagnosis.rules.outside_phases import (
-    NEARLY_ALL,
-    UNMARKED_EVALUATION_SHARE,
     work_outside_phases,
 )
+from tuimon.diagnosis.threshold import LARGE, NEARLY_ALL, REPORTED
 
 
 def side_work(evidence: Evidence) -> Finding | None:
@@ -47,7 +46,7 @@ RULES = (
             REPORTED,
             EVALUATION_SHARE,
             SMALL_BATCH_PART,
-            UNMARKED_EVALUATION_SHARE,
+            LARGE,
             NEARLY_ALL,
             *CONFIDENCE,
             GPU_CLOCK_WAIT_S,

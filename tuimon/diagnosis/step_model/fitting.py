@@ -7,11 +7,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.steps import SOME_WAITS, GpuSteps
+from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
 from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.step_model.step import Step, Wait
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import TRACE, Threshold
 
 #: At least this part of a time that contention for cores has stretched is the thread's own.
 OWN_PART = 0.1
@@ -131,7 +131,7 @@ def with_gpu(step: Step, evidence: Evidence, whole_ms: float, idle: float) -> St
 
 def _where(gpu: GpuSteps, waits: GpuWaits) -> tuple[Wait, ...]:
     """The places at which the training thread may wait."""
-    if waits.share < SOME_WAITS:
+    if waits.share < TRACE:
         return ("no",)
     early = waits.transfer + sum(waits.sync_by_phase.get(phase, 0.0) for phase in _BEFORE_LAUNCHES)
     return ("first",) if 2 * early >= waits.share else ("launched", "last")

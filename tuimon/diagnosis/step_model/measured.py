@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gil import OWN_WAITS
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading.batches import draws_indices, working_share
-from tuimon.diagnosis.evidence.loading.ready import IDLE_WORKERS, lie_ready
+from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.evidence.loading.workers import without_starts
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
@@ -25,7 +25,7 @@ from tuimon.diagnosis.step_model.fitting import (
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import MOST_APART, step_ms
 from tuimon.diagnosis.step_model.step import Step
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.session.rows import LoaderRow, PhaseTable
 
 HAND_OVER_MS = Threshold(
@@ -182,7 +182,7 @@ def _part_of_first_batch(evidence: Evidence, made_ms: float) -> float:
     It is no wait of its own where the training thread waits for each of them: workers that idle are ahead.
     """
     loader, workers = evidence.loader, evidence.workers
-    if loader is None or not workers.number or (workers.busy_ratio or 0.0) < IDLE_WORKERS:
+    if loader is None or not workers.number or (workers.busy_ratio or 0.0) < MOST:
         return 0.0
     if lie_ready(loader, workers, evidence.stacks.data_phase):
         return 0.0

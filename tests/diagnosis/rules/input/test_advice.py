@@ -83,7 +83,7 @@ def test_all_that_draws_indices_can_be_drawn_at_once():
     samples = ([3, 4, 30, 31], 24), ([3, 4, 30, 31, 32], 36), ([3, 4], 40)
     first, *_ = run({"data": 30, "forward": 70}, draws, stacks(12, *samples))
     assert (first.cause, first.severity, first.where[0].line) == ("sampler", "warning", 80)
-    first, *_ = run({"data": 30, "forward": 70}, draws, stacks(12, ([3, 4, 30, 31], 6), *samples[1:]))
+    first, *_ = run({"data": 30, "forward": 70}, draws, stacks(12, ([3, 4, 30, 31], 4), *samples[1:]))
     assert not [fix for fix in first.fixes if fix.action.startswith("draw")]
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds, idle_by_counters, why_wide
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, TRACE, Threshold
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
 
 BUSY_IDLE = Threshold(
@@ -20,16 +20,6 @@ SMALL_LEAD_US = Threshold(
     100.0,
     "us that launches run ahead, below which the GPU waits for the CPU",
     "our choice: ten launches of 5-10 us each; a CPU that is no further ahead is caught up with at its next pause",
-)
-IDLE_STREAM_RATIO = Threshold(
-    0.5,
-    "share of boundaries at which a query found the stream idle, from which the GPU keeps up with the CPU",
-    "our choice: at half of them the typical step has run dry there",
-)
-SOME_WAITS = Threshold(
-    0.01,
-    "share of samples in a phase that wait for the GPU, from which something synchronises there",
-    "our choice: below it a wait is a stray sample; the bound on idle time then stays tighter",
 )
 MIN_STEPS = Threshold(
     8,
@@ -137,7 +127,7 @@ class GpuSteps(NamedTuple):
         if lead is None:
             return False
         ahead_us = lead.mean_us if lead.mean_us is not None else lead.median_us
-        return lead.stream_idle_ratio >= IDLE_STREAM_RATIO or (ahead_us is not None and ahead_us < SMALL_LEAD_US)
+        return lead.stream_idle_ratio >= MOST or (ahead_us is not None and ahead_us < SMALL_LEAD_US)
 
 
 def gpu_steps(
@@ -199,7 +189,7 @@ def _launching_ms(table: PhaseTable, name: str, time: GpuTimeRow) -> float:
     lead = next((lead for begin in _BEGINS.get(name, ()) for lead in time.leads if lead.boundary == begin), None)
     if lead is None:
         return 0.0
-    ahead_us = 0.0 if lead.stream_idle_ratio >= IDLE_STREAM_RATIO else lead.median_us
+    ahead_us = 0.0 if lead.stream_idle_ratio >= MOST else lead.median_us
     return max(0.0, _ms(_on_cpu(table, name)) - (ahead_us or 0.0) / 1e3)
 
 
@@ -208,7 +198,7 @@ def _unwaited_ms(table: PhaseTable, waits: GpuWaits | None, name: str) -> float 
     on_cpu = _on_cpu(table, name)
     waited = sum(waits.sync_by_phase.get(row.name, 0.0) for row in on_cpu) if waits is not None else 0.0
     step_ms = _ms(row for row in table.rows if row.name != "eval")
-    if waits is None or waited < SOME_WAITS or not step_ms:
+    if waits is None or waited < TRACE or not step_ms:
         return None
     surely = max(0.0, waited - _TWO_SIGMA * math.sqrt(waited * (1.0 - waited) / waits.samples))
     return max(0.0, _ms(on_cpu) - surely * step_ms)

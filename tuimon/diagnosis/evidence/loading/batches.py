@@ -13,11 +13,6 @@ from tuimon.session.rows import LoaderRow
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.windows import mean_of_known
 
-OWN_SHARE = Threshold(
-    0.5,
-    "share of the data phase's samples in the DataLoader's own code, from which whole batches at once are the fix",
-    "our choice: most of it; else the user's hottest line is",
-)
 #: Activities of a training thread that only waits for its data.
 WAITS = ("data", "idle", "io", "lock")
 FEW_SAMPLES = Threshold(

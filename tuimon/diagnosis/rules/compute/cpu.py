@@ -6,12 +6,11 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.ledger.claims import REPORTED
 from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.compute.model_python import HELD_PART, LOOKS, SMALL_PART, python_in_model
+from tuimon.diagnosis.rules.compute.model_python import LOOKS, SMALL_PART, python_in_model
 from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import percent
 
 COMPUTE_SHARE = Threshold(
@@ -78,7 +77,13 @@ RULES = (
             " that is Python, which no GPU makes faster: it is named, with its cost."
         ),
         needs=(STEPS,),
-        thresholds=(COMPUTE_SHARE, REPORTED, HELD_PART, SMALL_PART, LOOKS),
+        thresholds=(
+            COMPUTE_SHARE,
+            REPORTED,
+            MOST,
+            SMALL_PART,
+            LOOKS,
+        ),
         causes=("python",),
     ),
 )

@@ -20,17 +20,12 @@ from tuimon.diagnosis.evidence.places.model_python import (
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.ledger.claims import REPORTED, is_sure
+from tuimon.diagnosis.ledger.claims import is_sure
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.session.rows import PhaseTable
 
-HELD_PART = Threshold(
-    0.5,
-    "part of that function's time in which it holds the GIL, from which its work is Python and not torch's",
-    "our choice: 0.6 to 1.2 measured for Python, 0.0 to 0.4 for torch's operations on a line of the user's",
-)
 SMALL_PART = Threshold(
     0.15,
     "the same where a single line of it is at work, from which that calls operations that are all overhead",
@@ -112,7 +107,7 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     evaluation = evidence.phase("eval")
     of_all_time = share * (1.0 - (evaluation.share if evaluation is not None else 0.0))
     held = evidence.gil_held_in(hot.place)
-    is_python = is_surely_python(samples, hot.place) or (held is not None and held.ratio >= HELD_PART * of_all_time)
+    is_python = is_surely_python(samples, hot.place) or (held is not None and held.ratio >= MOST * of_all_time)
     is_small = held is not None and held.surely >= SMALL_PART * of_all_time and is_one_line(samples, hot.place)
     if not (is_python or is_small):
         return None
@@ -136,7 +131,7 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
     of_all_time = share * (1.0 - (evaluation.share if (evaluation := evidence.phase("eval")) is not None else 0.0))
     if not is_sure(evidence, share) or held is None or held.held < LOOKS or held.ratio < SMALL_PART * of_all_time:
         return None
-    is_operations = loops_over_operations(samples, hot.place) or held.ratio < HELD_PART * of_all_time
+    is_operations = loops_over_operations(samples, hot.place) or held.ratio < MOST * of_all_time
     backward = evidence.phase("backward")
     has_backward = is_operations and backward is not None and not keeps_no_gradients(samples, hot.place)
     again = _again(forward.share, part, backward.share) if backward is not None and has_backward else 0.0

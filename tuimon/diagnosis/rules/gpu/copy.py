@@ -14,14 +14,9 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import likely, speedup_without
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at, percent
 
-TRANSFER_SHARE = Threshold(
-    0.10,
-    "share of the step in copies, from which it is a warning",
-    "our choice: pinned memory halves the copy, so this gains the 5 % of a warning",
-)
 PINNED_TAKES = Threshold(
     0.5,
     "what remains of a copy's time with pinned memory, at most, where bytes or link are not known",
@@ -33,11 +28,6 @@ PINNED_TAKES_LEAST = Threshold(
     0.14,
     "what remains of it at least",
     "measured in bench/gpu on an H100 with PCIe 5: 7 GB/s from pageable memory, 50 from pinned memory",
-)
-IDLE_STREAM_RATIO = Threshold(
-    0.9,
-    "share of boundaries at which a query found the stream idle, from which the GPU has nothing left to do",
-    "our choice: nearly all, as the lead is then taken for 0",
 )
 #: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
 _TWO_SIGMA = 2.0
@@ -66,10 +56,10 @@ class _Copy(NamedTuple):
 def transfer_bound(evidence: Evidence) -> Finding | None:
     """Batches are copied to the GPU while training thread and GPU wait for it: memory that is not pinned."""
     gpu, waits = evidence.gpu_steps, evidence.gpu_waits
-    if gpu is None or waits is None or waits.hot_transfer is None or waits.transfer < TRANSFER_SHARE:
+    if gpu is None or waits is None or waits.hot_transfer is None or waits.transfer < REPORTED:
         return None
     share = _share(evidence, gpu, waits.transfer)
-    if share < TRANSFER_SHARE:
+    if share < REPORTED:
         return None
     error = _TWO_SIGMA * math.sqrt(waits.transfer * (1.0 - waits.transfer) / waits.samples)
     copied = _copied(evidence, share, max(share, min(share + error, gpu.share("forward"))), gpu.step_ms)
@@ -117,7 +107,7 @@ def _ahead_ms(gpu: GpuSteps) -> float | None:
     ahead_us = lead.mean_us if lead.mean_us is not None else lead.median_us
     if ahead_us is not None:  # the mean: what is ahead in every second step only is half of that in every step
         return max(0.0, ahead_us / 1e3)
-    return 0.0 if lead.stream_idle_ratio >= IDLE_STREAM_RATIO else None
+    return 0.0 if lead.stream_idle_ratio >= NEARLY_ALL else None
 
 
 def _copied(evidence: Evidence, share: float, at_most: float, step_ms: float) -> _Copy:
@@ -177,7 +167,13 @@ RULES = (
             " both are known."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(TRANSFER_SHARE, PINNED_TAKES, PINNED_TAKES_LEAST, IDLE_STREAM_RATIO, LINK_RATIO),
+        thresholds=(
+            REPORTED,
+            PINNED_TAKES,
+            PINNED_TAKES_LEAST,
+            NEARLY_ALL,
+            LINK_RATIO,
+        ),
         contradicts_order=True,
     ),
 )

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, IdleBounds
+from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.launching import Launching
 from tuimon.diagnosis.finding import Fix
 from tuimon.diagnosis.rules.compute.fused import fused_fix
 from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
 from tuimon.diagnosis.severity import CRITICAL_GAIN
 from tuimon.diagnosis.speedup import likely, speedup_without
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import at_hot
 from tuimon.records import Process
 from tuimon.session.rows import LoaderRow
@@ -35,11 +35,6 @@ BATCH_MEMORY = Threshold(
     0.8,
     "share of the GPU's memory that a larger batch may fill, if all that is allocated grows with it",
     "our choice: room for fragments, and for a length that is longer than those seen",
-)
-DATA_SHARE = Threshold(
-    0.10,
-    "share of the step that waits for data, from which no larger batch is advised",
-    "our choice: as for input; a batch twice as large takes twice as long to make",
 )
 #: Most times as large that a batch is advised to be: our choice; learning rates that fit are not known beyond.
 _MOST_TIMES = 8
@@ -142,7 +137,7 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
     None where the GPU is more than half busy, its memory would not hold it, or making the batch takes long as well.
     """
     data = evidence.phase("data")
-    if idle.at_least < LEAST_IDLE or (data is not None and data.share >= DATA_SHARE):
+    if idle.at_least < TRACE or (data is not None and data.share >= REPORTED):
         return None
     busy = max(1.0 - idle.likely, 1.0 / _MOST_TIMES)
     times = 2 ** math.floor(math.log2(1.0 / busy)) if busy < 1.0 else 1
@@ -186,4 +181,4 @@ def _fix(evidence: Evidence, action: str, idle: IdleBounds) -> Fix:
 
 def idle_gain(evidence: Evidence, share: float) -> float | None:
     """The gain without this idle share; None for one within the error of its bound, or that leaves next to nothing."""
-    return speedup_without(evidence, share) if LEAST_IDLE <= share < 1.0 - LEAST_IDLE else None
+    return speedup_without(evidence, share) if TRACE <= share < 1.0 - TRACE else None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.allocator import FREES_A_STEP, AllocatorWaits, advice
-from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, WIDE, IdleBounds
-from tuimon.diagnosis.evidence.gpu.launching import COMPILED_SHARE, LOOP_SHARE
+from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding, Fix
@@ -17,21 +16,15 @@ from tuimon.diagnosis.rules.gpu.launch_fixes import (
     AUTOCAST_ERROR,
     AUTOCAST_TAKES,
     BATCH_MEMORY,
-    DATA_SHARE,
     LaunchFixes,
     idle_gain,
     launch_fixes,
 )
 from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
 from tuimon.diagnosis.speedup import likely
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import at_hot, idle_part, in_library
 
-LAUNCH_SHARE = Threshold(
-    0.20,
-    "share of the GPU's time in forward, backward and optimizer that may idle for want of launches, as a warning",
-    "our choice: an upper bound; with less, the idle time that is certain is mostly below the 5 % of a warning",
-)
 SAME_LENGTH = Threshold(
     0.20,
     "relative difference of a phase's length on CPU and GPU up to which launches set its pace",
@@ -47,10 +40,10 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     if gpu is None or gpu.is_bottleneck or evidence.awaits_idle_causes:
         return None
     followed = [name for name in COMPUTE if _is_followed(evidence, gpu, name)]
-    if gpu.idle_in(*followed).at_most < LAUNCH_SHARE:
+    if gpu.idle_in(*followed).at_most < LARGE:
         return None
     idle = gpu.idle_in(*COMPUTE, "other").up_to(evidence.launches_at_most)
-    if idle.at_most < LAUNCH_SHARE:
+    if idle.at_most < LARGE:
         return None
     allocator = evidence.allocator_waits
     hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
@@ -127,20 +120,19 @@ RULES = (
         ),
         needs=(GPU_TIMES,),
         thresholds=(
-            LAUNCH_SHARE,
+            LARGE,
             SAME_LENGTH,
-            LEAST_IDLE,
+            TRACE,
             FREES_A_STEP,
-            WIDE,
-            LOOP_SHARE,
-            COMPILED_SHARE,
+            MOST,
+            SMALL,
             AUTOCAST_TAKES,
             AUTOCAST_ERROR,
             FUSED_OF_SINGLE,
             FUSED_OF_FOREACH,
             FOREACH_OF_SINGLE,
             BATCH_MEMORY,
-            DATA_SHARE,
+            REPORTED,
             *IDLE_BOUNDS,
         ),
         contradicts_order=True,

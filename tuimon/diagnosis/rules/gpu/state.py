@@ -9,22 +9,12 @@ from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, TENSOR_ACTIVITY
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.gpu.launch_fixes import BATCH_MEMORY, DATA_SHARE, larger_batch
-from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
+from tuimon.diagnosis.rules.gpu.launch_fixes import BATCH_MEMORY, larger_batch
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TENSORBOARD, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import node_of
 from tuimon.session.rows import GpuRow
 
-THROTTLE_SHARE = Threshold(
-    0.25,
-    "share of the last 30 s that clocks are held down, from which it is sustained",
-    "our choice: shorter bursts are how boost clocks work",
-)
-BUSY_UTILISATION = Threshold(
-    0.9,
-    "utilisation from which a GPU without GPU times counts as the bottleneck",
-    "our choice: as with GPU times, at most 10 % idle",
-)
 ANY_RETRY = Threshold(
     1,
     "retries of torch's allocator after the first 10 s with steps, from which memory is on its edge",
@@ -42,11 +32,6 @@ TF32_CAPABILITY = Threshold(
     "compute capability from which tensor cores take TF32 and bfloat16",
     "https://www.mintlify.com/NVIDIA/cutlass/architectures/ampere",
 )
-SMALL_SHARE = Threshold(
-    0.50,
-    "utilisation, and share of memory in use, below which a GPU has room for a larger batch",
-    f"for utilisation {TENSORBOARD}; for memory our choice: a batch twice as large fits",
-)
 #: Causes of throttling that mean something is wrong; at its power limit a busy GPU works as it was built to.
 _FAULTS = ("hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake")
 _CAPS = ("power cap", "sync boost", "application clocks")
@@ -63,13 +48,13 @@ def throttled(evidence: Evidence) -> Finding | None:
         if machine.is_held_down or machine.node == node_of(evidence.pid)
         for gpu in evidence.run.gpus_used_on(machine.node)
         for cause, share in gpu.throttled
-        if share >= THROTTLE_SHARE and cause in _FAULTS + _CAPS
+        if share >= LARGE and cause in _FAULTS + _CAPS
     ]
     if not held or evidence.uses_gpu is False:
         return None
     cause, share, gpu, machine = max(held, key=lambda found: (found[0] in _FAULTS, found[1]))
     steps = evidence.gpu_steps if machine.node == node_of(evidence.pid) else None
-    busy = steps.is_bottleneck if steps is not None else (utilisation(gpu) or 0.0) >= BUSY_UTILISATION
+    busy = steps.is_bottleneck if steps is not None else (utilisation(gpu) or 0.0) >= NEARLY_ALL
     mhz, most_mhz = gpu.latest.sm_clock_mhz, gpu.latest.sm_clock_max_mhz
     slowed = mhz / most_mhz if mhz and most_mhz else None
     clocks = f" ({mhz} of {most_mhz} MHz)" if slowed is not None else ""
@@ -182,7 +167,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
     figures = [(gpu, utilisation(gpu), _filled(gpu)) for gpu in evidence.gpus]
     if evidence.phases is None or not figures or evidence.awaits_idle_causes:
         return None
-    if any(used is None or filled is None or max(used, filled) >= SMALL_SHARE for _, used, filled in figures):
+    if any(used is None or filled is None or max(used, filled) >= MOST for _, used, filled in figures):
         return None
     gpu, used, filled = figures[0]
     busy = used or 0.0
@@ -237,7 +222,11 @@ RULES = (
         ),
         needs=(GPU_COUNTERS,),
         of_moment=True,
-        thresholds=(THROTTLE_SHARE, BUSY_UTILISATION, BUSY_IDLE),
+        thresholds=(
+            LARGE,
+            NEARLY_ALL,
+            BUSY_IDLE,
+        ),
         from_outside=True,
     ),
     Rule(
@@ -250,7 +239,11 @@ RULES = (
             " and memory in use, and is kept only where no other finding explains an idle GPU."
         ),
         needs=(GPU_COUNTERS, GPU_LOAD),
-        thresholds=(SMALL_SHARE, BATCH_MEMORY, DATA_SHARE),
+        thresholds=(
+            MOST,
+            BATCH_MEMORY,
+            REPORTED,
+        ),
     ),
     Rule(
         name="low_precision_unused",
@@ -263,6 +256,11 @@ RULES = (
             " the process reported them."
         ),
         needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
-        thresholds=(TENSOR_SHARE, TENSOR_CAPABILITY, TF32_CAPABILITY, BUSY_IDLE),
+        thresholds=(
+            TENSOR_SHARE,
+            TENSOR_CAPABILITY,
+            TF32_CAPABILITY,
+            BUSY_IDLE,
+        ),
     ),
 )

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading.batches import FEW_SAMPLES, OWN_SHARE
-from tuimon.diagnosis.evidence.loading.producer import QUEUE_SHARE
-from tuimon.diagnosis.evidence.loading.ready import AHEAD, FEW_NONE, HELD_MS, IDLE_WORKERS, NONE_READY
-from tuimon.diagnosis.evidence.loading.workers import RAN_RATIO, START_EPOCHS
-from tuimon.diagnosis.evidence.places.rollout import ROLLOUT_SHARE
+from tuimon.diagnosis.evidence.loading.batches import FEW_SAMPLES
+from tuimon.diagnosis.evidence.loading.ready import FEW_NONE, HELD_MS
+from tuimon.diagnosis.evidence.loading.workers import START_EPOCHS
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.ledger.claims import CONFIDENCE, REPORTED, Claim, claim_on, is_sure
+from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.input.advice import fixes_for
-from tuimon.diagnosis.rules.input.at_once import LOADERS_PART, NEARLY_ALL_DRAWN
 from tuimon.diagnosis.rules.input.cause import (
-    BESIDE_SHARE,
-    COLLATE_SHARE,
-    DISK_SHARE,
-    MADE_SHARE,
-    ROOM,
-    SAMPLER_SHARE,
     SATURATED_BUSY,
-    START_SHARE,
     Cause,
     cause_of,
     long_starts,
 )
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import idle_part, percent
 from tuimon.session.rows import PhaseRow
 
@@ -124,26 +115,14 @@ RULES = (
         thresholds=(
             REPORTED,
             SATURATED_BUSY,
-            COLLATE_SHARE,
-            ROLLOUT_SHARE,
-            SAMPLER_SHARE,
+            MOST,
             FEW_SAMPLES,
-            MADE_SHARE,
-            DISK_SHARE,
-            START_SHARE,
+            LARGE,
             START_EPOCHS,
-            QUEUE_SHARE,
-            RAN_RATIO,
-            NONE_READY,
-            IDLE_WORKERS,
             FEW_NONE,
-            AHEAD,
+            SMALL,
             HELD_MS,
-            OWN_SHARE,
-            BESIDE_SHARE,
-            ROOM,
-            LOADERS_PART,
-            NEARLY_ALL_DRAWN,
+            NEARLY_ALL,
             *CONFIDENCE,
         ),
         causes=(
