@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
+from tuimon.diagnosis.evidence.steps import FIRST_STEPS
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.ledger.attribute import attributed
 from tuimon.diagnosis.rank import ranked
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
-from tuimon.diagnosis.rules.start import FIRST_STEPS, WARMUP
+from tuimon.diagnosis.rules.start import WARMUP
 from tuimon.diagnosis.severity import graded
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun

@@ -12,6 +12,9 @@ from tuimon.session.rows import PhaseRow, PhaseTable
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.steps.totals import Totals
 
+FIRST_STEPS = Threshold(
+    3, "steps until which all figures are those of the start", "our choice: the fewest steps that have a median"
+)
 BURST = Threshold(
     3.0,
     "times the mean side work of a step that one step holds at least, where side work comes in bursts",

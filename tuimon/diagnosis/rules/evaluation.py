@@ -20,11 +20,6 @@ EVALUATION_SHARE = Threshold(
     "share of wall time in evaluation, from which it is a warning",
     "our choice: a third and more costs as much as half of the training; less is a usual price",
 )
-SMALL_BATCH_PART = Threshold(
-    0.30,
-    "part of the evaluation that batches as large as those of training save, from which they are advised",
-    "our choice: less than that much a few more workers or a smaller part of the data bring as well",
-)
 
 
 def evaluation_work(evidence: Evidence, side_share: float) -> Finding | None:
@@ -81,7 +76,7 @@ def _larger_batches(evidence: Evidence, evaluation: PhaseRow) -> _LargerBatches 
     if not large or not small or large < 2 * small or not batch_ms or wait_ms is None or forward_ms is None:
         return None
     part = (batch_ms - wait_ms - forward_ms * small / large) / batch_ms
-    if part < SMALL_BATCH_PART:
+    if part <= 0.0:
         return None
     return _LargerBatches(f"evaluate in larger batches: {large} as in training, not {small}", part)
 

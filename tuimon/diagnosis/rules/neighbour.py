@@ -18,15 +18,15 @@ from tuimon.node_ids import own_id
 from tuimon.session.processes.core_waits import WANTS_TO_RUN
 from tuimon.session.rows import GpuRow
 
-#: A thread that has no core is waited for at the end of each operation. Measured beside busy programs on two cores, one
-#: thread instead of two: 2x where an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
-_ONE_THREAD = (
-    Fix("call torch.set_num_threads(1), or set OMP_NUM_THREADS=1: each operation waits for the thread without a core"),
-)
 _STRANGER_CRITICAL = Threshold(
     0.40,
     "share of the GPU's time that other programs take, from which it is critical",
     "our choice: near half, as with a second training; less may be a notebook's occasional kernels",
+)
+#: A thread that has no core is waited for at the end of each operation. Measured beside busy programs on two cores, one
+#: thread instead of two: 2x where an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
+_ONE_THREAD = (
+    Fix("call torch.set_num_threads(1), or set OMP_NUM_THREADS=1: each operation waits for the thread without a core"),
 )
 
 
@@ -179,14 +179,7 @@ RULES = (
             " if the run itself leaves cores free. On several nodes each is judged, elsewhere by the median rank."
         ),
         needs=(RUN_QUEUE,),
-        thresholds=(
-            LARGE,
-            WANTED_RATIO,
-            SMALL,
-            NEARLY_ALL,
-            REPORTED,
-            _STRANGER_CRITICAL,
-        ),
+        thresholds=(LARGE, WANTED_RATIO, SMALL, NEARLY_ALL, REPORTED, _STRANGER_CRITICAL),
         from_outside=True,
     ),
 )

@@ -10,7 +10,6 @@ from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.evaluation import (
     EVALUATION_SHARE,
-    SMALL_BATCH_PART,
     evaluation_work,
 )
 from tuimon.diagnosis.rules.outside_phases import (
@@ -45,7 +44,6 @@ RULES = (
         thresholds=(
             REPORTED,
             EVALUATION_SHARE,
-            SMALL_BATCH_PART,
             LARGE,
             NEARLY_ALL,
             *CONFIDENCE,

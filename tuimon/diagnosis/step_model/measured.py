@@ -34,11 +34,8 @@ HAND_OVER_MS = Threshold(
     "measured where batches lie ready, two tensors each: 2.1 ms in healthy_trainer of tests/scenarios, 2.2 to 2.4 ms in"
     " loops of tests/gain_truth",
 )
-HAND_OVER_AT_MOST_MS = Threshold(
-    3.0,
-    "ms that it costs at most",
-    "our choice: half as much again, for larger batches and busier machines",
-)
+#: Times as much that it costs at most, for larger batches and busier machines: our choice.
+_HAND_OVER_AT_MOST = 1.5
 #: Threads of a pool, after the first, of which a late one holds up all the others: our choice; 1 was measured.
 _MOST_COUPLED = 3.0
 #: A training thread beside which fewer of its pool's threads compute does so alone: our choice.
@@ -94,7 +91,7 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
     if error:
         certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), mean_ms)
     if not certain.workers:  # of a step whose length is not known handing over may take as long as making
-        most_ms = float(HAND_OVER_AT_MOST_MS) if certain.hand_over_ms else certain.batch_ms
+        most_ms = _HAND_OVER_AT_MOST * HAND_OVER_MS if certain.hand_over_ms else certain.batch_ms
         certain = replace(certain, hand_over_ms=most_ms)
     return _with_evaluation(evidence, likely, certain, mean_ms, mean_ms * (1.0 - waiting))
 

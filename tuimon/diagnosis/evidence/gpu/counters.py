@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.threshold import LARGE, TRACE, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
 from tuimon.session.counter_means import GpuMeans
 from tuimon.session.rows import GpuRow
 
@@ -22,22 +22,12 @@ DEVICE_COPIES = Threshold(
     "measured in tests/gpu_simulator: 0.6 to 2.9 % of recorded trainings on V100, A100 and MI300X, mostly buckets of"
     " gradients",
 )
-OWN_COPIES = Threshold(
-    0.01,
-    "and of a training that is alone",
-    "measured in tests/gpu_simulator: less than 0.1 % of recorded trainings on V100 and RTX 2080 Ti",
-)
 SLOW_PCIE = Threshold(
     1.3e9,
     "bytes a second by NVML's PCIe counters, below which no copy goes",
     "a third of what pageable memory reaches on PCIe 3 (4 GB/s:"
     " https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/), as the counters showed 2.0 of 5.5 GB/s"
     " on an H100",
-)
-UNKNOWN = Threshold(
-    0.5,
-    "share of the step between the bounds of the idle time, from which it is called unknown",
-    "our choice: such bounds allow for a GPU that is the bottleneck, and for one that mostly waits",
 )
 MEASURED_BY = "tuimon trace measures it"
 
@@ -67,7 +57,7 @@ class IdleBounds(NamedTuple):
 
     def as_evidence(self) -> dict[str, float | None]:
         """The bounds as findings report them; None where they say next to nothing."""
-        known = self.at_most - self.at_least <= UNKNOWN
+        known = self.at_most - self.at_least <= MOST
         return {
             "gpu_idle_at_least": self.at_least if known else None,
             "gpu_idle_at_most": self.at_most if known else None,
@@ -112,7 +102,7 @@ def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies, *, alone: bool) -> 
     error = max(TRACE / (means.steps_ratio or 1.0) for means in known)
     most = max(means.util_at_most or 0.0 for means in known) + error
     least = min(means.util_at_least or 0.0 for means in known) - error
-    copying = min(1.0, max(map(copies.in_steps, known))) + (OWN_COPIES if alone else DEVICE_COPIES)
+    copying = min(1.0, max(map(copies.in_steps, known))) + (TRACE if alone else DEVICE_COPIES)
     at_most = 1.0 - max(0.0, least) if alone else 1.0
     return IdleBounds(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), at_most)
 

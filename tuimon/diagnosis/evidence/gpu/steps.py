@@ -8,14 +8,11 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds, idle_by_counters, why_wide
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
-from tuimon.diagnosis.threshold import MOST, TRACE, Threshold
+from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
 
-BUSY_IDLE = Threshold(
-    0.10,
-    "share of its time that the GPU may idle and still be the bottleneck",
-    "our choice: above it, a fix of the idle time may gain 10 % or more, which is worth a warning",
-)
+#: Share of its time that the GPU may idle and still be the bottleneck: more is a claim of its own.
+BUSY_IDLE = REPORTED
 SMALL_LEAD_US = Threshold(
     100.0,
     "us that launches run ahead, below which the GPU waits for the CPU",
@@ -35,11 +32,6 @@ GPU_CLOCK_WAIT_S = Threshold(
     6.0,
     "seconds after the first step by which GPU times have come, or will not",
     "our choice: they come within two seconds; three times that leaves room for a busy machine",
-)
-GPU_CLOCK_WAIT_STEPS = Threshold(
-    3,
-    "steps after the first by which GPU times of long steps have come, or will not",
-    "our choice: one is timed whole, at the next its times are polled; one for a burst that begins late",
 )
 #: The boundary that ends a phase within the computation.
 _ENDS = {"forward": "backward begin", "backward": "backward end", "optimizer": "optimizer end"}

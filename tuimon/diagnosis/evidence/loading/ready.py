@@ -9,12 +9,6 @@ from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
 from tuimon.session.rows import LoaderRow
 from tuimon.session.windows import mean_of_known
 
-FEW_NONE = Threshold(
-    0.1,
-    "share of fetches that find no batch of a single busy worker ready, below which these do not wait for it",
-    "our choice: batches of one worker come in turn, so one that lies ready is the next; a tenth leaves room for the"
-    " first ones of an epoch",
-)
 HELD_MS = Threshold(
     2.5,
     "ms of a fetch that wait for the thread of a busy worker to send a batch's memory, from which the worker's code for"
@@ -47,7 +41,7 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
     if loader.ready_none_ratio is None or (is_busy and workers.number > 1):
         return False
     if is_busy:
-        return loader.ready_none_ratio < FEW_NONE and _is_ahead(loader) and not _is_held(loader, data)
+        return loader.ready_none_ratio < SMALL and _is_ahead(loader) and not _is_held(loader, data)
     return loader.ready_none_ratio < MOST
 
 

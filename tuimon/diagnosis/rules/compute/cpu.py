@@ -10,14 +10,8 @@ from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.compute.model_python import LOOKS, SMALL_PART, python_in_model
 from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
-from tuimon.diagnosis.threshold import MOST, REPORTED, Threshold
+from tuimon.diagnosis.threshold import MOST, REPORTED
 from tuimon.diagnosis.words import percent
-
-COMPUTE_SHARE = Threshold(
-    0.70,
-    "share of forward, backward and optimizer in the step, from which a training on the CPU is compute-bound",
-    "our choice: what is left over could gain 1.4x at most, and rules of its own report it",
-)
 
 
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
@@ -33,7 +27,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     compute = {r.name: r.share for r in table.rows if r.name in ("forward", "backward", "optimizer")}
     share = sum(compute.values())
     unsure = max((r.error for r in table.rows if r.name in compute and r.error is not None), default=0.0)
-    if share < COMPUTE_SHARE or share - unsure < COMPUTE_SHARE / 2:
+    if share < MOST or share - unsure < MOST / 2:
         return None
     cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.known_cores
     heaviest = max(compute, key=compute.__getitem__)
@@ -78,9 +72,8 @@ RULES = (
         ),
         needs=(STEPS,),
         thresholds=(
-            COMPUTE_SHARE,
-            REPORTED,
             MOST,
+            REPORTED,
             SMALL_PART,
             LOOKS,
         ),

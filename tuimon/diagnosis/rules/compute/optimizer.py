@@ -14,7 +14,7 @@ from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.compute.fused import fused_fix
+from tuimon.diagnosis.rules.compute.fused import TAKES_ERROR, fused_fix
 from tuimon.diagnosis.rules.compute.model_python import SMALL_PART
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import MOST, Threshold
@@ -34,11 +34,6 @@ FUSED_TAKES = Threshold(
     "part of the time of an update by torch's Adam or AdamW on the CPU that a fused one takes",
     "measured in bench/fused_update.py: 0.10 to 0.47 with one thread, 0.10 to 0.62 with two, the less the longer the"
     " update; 0.39 to 0.84 with SGD, for which it is no fix",
-)
-FUSED_ERROR = Threshold(
-    0.15,
-    "how far off that part may be",
-    "measured in bench/fused_update.py: 0.10 to 0.47 with one thread",
 )
 _FUSED = "set fused=True for the optimizer: one operation then updates a tensor, instead of a dozen"
 
@@ -120,7 +115,7 @@ def _of_torchs(evidence: Evidence, gained: float) -> tuple[Fix, ...]:
         gained,
     )
     model, unfused = host_model(evidence), gained * part
-    error = unfused * FUSED_ERROR / (1.0 - FUSED_TAKES)
+    error = unfused * TAKES_ERROR / (1.0 - FUSED_TAKES)
     fused = model.fix(_FUSED, Change("optimizer", float(FUSED_TAKES)), model.own_part(unfused, error))
     if not fused.estimated_speedup:
         return less
@@ -169,7 +164,7 @@ RULES = (
             " a smaller share on: samples find that function at work, and the GIL held."
         ),
         needs=(STEPS,),
-        thresholds=(OPTIMIZER_SHARE, FUSED_TAKES, FUSED_ERROR, SMALL_PART, *CONFIDENCE),
+        thresholds=(OPTIMIZER_SHARE, FUSED_TAKES, TAKES_ERROR, SMALL_PART, *CONFIDENCE),
         contradicts_order=True,
     ),
 )

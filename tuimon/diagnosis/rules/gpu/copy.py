@@ -14,19 +14,13 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import likely, speedup_without
+from tuimon.diagnosis.step_model.model import HALF
 from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at, percent
 
-PINNED_TAKES = Threshold(
-    0.5,
-    "what remains of a copy's time with pinned memory, at most, where bytes or link are not known",
-    "our choice: pinned memory is faster by an amount that depends on the machine"
-    " (https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/), 7 times on an H100;"
-    " tests/scenarios/streams.py simulates half",
-)
 PINNED_TAKES_LEAST = Threshold(
     0.14,
-    "what remains of it at least",
+    "what remains of a copy's time with pinned memory at least",
     "measured in bench/gpu on an H100 with PCIe 5: 7 GB/s from pageable memory, 50 from pinned memory",
 )
 #: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
@@ -121,7 +115,7 @@ def _copied(evidence: Evidence, share: float, at_most: float, step_ms: float) ->
     latest = [row.latest for row in evidence.gpus if not _SUPERCHIP.search(row.latest.name)]
     rates = [rate for gpu in latest if (rate := pcie_bytes_per_s(gpu.pcie_generation, gpu.pcie_width)) is not None]
     if not total_bytes or not rates or not ms:
-        return _Copy(share, at_most, ms, total_bytes, pinned, float(PINNED_TAKES))
+        return _Copy(share, at_most, ms, total_bytes, pinned, float(HALF))
     return _Copy(share, at_most, ms, total_bytes, pinned, min(1.0, 1e3 * total_bytes / min(rates) / ms))
 
 
@@ -137,7 +131,7 @@ def _fixes(evidence: Evidence, copied: _Copy, place: str) -> tuple[Fix, ...]:
     longer = max(0.0, pinned - (1.0 - copied.share))
     hidden = speedup_without(evidence, copied.share - longer)
     alone = speedup_without(evidence, copied.share - pinned)
-    is_known = copied.total_bytes is not None and copied.pinned_part != PINNED_TAKES
+    is_known = copied.total_bytes is not None and copied.pinned_part != HALF
     best, most = (hidden, hidden) if is_known else (none_left, most_left)
     most_alone = alone if is_known else speedup_without(evidence, copied.at_most * (1.0 - PINNED_TAKES_LEAST))
     how = _pinning(evidence)
@@ -169,7 +163,7 @@ RULES = (
         needs=(GPU_TIMES, GPU_WAITS),
         thresholds=(
             REPORTED,
-            PINNED_TAKES,
+            HALF,
             PINNED_TAKES_LEAST,
             NEARLY_ALL,
             LINK_RATIO,

@@ -13,7 +13,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.launching import Launching
 from tuimon.diagnosis.finding import Fix
-from tuimon.diagnosis.rules.compute.fused import fused_fix
+from tuimon.diagnosis.rules.compute.fused import TAKES_ERROR, fused_fix
 from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
 from tuimon.diagnosis.severity import CRITICAL_GAIN
 from tuimon.diagnosis.speedup import likely, speedup_without
@@ -27,9 +27,6 @@ AUTOCAST_TAKES = Threshold(
     "part of forward and backward that autocast's casts take where launches set the pace",
     "measured in bench/launches.py: 0.14 to 0.25 on a CPU, where a cast is no launch; 0.39 on an H100, of 24 linear"
     " layers with norms",
-)
-AUTOCAST_ERROR = Threshold(
-    0.15, "how far off that part may be", "as for the part itself: the more a model does beside its layers, the less"
 )
 BATCH_MEMORY = Threshold(
     0.8,
@@ -107,8 +104,8 @@ def _without_autocast(evidence: Evidence, found: Launching, idle: IdleBounds) ->
     """A GradScaler belongs to autocast: a cast for each weight and input, and its own checks."""
     steps = evidence.stacks.main.in_steps
     passes = steps.share_where(lambda sample: sample.phase in ("forward", "backward")) or 0.0
-    shares = [passes * part + found.scaler for part in (AUTOCAST_TAKES - AUTOCAST_ERROR, AUTOCAST_TAKES)]
-    most = passes * (AUTOCAST_TAKES + AUTOCAST_ERROR) + found.scaler
+    shares = [passes * part + found.scaler for part in (AUTOCAST_TAKES - TAKES_ERROR, AUTOCAST_TAKES)]
+    most = passes * (AUTOCAST_TAKES + TAKES_ERROR) + found.scaler
     low, gained, high = (speedup_without(evidence, min(share, idle.at_most)) for share in (*shares, most))
     option = _AUTOCAST[found.owner]
     if not found.scaler:

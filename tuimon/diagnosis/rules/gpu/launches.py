@@ -11,9 +11,8 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.compute.fused import FOREACH_OF_SINGLE, FUSED_OF_FOREACH, FUSED_OF_SINGLE
+from tuimon.diagnosis.rules.compute.fused import FOREACH_OF_SINGLE, FUSED_OF_FOREACH, FUSED_OF_SINGLE, TAKES_ERROR
 from tuimon.diagnosis.rules.gpu.launch_fixes import (
-    AUTOCAST_ERROR,
     AUTOCAST_TAKES,
     BATCH_MEMORY,
     LaunchFixes,
@@ -22,14 +21,9 @@ from tuimon.diagnosis.rules.gpu.launch_fixes import (
 )
 from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
 from tuimon.diagnosis.speedup import likely
-from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE
 from tuimon.diagnosis.words import at_hot, idle_part, in_library
 
-SAME_LENGTH = Threshold(
-    0.20,
-    "relative difference of a phase's length on CPU and GPU up to which launches set its pace",
-    "our choice: 10 % for each clock, as CPU times are of all steps and GPU times of some",
-)
 #: Why the GPU waits, unless the loop does something that others do not.
 _CAUSE = "many small kernels, launched one at a time"
 
@@ -96,7 +90,7 @@ def _is_followed(evidence: Evidence, gpu: GpuSteps, name: str) -> bool:
         return False
     if on_cpu is None or on_cpu.ms_per_step is None or on_cpu.estimated:
         return True  # its length on the CPU rests on samples
-    return abs(phase.ms - on_cpu.ms_per_step) <= SAME_LENGTH * max(phase.ms, on_cpu.ms_per_step)
+    return abs(phase.ms - on_cpu.ms_per_step) <= LARGE * max(phase.ms, on_cpu.ms_per_step)
 
 
 def _hottest_launches(evidence: Evidence, followed: list[str]) -> HotFunction | None:
@@ -121,13 +115,12 @@ RULES = (
         needs=(GPU_TIMES,),
         thresholds=(
             LARGE,
-            SAME_LENGTH,
             TRACE,
             FREES_A_STEP,
             MOST,
             SMALL,
             AUTOCAST_TAKES,
-            AUTOCAST_ERROR,
+            TAKES_ERROR,
             FUSED_OF_SINGLE,
             FUSED_OF_FOREACH,
             FOREACH_OF_SINGLE,

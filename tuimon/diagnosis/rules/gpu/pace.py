@@ -10,12 +10,9 @@ from tuimon.diagnosis.evidence.gpu.copies import SLOW_COPY, SMALL_PINNED_BYTES
 from tuimon.diagnosis.evidence.gpu.counters import (
     DEVICE_COPIES,
     GAPS,
-    OWN_COPIES,
     SLOW_PCIE,
-    UNKNOWN,
 )
 from tuimon.diagnosis.evidence.gpu.steps import (
-    BUSY_IDLE,
     MIN_STEPS,
     SMALL_LEAD_US,
     Contradiction,
@@ -24,7 +21,7 @@ from tuimon.diagnosis.evidence.gpu.steps import (
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.threshold import MOST, SMALL, TRACE, Threshold
+from tuimon.diagnosis.threshold import MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.session.rows import LeadRow
 
@@ -46,7 +43,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
     gpu = evidence.gpu_steps
     if gpu is None:
         return None
-    if gpu.contradiction is not None and gpu.contradiction.by_events.at_most < BUSY_IDLE:
+    if gpu.contradiction is not None and gpu.contradiction.by_events.at_most < REPORTED:
         return _contradicted(gpu.contradiction)
     if not gpu.is_bottleneck:
         return None
@@ -155,9 +152,9 @@ def _least_us(lead: LeadRow) -> float | None:
     return lead.min_us if lead.min_us is not None else lead.at_least_us
 
 
-_COUNTERS = (TRACE, GAPS, DEVICE_COPIES, OWN_COPIES, UNKNOWN, SLOW_PCIE, SLOW_COPY, SMALL_PINNED_BYTES)
+_COUNTERS = (TRACE, GAPS, DEVICE_COPIES, TRACE, MOST, SLOW_PCIE, SLOW_COPY, SMALL_PINNED_BYTES)
 #: The thresholds of bounds of the GPU's idle time.
-IDLE_BOUNDS = (BUSY_IDLE, MIN_STEPS, SMALL_LEAD_US, MOST, TRACE, *_COUNTERS)
+IDLE_BOUNDS = (REPORTED, MIN_STEPS, SMALL_LEAD_US, MOST, TRACE, *_COUNTERS)
 RULES = (
     Rule(
         name="queue_full",

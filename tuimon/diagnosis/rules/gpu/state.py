@@ -5,12 +5,11 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, TENSOR_ACTIVITY
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.gpu.launch_fixes import BATCH_MEMORY, larger_batch
-from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TENSORBOARD, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TENSORBOARD, TRACE, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import node_of
 from tuimon.session.rows import GpuRow
@@ -20,11 +19,6 @@ ANY_RETRY = Threshold(
     "retries of torch's allocator after the first 10 s with steps, from which memory is on its edge",
     "each retry frees the cache and stops the GPU:"
     " https://pytorch.org/docs/stable/generated/torch.cuda.memory_stats.html",
-)
-TENSOR_SHARE = Threshold(
-    0.02,
-    "share of time that tensor cores are busy, below which they are unused",
-    "our choice: a few stray kernels use them in any model",
 )
 TENSOR_CAPABILITY = Threshold(7.0, "compute capability from which a GPU has tensor cores", TENSORBOARD)
 TF32_CAPABILITY = Threshold(
@@ -128,7 +122,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     if steps is None or not steps.is_bottleneck or gpu is None or gpu.latest.tensor_ratio is None:
         return None
     tensor_ratio, capability, process = gpu.latest.tensor_ratio, gpu.latest.compute_capability, evidence.process
-    if tensor_ratio >= TENSOR_SHARE or capability is None or capability < TENSOR_CAPABILITY:
+    if tensor_ratio >= TRACE or capability is None or capability < TENSOR_CAPABILITY:
         return None
     types = process.parameter_dtypes if process is not None else []
     computed = process.matmul_dtypes if process is not None else []
@@ -225,7 +219,7 @@ RULES = (
         thresholds=(
             LARGE,
             NEARLY_ALL,
-            BUSY_IDLE,
+            REPORTED,
         ),
         from_outside=True,
     ),
@@ -257,10 +251,10 @@ RULES = (
         ),
         needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
         thresholds=(
-            TENSOR_SHARE,
+            TRACE,
             TENSOR_CAPABILITY,
             TF32_CAPABILITY,
-            BUSY_IDLE,
+            REPORTED,
         ),
     ),
 )

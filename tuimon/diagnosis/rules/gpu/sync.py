@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, GpuSteps
+from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, traced_waits
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
@@ -16,7 +16,7 @@ from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import speedup_without, within
 from tuimon.diagnosis.step_model.measured import queue_model
-from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE
 from tuimon.diagnosis.words import at, idle_part, percent
 from tuimon.session.rows import ThreadRow
 from tuimon.text import plain
@@ -24,16 +24,6 @@ from tuimon.text import plain
 if TYPE_CHECKING:
     from tuimon.gpu_calls import SyncCall
 
-SYNC_CLEAR = Threshold(
-    0.20,
-    "share of the step that may idle after a synchronisation, from which a wait is no mere mention",
-    "our choice: what may gain a fifth is worth a look, even where the bounds are far apart",
-)
-SYNC_CERTAIN = Threshold(
-    0.02,
-    "share of the step that certainly idles, below which a wait that is not critical at most is only mentioned",
-    "our choice: no warning for idle time that is hardly more than the error of its bound",
-)
 #: The beginning of what would not wait, of a call that has no purpose.
 _LEAVE_OUT = "leave it out"
 
@@ -86,13 +76,12 @@ def _idle_beside_data(evidence: Evidence, gpu: GpuSteps) -> IdleBounds:
 def _costly(evidence: Evidence, gpu: GpuSteps, wait: _Wait, idle: IdleBounds) -> Finding:
     """No more than the smaller of both can be gained: the time that it waits, and that the GPU idles."""
     at_least, at_most = min(wait.share, idle.at_least), min(wait.share, idle.at_most)
-    is_busy = gpu.idle < BUSY_IDLE and gpu.contradiction is None
+    is_busy = gpu.idle < REPORTED and gpu.contradiction is None
     calls = _calls(wait.hot)
     best = _without(evidence, _advice(wait, calls), at_least, at_most)
-    certain = not is_busy and (at_least >= SYNC_CERTAIN or at_most >= SYNC_CLEAR)
     return Finding(
         rule="sync_point",
-        severity="warning" if certain else "info",
+        severity="info" if is_busy else "warning",
         headline=_headline(wait, calls, gpu, is_busy=is_busy),
         fixes=(best,),
         share_of_step=at_most,
@@ -229,11 +218,8 @@ RULES = (
         needs=(GPU_TIMES, GPU_WAITS),
         thresholds=(
             SMALL,
-            SYNC_CLEAR,
-            SYNC_CERTAIN,
             REPORTED,
             MOST,
-            BUSY_IDLE,
             TRACE,
             LARGE,
         ),
@@ -255,7 +241,6 @@ RULES = (
             NEARLY_ALL,
             REPORTED,
             LARGE,
-            BUSY_IDLE,
         ),
     ),
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading.batches import FEW_SAMPLES
-from tuimon.diagnosis.evidence.loading.ready import FEW_NONE, HELD_MS
+from tuimon.diagnosis.evidence.loading.ready import HELD_MS
 from tuimon.diagnosis.evidence.loading.workers import START_EPOCHS
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding
@@ -116,10 +115,8 @@ RULES = (
             REPORTED,
             SATURATED_BUSY,
             MOST,
-            FEW_SAMPLES,
             LARGE,
             START_EPOCHS,
-            FEW_NONE,
             SMALL,
             HELD_MS,
             NEARLY_ALL,
