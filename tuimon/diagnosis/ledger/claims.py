@@ -16,7 +16,7 @@ SETTLED_S = Threshold(
     "our choice: until then loaders fill their queues",
 )
 EARLY_ERROR = Threshold(
-    0.15,
+    0.10,
     "how far off a share of the step may be in those seconds",
     "our choice: queues that fill, one collection or a thread that took the GIL make up less",
 )

@@ -15,7 +15,7 @@ from tuimon.diagnosis.ledger.claims import Claim, claim_on, is_sure
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.step_model.model import Part
-from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
 
@@ -46,9 +46,7 @@ def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWor
     claim = claim_on(evidence, other._replace(share=max(0.0, other.share - waits)), beside_collections)
     beside_update = 1.0 - update_share(samples)
     early = not table.inferred  # attached, one checkpoint may be half of what was seen
-    if not is_sure(evidence, other.share, error=other.error):
-        return None
-    if not is_sure(evidence, claim.share * beside_update, early=early):
+    if claim.share * beside_update < REPORTED or not is_sure(evidence, claim.share, error=other.error, early=early):
         return None
     runs_model = model_share(samples) >= MOST
     if other.estimated and claim.share < LARGE and runs_model:

@@ -6,6 +6,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.compute.model_python import LOOKS, SMALL_PART, python_in_model
@@ -27,7 +28,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     compute = {r.name: r.share for r in table.rows if r.name in ("forward", "backward", "optimizer")}
     share = sum(compute.values())
     unsure = max((r.error for r in table.rows if r.name in compute and r.error is not None), default=0.0)
-    if share < MOST or share - unsure < MOST / 2:
+    if not is_sure(evidence, share, MOST, unsure, early=False):
         return None
     cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.known_cores
     heaviest = max(compute, key=compute.__getitem__)
@@ -71,12 +72,7 @@ RULES = (
             " that is Python, which no GPU makes faster: it is named, with its cost."
         ),
         needs=(STEPS,),
-        thresholds=(
-            MOST,
-            REPORTED,
-            SMALL_PART,
-            LOOKS,
-        ),
+        thresholds=(MOST, REPORTED, SMALL_PART, LOOKS, *CONFIDENCE),
         causes=("python",),
     ),
 )

@@ -37,7 +37,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
         return None
     data = _without_copies(evidence, data)
     wait = claim_on(evidence, data)
-    if not is_sure(evidence, data.share, error=data.error) or not is_sure(evidence, wait.share):
+    if not is_sure(evidence, wait.share, error=data.error):
         return None
     return _finding(evidence, data, wait, cause_of(evidence, table, data))
 
