@@ -25,7 +25,7 @@ from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_shares
 from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.evidence.samples import StackEvidence, with_callees
+from tuimon.diagnosis.evidence.samples import StackEvidence, ThreadSamples, thread_samples, with_callees
 from tuimon.diagnosis.evidence.standstill import Standstill, standstills
 from tuimon.diagnosis.evidence.steps import (
     FIRST_STEPS,
@@ -129,6 +129,14 @@ class Evidence(Struct, frozen=True, dict=True):
     def stacks(self) -> StackEvidence:
         """Its stack samples."""
         return StackEvidence(self.pid, self._moment)
+
+    @cached_property
+    def samples_since_first_step(self) -> ThreadSamples:
+        """Those of the training thread in all of the run that come after the first steps; none without these."""
+        begun_s = self.steps.first_step_s if self.steps is not None else None
+        session = self._moment.session
+        ends = session.before_and_since(self.pid, begun_s) if begun_s is not None else None
+        return thread_samples(ends[1] if ends is not None else None, self.training_tid, session.frames)
 
     @cached_property
     def rollout(self) -> Rollout | None:

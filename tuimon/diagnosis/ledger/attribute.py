@@ -121,6 +121,9 @@ TABLE: tuple[Attribution, ...] = (
     # of a thread that is waited for at a queue and for the GIL, the longer wait
     Attribution("input_bound", "gil_contention", (_at_the_queue,)),
     Attribution("gil_contention", "input_bound", (_awaits_one_thread,)),
+    # a compiler makes garbage, and the GPU waits for it
+    Attribution("recompiles", "gc_pauses", (_covers(1.0),)),
+    Attribution("recompiles", "launch_bound", (_covers(MOST),)),
     # ranks that wait for a late one do not wait for the network, unless more than ranks that take turns explain
     Attribution("straggler_rank", "comm_bound", (_covers(MOST),)),
     Attribution("straggler_rank", "comm_bound", (_is_one_rank,)),
