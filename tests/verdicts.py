@@ -94,9 +94,7 @@ def _gain(fix: Fix) -> str:
         "-" if value is None else "inf" if math.isinf(value) else f"{float(f'{value:.2g}'):g}"
         for value in (fix.estimated_speedup, fix.low, fix.high)
     )
-    return (
-        "fix: gain not known" if (estimated, low, high) == ("-", "-", "-") else f"fix: {estimated}x ({low} to {high})"
-    )
+    return "fix: gain not known" if estimated == high == "-" else f"fix: {estimated}x ({low} to {high})"
 
 
 def difference(name: str, text: str) -> str:

@@ -257,6 +257,16 @@ def is_compiler(file: str) -> bool:
     return _COMPILER_FILE.search(file) is not None
 
 
+def compiles(file: str, function: str) -> bool:
+    """True if a frame holds all that one compilation does: ``torch/_dynamo/convert_frame.py``, ``_compile``.
+
+    What runs compiled code is in the compiler's files as well, but below no such frame.
+    """
+    return (function == "_compile" and file.endswith("torch/_dynamo/convert_frame.py")) or (
+        function == "compile_fx_inner" and file.endswith("torch/_inductor/compile_fx.py")
+    )
+
+
 def is_compiled_call(file: str, function: str) -> bool:
     """True if a frame calls a compiled model or function: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper``.
 

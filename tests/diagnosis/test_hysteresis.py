@@ -5,7 +5,7 @@ from tuimon.diagnosis.hysteresis import Hysteresis
 
 
 def finding(rule, severity="warning", share=0.3, cause=None):
-    return Finding(rule=rule, severity=severity, headline=rule, action="", cause=cause, share_of_step=share)
+    return Finding(rule=rule, severity=severity, headline=rule, cause=cause, share_of_step=share)
 
 
 DATA, SIDE, CPU = finding("input_bound"), finding("side_work"), finding("compute_bound_cpu", "info")

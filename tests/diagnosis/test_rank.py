@@ -3,8 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.rank import merged, ranked
+from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.ledger.attribute import attributed
+from tuimon.diagnosis.rank import ranked
+from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.records import Place
 
 ITEM, COPY, SAVE = (Place("train.py", line, "main") for line in (45, 41, 47))
@@ -12,27 +14,27 @@ ITEM, COPY, SAVE = (Place("train.py", line, "main") for line in (45, 41, 47))
 
 def finding(rule, severity="warning", share=None, *where, **evidence):
     return Finding(
-        rule=rule, severity=severity, headline=rule, action=f"do {rule}", share_of_step=share, where=where,
+        rule=rule, severity=severity, headline=rule, fixes=(Fix(f"do {rule}"),), share_of_step=share, where=where,
         evidence=evidence,
     )  # fmt: skip
 
 
 def order(*findings):
-    return [f.rule for f in ranked(merged(list(findings)))]
+    return [f.rule for f in ranked(attributed(findings, BY_NAME))]
 
 
 def test_severity_first_then_gain_and_what_comes_from_outside_last():
     throttled, neighbour = finding("throttled", share=0.9), finding("neighbour", share=0.8)
     small, grave = finding("side_work", share=0.2), finding("input_bound", "critical", 0.1)
     assert order(throttled, neighbour, small, grave) == ["input_bound", "side_work", "throttled", "neighbour"]
-    much, little = (replace(finding("side_work", share=0.1), speedup_at_least=gain) for gain in (1.4, 1.1))
+    much, little = (replace(finding("side_work", share=0.1), fixes=(Fix("less", low=gain),)) for gain in (1.4, 1.1))
     assert order(much, finding("input_bound", share=0.2)) == ["side_work", "input_bound"]
     assert order(little, finding("input_bound", share=0.2)) == ["input_bound", "side_work"]
     assert order(finding("input_bound", share=0.9), finding("memory_pressure")) == ["memory_pressure", "input_bound"]
 
 
 def test_what_is_not_worth_a_fix_neither_contradicts_that_a_loop_is_in_order_nor_comes_before_that():
-    minor = replace(finding("input_bound", "info", 0.3), estimated_speedup=1.02)
+    minor = replace(finding("input_bound", "info", 0.3), fixes=(Fix.by("more", 1.02),))
     assert order(minor, finding("compute_bound_cpu", "info", 0.7)) == ["compute_bound_cpu", "input_bound"]
     assert order(minor, finding("compute_bound", "benign", 0.95)) == ["compute_bound", "input_bound"]
 
@@ -59,7 +61,7 @@ def test_a_benign_synchronisation_contradicts_nothing():
 def test_of_launches_and_a_synchronisation_the_one_that_explains_more_is_reported(sync_share, reported):
     launches = finding("launch_bound", "warning", 0.8, COPY)
     sync = finding("sync_point", "warning", sync_share, ITEM, waiting_share=sync_share)
-    (only,) = merged([launches, sync])
+    (only,) = attributed([launches, sync], BY_NAME)
     assert only.rule == reported
     if reported == "launch_bound":
         assert only.where == (COPY, ITEM)
@@ -84,7 +86,7 @@ def test_a_hang_is_all_there_is_to_say():
 
 
 def test_nothing_merged_is_nothing():
-    assert merged([]) == []
+    assert attributed([], BY_NAME) == []
 
 
 def test_too_few_cores_on_another_node_explain_nothing_of_the_node_in_focus():

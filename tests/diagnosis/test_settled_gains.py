@@ -20,13 +20,18 @@ def waiting(gain, line=12, half=1.7):
         rule="input_bound",
         severity="critical",
         headline="waits",
-        action=f"make it cheaper: a batch takes {gain} ms",  # figures in the advice may change all the time
+        fixes=(
+            Fix(
+                f"make it cheaper: a batch takes {gain} ms",  # figures in the advice may change all the time
+                gain,
+                low,
+                min(2**0.5 * gain, WIDEST_RANGE * low),
+                FREE,
+            ),
+            Fix("make it twice as fast", half, half, half, HALF),
+            Fix("ask its author"),
+        ),
         where=(Place("train.py", line, "make"),),
-        estimated_speedup=gain,
-        speedup_at_least=low,
-        speedup_at_most=min(2**0.5 * gain, WIDEST_RANGE * low),
-        other_fixes=(Fix("make it twice as fast", half, half, half, HALF), Fix("ask its author")),
-        change=FREE,
     )
 
 
@@ -59,7 +64,8 @@ def test_the_gains_of_moments_settle(monkeypatch):
 def test_the_ends_of_its_range_settle_too():
     settled, ends = SettledGains(), set()
     for t, low in enumerate([1.3, 1.5, 1.4, 1.5, 1.3, 1.5, 1.4]):
-        fix = settled.settle([replace(waiting(2.0), speedup_at_least=low, speedup_at_most=2.0)], t)[0].fixes[0]
+        found = replace(waiting(2.0), fixes=(Fix("make it cheaper", 2.0, low, 2.0, FREE),))
+        fix = settled.settle([found], t)[0].best
         ends.add((fix.low, fix.high))
     assert len(ends) <= 2
 
@@ -88,7 +94,7 @@ def test_each_place_and_each_fix_has_its_own():
     settled = SettledGains()
     settled.settle([waiting(6.0, line=12)], 1.0)
     assert settled.settle([waiting(4.0, line=13)], 2.0)[0].estimated_speedup == 4.0
-    other, unknown = settled.settle([waiting(4.0, line=13, half=1.75)], 3.0)[0].other_fixes
+    _, other, unknown = settled.settle([waiting(4.0, line=13, half=1.75)], 3.0)[0].fixes
     assert other[1:4] == pytest.approx((1.7, 1.7, 1.7))
     assert unknown == Fix("ask its author")
 

@@ -6,17 +6,18 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.severity import graded
 
 
-def severity(proposed="warning", **figures):
-    return graded(Finding(rule="side_work", severity=proposed, headline="", action="", **figures)).severity
+def severity(proposed="warning", gain=None, low=None, share=None):
+    fixes = (Fix("do less", gain, low),)
+    return graded(Finding(rule="side_work", severity=proposed, headline="", fixes=fixes, share_of_step=share)).severity
 
 
 @pytest.mark.parametrize(
     ("gain", "expected"), [(1.02, "info"), (1.05, "warning"), (1.19, "warning"), (1.2, "critical"), (9.0, "critical")]
 )
 def test_the_lower_end_of_an_estimated_gain_decides_alone(gain, expected):
-    assert severity(estimated_speedup=gain, share_of_step=0.5) == expected
-    assert severity(estimated_speedup=10.0, speedup_at_least=gain) == expected
-    assert severity("critical", estimated_speedup=gain) == expected
+    assert severity(gain=gain, low=gain, share=0.5) == expected
+    assert severity(gain=2 * gain, low=gain) == expected
+    assert severity("critical", gain=gain, low=gain) == expected
 
 
 @pytest.mark.parametrize(
@@ -30,17 +31,15 @@ def test_the_lower_end_of_an_estimated_gain_decides_alone(gain, expected):
     ],
 )
 def test_without_an_estimate_the_share_bounds_it(proposed, share, expected):
-    assert severity(proposed, share_of_step=share) == expected
+    assert severity(proposed, share=share) == expected
 
 
 @pytest.mark.parametrize("proposed", ["info", "benign"])
 def test_what_is_no_fault_stays_none(proposed):
-    assert severity(proposed, estimated_speedup=3.0) == proposed
+    assert severity(proposed, gain=3.0, low=3.0) == proposed
 
 
 def test_further_fixes_are_listed_where_they_may_be_worth_a_change():
     little, worth, unknown = Fix("a", 1.04, 1.04, 1.04), Fix("b", 1.06, 1.02, 1.06), Fix("c")
-    found = graded(
-        Finding(rule="side_work", severity="warning", headline="", action="", other_fixes=(little, worth, unknown))
-    )
-    assert found.fixes == (worth, unknown)
+    found = graded(Finding(rule="side_work", severity="warning", headline="", fixes=(little, little, worth, unknown)))
+    assert found.fixes == (little, worth, unknown)

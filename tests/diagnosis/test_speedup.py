@@ -4,8 +4,6 @@ import pytest
 
 from tests.session.records import header, process, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.severity import graded
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.session.session import Session
 
@@ -26,16 +24,3 @@ def test_steps_of_half_the_length_make_the_training_twice_as_fast():
 
 def test_evaluation_takes_as_long_as_before():
     assert speedup_without(evidence(data=25, backward=25, eval=50), 0.5) == pytest.approx(4 / 3)
-
-
-def test_no_finding_promises_more_than_twice_what_is_certain():
-    far = Finding(
-        rule="step_time_drift",
-        severity="warning",
-        headline="",
-        action="detach",
-        estimated_speedup=10.0,
-        speedup_at_least=4.0,
-    )
-    assert graded(far).fixes == (Fix("detach", 8.0, 4.0, 8.0),)
-    assert graded(far).severity == "critical"

@@ -14,7 +14,7 @@ from tests.gpu_simulator.recorded_verdict import verdict
 from tests.gpu_simulator.recording import load
 from tests.gpu_simulator.training import PID
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.evidence.steps import SETTLED_S
+from tuimon.diagnosis.ledger.claims import SETTLED_S
 from tuimon.records import Steps
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun

@@ -14,15 +14,17 @@ from msgspec.structs import replace
 
 from tests.session.records import header, process, session_of, steps
 from tests.waiting import until
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.launch.candidates import processes_with
 from tuimon.monitor.detached import OUTPUT_BYTES, Detached
 from tuimon.monitor.reactions import Reaction, Reactions
 from tuimon.proc.processes import is_alive
 from tuimon.records import Frame, Place, StackGroup, StandingProcess, Standstill
 
-HANG = Finding("hang", "critical", "nothing has moved for 20 s", "look at that line", where=(Place("t.py", 9, "f"),))
-INPUT = Finding("input_bound", "warning", "waits for data", "more workers", cause="no_workers")
+HANG = Finding(
+    "hang", "critical", "nothing has moved for 20 s", (Fix("look at that line"),), where=(Place("t.py", 9, "f"),)
+)
+INPUT = Finding("input_bound", "warning", "waits for data", (Fix("more workers"),), cause="no_workers")
 STACKS = Standstill(
     t=2.0, pid=0, quiet_s=1.0, processes=[StandingProcess(100, "trainer", 0)],
     groups=[StackGroup([Frame("t.py", 9, "f", "lock.acquire()", True)], 0, [(100, 100)])],

@@ -7,7 +7,7 @@ import msgspec
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tests.views.playback import MAIN, Launched, Output, Playback
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import (
     Cost,
     Exit,
@@ -35,20 +35,18 @@ INPUT_BOUND = Finding(
     rule="input_bound",
     severity="critical",
     headline="62 % of every step waits for data: augment() transforms.py:31 keeps both workers at 100 %",
-    action="num_workers=2 -> 6 on this 16-core machine; or make augment() transforms.py:31 cheaper",
+    fixes=(Fix.by("num_workers=2 -> 6 on this 16-core machine; or make augment() transforms.py:31 cheaper", 2.13),),
     cause="workers_saturated",
     share_of_step=0.62,
     where=(Place("/home/me/project/transforms.py", 31, "augment", "out = cv(img, kernel)"),),
     evidence={"data_ms_per_step": 41.5, "step_ms": 67.1, "workers": 2, "worker_cpu_ratio": 0.998, "hot_share": None},
-    estimated_speedup=2.13,
 )
 SIDE_WORK = Finding(
     rule="side_work",
     severity="warning",
     headline="5 % of every step goes into logging: train.py:71",
-    action="log every 50 steps instead of every step",
+    fixes=(Fix.by("log every 50 steps instead of every step", 1.05),),
     share_of_step=0.05,
-    estimated_speedup=1.05,
 )
 
 PLACES = (
@@ -320,6 +318,9 @@ def hostile():
         Notice(t=1.0, pid=0, source="gpu", level="warning", message="[link=x]no[/] GPU\n\x1b[5m", hint="[/]"),
     ]
     finding = Finding(
-        rule="input_bound", severity="warning", headline="[bold]100 %[/bold] \x1b[31mof 漢字", action="[/] do [it]"
+        rule="input_bound",
+        severity="warning",
+        headline="[bold]100 %[/bold] \x1b[31mof 漢字",
+        fixes=(Fix("[/] do [it]"),),
     )
     return Playback(records, [finding], output=Output(b"[bold]x[/bold] \x1b[31mred\x1b[0m \xff\xfe \xe6\xbc\xa2\n"))

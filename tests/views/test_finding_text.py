@@ -3,9 +3,8 @@
 import math
 
 import pytest
-from msgspec.structs import replace
 
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Place
 from tuimon.views.finding_text import (
     finding_gain,
@@ -65,13 +64,15 @@ def test_rule_title():
 
 
 def test_a_speedup_is_the_range_that_reports_name():
-    found = Finding(rule="input_bound", severity="critical", headline="h", action="do", estimated_speedup=2.13)
-    assert speedup(found) == "up to 2.1x"
-    assert speedup(replace(found, speedup_at_least=1.21, evidence={"speedup_at_most": 2.83})) == "1.2–2.8x"
-    assert speedup(replace(found, speedup_at_least=1.0)) == "up to 2.1x"
-    assert speedup(replace(found, speedup_at_most=math.inf)) == "≥2.1x"
-    assert speedup(replace(found, estimated_speedup=1.05)) == "up to 1.05x"
-    assert speedup(replace(found, estimated_speedup=None)) == ""
+    def shown(*gain):
+        return speedup(Finding(rule="input_bound", severity="critical", headline="h", fixes=(Fix("do", *gain),)))
+
+    assert shown(2.13) == shown(2.13, 2.13, 2.13) == "up to 2.1x"
+    assert shown(2.13, 1.21, 2.83) == "1.2–2.8x"
+    assert shown(2.13, 1.0) == "up to 2.1x"
+    assert shown(2.13, 2.13, math.inf) == "≥2.1x"
+    assert shown(1.05, 1.05, 1.05) == "up to 1.05x"
+    assert shown() == shown(None, 1.0) == ""
 
 
 def test_rules_by_reason():

@@ -12,7 +12,9 @@ from tuimon.views.report.summary import Page, report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.sheets.finding_lines import findings_lines
 
-FINDING = replace(streams.INPUT_BOUND, other_fixes=(Fix("halve [b]the image", 1.5, 1.0, 1.5), Fix("buy a disk")))
+FINDING = replace(
+    streams.INPUT_BOUND, fixes=(*streams.INPUT_BOUND.fixes, Fix("halve [b]the image", 1.5, 1.0, 1.5), Fix("buy a disk"))
+)
 HALVE = "halve [b]the image (up to 1.5x faster)"
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tests.session import records
 from tests.session.records import session_of
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import NO_TORCH_YET, Exit, Gpu, Notice, Place
 from tuimon.session.session import Session
 from tuimon.views.headless import HeadlessView, how_it_ended, progress, summary_lines
@@ -24,7 +24,7 @@ INPUT_BOUND = Finding(
     rule="input_bound",
     severity="critical",
     headline="62 % of every step waits for data: augment()\x1b[1m transforms.py:31",
-    action="num_workers=2 -> 8",
+    fixes=(Fix("num_workers=2 -> 8"),),
     where=(Place("transforms.py", 31, "augment"),),
 )
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
@@ -58,7 +58,7 @@ def test_a_line_tells_it_all() -> None:
 def test_the_verdict_is_told_when_it_changes() -> None:
     stream = io.StringIO()
     view = HeadlessView(stream)
-    other = Finding(rule="side_work", severity="warning", headline="checkpoints take 30 %", action="")
+    other = Finding(rule="side_work", severity="warning", headline="checkpoints take 30 %")
     for findings in ([INPUT_BOUND], [INPUT_BOUND], [other], [INPUT_BOUND]):
         view.show(session(), findings)
     said = ["waits for data" in line or "checkpoints" in line for line in stream.getvalue().splitlines()]
@@ -145,9 +145,7 @@ def test_the_summary() -> None:
 
 
 def test_the_last_lines_have_at_most_100_columns_with_the_gain_on_its_own(tmp_path: Path) -> None:
-    found = replace(
-        INPUT_BOUND, headline="62 % of each step waits " * 8, action="more workers " * 12, estimated_speedup=2.13
-    )
+    found = replace(INPUT_BOUND, headline="62 % of each step waits " * 8, fixes=(Fix.by("more workers " * 12, 2.13),))
     stream, log = io.StringIO(), str(tmp_path / "a_long_name_of_a_run" / "another_long_name_of_a_run.jsonl")
     HeadlessView(stream).summary(session(), [found], log)
     lines = stream.getvalue().splitlines()

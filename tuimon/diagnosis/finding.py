@@ -34,7 +34,8 @@ class Change(NamedTuple):
 class Fix(NamedTuple):
     """An action and its gain: step time now / then, as estimated, at least and at most.
 
-    Each is None if it is unknown; ``high`` is infinite where a fix may gain more than any evidence shows.
+    Each is None if it is unknown; ``high`` is infinite where a fix may gain more than any evidence shows. Where nothing
+    is gained, ``low`` alone is known: 1.
     """
 
     action: str
@@ -43,43 +44,42 @@ class Fix(NamedTuple):
     high: float | None = None
     change: Change | None = None  # None: no parameter of the step
 
+    @classmethod
+    def by(cls, action: str, gain: float | None) -> Fix:
+        """A fix with this gain, not less and not more."""
+        return cls(action, gain, gain, gain)
+
 
 class Finding(Struct, frozen=True):
     """One verdict.
 
-    ``headline`` is one sentence for the verdict line; ``share_of_step`` is 0..1 of the step's wall time. ``action``,
-    ``estimated_speedup`` and the two beside it are of the best fix: time of a step and its part of the evaluation, now
-    / without the cause, never above what the evidence bears, and the ends of that, where they differ from it.
-    ``other_fixes`` follow, best first. ``critical`` and ``warning`` are what a rule proposes: ``diagnosis.severity``
-    makes them follow from the gain.
+    ``headline`` is one sentence for the verdict line; ``share_of_step`` is 0..1 of the step's wall time. ``fixes`` are
+    best first, none where there is nothing to do; ``action`` and ``estimated_speedup`` are those of the best: time of a
+    step and its part of the evaluation, now / without the cause, never above what the evidence bears. ``critical`` and
+    ``warning`` are what a rule proposes: ``diagnosis.severity`` makes them follow from the gain.
     """
 
     rule: str
     severity: Severity
     headline: str
-    action: str
+    fixes: tuple[Fix, ...] = ()
     cause: str | None = None
     share_of_step: float | None = None
     where: tuple[Place, ...] = ()
     evidence: dict[str, float | int | str | None] = field(default_factory=dict)
-    estimated_speedup: float | None = None
-    speedup_at_least: float | None = None
-    speedup_at_most: float | None = None
-    other_fixes: tuple[Fix, ...] = ()
-    change: Change | None = None  # of the best fix
     elsewhere: bool = False  # on another node than the process in focus: it explains nothing of that one
 
     @property
-    def fixes(self) -> tuple[Fix, ...]:
-        """All fixes, best first; none where there is nothing to do."""
-        if not self.action:
-            return self.other_fixes
-        estimated, low = self.estimated_speedup, self.speedup_at_least
-        low = estimated if low is None or estimated is None else low
-        return (Fix(self.action, estimated, low, self._at_most(), self.change), *self.other_fixes)
+    def best(self) -> Fix:
+        """The best fix; one without words where there is nothing to do."""
+        return self.fixes[0] if self.fixes else Fix("")
 
-    def _at_most(self) -> float | None:
-        """The upper end of the best fix's gain: the evidence's bound, or the end of the estimate's own range."""
-        bound = self.evidence.get("speedup_at_most", self.speedup_at_most)
-        high = bound if isinstance(bound, (int, float)) else self.speedup_at_most or self.estimated_speedup
-        return max(high, self.estimated_speedup or 0.0) if high is not None else None
+    @property
+    def action(self) -> str:
+        """What to do first."""
+        return self.best.action
+
+    @property
+    def estimated_speedup(self) -> float | None:
+        """What that gains."""
+        return self.best.estimated_speedup

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.severity import least_gain
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:  # Any: str, int, float, None, lists and dicts of these
@@ -22,7 +21,7 @@ def finding_json(finding: Finding) -> dict[str, Any]:  # Any: str, int, float, N
         "fixes": [_fix(fix) for fix in finding.fixes],
         "action": finding.action,
         "estimated_speedup": finding.estimated_speedup,
-        "speedup_at_least": least_gain(finding),
+        "speedup_at_least": finding.best.low,
     }
 
 
@@ -33,5 +32,6 @@ def _rounded(value: float | str | None) -> float | str | None:
 
 def _fix(fix: Fix) -> dict[str, Any]:
     high = fix.high if fix.high is not None and math.isfinite(fix.high) else None
-    gains = {"estimated_speedup": fix.estimated_speedup, "low": fix.low, "high": high}
+    low = fix.low if fix.estimated_speedup is not None else None
+    gains = {"estimated_speedup": fix.estimated_speedup, "low": low, "high": high}
     return {"action": fix.action, **gains}

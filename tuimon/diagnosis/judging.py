@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
+from tuimon.diagnosis.evidence.steps import FIRST_STEPS
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.rank import merged, ranked
+from tuimon.diagnosis.ledger.attribute import attributed
+from tuimon.diagnosis.rank import ranked
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rulebook import RULES
-from tuimon.diagnosis.rules.start import FIRST_STEPS, WARMUP
+from tuimon.diagnosis.rulebook import BY_NAME, RULES
+from tuimon.diagnosis.rules.start import WARMUP
 from tuimon.diagnosis.severity import graded
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
@@ -25,7 +27,7 @@ def diagnose_state(session: Session) -> list[Finding]:
     """The findings of rules about a moment: no other rule judges a loop that stands still."""
     pid = session.trainer()
     rules = [rule for rule in RULES if rule.of_moment]
-    return ranked(merged(_found(evidence_of(session, pid), rules))) if pid is not None else []
+    return ranked(attributed(_found(evidence_of(session, pid), rules), BY_NAME)) if pid is not None else []
 
 
 def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
@@ -33,19 +35,19 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     pid = session.trainer()
     evidence = evidence_of(WholeRun(session), pid) if pid is not None else None
     if evidence is None or not evidence.has_steps or (evidence.steps and evidence.steps.recent < FIRST_STEPS):
-        return ranked(merged(list(states)))
+        return ranked(attributed(list(states), BY_NAME))
     rules = [rule for rule in RULES if not rule.of_moment and rule is not WARMUP]
-    return ranked(merged([*_found(evidence, rules), *states]))
+    return ranked(attributed([*_found(evidence, rules), *states], BY_NAME))
 
 
 def judge(evidence: Evidence) -> list[Finding]:
     """The findings, most important first; almost none before the first whole step and during warm-up."""
     if not evidence.has_steps:
-        return ranked(merged(_found(evidence, [rule for rule in RULES if rule.before_steps])))
+        return ranked(attributed(_found(evidence, [rule for rule in RULES if rule.before_steps]), BY_NAME))
     beginning = WARMUP.judge(evidence)
     if beginning is not None:
         return [beginning]
-    return ranked(merged(_found(evidence, [rule for rule in RULES if rule is not WARMUP])))
+    return ranked(attributed(_found(evidence, [rule for rule in RULES if rule is not WARMUP]), BY_NAME))
 
 
 def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
+from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
 from tuimon.diagnosis.hysteresis import name_of
 
 #: Seconds over which a gain is averaged: our choice. Of the 30 s that it rests on, each replaces a thirtieth, but
@@ -21,8 +21,6 @@ SAME_RATIO = 1.1
 #: widest range of a fix.
 CHANGED_RATIO = 2.0
 
-#: Times as fast, as estimated, at least and at most.
-_Range = tuple[float | None, float | None, float | None]
 _Key = tuple[object, ...]
 
 
@@ -66,38 +64,25 @@ class SettledGains:
         return [self._settled(finding, before, now_s) for finding in findings]
 
     def _settled(self, finding: Finding, before: dict[_Key, _Gain], now_s: float) -> Finding:
-        best = finding.estimated_speedup, finding.speedup_at_least, finding.speedup_at_most
-        estimated, low, high = self._range(finding, finding.change or finding.action, best, before, now_s)
-        return replace(
-            finding,
-            estimated_speedup=estimated,
-            speedup_at_least=low,
-            speedup_at_most=high,
-            other_fixes=tuple(self._settled_fix(finding, fix, before, now_s) for fix in finding.other_fixes),
-        )
+        return replace(finding, fixes=tuple(self._settled_fix(finding, fix, before, now_s) for fix in finding.fixes))
 
     def _settled_fix(self, finding: Finding, fix: Fix, before: dict[_Key, _Gain], now_s: float) -> Fix:
-        found = fix.estimated_speedup, fix.low, fix.high
-        estimated, low, high = self._range(finding, fix.change or fix.action, found, before, now_s)
-        return fix._replace(estimated_speedup=estimated, low=low, high=high)
-
-    def _range(
-        self, finding: Finding, advice: Change | str, found: _Range, before: dict[_Key, _Gain], now_s: float
-    ) -> _Range:
         """The gain that is shown; an unknown end stays unknown."""
+        found = fix.estimated_speedup, fix.low, fix.high
         if found[0] is None or not all(gain is None or 0.0 < gain < math.inf for gain in found):
-            return found
+            return fix
         known = tuple(gain is not None for gain in found)
-        key = (name_of(finding), advice, finding.where, known)
+        key = (name_of(finding), fix.change or fix.action, finding.where, known)
         logs = [math.log(gain) for gain in found if gain is not None]
         held = self._gains.get(key) or before.get(key) or _Gain(logs, logs, now_s, now_s)
         held.follow(logs, now_s)
         self._gains[key] = held
         if held.shown == logs:
-            return found
+            return fix
         shown = iter(held.shown)
         estimated, low, high = (math.exp(next(shown)) if is_known else None for is_known in known)
-        return estimated, _rounded(low, max(estimated or 0.0, high or 0.0)), high
+        low = _rounded(low, max(estimated or 0.0, high or 0.0))
+        return fix._replace(estimated_speedup=estimated, low=low, high=high)
 
 
 def _rounded(low: float | None, most: float) -> float | None:

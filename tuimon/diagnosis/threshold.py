@@ -27,3 +27,22 @@ TENSORBOARD = (
     " https://github.com/pytorch/kineto/blob/main/tb_plugin/torch_tb_profiler/profiler/data.py"
 )
 TRACEML = "TraceML's step-time diagnosis: https://github.com/traceopt-ai/traceml"
+#: Shares that mean the same wherever they stand.
+REPORTED = Threshold(
+    0.10,
+    "share of the step in one claim, from which a rule reports it",
+    f"our choice between others': 5 % ({TENSORBOARD}) and 25 % ({TRACEML})",
+)
+MOST = Threshold(0.5, "part of something from which it is most of it", "our choice: half, as most people would say")
+NEARLY_ALL = Threshold(
+    0.9, "part of something from which it is all of it", "our choice: shares of samples are hardly known better"
+)
+LARGE = Threshold(
+    0.20,
+    "part of something from which it is large",
+    "our choice: a fifth, as much as the fix of a critical finding gains",
+)
+SMALL = Threshold(0.05, "part of something below which it is small", "our choice: less than the fix of a warning gains")
+TRACE = Threshold(
+    0.01, "part of something below which it is none", "our choice: counters of GPUs come in whole percent"
+)

@@ -47,6 +47,7 @@ _NAMED: dict[str, tuple[str, Callable[[float], str]]] = {
     "others_hold_gil": ("others hold the GIL", _OF_TIME),
     "training_holds_gil": ("its own GIL time", _OF_TIME),
     "unexplained": ("unexplained waits", _OF_TIME),
+    "compiling_share": ("compiles", _OF_TIME),
     "gc_share": ("garbage collection", _OF_TIME),
     "eval_share": ("evaluation", _OF_TIME),
     "beside_model_share": ("outside the model", _OF_TIME),

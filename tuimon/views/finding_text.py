@@ -42,12 +42,13 @@ def place_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> str
 
 def speedup(finding: Finding) -> str:
     """``1.6–1.8x``, ``≥3.8x`` or ``up to 4.5x``: what the best fix gains; empty if it is unknown."""
-    if finding.estimated_speedup is None:
+    _, estimated, least, most, _ = finding.best
+    if estimated is None:
         return ""
-    least, most = finding.speedup_at_least or finding.estimated_speedup, finding.fixes[0].high
-    if is_open(most):
+    least = least or estimated
+    if most is not None and math.isinf(most):
         return f"≥{_range(least, least)[0]}x"
-    low, high = _range(least, most or finding.estimated_speedup)
+    low, high = _range(least, most or estimated)
     return f"up to {high}x" if low == high or float(low) <= 1.0 else f"{low}–{high}x"
 
 

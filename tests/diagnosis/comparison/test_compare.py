@@ -22,15 +22,11 @@ STARVED = Finding(
     "input_bound",
     "critical",
     "60 % of every step waits for data",
-    "num_workers=0 -> 4",
+    (Fix("num_workers=0 -> 4", 2.2, 1.8, 2.4, Change("workers", 4)),),
     cause="no_workers",
     share_of_step=0.6,
-    estimated_speedup=2.2,
-    speedup_at_least=1.8,
-    change=Change("workers", 4),
-    evidence={"speedup_at_most": 2.4},
 )
-BUSY = Finding("compute_bound", "benign", "the GPU computes", "", share_of_step=0.9)
+BUSY = Finding("compute_bound", "benign", "the GPU computes", share_of_step=0.9)
 
 
 #: The whole percent in the last note.
@@ -311,7 +307,9 @@ def test_a_gain_is_measured_with_as_much_evaluation() -> None:
     assert found.speedup.value == pytest.approx(2.0, rel=0.05)
     assert found.promise is not None
     assert found.promise.measured.value == pytest.approx(2 / 1.5, rel=0.03)
-    evaluates = replace(STARVED, rule="side_work", cause="evaluation", change=Change("evaluation", 0.0))
+    evaluates = replace(
+        STARVED, rule="side_work", cause="evaluation", fixes=(STARVED.best._replace(change=Change("evaluation", 0.0)),)
+    )
     never = compare([run(1, stretches=tuple(before), findings=(evaluates,))], [run(2, findings=(BUSY,))])
     assert never.promise is not None
     assert never.promise.measured.value == pytest.approx(2.0, rel=0.05)
@@ -330,7 +328,7 @@ def test_less_evaluation_is_named_beside_the_steps_that_take_as_long() -> None:
 
 def test_the_promise_is_of_the_fix_that_was_made() -> None:
     other = Fix("make augment() cheaper", 1.5, 1.4, 1.6, Change("items", 0.5))
-    both = replace(STARVED, other_fixes=(other,))
+    both = replace(STARVED, fixes=(*STARVED.fixes, other))
     found = compare([run(1, findings=(both,))], [run(2, middle=33.0)])
     assert found.promise is not None
     assert found.promise.action == "make augment() cheaper"

@@ -30,7 +30,8 @@ def test_a_page_is_complete(page: Page) -> None:
     assert page.wrong_when and all(text.endswith(".") for text in page.wrong_when)
     assert list(page.causes) == list(BY_NAME[page.rule].causes)
     assert page.links and all(link.url.startswith("https://") for link in page.links)
-    assert len(page.thresholds) == len(BY_NAME[page.rule].thresholds)
+    assert {limit.value for limit in page.thresholds} == set(BY_NAME[page.rule].thresholds)
+    assert len(set(page.thresholds)) == len(page.thresholds)
 
 
 @each_page
@@ -46,7 +47,7 @@ def test_a_page_has_code_to_change_or_says_why_not(page: Page) -> None:
 
 def test_thresholds_are_those_of_the_rule() -> None:
     share = page_of("input_bound").thresholds[0]
-    assert (share.value, share.meaning.split(",")[0]) == (0.1, "share of the step that waits for data")
+    assert (share.value, share.meaning.split(",")[0]) == (0.1, "share of the step in one claim")
     assert "TraceML" in share.source
 
 

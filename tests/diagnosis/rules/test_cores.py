@@ -86,7 +86,7 @@ def test_others_on_the_machine_are_not_blamed_on_the_run():
     found = run(busy(100, 1, 0.6, 0.4))
     assert found["neighbour"].severity == "warning"
     assert "40 % of the time" in found["neighbour"].headline
-    assert not found["neighbour"].other_fixes
+    assert not found["neighbour"].fixes[1:]
     assert "cpu_oversubscribed" not in found
 
 
@@ -103,7 +103,7 @@ def test_workers_that_have_just_been_found_are_no_other_programs():
 def test_beside_others_threads_that_wait_for_each_other_are_better_one():
     found = run(busy(100, 2, 0.35, 0.65))
     assert "cpu_oversubscribed" not in found
-    (fix,) = found["neighbour"].other_fixes
+    (fix,) = found["neighbour"].fixes[1:]
     assert "torch.set_num_threads(1)" in fix.action and fix.estimated_speedup is None
 
 
@@ -258,7 +258,7 @@ def test_a_thread_that_runs_python_is_not_one_of_the_operations():
         busy(100, 2, 0.35, 0.65),
         stacks(12, ((0,), 20), tid=101),
     )
-    assert not run(*records)["neighbour"].other_fixes
+    assert not run(*records)["neighbour"].fixes[1:]
 
 
 # -- where the number comes from

@@ -58,6 +58,13 @@ def test_what_is_kept_of_a_stack() -> None:
     assert shorten([], ids) == ()
 
 
+def test_of_a_compilation_the_frame_is_kept_that_holds_all_of_it() -> None:
+    compiling = RawFrame(f"{PACKAGES}/torch/_dynamo/convert_frame.py", 1700, "_compile")
+    inside = [RawFrame(f"{PACKAGES}/torch/_dynamo/symbolic_convert.py", line, "step") for line in range(3)]
+    stack = [MAIN, CALL, compiling, *inside, RawFrame(f"{PACKAGES}/sympy/core/add.py", 9, "flatten")]
+    assert shorten(stack, FrameIds()) == (MAIN, CALL, compiling, stack[-1])
+
+
 def test_the_outermost_frame_of_an_import_is_kept_in_every_form() -> None:
     """``torch.optim.Adam(...)`` imports much when it is first called; without that frame it is the user's own line."""
     ids = FrameIds()

@@ -168,7 +168,7 @@ def test_what_is_no_log(content: bytes, says: str, tmp_path: Path, capsys: pytes
 
 
 def finding(rule: str, cause: str | None = None, headline: str = "") -> Finding:
-    return Finding(rule=rule, severity="warning", headline=headline, action="", cause=cause)
+    return Finding(rule=rule, severity="warning", headline=headline, cause=cause)
 
 
 def test_the_verdict_on_a_run_is_of_all_its_steady_steps() -> None:

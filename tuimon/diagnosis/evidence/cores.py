@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import NEARLY_ALL, Threshold
 from tuimon.records import ThreadCpu, Threads
 from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.core_waits import WANTS_TO_RUN
@@ -23,11 +23,6 @@ WANTED_RATIO = Threshold(
     "times the cores there are that the run's threads want, from which these are too few",
     "measured in tests/scenarios on 2 cores: up to 1.2 where trainer and workers share them well (slow_augmentation,"
     " big_gradients), 1.8 and more in two_greedy_trainings and too_many_threads",
-)
-OWN_CORES = Threshold(
-    0.9,
-    "of the machine's cores that the run uses by itself, from which its waits for a core are its own doing",
-    "our choice: what is left are the system's own threads and the monitor",
 )
 #: Cores that lie idle on average, from which nobody waits long for one that another program uses: our choice.
 _IDLE = 1.0
@@ -140,5 +135,5 @@ def waits_from_outside(demand: Demand | None, taken: CoresTaken | None) -> Outsi
 def _by_its_threads(demand: Demand) -> float:
     """The share where it is unknown what others used: all, unless the run itself wants as many cores as there are."""
     crowded = sum(demand.busy_threads.values()) > demand.cores
-    wants_all = demand.cpu >= OWN_CORES * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores
+    wants_all = demand.cpu >= NEARLY_ALL * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores
     return 0.0 if crowded or wants_all else 1.0

@@ -7,13 +7,13 @@ from collections.abc import Container, Sequence
 from tuimon.records import Process, bare_uuid
 from tuimon.session.rows import GpuRow
 
-#: Seconds after which a GPU's figures are too old.
-_RECENT = 30
+#: Seconds after which figures of a GPU, or of the machine, are too old.
+RECENT_S = 30
 
 
 def run_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
     """The GPUs that the run uses and whose figures are recent."""
-    return tuple(row for row in gpus if row.used_by_run and row.stale_s < _RECENT)
+    return tuple(row for row in gpus if row.used_by_run and row.stale_s < RECENT_S)
 
 
 def process_gpus(gpus: Sequence[GpuRow], process: Process | None) -> tuple[GpuRow, ...]:

@@ -15,7 +15,7 @@ from tuimon.diagnosis.evidence.gpu.copies import copying_by_bytes, copying_upper
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges, on_gpu_clock
 from tuimon.diagnosis.evidence.gpu.launching import Launching, launching
-from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
+from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.late_ranks import Turns, chosen_ranks, late_turns
 from tuimon.diagnosis.evidence.lines import HotFunction
@@ -25,9 +25,16 @@ from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_shares
 from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.evidence.samples import StackEvidence, with_callees
+from tuimon.diagnosis.evidence.samples import StackEvidence, ThreadSamples, thread_samples, with_callees
 from tuimon.diagnosis.evidence.standstill import Standstill, standstills
-from tuimon.diagnosis.evidence.steps import LongestSteps, StepEvidence, longest_steps, phase_row, step_evidence
+from tuimon.diagnosis.evidence.steps import (
+    FIRST_STEPS,
+    LongestSteps,
+    StepEvidence,
+    longest_steps,
+    phase_row,
+    step_evidence,
+)
 from tuimon.node_ids import node_of
 from tuimon.records import Place, Process, Threads, TraceTaken
 from tuimon.session.rank_list import rank_rows
@@ -122,6 +129,14 @@ class Evidence(Struct, frozen=True, dict=True):
     def stacks(self) -> StackEvidence:
         """Its stack samples."""
         return StackEvidence(self.pid, self._moment)
+
+    @cached_property
+    def samples_since_first_step(self) -> ThreadSamples:
+        """Those of the training thread in all of the run that come after the first steps; none without these."""
+        begun_s = self.steps.first_step_s if self.steps is not None else None
+        session = self._moment.session
+        ends = session.before_and_since(self.pid, begun_s) if begun_s is not None else None
+        return thread_samples(ends[1] if ends is not None else None, self.training_tid, session.frames)
 
     @cached_property
     def rollout(self) -> Rollout | None:
@@ -271,7 +286,8 @@ class Evidence(Struct, frozen=True, dict=True):
         """True if so few seconds and steps have passed since the first step that not everything has been measured."""
         if self.process is None or not self.process.markers or self.steps is None or self.steps.first_step_s is None:
             return False
-        longest_s = max(GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS * (self.steps.median_ms or 0.0) / 1e3)
+        # a long step is timed whole, at the next its times are polled, and a burst may begin late
+        longest_s = max(GPU_CLOCK_WAIT_S, FIRST_STEPS * (self.steps.median_ms or 0.0) / 1e3)
         return self.run.now_s - self.steps.first_step_s <= longest_s
 
     @cached_property

@@ -9,11 +9,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tuimon.diagnosis.threshold import MOST
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.shared_steps import SHARED_PARTS, SharedStep
 
-#: Share of its lateness that one reason must explain: our choice, most of it.
-_MOST = 0.5
 #: Why a whole process is slow, whatever its code does.
 Why = Literal["stopped", "no core", "collections"]
 #: Share of time that a process is stopped from which that is why it is late: our choice, three windows of thirty.
@@ -91,9 +90,9 @@ def _backward_ms(row: RankRow) -> float:
 def _why(late: RankRow, others: Sequence[RankRow], late_ms: float) -> Why | None:
     if late.stopped_ratio >= _STOPPED:
         return "stopped"
-    if late.gc_ms - median(row.gc_ms for row in others) >= _MOST * late_ms:
+    if late.gc_ms - median(row.gc_ms for row in others) >= MOST * late_ms:
         return "collections"
-    return "no core" if _waits_for_cores_ms(late, others) >= _MOST * late_ms else None
+    return "no core" if _waits_for_cores_ms(late, others) >= MOST * late_ms else None
 
 
 def _waits_for_cores_ms(late: RankRow, others: Sequence[RankRow]) -> float:

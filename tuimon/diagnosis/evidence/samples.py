@@ -20,7 +20,7 @@ from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.samples.stack_phase import FrameKind
 from tuimon.session.standing.standing import innermost_wait
-from tuimon.torch_code import collates, is_module_call
+from tuimon.torch_code import collates, compiles, is_module_call
 
 MIN_SAMPLES = Threshold(
     10,
@@ -87,6 +87,11 @@ class StackSample(Struct, frozen=True, dict=True):
     def collates(self) -> bool:
         """True if a batch is made of items in it."""
         return any(map(self._table.collates, self._ids))
+
+    @cached_property
+    def compiles(self) -> bool:
+        """True if torch.compile compiles in it; to run what is compiled does not count."""
+        return any(compiles(frame.file, frame.function) for frame in self.frames)
 
     @property
     def frames_in_collate(self) -> list[Frame]:

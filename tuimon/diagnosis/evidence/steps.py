@@ -6,31 +6,20 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, Threshold
 from tuimon.records import bucket_length_ns
 from tuimon.session.rows import PhaseRow, PhaseTable
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.steps.totals import Totals
 
-SETTLED_S = Threshold(
-    4.0,
-    "seconds that the phase table must cover before a share near its threshold counts",
-    "our choice: until then loaders fill their queues; a warning waits, a critical share shows at once",
+FIRST_STEPS = Threshold(
+    3, "steps until which all figures are those of the start", "our choice: the fewest steps that have a median"
 )
 BURST = Threshold(
     3.0,
     "times the mean side work of a step that one step holds at least, where side work comes in bursts",
     "our choice: what comes every second step is hidden by a queue of two batches like what comes in each",
 )
-#: Bursts of this size and more hold at least this part of all side work: our choice, most of it.
-_BURST_PART = 0.5
-FEW_STEPS = Threshold(
-    0.2,
-    "share of the steps that hold most of the wait, up to which it is reported of these and not of every step",
-    "our choice: what comes every fifth step and more often is a pattern of the loop, a pause or two are none",
-)
-#: Steps that hold this part hold most of it: our choice.
-_LONGEST_PART = 0.5
 
 
 class Collections(Struct, frozen=True, gc=False):
@@ -87,11 +76,6 @@ def mean_step_ms(table: PhaseTable) -> float | None:
     return sum(p for p in parts if p is not None) if None not in parts else None
 
 
-def is_settled(table: PhaseTable) -> bool:
-    """True if a table covers enough of the run for a share near its threshold."""
-    return table.window_s >= SETTLED_S
-
-
 class Burst(Struct, frozen=True, gc=False):
     """How long the side work is that a step has now and then, in ms, and every how many steps one has it."""
 
@@ -114,7 +98,7 @@ def bursts(totals: Totals) -> Burst | None:
         if ms < BURST * mean_ms:
             break
         long = sum(n for bucket, n in totals.histogram.items() if bucket_length_ns(bucket) / 1e6 > usual_ms + ms / 2)
-        if long and long * ms >= _BURST_PART * mean_ms * steps:
+        if long and long * ms >= MOST * mean_ms * steps:
             return Burst(ms, steps / long)
     return None
 
@@ -140,7 +124,7 @@ def longest_steps(totals: Totals, ms_per_step: float) -> LongestSteps | None:
     usual_ms, of = totals.quantile_ms(0.5), totals.histogram.total()
     if usual_ms is None or ms_per_step <= 0:
         return None
-    left_ms, steps = _LONGEST_PART * ms_per_step * of, 0
+    left_ms, steps = MOST * ms_per_step * of, 0
     for bucket, count in sorted(totals.histogram.items(), reverse=True):
         longer_ms = bucket_length_ns(bucket) / 1e6 - usual_ms
         if longer_ms <= 0:
@@ -148,5 +132,5 @@ def longest_steps(totals: Totals, ms_per_step: float) -> LongestSteps | None:
         needed = min(count, -int(-left_ms // longer_ms))
         steps, left_ms = steps + needed, left_ms - needed * longer_ms
         if left_ms <= 0:
-            return LongestSteps(steps, of) if steps <= FEW_STEPS * of else None
+            return LongestSteps(steps, of) if steps <= LARGE * of else None
     return None

@@ -77,7 +77,7 @@ def _page(rule: Rule) -> Page:
         meaning=text.meaning,
         sureness=text.sureness,
         needs=[need.what for need in rule.needs],
-        thresholds=[_limit(threshold) for threshold in rule.thresholds],
+        thresholds=list(dict.fromkeys(map(_limit, rule.thresholds))),
         wrong_when=text.wrong_when,
         causes=text.causes,
         advice=text.advice,

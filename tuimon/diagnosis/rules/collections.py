@@ -6,30 +6,20 @@ from collections.abc import Mapping
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.places.collections import SAMPLED_SHARE, collecting_line, sampled_collections
-from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled
+from tuimon.diagnosis.evidence.places.collections import collecting_line, sampled_collections
 from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.needs import COLLECTIONS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import Part
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 
-GC_SHARE = Threshold(
-    0.01,
-    "share of time in collections from which it is mentioned",
-    "our choice: less is not worth a line; it is info only",
-)
 GC_LONG_NS = Threshold(
     50_000_000,
     "ns of a single collection from which it is mentioned",
     "our choice: a pause that shows as a slow step, even where all of them take less than 1 %",
-)
-GC_CLEAR_SHARE = Threshold(
-    0.20,
-    "share of time in collections from which they show in the first seconds",
-    "our choice: one collection makes much of a moment",
 )
 
 
@@ -42,10 +32,8 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
     if not collections.pauses or not steps.recent or steps.window_s <= 0:
         return None
     share = min(1.0, collections.total_ns / (steps.window_s * 1e9))
-    if share < GC_SHARE and collections.longest_ns < GC_LONG_NS:
+    if (share < TRACE and collections.longest_ns < GC_LONG_NS) or not is_sure(evidence, share, 0.0):
         return None
-    if share < GC_CLEAR_SHARE and steps.window_s < SETTLED_S:
-        return None  # one collection makes much of a moment
     call = collecting_line(evidence.stacks.main)
     every_s = steps.window_s / collections.pauses
     longest_ms = collections.longest_ns / 1e6
@@ -64,9 +52,9 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
 
 def _sampled(evidence: Evidence) -> Finding | None:
     """Collections that the loop calls for, where no marker tells how long they take."""
-    table, main = evidence.phases, evidence.stacks.main
+    main = evidence.stacks.main
     call, share = collecting_line(main.in_steps), sampled_collections(main)
-    if table is None or call is None or share is None or not is_settled(table):
+    if call is None or share is None or not is_sure(evidence, share, 0.0):
         return None
     unknown = dict.fromkeys(("pauses", "longest_ms", "gc_ms_per_step"))
     return _finding(evidence, share, call, "", unknown)
@@ -76,18 +64,16 @@ def _finding(
     evidence: Evidence, share: float, call: HotFunction | None, more: str, figures: Mapping[str, float | None]
 ) -> Finding:
     """The finding; ``more`` is added to its headline."""
-    best, *others = _fewer_collections(evidence, call, share if share >= GC_SHARE else 0.0)
+    best, *others = _fewer_collections(evidence, call, share if share >= TRACE else 0.0)
+    gain = best.estimated_speedup  # none of them is left
     return Finding(
         rule="gc_pauses",
         severity="warning",
         headline=f"garbage collection stops the training {_share(share)} of the time{more}{in_library(call)}",
-        action=best.action,
+        fixes=(best._replace(low=gain, high=gain), *others),
         share_of_step=share,
         where=(call.place,) if call else (),
         evidence={"gc_share": share, **figures},
-        estimated_speedup=best.estimated_speedup,  # none of them is left
-        change=best.change,
-        other_fixes=tuple(others),
     )
 
 
@@ -104,7 +90,7 @@ def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: floa
 
 
 def _share(share: float) -> str:
-    return percent(share) if share >= GC_SHARE else "less than 1 %"
+    return percent(share) if share >= TRACE else "less than 1 %"
 
 
 def _seconds(length_s: float) -> str:
@@ -123,6 +109,11 @@ RULES = (
             " explicit gc.collect() comes from samples; without markers, its time as well."
         ),
         needs=(COLLECTIONS,),
-        thresholds=(GC_SHARE, GC_LONG_NS, GC_CLEAR_SHARE, SAMPLED_SHARE, SETTLED_S),
+        thresholds=(
+            TRACE,
+            GC_LONG_NS,
+            REPORTED,
+            *CONFIDENCE,
+        ),
     ),
 )

@@ -10,7 +10,6 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.exchange import (
     BACKWARD_PER_FORWARD,
     TOGETHER_MS,
-    TOGETHER_SHARE,
     UNEVEN_SHARE,
     Exchange,
 )
@@ -23,11 +22,10 @@ from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
 from tuimon.diagnosis.rules.in_turn import EVEN
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
+from tuimon.diagnosis.threshold import MOST, REPORTED
 from tuimon.diagnosis.words import percent
 from tuimon.session.rows import GpuRow
 
-COMM_SHARE = Threshold(0.10, "share of the step in communication, from which it is a warning", TENSORBOARD)
 LESS_OFTEN = (
     "exchange less, or less often: accumulate gradients under no_sync(), use a larger batch per rank or a bf16"
     " compression hook, and NCCL on GPUs"
@@ -66,15 +64,14 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     if not measured:
         return None
     least = min(measured, key=lambda rank: rank.share)
-    if least.share < COMM_SHARE:
+    if least.share < REPORTED:
         return None
     whole = len(measured) == len(compared) and len(evidence.rank_rows) == process.world_size
-    best, *others = _fixes(evidence, least, whole=whole)
     return Finding(
         rule="comm_bound",
         severity="warning",
         headline=_headline(least, process.world_size or 1),
-        action=best.action,
+        fixes=_fixes(evidence, least, whole=whole),
         share_of_step=least.share,
         where=(least.hot.place,) if least.hot else (),
         evidence={
@@ -84,29 +81,27 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             "world_size": process.world_size,
             **_gpu_evidence(evidence, least),
         },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        change=best.change,
-        other_fixes=tuple(others),
     )
 
 
 def _fixes(evidence: Evidence, least: _Communication, *, whole: bool) -> tuple[Fix, ...]:
     """Best first. Only with all ranks measured is a wait surely not for one of the others, and a gain estimated."""
+    exchange = least.exchange
+    most = speedup_without(evidence, least.share) if exchange is not None else None
     debugging = advice_on_debugging("comm_bound", evidence)
     if debugging is not None:
-        return (Fix(debugging),)  # what another change gains is not known before
-    exchange = least.exchange
+        return (Fix(debugging, high=most),)  # what another change gains is not known before
     if exchange is None:
         model = host_model(evidence)
         half = "exchange every second batch: use no_sync() in the others"
         return model.less(LESS_OFTEN, half, "communication", model.own_part(least.share if whole else 0.0))
     if exchange.is_uneven:
-        return (Fix(EVEN),)
+        return (Fix(EVEN, high=most),)
     if exchange.rests_on != "no_sync":
-        return (Fix(LESS_OFTEN),)
+        return (Fix(LESS_OFTEN, high=most),)
     low = speedup_without(evidence, exchange.at_least) if whole else None
-    return (Fix(EXCHANGE_LESS, likely(low, speedup_without(evidence, exchange.at_most)), low),)
+    gain = likely(low, speedup_without(evidence, exchange.at_most))
+    return (Fix(EXCHANGE_LESS, gain, low, max(most or 0.0, gain or 0.0) or None),)
 
 
 def _gpu_evidence(evidence: Evidence, least: _Communication) -> dict[str, float | str | None]:
@@ -192,7 +187,14 @@ RULES = (
             " rank that came last in the same step; and the time by which backward exceeds three times forward."
         ),
         needs=(RANKS, SAMPLES),
-        thresholds=(COMM_SHARE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, TOGETHER_SHARE, UNEVEN_SHARE),
+        thresholds=(
+            REPORTED,
+            MIN_SAMPLES,
+            BACKWARD_PER_FORWARD,
+            TOGETHER_MS,
+            MOST,
+            UNEVEN_SHARE,
+        ),
         contradicts_order=True,
     ),
 )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.cores import WANTED_RATIO, YIELDS, Demand
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine, worst_of
-from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.finding import Finding, Fix, Severity
 from tuimon.diagnosis.needs import RUN_QUEUE
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
@@ -64,7 +64,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
             f"{place}{_who(machine, demand)} want {demand.wanted:.1f} of {demand.cores} cores:"
             f" they wait for one {percent(lost)} of the time"
         ),
-        action=advice.action,
+        fixes=(Fix(advice.action),),
         where=advice.where,
         share_of_step=evidence.training_thread.delay_ratio if here else machine.delay_ratio,
         evidence={

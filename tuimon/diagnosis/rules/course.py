@@ -17,7 +17,7 @@ from tuimon.diagnosis.evidence.course import (
     steady_windows,
 )
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
 from tuimon.diagnosis.needs import STEP_TIMES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
@@ -40,11 +40,15 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     if now < DRIFT_RATIO * before:
         return _jump(evidence)
     phase, place = evidence.grown
+    least = max(1.0, quantiles(late)[0] / quantiles(early)[2])
+    gain = min(now / before, WIDEST_RANGE * least)
     return Finding(
         rule="step_time_drift",
         severity="warning",
         headline=(f"steps take {_longer(before, now)} at first: {before:.3g} -> {now:.3g} ms, mostly in {phase.name}"),
-        action="look for what grows with the steps: lists of losses, kept graphs (detach), logs",
+        fixes=(
+            Fix("look for what grows with the steps: lists of losses, kept graphs (detach), logs", gain, least, gain),
+        ),
         share_of_step=1.0 - before / now,
         where=(place,) if place else (),
         evidence={
@@ -53,8 +57,6 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
             "grown_phase": phase.name,
             "grown_ms": phase.now_ms - phase.before_ms,
         },
-        estimated_speedup=now / before,
-        speedup_at_least=max(1.0, quantiles(late)[0] / quantiles(early)[2]),
     )
 
 
@@ -72,7 +74,7 @@ def _jump(evidence: Evidence) -> Finding | None:
             f"steps take {_longer(jump.before_ms, jump.now_ms)} before step {jump.step:,} ({after(jump.since_s)} in):"
             f" {jump.before_ms:.3g} -> {jump.now_ms:.3g} ms, mostly in {phase.name}"
         ),
-        action="check what changed then: the data, the length of sequences, a schedule, a clock limit",
+        fixes=(Fix("check what changed then: the data, the length of sequences, a schedule, a clock limit"),),
         share_of_step=1.0 - jump.before_ms / jump.now_ms,
         where=(place,) if place else (),
         evidence={

@@ -7,45 +7,35 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.side_work import evaluation_beside_model, evaluation_function
-from tuimon.diagnosis.evidence.steps import is_settled
 from tuimon.diagnosis.finding import Change, Finding
+from tuimon.diagnosis.ledger.claims import is_sure
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
-from tuimon.session.rows import PhaseRow, PhaseTable
+from tuimon.session.rows import PhaseRow
 
 EVALUATION_SHARE = Threshold(
     0.35,
     "share of wall time in evaluation, from which it is a warning",
     "our choice: a third and more costs as much as half of the training; less is a usual price",
 )
-BESIDE_MODEL_SHARE = Threshold(
-    0.10,
-    "share of wall time in a function that evaluation calls and that runs no model, from which it is a warning",
-    "our choice: as for other side work; a metric can be made cheaper where the model cannot",
-)
 
 
-SMALL_BATCH_PART = Threshold(
-    0.30,
-    "part of the evaluation that batches as large as those of training save, from which they are advised",
-    "our choice: less than that much a few more workers or a smaller part of the data bring as well",
-)
-
-
-def evaluation_work(evidence: Evidence, table: PhaseTable, side_share: float) -> Finding | None:
+def evaluation_work(evidence: Evidence, side_share: float) -> Finding | None:
     """A finding about evaluation where it takes more of the time than the steps' side work, ``side_share``."""
     evaluation = evidence.phase("eval")
     if evaluation is None:
         return None
     if evaluation.share >= max(EVALUATION_SHARE, side_share):
         return _evaluation(evidence, evaluation)
-    hot = evaluation_beside_model(evidence.stacks.main) if is_settled(table) else None
+    hot = evaluation_beside_model(evidence.stacks.main)
     if hot is None:
         return None
     share = min(evaluation.share, hot.share - side_share)  # samples outside the phases are of both
-    return _beside_model(evidence, evaluation, hot, share) if share >= max(BESIDE_MODEL_SHARE, side_share) else None
+    if share < side_share or not is_sure(evidence, share):
+        return None
+    return _beside_model(evidence, evaluation, hot, share)
 
 
 def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
@@ -86,7 +76,7 @@ def _larger_batches(evidence: Evidence, evaluation: PhaseRow) -> _LargerBatches 
     if not large or not small or large < 2 * small or not batch_ms or wait_ms is None or forward_ms is None:
         return None
     part = (batch_ms - wait_ms - forward_ms * small / large) / batch_ms
-    if part < SMALL_BATCH_PART:
+    if part <= 0.0:
         return None
     return _LargerBatches(f"evaluate in larger batches: {large} as in training, not {small}", part)
 
@@ -124,13 +114,8 @@ def _finding(
         severity="warning",
         cause="evaluation",
         headline=headline,
-        action=best.action,
+        fixes=(best, *others),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence=dict(facts),
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low or 1.0,
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(others),
     )

@@ -10,14 +10,9 @@ from tuimon.diagnosis.needs import SAMPLES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import Part
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import REPORTED, Threshold
 from tuimon.diagnosis.words import percent
 
-WARN_SHARE = Threshold(
-    0.10,
-    "share of time in which others hold the GIL while the training thread waits, from which it is a warning",
-    "our choice, as for input; measured in tests/scenarios: 0.86 of the time in busy_thread, 0.00 elsewhere",
-)
 HELD_ERROR = Threshold(
     0.10,
     "share of time by which the share in which others hold the GIL may be off, at most half of it",
@@ -33,11 +28,10 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     Without that work a step takes 1 - share of its time.
     """
     found = evidence.gil_contention if evidence.uses_gpu is False else None
-    if found is None or found.share < WARN_SHARE:
+    if found is None or found.share < REPORTED:
         return None
     place, lost = found.place, found.share + found.queue_wait
     waits = f" {percent(found.queue_wait)} of the time for its batches and" if found.queue_wait else ""
-    best, *more = _fixes(evidence, found)
     return Finding(
         rule="gil_contention",
         severity="warning",
@@ -45,7 +39,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
             f"the training thread waits{waits} about {percent(found.share)} of the time for the GIL, held by"
             f" {'another thread' if place else f'thread {found.culprit.name}'}"
         ),
-        action=best.action,
+        fixes=_fixes(evidence, found),
         share_of_step=lost,
         where=(place,) if place else (),
         evidence={
@@ -54,11 +48,6 @@ def gil_contention(evidence: Evidence) -> Finding | None:
             "unexplained": found.unexplained,
             "queue_wait_share": found.queue_wait or None,
         },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(more),
     )
 
 
@@ -92,7 +81,11 @@ RULES = (
             " samples or schedstat, and with a GPU, whose waits look alike."
         ),
         needs=(SAMPLES,),
-        thresholds=(WARN_SHARE, HELD_ERROR, MIN_SAMPLES),
+        thresholds=(
+            REPORTED,
+            HELD_ERROR,
+            MIN_SAMPLES,
+        ),
         contradicts_order=True,
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Set
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.standstill import StandingRank, Standstill
 from tuimon.diagnosis.evidence.standstill_waits import Wait
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import BOUNDARIES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
@@ -103,7 +103,7 @@ def _judged(still: Standstill) -> Finding | None:
         rule="hang",
         severity="critical",
         headline=f"nothing has moved{_in_ranks(still)} for {quiet_s:.0f} s{stands}",
-        action="check that line: a lock, a queue, a dead rank or worker, storage that does not answer",
+        fixes=(Fix("check that line: a lock, a queue, a dead rank or worker, storage that does not answer"),),
         where=tuple(dict.fromkeys(_places(still))),
         evidence={
             "open_for_s": quiet_s,

@@ -7,19 +7,13 @@ from statistics import median
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.late_ranks import Turns
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.speedup import speedup_without
-from tuimon.diagnosis.threshold import TRACEML, Threshold
+from tuimon.diagnosis.threshold import REPORTED
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
 
-IN_TURN_SHARE = Threshold(
-    0.10,
-    "share of the step that ranks wait for whoever is late in it, beyond their waits for cores, from which it is a"
-    " warning",
-    TRACEML,
-)
 #: The cause of these findings.
 IN_TURN = "in_turn"
 EVEN = (
@@ -38,7 +32,7 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
     If their threads wait for cores, the last one is last by chance, and there is a rule for that wait.
     """
     turns = evidence.turns
-    if turns is None or turns.share < IN_TURN_SHARE + _waits_for_cores(evidence):
+    if turns is None or turns.share < REPORTED + _waits_for_cores(evidence):
         return None
     first = turns.last[0][0]
     phase, hot = _where(evidence, turns.phase)
@@ -47,7 +41,7 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
         severity="warning",
         cause=IN_TURN,
         headline=_headline(turns, phase) + in_library(hot),
-        action=EVEN,
+        fixes=(Fix.by(EVEN, speedup_without(evidence, turns.share_if_even)),),
         share_of_step=turns.share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -60,7 +54,6 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
             "longer_ms": turns.longer_ms,
             "steps_compared": turns.steps,
         },
-        estimated_speedup=speedup_without(evidence, turns.share_if_even),
     )
 
 

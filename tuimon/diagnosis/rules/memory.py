@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from tuimon.diagnosis.evidence.devices import RECENT_S
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.finding import Finding, Fix, Severity
 from tuimon.diagnosis.needs import MACHINE_MEMORY
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import SMALL, Threshold
 from tuimon.node_ids import own_id
 from tuimon.records import MachineMemory
 from tuimon.session.processes.nodes import Growth
 
-ROOM_SHARE = Threshold(
-    0.05,
-    "share of the machine's memory, or of the control group's limit, below which too little is left",
-    "our choice: on common machines a few GB, which one more DataLoader worker may take",
-)
 GROWING_ROOM_SHARE = Threshold(
     0.15,
     "share of a control group's limit below which too little is left while a process of the run grows",
@@ -37,9 +33,6 @@ LATER_S = Threshold(
     3600.0,
     "seconds until memory is full, below which it is mentioned",
     "our choice: growth over two minutes predicts no more than the next hour",
-)
-FRESH_S = Threshold(
-    30.0, "seconds after which the machine's figures are too old", "our choice: the window of all other figures"
 )
 
 
@@ -63,7 +56,7 @@ def memory_pressure(evidence: Evidence) -> Finding | None:
 
 def _on(evidence: Evidence, machine: Machine) -> Finding | None:
     run, memory = evidence.run, machine.memory
-    if memory is None or run.now_s - memory.t > FRESH_S:
+    if memory is None or run.now_s - memory.t > RECENT_S:
         return None
     store = _tightest(memory)
     swapped = [rate for rate in (memory.swap_in_bytes_per_s, memory.swap_out_bytes_per_s) if rate is not None]
@@ -76,12 +69,12 @@ def _on(evidence: Evidence, machine: Machine) -> Finding | None:
     culprit = growing[0] if growing else None
     full_s = store.left_bytes / culprit.bytes_per_s if store is not None and culprit is not None else None
     soon = full_s is not None and full_s < SOON_S and store is not None and store.left_share < GROWING_ROOM_SHARE
-    severity: Severity = "critical" if soon or (store is not None and store.left_share < ROOM_SHARE / 2) else "warning"
+    severity: Severity = "critical" if soon or (store is not None and store.left_share < SMALL / 2) else "warning"
     return Finding(
         rule="memory_pressure",
         severity=severity,
         headline=machine.place + _headline(run, store, sum(swapped) if swaps else None, culprit, full_s),
-        action=_less_memory(evidence, culprit),
+        fixes=(Fix(_less_memory(evidence, culprit)),),
         evidence={
             "total_bytes": store.total_bytes if store else None,
             "left_bytes": store.left_bytes if store else None,
@@ -107,7 +100,7 @@ def _tightest(memory: MachineMemory) -> _Store | None:
 
 
 def _is_short(store: _Store, growing: tuple[Growth, ...]) -> bool:
-    limit = GROWING_ROOM_SHARE if growing and store.name == "the container" else ROOM_SHARE
+    limit = GROWING_ROOM_SHARE if growing and store.name == "the container" else SMALL
     return store.left_share < limit
 
 
@@ -172,7 +165,13 @@ RULES = (
             " two minutes shows who grows."
         ),
         needs=(MACHINE_MEMORY,),
-        thresholds=(ROOM_SHARE, GROWING_ROOM_SHARE, SWAP_BYTES_PER_S, SOON_S, LATER_S, FRESH_S),
+        thresholds=(
+            SMALL,
+            GROWING_ROOM_SHARE,
+            SWAP_BYTES_PER_S,
+            SOON_S,
+            LATER_S,
+        ),
         of_moment=True,
         is_harm=True,
         before_steps=True,

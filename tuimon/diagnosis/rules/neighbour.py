@@ -12,41 +12,21 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import RUN_QUEUE
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.cores import lost_share
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import own_id
 from tuimon.session.processes.core_waits import WANTS_TO_RUN
 from tuimon.session.rows import GpuRow
 
-NEIGHBOUR_DELAY = Threshold(
-    0.20,
-    "share of its time that the training thread waits for a core, from which others hold it up",
-    "our choice: a fifth of the step is what a critical finding's fix gains at least",
-)
-BENIGN_DELAY = Threshold(
-    0.05,
-    "share of time in the run queue up to which trainings side by side do not hurt each other",
-    "our choice: less than the 5 % that a warning's fix gains",
-)
-WORRYING_CPU = Threshold(
-    0.90,
-    "CPU of each training thread from which one may worry",
-    "our choice: what process monitors show as a full core",
+_STRANGER_CRITICAL = Threshold(
+    0.40,
+    "share of the GPU's time that other programs take, from which it is critical",
+    "our choice: near half, as with a second training; less may be a notebook's occasional kernels",
 )
 #: A thread that has no core is waited for at the end of each operation. Measured beside busy programs on two cores, one
 #: thread instead of two: 2x where an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
 _ONE_THREAD = (
     Fix("call torch.set_num_threads(1), or set OMP_NUM_THREADS=1: each operation waits for the thread without a core"),
-)
-_STRANGER_SHARE = Threshold(
-    0.10,
-    "share of the GPU's time that other programs take, from which it is a warning",
-    "our choice: as for input; a desktop's display stays below it",
-)
-_STRANGER_CRITICAL = Threshold(
-    0.40,
-    "share of the GPU's time that other programs take, from which it is critical",
-    "our choice: near half, as with a second training; less may be a notebook's occasional kernels",
 )
 
 
@@ -63,7 +43,7 @@ def neighbour(evidence: Evidence) -> Finding | None:
 
 def _is_taken(machine: Machine, evidence: Evidence) -> bool:
     """True if others hold cores of a node that the training waits for, and not its own threads first of all."""
-    is_outside = lost_share(machine) is None and (_taken_share(machine, evidence) or 0.0) >= NEIGHBOUR_DELAY
+    is_outside = lost_share(machine) is None and (_taken_share(machine, evidence) or 0.0) >= LARGE
     return is_outside and machine.are_workers_known
 
 
@@ -98,7 +78,10 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
         rule="neighbour",
         severity="warning",
         headline=f"{place}{_outsiders(outside, limit)}: {who} {percent(share)} of the time for {for_what}",
-        action=_about(outside, limit, "here" if here else "there"),
+        fixes=(
+            Fix(_about(outside, limit, "here" if here else "there")),
+            *(_ONE_THREAD if _computes_in_parallel(demand, trainers, evidence) else ()),
+        ),
         share_of_step=share,
         evidence={
             "delay_ratio": delay,
@@ -107,7 +90,6 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
             "cores_taken": outside.cores,
             **machine.facts,
         },
-        other_fixes=_ONE_THREAD if _computes_in_parallel(demand, trainers, evidence) else (),
     )
 
 
@@ -154,7 +136,7 @@ def _delay(machine: Machine, evidence: Evidence) -> float | None:
 
 def is_held_up(evidence: Evidence) -> bool:
     """True if the training thread waits for a core so often that none can be free for more."""
-    return (evidence.training_thread.delay_ratio or 0.0) >= NEIGHBOUR_DELAY
+    return (evidence.training_thread.delay_ratio or 0.0) >= LARGE
 
 
 def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
@@ -163,7 +145,7 @@ def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
     delays = [thread.delay_ratio for thread in trainers if thread.delay_ratio is not None]
     if len(trainers) < 2 or len(cpu) < len(trainers) or len(delays) < len(trainers):
         return None
-    if min(cpu) < WORRYING_CPU or max(delays) > BENIGN_DELAY:
+    if min(cpu) < NEARLY_ALL or max(delays) > SMALL:
         return None
     return Finding(
         rule="neighbour",
@@ -172,7 +154,7 @@ def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
             f"{len(trainers)} {_kind(run)} at {percent(min(cpu))} CPU or more do not slow each other:"
             f" they wait {percent(max(delays))} of the time for a core"
         ),
-        action="change nothing: each has a core of its own",
+        fixes=(Fix("change nothing: each has a core of its own"),),
         evidence={"trainings": len(trainers), "delay_ratio": max(delays), "cores": demand.cores},
     )
 
@@ -197,7 +179,7 @@ RULES = (
             " if the run itself leaves cores free. On several nodes each is judged, elsewhere by the median rank."
         ),
         needs=(RUN_QUEUE,),
-        thresholds=(NEIGHBOUR_DELAY, WANTED_RATIO, BENIGN_DELAY, WORRYING_CPU, _STRANGER_SHARE, _STRANGER_CRITICAL),
+        thresholds=(LARGE, WANTED_RATIO, SMALL, NEARLY_ALL, REPORTED, _STRANGER_CRITICAL),
         from_outside=True,
     ),
 )
@@ -220,7 +202,7 @@ def _shared_gpu(evidence: Evidence) -> Finding | None:
 def _strangers(gpu: GpuRow, machine: Machine) -> Finding | None:
     ratios = {process.pid: process.sm_ratio for process in gpu.others if process.sm_ratio is not None}
     taken = sum(ratios.values())
-    if taken < _STRANGER_SHARE:
+    if taken < REPORTED:
         return None
     pid = max(ratios, key=ratios.__getitem__)
     who = f"process {own_id(pid)}" if own_id(pid) else "another program"
@@ -230,7 +212,7 @@ def _strangers(gpu: GpuRow, machine: Machine) -> Finding | None:
         headline=(
             f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}: the training waits for its turn"
         ),
-        action="choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it",
+        fixes=(Fix("choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it"),),
         share_of_step=min(1.0, taken),
         evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(ratios), **machine.facts},
     )
@@ -245,6 +227,6 @@ def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
         rule="neighbour",
         severity="info",
         headline=f"{len(others) + 1} trainings share GPU {gpu.latest.index}: they take turns on it",
-        action="give each training a GPU of its own (CUDA_VISIBLE_DEVICES), unless each leaves this one idle",
+        fixes=(Fix("give each training a GPU of its own (CUDA_VISIBLE_DEVICES), unless each leaves this one idle"),),
         evidence={"gpu": gpu.latest.index, "trainings": len(others) + 1, "gpu_util": gpu.latest.util_ratio},
     )

@@ -5,43 +5,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.collections import sampled_collections, without_collections
 from tuimon.diagnosis.evidence.places.side_work import model_share, side_function, update_share
 from tuimon.diagnosis.evidence.samples import ThreadSamples
-from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
+from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.ledger.claims import Claim, claim_on, is_sure
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.step_model.model import Part
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
 
-SIDE_WORK_SHARE = Threshold(
-    0.10,
-    "share of the step outside data, forward, backward and optimizer, from which it is a warning",
-    "our choice: as for input; a little logging is part of every loop",
-)
-SIDE_WORK_CLEAR = Threshold(
-    0.30,
-    "share of the step outside the phases, from which it shows before the table has settled",
-    "our choice: three times what is a warning, so that the first steps cannot make it up; never so without markers",
-)
-UNMARKED_EVALUATION_SHARE = Threshold(
-    0.20,
-    "share of the step in side work that runs the model, below which it may be evaluation that no fetch separates",
-    "our choice: a fifth of the time in evaluation is common; a lower bound would call it side work",
-)
-MODEL_SHARE = Threshold(
-    0.5, "share of the side work's samples that run the model, from which it is evaluation", "our choice: most of it"
-)
-NEARLY_ALL = Threshold(
-    0.9,
-    "share of the side work's samples from which a function is named as all of it",
-    "our choice: a tenth more or less is as far as most shares of samples are known",
-)
 #: When else the training can do side work.
 _ELSEWHERE = "asynchronously, or after the epoch"
 
@@ -49,9 +26,7 @@ _ELSEWHERE = "asynchronously, or after the epoch"
 class _SideWork(NamedTuple):
     """The side work of a step, and its share."""
 
-    share: float  # with GPU times, what the GPU may idle meanwhile at most
-    lost: Part  # how much of the step it likely costs
-    on_gpu: IdleBounds | None
+    claim: Claim
     hot: HotFunction | None
     hot_part: float  # the part of it that this function takes
     runs_model: bool
@@ -66,25 +41,19 @@ def work_outside_phases(evidence: Evidence, table: PhaseTable, other: PhaseRow) 
 
 def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWork | None:
     """The side work, where it takes much of the step and is surely no evaluation of a loop without fetches."""
-    on_gpu = evidence.gpu_idle_during(other)
     waits = evidence.waits_for_ranks("other")  # in collectives that the loop calls: comm_bound, straggler_rank
     samples, beside_collections = _without_collections(evidence)
-    share = beside_collections * (max(0.0, other.share - waits) if on_gpu is None else on_gpu.at_most)
+    claim = claim_on(evidence, other._replace(share=max(0.0, other.share - waits)), beside_collections)
     beside_update = 1.0 - update_share(samples)
-    is_clear = share >= SIDE_WORK_CLEAR and not table.inferred  # attached, one checkpoint may be half of what was seen
-    if share * beside_update < SIDE_WORK_SHARE or not (is_clear or is_settled(table)):
+    early = not table.inferred  # attached, one checkpoint may be half of what was seen
+    if claim.share * beside_update < REPORTED or not is_sure(evidence, claim.share, error=other.error, early=early):
         return None
-    if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
-        return None
-    runs_model = model_share(samples) >= MODEL_SHARE
-    if other.estimated and share < UNMARKED_EVALUATION_SHARE and runs_model:
+    runs_model = model_share(samples) >= MOST
+    if other.estimated and claim.share < LARGE and runs_model:
         return None
     hot = side_function(samples)
-    lost, unsure = (share, 0.0) if on_gpu is None else (beside_collections * part for part in on_gpu.middle)
     return _SideWork(
-        share=share,
-        lost=Part(lost, unsure + (other.error or 0.0)),
-        on_gpu=on_gpu,
+        claim=claim,
         hot=hot,
         hot_part=beside_update * (hot.share if hot else 1.0),
         runs_model=runs_model,
@@ -93,35 +62,35 @@ def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWor
 
 
 def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _SideWork) -> Finding:
-    on_gpu, hot = work.on_gpu, work.hot
+    (share, _, on_gpu), hot = work.claim, work.hot
     best, *others = _less(evidence, work)
+    most = speedup_without(evidence, share * work.hot_part) if on_gpu else None
+    best = best._replace(
+        low=best.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
+        high=max(most, best.estimated_speedup or 0.0) if most is not None else best.high,
+    )
     return Finding(
         rule="side_work",
         severity="warning" if hot or not work.is_sampled else "info",  # samples show nothing to act on
         headline=(
             (
-                f"{percent(work.share)} of each step is"
+                f"{percent(share)} of each step is"
                 if on_gpu is None
                 else f"the GPU waits {idle_part(on_gpu)} of each step for"
             )
             + f" side work {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}"
             + _part_in(work)
         ),
-        action=best.action,
-        share_of_step=work.share,
+        fixes=(best, *others),
+        share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
             "other_ms_per_step": other.ms_per_step,
             "step_ms": mean_step_ms(table),
             "hot_share": hot.share if hot else None,
             **(on_gpu.as_evidence() if on_gpu else {}),
-            **({"speedup_at_most": speedup_without(evidence, work.share * work.hot_part)} if on_gpu else {}),
+            **({"speedup_at_most": most} if on_gpu else {}),
         },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(others),
     )
 
 
@@ -130,14 +99,14 @@ def _part_in(work: _SideWork) -> str:
     hot = work.hot
     if hot is None or work.hot_part >= NEARLY_ALL:
         return in_library(hot)
-    return f", {percent(work.share * work.hot_part)} in one function{in_library(hot)}"
+    return f", {percent(work.claim.share * work.hot_part)} in one function{in_library(hot)}"
 
 
 def _less(evidence: Evidence, work: _SideWork) -> tuple[Fix, ...]:
     """The fixes: the function's work less often, or what to look for."""
     hot, queued = work.hot, queue_model(evidence)
     model = queued or host_model(evidence)
-    lost = model.own_part(work.lost.share * work.hot_part, work.lost.error * work.hot_part)
+    lost = model.own_part(*(value * work.hot_part for value in work.claim.lost))
     return model.less(
         (
             f"run {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"

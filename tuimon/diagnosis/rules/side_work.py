@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
-from tuimon.diagnosis.evidence.steps import SETTLED_S
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.ledger.claims import CONFIDENCE
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.evaluation import (
-    BESIDE_MODEL_SHARE,
     EVALUATION_SHARE,
-    SMALL_BATCH_PART,
     evaluation_work,
 )
 from tuimon.diagnosis.rules.outside_phases import (
-    MODEL_SHARE,
-    NEARLY_ALL,
-    SIDE_WORK_CLEAR,
-    SIDE_WORK_SHARE,
-    UNMARKED_EVALUATION_SHARE,
     work_outside_phases,
 )
+from tuimon.diagnosis.threshold import LARGE, NEARLY_ALL, REPORTED
 
 
 def side_work(evidence: Evidence) -> Finding | None:
@@ -30,7 +24,7 @@ def side_work(evidence: Evidence) -> Finding | None:
     if table is None or other is None or evidence.awaits_gpu_times:
         return None
     in_steps = 1.0 - (evaluation.share if evaluation else 0.0)
-    if (found := evaluation_work(evidence, table, other.share * in_steps)) is not None:
+    if (found := evaluation_work(evidence, other.share * in_steps)) is not None:
         return found
     return work_outside_phases(evidence, table, other)
 
@@ -48,15 +42,11 @@ RULES = (
         ),
         needs=(STEPS, SAMPLES),
         thresholds=(
-            SIDE_WORK_SHARE,
-            SIDE_WORK_CLEAR,
+            REPORTED,
             EVALUATION_SHARE,
-            BESIDE_MODEL_SHARE,
-            SMALL_BATCH_PART,
-            UNMARKED_EVALUATION_SHARE,
-            MODEL_SHARE,
+            LARGE,
             NEARLY_ALL,
-            SETTLED_S,
+            *CONFIDENCE,
             GPU_CLOCK_WAIT_S,
         ),
         causes=("evaluation",),

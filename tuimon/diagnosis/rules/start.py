@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.evidence.steps import FIRST_STEPS
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import MARKERS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
@@ -14,9 +15,7 @@ SLOW_RATIO = Threshold(
     "measured in tests/scenarios: without warm-up the slowest takes 1.4 to 2.4 medians (healthy_gan,"
     " healthy_two_trainings), with it 4 to 8 (healthy_lbfgs, healthy_trainer)",
 )
-FIRST_STEPS = Threshold(
-    3, "steps until which all figures are those of the start", "our choice: the fewest steps that have a median"
-)
+
 FRESH_S = Threshold(
     3.0,
     "seconds after the first step for which a slow start is worth the verdict line",
@@ -34,7 +33,7 @@ def warmup(evidence: Evidence) -> Finding | None:
             rule="warmup",
             severity="info",
             headline="the first step has not ended yet: loading, compiling or filling caches",
-            action="wait: figures follow with the first steps",
+            fixes=(Fix("wait: figures follow with the first steps"),),
             evidence={"open_phase": steps.open_phase, "open_for_s": steps.open_for_s},
         )
     median, first = steps.median_ms, steps.first_slowest_ms
@@ -48,7 +47,7 @@ def warmup(evidence: Evidence) -> Finding | None:
         rule="warmup",
         severity="info",
         headline=f"the run has just begun: the slowest of the first steps took {first or median:.0f} ms{ratio}",
-        action="wait: the first steps compile, tune and fill caches",
+        fixes=(Fix("wait: the first steps compile, tune and fill caches"),),
         evidence={"first_slowest_ms": first, "median_ms": median, "steps": steps.total},
     )
 

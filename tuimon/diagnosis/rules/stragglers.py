@@ -7,19 +7,16 @@ from statistics import median
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.late_ranks import LateRank, Why, late_rank
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.steps import FEW_STEPS, LongestSteps
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.evidence.steps import LongestSteps
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import RANKS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.in_turn import IN_TURN, IN_TURN_SHARE, ranks_in_turn
+from tuimon.diagnosis.rules.in_turn import IN_TURN, ranks_in_turn
 from tuimon.diagnosis.speedup import speedup_without
-from tuimon.diagnosis.threshold import TRACEML, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.node_ids import own_id
 
-WARN_SHARE = Threshold(0.10, "share of the step that the other ranks wait for one, from which it is a warning", TRACEML)
-#: Code of the user's that takes this share of what is longer in its phase is the reason: our choice, most of it.
-_EXPLAINS = 0.5
 _WHY: dict[Why, str] = {
     "stopped": "which is stopped {percent} of the time",
     "no core": "whose training thread waits {percent} of the time for a core",
@@ -34,7 +31,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     """
     late = late_rank(evidence.rank_rows)
     in_turn = ranks_in_turn(evidence) if _wait(evidence) else None
-    if late is None or late.share < max(WARN_SHARE, (in_turn.share_of_step or 0.0) if in_turn is not None else 0.0):
+    if late is None or late.share < max(REPORTED, (in_turn.share_of_step or 0.0) if in_turn is not None else 0.0):
         return in_turn
     own = evidence.of_rank(late.row.pid)
     hot = _hottest(own, late) if own is not None else None
@@ -43,7 +40,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         rule="straggler_rank",
         severity="warning",
         headline=_headline(late, few) + in_library(hot),
-        action=_action(late),
+        fixes=(Fix.by(_action(late), speedup_without(evidence, late.share)),),
         share_of_step=late.share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -58,14 +55,13 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
             **({"gc_ms": late.row.gc_ms} if late.why == "collections" else {}),
             **({"stopped_share": late.row.stopped_ratio} if late.why == "stopped" else {}),
         },
-        estimated_speedup=speedup_without(evidence, late.share),
     )
 
 
 def _wait(evidence: Evidence) -> bool:
     """True if ranks wait for each other at all: comparing their steps one by one takes longer."""
     known = [row.wait_ratio for row in evidence.rank_rows if row.wait_ratio is not None]
-    return bool(known) and median(known) >= IN_TURN_SHARE
+    return bool(known) and median(known) >= REPORTED
 
 
 def _hottest(own: Evidence, late: LateRank) -> HotFunction | None:
@@ -77,7 +73,7 @@ def _hottest(own: Evidence, late: LateRank) -> HotFunction | None:
     inside = [stack for stack in stacks if not stack.may_wait_for_ranks]
     share = sum(stack.count for stack in inside) / max(1, sum(stack.count for stack in stacks))
     phase_ms = dict(late.row.phases).get(late.phase, 0.0) * (late.row.step_ms or 0.0)
-    if len(inside) < len(stacks) and share * phase_ms >= _EXPLAINS * late.longer_ms:
+    if len(inside) < len(stacks) and share * phase_ms >= MOST * late.longer_ms:
         return hottest_place((stack.place, stack.count) for stack in inside)
     if not any(stack.activity == "ranks" for stack in stacks):
         return own.hottest_in(late.phase)
@@ -141,7 +137,10 @@ RULES = (
             " are compared. It abstains with fewer than two measured ranks."
         ),
         needs=(RANKS,),
-        thresholds=(WARN_SHARE, FEW_STEPS, IN_TURN_SHARE),
+        thresholds=(
+            REPORTED,
+            LARGE,
+        ),
         causes=(IN_TURN,),
         contradicts_order=True,
     ),

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.steps import SOME_WAITS, GpuSteps
+from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
+from tuimon.diagnosis.speedup import MODEL_ERROR
 from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.step_model.step import Step, Wait
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import TRACE
 
 #: At least this part of a time that contention for cores has stretched is the thread's own.
 OWN_PART = 0.1
@@ -23,11 +24,6 @@ _CLOSE, _TRIES = 0.005, 8
 #: Times the coupling of a pool's threads that each needs a core now and then, at most: our choice; 1 to 3 measured of
 #: small models on 2 cores.
 _CLOSEST = 4.0
-FIT = Threshold(
-    0.10,
-    "relative difference of the simulated step and the measured one, up to which the GPU's queue is understood",
-    "our choice: what is further off would add more error to a gain than the bounds of the idle time leave open",
-)
 #: Phases before which, or at whose beginning, a wait for the GPU comes before anything is launched.
 _BEFORE_LAUNCHES = ("data", "forward")
 
@@ -126,12 +122,12 @@ def with_gpu(step: Step, evidence: Evidence, whole_ms: float, idle: float) -> St
     )
     found = [replace(known, waits=where) for where in _where(gpu, waits)]
     best = min(found, key=lambda one: abs(step_ms(one) - whole_ms))
-    return best if abs(step_ms(best) - whole_ms) <= FIT * whole_ms else None
+    return best if abs(step_ms(best) - whole_ms) <= MODEL_ERROR * whole_ms else None
 
 
 def _where(gpu: GpuSteps, waits: GpuWaits) -> tuple[Wait, ...]:
     """The places at which the training thread may wait."""
-    if waits.share < SOME_WAITS:
+    if waits.share < TRACE:
         return ("no",)
     early = waits.transfer + sum(waits.sync_by_phase.get(phase, 0.0) for phase in _BEFORE_LAUNCHES)
     return ("first",) if 2 * early >= waits.share else ("launched", "last")

@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gil import OWN_WAITS
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading.batches import draws_indices, working_share
-from tuimon.diagnosis.evidence.loading.ready import IDLE_WORKERS, lie_ready
+from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.evidence.loading.workers import without_starts
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
@@ -25,7 +25,7 @@ from tuimon.diagnosis.step_model.fitting import (
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import MOST_APART, step_ms
 from tuimon.diagnosis.step_model.step import Step
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.session.rows import LoaderRow, PhaseTable
 
 HAND_OVER_MS = Threshold(
@@ -34,11 +34,8 @@ HAND_OVER_MS = Threshold(
     "measured where batches lie ready, two tensors each: 2.1 ms in healthy_trainer of tests/scenarios, 2.2 to 2.4 ms in"
     " loops of tests/gain_truth",
 )
-HAND_OVER_AT_MOST_MS = Threshold(
-    3.0,
-    "ms that it costs at most",
-    "our choice: half as much again, for larger batches and busier machines",
-)
+#: Times as much that it costs at most, for larger batches and busier machines: our choice.
+_HAND_OVER_AT_MOST = 1.5
 #: Threads of a pool, after the first, of which a late one holds up all the others: our choice; 1 was measured.
 _MOST_COUPLED = 3.0
 #: A training thread beside which fewer of its pool's threads compute does so alone: our choice.
@@ -94,7 +91,7 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
     if error:
         certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), mean_ms)
     if not certain.workers:  # of a step whose length is not known handing over may take as long as making
-        most_ms = float(HAND_OVER_AT_MOST_MS) if certain.hand_over_ms else certain.batch_ms
+        most_ms = _HAND_OVER_AT_MOST * HAND_OVER_MS if certain.hand_over_ms else certain.batch_ms
         certain = replace(certain, hand_over_ms=most_ms)
     return _with_evaluation(evidence, likely, certain, mean_ms, mean_ms * (1.0 - waiting))
 
@@ -182,7 +179,7 @@ def _part_of_first_batch(evidence: Evidence, made_ms: float) -> float:
     It is no wait of its own where the training thread waits for each of them: workers that idle are ahead.
     """
     loader, workers = evidence.loader, evidence.workers
-    if loader is None or not workers.number or (workers.busy_ratio or 0.0) < IDLE_WORKERS:
+    if loader is None or not workers.number or (workers.busy_ratio or 0.0) < MOST:
         return 0.0
     if lie_ready(loader, workers, evidence.stacks.data_phase):
         return 0.0

@@ -71,16 +71,18 @@ class StepModel(NamedTuple):
     own_ms: float = 0.0  # of ``step_ms``, the training thread's own work with its waits for a core
 
     def fix(self, action: str, change: Change | None, part: Part = WHOLE) -> Fix:
-        """A fix with its gain; without one where nothing is gained.
+        """A fix with its gain; without one where nothing is gained, or nothing is known of it.
 
         Work that is to go is all of it at best, and half of it at least, as it seldom costs nothing. Where that range
         is wider than ``WIDEST_RANGE``, it is the part of it around the estimate: removing 90 % gains 5 to 10 times, as
         10 is the most, removing 97 % +- 1 % 24 to 47 times, and that it took half, twice, is a fix of its own. No
         estimate is further above what is certain than the middle of such a range above its lower end.
         """
-        gained = self._likely_gain(change, part.share) if change is not None else 1.0
-        if change is None or gained < _NOTHING:
+        if change is None or part.share <= 0.0:
             return Fix(action, change=change)
+        gained = self._likely_gain(change, part.share)
+        if gained < _NOTHING:
+            return Fix(action, low=1.0, change=change)
         certain = gain(self.certain, change, max(0.0, part.share - part.error))
         low = max(1.0, self.surely(change, part))
         gained = min(gained, max(_TO_MIDDLE * certain, WIDEST_RANGE * low))

@@ -104,7 +104,7 @@ def test_a_loop_over_small_operations_costs_its_backward_too(no_grad, backward):
     assert "20 % of each step" in finding.headline and "tiny operations" in finding.headline
     assert (finding.where[0].function, finding.where[0].line) == ("normaliser", 29)
     assert ("into their backward" in finding.headline) == (backward > 0)
-    assert finding.speedup_at_least == pytest.approx(1 / 0.8 if backward else 1 / 0.9)
+    assert finding.best.low == pytest.approx(1 / 0.8 if backward else 1 / 0.9)
     assert finding.estimated_speedup == pytest.approx(warm(1 / (1 - 0.2 - backward)), rel=0.05)
 
 

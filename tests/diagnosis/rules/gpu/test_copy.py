@@ -11,7 +11,7 @@ def test_a_copy_that_all_wait_for():
     first = next(iter(found.values()))
     assert (first.rule, first.where[0].line) == ("transfer_bound", 41)
     assert first.share_of_step == pytest.approx(0.39, abs=0.03)  # truth: 9 of 17 ms; as much is certain
-    assert 1 / 0.8 < first.speedup_at_least <= first.estimated_speedup <= first.fixes[0].high < 2
+    assert 1 / 0.8 < first.best.low <= first.estimated_speedup <= first.fixes[0].high < 2
     assert "pin_memory" in first.action
     assert "stream of its own" in first.action
     assert not {"compute_bound", "sync_point", "spin_wait"} & found.keys()

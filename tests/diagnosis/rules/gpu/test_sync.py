@@ -33,11 +33,11 @@ def test_an_item_that_lets_the_gpu_run_dry():
     found = findings("sync_item", *USUAL, ([ITEM], 60), util=0.95, cpu=0.99)
     sync = found["sync_point"]
     assert (sync.severity, sync.where[0].line) == ("info", 45)  # less than 5 % for certain
-    low, high = sync.speedup_at_least, sync.evidence["speedup_at_most"]
+    low, high = sync.best.low, sync.evidence["speedup_at_most"]
     # what the GPU idles, though the CPU waits there for 43 % of the time
     assert 1.0 <= low <= sync.estimated_speedup <= high < 1.1
     unseen = findings("sync_item", *USUAL, ([ITEM], 60), cpu=0.99)["sync_point"]  # without NVML
-    assert low == unseen.speedup_at_least
+    assert low == unseen.best.low
     assert high < unseen.evidence["speedup_at_most"] < 1 / 0.43
     assert next(iter(found)) == "compute_bound"  # so that this is the verdict
 
@@ -131,7 +131,7 @@ def test_a_wait_for_a_gpu_that_is_nearly_always_busy_is_no_warning():
     assert sync.severity in ("info", "benign")
     assert "waits for a busy GPU" in sync.headline
     assert "100 % CPU there is that wait" in sync.headline
-    assert 1.0 <= sync.speedup_at_least <= sync.estimated_speedup <= sync.fixes[0].high < 1.15
+    assert 1.0 <= sync.best.low <= sync.estimated_speedup <= sync.fixes[0].high < 1.15
 
 
 def traced(*rows, pid=PID, steps=5, step_ms=20.0):

@@ -6,6 +6,7 @@ from tests.diagnosis.cpu import AUGMENT, STARVED, run, warm, workers
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.rules.input.advice import fixes_for
+from tuimon.diagnosis.step_model.model import Part
 from tuimon.session.session import Session
 
 
@@ -82,7 +83,7 @@ def test_all_that_draws_indices_can_be_drawn_at_once():
     samples = ([3, 4, 30, 31], 24), ([3, 4, 30, 31, 32], 36), ([3, 4], 40)
     first, *_ = run({"data": 30, "forward": 70}, draws, stacks(12, *samples))
     assert (first.cause, first.severity, first.where[0].line) == ("sampler", "warning", 80)
-    first, *_ = run({"data": 30, "forward": 70}, draws, stacks(12, ([3, 4, 30, 31], 6), *samples[1:]))
+    first, *_ = run({"data": 30, "forward": 70}, draws, stacks(12, ([3, 4, 30, 31], 4), *samples[1:]))
     assert not [fix for fix in first.fixes if fix.action.startswith("draw")]
 
 
@@ -138,7 +139,7 @@ def test_how_many_more_workers_may_depend_on_what_is_not_certain():
         session.add(record)
     evidence = evidence_of(session, 100)
     sure, unsure = (
-        fixes_for("workers_saturated", evidence.workers.hot, evidence, 0.62, error)[0] for error in (0.0, 0.2)
+        fixes_for("workers_saturated", evidence.workers.hot, evidence, Part(0.62, error))[0] for error in (0.0, 0.2)
     )
     assert sure.action.startswith("set num_workers=6 (now 2) on this 2-core machine")
     assert sure[1:4] == pytest.approx((1 / 0.4, 1 / 0.4, 1 / 0.4), rel=0.02)

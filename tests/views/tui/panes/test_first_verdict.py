@@ -4,13 +4,13 @@ from tests.session.records import header, process, session_of, steps
 from tests.views import streams
 from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running, text
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Exit
 from tuimon.views.tui.panes.first_verdict import FirstVerdict
 
 STEP = {"forward": 40.0, "backward": 60.0}
-SMALL = Finding("small_batch", "warning", "small", "larger batches")
-HANG = Finding("hang", "critical", "nothing moves", "look")
+SMALL = Finding("small_batch", "warning", "small", (Fix("larger batches"),))
+HANG = Finding("hang", "critical", "nothing moves", (Fix("look"),))
 
 
 def test_one_that_gives_way_is_never_shown():

@@ -18,10 +18,9 @@ FOUND = Finding(
     rule="input_bound",
     severity="critical",
     headline="62 % of every step waits for data: both workers are always busy",
-    action="num_workers=2 -> 6 at augment() transforms.py:31",
+    fixes=(Fix.by("num_workers=2 -> 6 at augment() transforms.py:31", 2.1),),
     share_of_step=0.62,
     where=(PLACE,),
-    estimated_speedup=2.1,
 )
 VERDICT = Verdict((FOUND,), RunState("training"), inferred=False, exit=None)
 GAIN = f"{speedup(FOUND)} faster"
@@ -59,7 +58,7 @@ def test_without_a_source_line_the_place_stands_alone_and_without_a_place_the_he
 
 
 def test_other_fixes_and_findings_are_counted():
-    more = structs.replace(FOUND, other_fixes=(Fix("a"), Fix("b")))
+    more = structs.replace(FOUND, fixes=(*FOUND.fixes, Fix("a"), Fix("b")))
     assert "v 2 more fixes, 1 more finding" in texts(verdict_lines(VERDICT._replace(findings=(more, FOUND)), 120))[2]
     assert texts(verdict_lines(VERDICT._replace(findings=(more, FOUND)), 64))[2].endswith("v +3")
 
@@ -74,7 +73,7 @@ def test_severities_are_told_apart_by_colour_and_by_word(severity, word):
 
 
 def test_what_is_not_worth_a_fix_is_no_headline():
-    minor = Finding(rule="input_bound", severity="info", headline="13 % waits", action="", share_of_step=0.13)
+    minor = Finding(rule="input_bound", severity="info", headline="13 % waits", share_of_step=0.13)
     rows = texts(verdict_lines(VERDICT._replace(findings=(minor,)), 100))
     assert " ".join(rows[0].split()) == f"┃ NOTHING FOUND {ONLY_MINOR} healthy"
     assert "largest: 13 % waits" in rows[1] and "v 1 minor finding" in rows[2]
@@ -141,7 +140,9 @@ def test_without_steps_it_says_what_the_training_does(state, shown):
 
 
 def test_text_from_outside_is_never_markup_or_control():
-    finding = Finding(rule="x", severity="info", headline="[b]h\x1b[2J", action="\x07a", evidence={"k\x1b": "\x1bv"})
+    finding = Finding(
+        rule="x", severity="info", headline="[b]h\x1b[2J", fixes=(Fix("\x07a"),), evidence={"k\x1b": "\x1bv"}
+    )
     for row in findings_lines([finding], 60) + verdict_lines(VERDICT._replace(findings=(finding,)), 60):
         assert text_of(row).isprintable()
     assert "[b]h" in texts(verdict_lines(VERDICT._replace(findings=(finding,)), 60))[0]

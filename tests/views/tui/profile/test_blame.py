@@ -13,7 +13,7 @@ from tuimon.views.tui.profile.blame import blamed
 
 
 def finding(file, line):
-    return Finding("input_bound", "critical", "waits", "do", where=(Place(file, line, "f"),))
+    return Finding("input_bound", "critical", "waits", where=(Place(file, line, "f"),))
 
 
 @pytest.mark.parametrize(("line", "kind"), [(20, "worker"), (33, "main")])

@@ -146,7 +146,9 @@ def test_a_bound_alone_is_named_as_one():
 def test_what_the_gpu_idles_at_most_is_no_share_that_is_certain():
     """Launches that set the pace: the finding's share is the upper bound."""
     unsure = {"gpu_idle_at_least": 0.0, "gpu_idle_at_most": 0.81}
-    finding = Finding("launch_bound", "warning", "the GPU waits", "fewer launches", share_of_step=0.81, evidence=unsure)
+    finding = Finding(
+        "launch_bound", "warning", "the GPU waits", (Fix("fewer launches"),), share_of_step=0.81, evidence=unsure
+    )
     rows = texts(findings_lines([finding], 80))
     assert any(row.startswith(" GPU idle            up to 81 %") for row in rows)
     assert "  share of the step: up to 81 %" in evidence(Session(), [finding], "launch_bound").splitlines()
@@ -193,9 +195,7 @@ def test_fixes_are_a_table_best_first():
     other = Fix("make augment() cheaper", 3.0, 2.0, 4.0, DiagnosisChange("items", 0.0))
     found = structs.replace(
         INPUT_BOUND,
-        action="num_workers=6",
-        change=DiagnosisChange("workers", 6),
-        other_fixes=(other, Fix("ask around")),
+        fixes=(Fix("num_workers=6", 2.13, 2.13, 2.13, DiagnosisChange("workers", 6)), other, Fix("ask around")),
     )
     rows = [" ".join(row.split()) for row in texts(findings_lines([found], 110))]
     at = rows.index("Fix gain effort")

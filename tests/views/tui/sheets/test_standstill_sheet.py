@@ -11,7 +11,7 @@ from tests.session.records import header, process, session_of, steps
 from tests.views.playback import Playback
 from tests.views.tui.running_app import running
 from tests.views.tui.running_app import text as pane_text
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Collectives, Frame, RankCollective, StackGroup, StandingProcess, Standstill
 from tuimon.views.headless import HeadlessView
 from tuimon.views.report.summary import Page, report_of
@@ -30,7 +30,9 @@ READING = [
     Frame(f"{TORCH}/utils/data/dataloader.py", 733, "__next__"),
     Frame("/me/data.py", 40, "read\x1b[2J", "with open(path) as file:", True),
 ]
-HANG = Finding("hang", "critical", "nothing has moved in any of 8 ranks for 18 s: rank 5 in open() data.py:40", "look")
+HANG = Finding(
+    "hang", "critical", "nothing has moved in any of 8 ranks for 18 s: rank 5 in open() data.py:40", (Fix("look"),)
+)
 
 
 def records(ranks=8):

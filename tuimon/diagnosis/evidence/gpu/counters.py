@@ -7,16 +7,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
 from tuimon.session.counter_means import GpuMeans
 from tuimon.session.rows import GpuRow
 
-UTILISATION_ERROR = Threshold(
-    0.01,
-    "what the mean of NVML's utilisation may be off by",
-    "our choice: each figure is in whole percent, of the 1/6 to 1 s before it:"
-    " https://docs.nvidia.com/deploy/nvml-api/structnvmlUtilization__t.html",
-)
 GAPS = Threshold(
     0.02,
     "share of the time that lies between works that follow each other, which utilisation may count as idle",
@@ -28,32 +22,12 @@ DEVICE_COPIES = Threshold(
     "measured in tests/gpu_simulator: 0.6 to 2.9 % of recorded trainings on V100, A100 and MI300X, mostly buckets of"
     " gradients",
 )
-OWN_COPIES = Threshold(
-    0.01,
-    "and of a training that is alone",
-    "measured in tests/gpu_simulator: less than 0.1 % of recorded trainings on V100 and RTX 2080 Ti",
-)
 SLOW_PCIE = Threshold(
     1.3e9,
     "bytes a second by NVML's PCIe counters, below which no copy goes",
     "a third of what pageable memory reaches on PCIe 3 (4 GB/s:"
     " https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/), as the counters showed 2.0 of 5.5 GB/s"
     " on an H100",
-)
-UNKNOWN = Threshold(
-    0.5,
-    "share of the step between the bounds of the idle time, from which it is called unknown",
-    "our choice: such bounds allow for a GPU that is the bottleneck, and for one that mostly waits",
-)
-LEAST_IDLE = Threshold(
-    0.01,
-    "share of the step that idles, below which no gain is estimated from it",
-    "our choice: less is within the error of its bound",
-)
-WIDE = Threshold(
-    0.20,
-    "share of the step between the bounds of the idle time, from which the reason is reported",
-    "our choice: narrower ones show whether a fix is worth it",
 )
 MEASURED_BY = "tuimon trace measures it"
 
@@ -83,7 +57,7 @@ class IdleBounds(NamedTuple):
 
     def as_evidence(self) -> dict[str, float | None]:
         """The bounds as findings report them; None where they say next to nothing."""
-        known = self.at_most - self.at_least <= UNKNOWN
+        known = self.at_most - self.at_least <= MOST
         return {
             "gpu_idle_at_least": self.at_least if known else None,
             "gpu_idle_at_most": self.at_most if known else None,
@@ -92,14 +66,14 @@ class IdleBounds(NamedTuple):
     @property
     def middle(self) -> tuple[float, float]:
         """The middle, and how far the ends are from it; (0, 0) where next to nothing is certain."""
-        if self.at_least < LEAST_IDLE:
+        if self.at_least < TRACE:
             return 0.0, 0.0
         return (self.at_least + self.at_most) / 2, (self.at_most - self.at_least) / 2
 
     @property
     def likely(self) -> float:
         """The share to order findings by: the middle; the upper end where next to nothing is certain."""
-        return (self.at_least + self.at_most) / 2 if self.at_least >= LEAST_IDLE else self.at_most
+        return (self.at_least + self.at_most) / 2 if self.at_least >= TRACE else self.at_most
 
     def up_to(self, most: float) -> IdleBounds:
         """The part of it that a cause explains which lasts for this share of the time at most."""
@@ -125,10 +99,10 @@ def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies, *, alone: bool) -> 
     known = [row.means for row in gpus if row.means is not None and row.means.util_at_most is not None]
     if not known:
         return None
-    error = max(UTILISATION_ERROR / (means.steps_ratio or 1.0) for means in known)
+    error = max(TRACE / (means.steps_ratio or 1.0) for means in known)
     most = max(means.util_at_most or 0.0 for means in known) + error
     least = min(means.util_at_least or 0.0 for means in known) - error
-    copying = min(1.0, max(map(copies.in_steps, known))) + (OWN_COPIES if alone else DEVICE_COPIES)
+    copying = min(1.0, max(map(copies.in_steps, known))) + (TRACE if alone else DEVICE_COPIES)
     at_most = 1.0 - max(0.0, least) if alone else 1.0
     return IdleBounds(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), at_most)
 
@@ -137,7 +111,7 @@ def why_wide(
     idle: IdleBounds, counters: IdleBounds | None, gpus: Sequence[GpuRow], copies: Copies, ranks: int
 ) -> str | None:
     """Why the bounds lie far apart; None where they are close; ``counters``: the bounds by NVML's utilisation."""
-    if idle.at_most - idle.at_least < WIDE:
+    if idle.at_most - idle.at_least < LARGE:
         return None
     reasons = list(_reasons(counters, gpus, copies, ranks)) or ["launches are hardly ahead"]
     return f"{'; '.join(reasons)}; {MEASURED_BY}"

@@ -12,9 +12,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE
 from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuSteps, has_enough_steps
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, TRACE, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import PHASES, GpuExchange
 from tuimon.session.gpu_time import GpuShares
@@ -32,11 +31,6 @@ TOGETHER_MS = Threshold(
     1.0,
     "ms within which all ranks come out of one exchange of gradients",
     "our choice: NCCL's kernels end together, and a GPU's clock is known to some 0.05 ms of its node's",
-)
-TOGETHER_SHARE = Threshold(
-    0.5,
-    "share of the steps in which the ranks must come out of the exchange together, for it to be one",
-    "our choice: of ranks that do not wait for each other so many agree by chance only in steps of 4 ms and less",
 )
 UNEVEN_SHARE = Threshold(
     1 / 6,
@@ -100,7 +94,7 @@ def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
     by = max(bounds, key=bounds.__getitem__)
     at_least_ms = max(0.0, bounds[by])
     at_most_ms = backward.ms - backward.idle_ms if backward is not None else 0.0
-    if by == "no_sync" and at_least_ms >= LEAST_IDLE * gpu.step_ms:  # else perhaps all passes exchange
+    if by == "no_sync" and at_least_ms >= TRACE * gpu.step_ms:  # else perhaps all passes exchange
         at_most_ms = min(at_most_ms, longer_ms + starved_ms)
     at_least, waiting, at_most = (ms / gpu.step_ms for ms in (at_least_ms, waiting_ms, max(at_least_ms, at_most_ms)))
     return Exchange(at_least, waiting, at_most, by, own_ms, last_ms)
@@ -134,7 +128,7 @@ def waits_ms(ranks: Mapping[int, Sequence[GpuExchange]], step_ms: float) -> dict
     steps = list(_same_steps(ranks, step_ms * _SAME_STEP / 1e3))
     ahead_s = _clocks_ahead_s(steps)
     together = [step for step in steps if _spread_s(step, ahead_s) <= TOGETHER_MS / 1e3]
-    if len(together) < MIN_STEPS or len(together) < TOGETHER_SHARE * len(steps):
+    if len(together) < MIN_STEPS or len(together) < MOST * len(steps):
         return {}
     waits: dict[int, list[float]] = defaultdict(list)
     for step in together:

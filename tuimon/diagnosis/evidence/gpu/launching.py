@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.torch_code import (
     is_compiled_call,
     is_foreach_update,
@@ -21,16 +21,6 @@ from tuimon.torch_code import (
     is_torch_optimizer,
 )
 
-LOOP_SHARE = Threshold(
-    0.5,
-    "share of forward's samples at lines in loops of the model's own, from which such a loop makes the launches",
-    "our choice: most of them",
-)
-COMPILED_SHARE = Threshold(
-    0.05,
-    "share of forward's samples that pass through a compiled call, from which the model is compiled",
-    "our choice: a compiled model shows it in nearly all, a helper of a library's in next to none",
-)
 #: A cell that is called for each step of time, or an operation on one step's part of a tensor.
 _CELL_CALL = re.compile(r"[cC]ell\w*\(")
 _ONE_AT_A_TIME = re.compile(r"\[\s*(?:(?::|\.\.\.)\s*,\s*)*[a-z]\w*\s*(?:,\s*:\s*)*\]")
@@ -64,11 +54,11 @@ def launching(samples: ThreadSamples) -> Launching:
     forward = steps.in_phase("forward")
     compiled = forward.share_where(_passes(is_compiled_call)) or 0.0
     looped = ThreadSamples(tuple(stack for stack in forward.stacks if _is_in_models_loop(stack, samples)))
-    has_loop = looped.total >= max(MIN_SAMPLES, LOOP_SHARE * forward.total)
+    has_loop = looped.total >= max(MIN_SAMPLES, MOST * forward.total)
     cells = ThreadSamples(tuple(stack for stack in looped.stacks if _calls_cell(stack)))
-    by_cells = has_loop and cells.total >= LOOP_SHARE * looped.total
+    by_cells = has_loop and cells.total >= MOST * looped.total
     return Launching(
-        is_compiled=compiled >= COMPILED_SHARE,
+        is_compiled=compiled >= SMALL,
         is_graphed=any(_passes(is_graph_replay)(stack) for stack in steps.stacks),
         cells=_hottest(cells) if by_cells else None,
         loop=_hottest(looped) if has_loop and not by_cells else None,

@@ -8,28 +8,15 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds, idle_by_counters, why_wide
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
 
-BUSY_IDLE = Threshold(
-    0.10,
-    "share of its time that the GPU may idle and still be the bottleneck",
-    "our choice: above it, a fix of the idle time may gain 10 % or more, which is worth a warning",
-)
+#: Share of its time that the GPU may idle and still be the bottleneck: more is a claim of its own.
+BUSY_IDLE = REPORTED
 SMALL_LEAD_US = Threshold(
     100.0,
     "us that launches run ahead, below which the GPU waits for the CPU",
     "our choice: ten launches of 5-10 us each; a CPU that is no further ahead is caught up with at its next pause",
-)
-IDLE_STREAM_RATIO = Threshold(
-    0.5,
-    "share of boundaries at which a query found the stream idle, from which the GPU keeps up with the CPU",
-    "our choice: at half of them the typical step has run dry there",
-)
-SOME_WAITS = Threshold(
-    0.01,
-    "share of samples in a phase that wait for the GPU, from which something synchronises there",
-    "our choice: below it a wait is a stray sample; the bound on idle time then stays tighter",
 )
 MIN_STEPS = Threshold(
     8,
@@ -45,11 +32,6 @@ GPU_CLOCK_WAIT_S = Threshold(
     6.0,
     "seconds after the first step by which GPU times have come, or will not",
     "our choice: they come within two seconds; three times that leaves room for a busy machine",
-)
-GPU_CLOCK_WAIT_STEPS = Threshold(
-    3,
-    "steps after the first by which GPU times of long steps have come, or will not",
-    "our choice: one is timed whole, at the next its times are polled; one for a burst that begins late",
 )
 #: The boundary that ends a phase within the computation.
 _ENDS = {"forward": "backward begin", "backward": "backward end", "optimizer": "optimizer end"}
@@ -137,7 +119,7 @@ class GpuSteps(NamedTuple):
         if lead is None:
             return False
         ahead_us = lead.mean_us if lead.mean_us is not None else lead.median_us
-        return lead.stream_idle_ratio >= IDLE_STREAM_RATIO or (ahead_us is not None and ahead_us < SMALL_LEAD_US)
+        return lead.stream_idle_ratio >= MOST or (ahead_us is not None and ahead_us < SMALL_LEAD_US)
 
 
 def gpu_steps(
@@ -199,7 +181,7 @@ def _launching_ms(table: PhaseTable, name: str, time: GpuTimeRow) -> float:
     lead = next((lead for begin in _BEGINS.get(name, ()) for lead in time.leads if lead.boundary == begin), None)
     if lead is None:
         return 0.0
-    ahead_us = 0.0 if lead.stream_idle_ratio >= IDLE_STREAM_RATIO else lead.median_us
+    ahead_us = 0.0 if lead.stream_idle_ratio >= MOST else lead.median_us
     return max(0.0, _ms(_on_cpu(table, name)) - (ahead_us or 0.0) / 1e3)
 
 
@@ -208,7 +190,7 @@ def _unwaited_ms(table: PhaseTable, waits: GpuWaits | None, name: str) -> float 
     on_cpu = _on_cpu(table, name)
     waited = sum(waits.sync_by_phase.get(row.name, 0.0) for row in on_cpu) if waits is not None else 0.0
     step_ms = _ms(row for row in table.rows if row.name != "eval")
-    if waits is None or waited < SOME_WAITS or not step_ms:
+    if waits is None or waited < TRACE or not step_ms:
         return None
     surely = max(0.0, waited - _TWO_SIGMA * math.sqrt(waited * (1.0 - waited) / waits.samples))
     return max(0.0, _ms(on_cpu) - surely * step_ms)

@@ -10,16 +10,10 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST
 from tuimon.records import Place, TraceTaken
 from tuimon.text import code_place
 from tuimon.torch_code import is_grad_scaler
-
-TRACED_PART = Threshold(
-    0.5,
-    "part of the time sampled at a line, from which the waits that a trace shows there make it a synchronisation",
-    "our choice: most of what is taken for waiting then is; a trace slows the CPU, so that it waits less in it",
-)
 
 #: Files of torch's own whose functions wait for values by themselves: torch.unique(x), F.one_hot(x).
 _ARGUMENT_FILES = ("torch/functional.py", "torch/_tensor.py", "torch/nn/functional.py", "torch/_jit_internal.py")
@@ -91,7 +85,7 @@ def gpu_waits(samples: ThreadSamples, trace: TraceTaken | None = None) -> GpuWai
 
 
 def _traced_lines(samples: ThreadSamples, trace: TraceTaken | None) -> frozenset[str]:
-    """The lines that wait in a trace for TRACED_PART of the time at least that they are sampled for."""
+    """The lines that wait in a trace for MOST of the time at least that they are sampled for."""
     if trace is None or not trace.syncs or trace.end_s <= trace.begin_s:
         return frozenset()
     sampled, waited = Counter[str](), Counter[str]()
@@ -102,7 +96,7 @@ def _traced_lines(samples: ThreadSamples, trace: TraceTaken | None) -> frozenset
         waited[_line(row.where)] += row.total_ns
     length_ns = (trace.end_s - trace.begin_s) * 1e9
     return frozenset(
-        line for line, count in sampled.items() if waited[line] >= TRACED_PART * length_ns * count / samples.total
+        line for line, count in sampled.items() if waited[line] >= MOST * length_ns * count / samples.total
     )
 
 

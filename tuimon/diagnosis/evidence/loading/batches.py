@@ -8,23 +8,12 @@ from itertools import pairwise
 from tuimon.code_origin import is_others_package
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, with_callees
-from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import LoaderRow
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.windows import mean_of_known
 
-OWN_SHARE = Threshold(
-    0.5,
-    "share of the data phase's samples in the DataLoader's own code, from which whole batches at once are the fix",
-    "our choice: most of it; else the user's hottest line is",
-)
 #: Activities of a training thread that only waits for its data.
 WAITS = ("data", "idle", "io", "lock")
-FEW_SAMPLES = Threshold(
-    5,
-    "samples of the wait for data of which none draws indices, from which that is not the cause",
-    "our choice: of more than half, one in five is seen in 97 of 100 cases (1 - 0.5**5)",
-)
 #: The DataLoader's function that draws the indices of a batch.
 _DRAWS = "_next_index"
 
@@ -113,7 +102,10 @@ def drawing_function(data: ThreadSamples) -> HotFunction | None:
 
 
 def may_draw(data: ThreadSamples) -> bool:
-    """True if the fetch may draw indices most of the time, as far as few samples show."""
+    """True if the fetch may draw indices most of the time, as far as few samples show.
+
+    Of more than half of them, one in five is seen in 97 of 100 cases (1 - 0.5**5).
+    """
     if data.total >= MIN_SAMPLES:
         return False
-    return data.total < FEW_SAMPLES or any(map(draws_indices(data), data.stacks))
+    return data.total < MIN_SAMPLES / 2 or any(map(draws_indices(data), data.stacks))

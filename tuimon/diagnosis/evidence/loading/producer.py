@@ -8,14 +8,9 @@ from collections.abc import Collection, Sequence
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST
 from tuimon.session.rows import HotLine
 
-QUEUE_SHARE = Threshold(
-    0.5,
-    "share of the data phase spent waiting for a lock, a queue or the GIL, from which another thread prepares the data",
-    "measured in tests/scenarios: 1.0 in prefetch_thread, 0.0 in loops with a DataLoader",
-)
 #: Where Python's threads wait for each other, and for what they put into queues.
 _QUEUE_FILE = re.compile(r"(?:^|/)(?:threading|queue)\.py$")
 _GETS, _PUTS = re.compile(r"\.get(?:_nowait)?\("), re.compile(r"\.put(?:_nowait)?\(")
@@ -50,7 +45,7 @@ def queue_wait(main: ThreadSamples) -> float:
         return sample.activity == "lock" or _passes_queue(sample) or (has_queue and _calls_queue(sample, path))
 
     share = data.share_where(waits) or 0.0
-    return share * data.total / main.total if share >= QUEUE_SHARE else 0.0
+    return share * data.total / main.total if share >= MOST else 0.0
 
 
 def puts_into_queue(sample: StackSample) -> bool:

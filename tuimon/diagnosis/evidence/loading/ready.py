@@ -5,33 +5,10 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.loading.batches import WAITS, draws_indices
 from tuimon.diagnosis.evidence.loading.workers import Workers
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
 from tuimon.session.rows import LoaderRow
 from tuimon.session.windows import mean_of_known
 
-NONE_READY = Threshold(
-    0.5,
-    "share of fetches that find no batch ready, below which making batches is not what they wait for",
-    "our choice: most fetches decide",
-)
-IDLE_WORKERS = Threshold(
-    0.5,
-    "share of time in which the workers make batches, below which these are not what fetches wait for",
-    "our choice: workers that idle most of the time have made each batch long before; a batch that is ready out of turn"
-    " helps nobody while they are busy",
-)
-FEW_NONE = Threshold(
-    0.1,
-    "share of fetches that find no batch of a single busy worker ready, below which these do not wait for it",
-    "our choice: batches of one worker come in turn, so one that lies ready is the next; a tenth leaves room for the"
-    " first ones of an epoch",
-)
-AHEAD = Threshold(
-    0.05,
-    "share of time that a single busy worker waits for a request, from which it is ahead of the training thread",
-    "our choice: one that is ahead has nothing to do until its next batch is asked for; without a pause it is what"
-    " fetches wait for, also where a batch is in its queue already and the thread that sends it waits for the GIL",
-)
 HELD_MS = Threshold(
     2.5,
     "ms of a fetch that wait for the thread of a busy worker to send a batch's memory, from which the worker's code for"
@@ -53,19 +30,19 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
     """
     if workers.busy_ratio is None:
         return False
-    is_busy = workers.busy_ratio >= IDLE_WORKERS
+    is_busy = workers.busy_ratio >= MOST
     if loader is None:
         if is_busy and workers.number > 1 and _lack_cores(workers):
             return False
         draws = draws_indices(data)
         fetching = ThreadSamples(tuple(sample for sample in data.stacks if not draws(sample)))
         taking = fetching.share_where(lambda sample: _takes(sample, is_busy))
-        return taking is not None and taking > 1.0 - NONE_READY
+        return taking is not None and taking > 1.0 - MOST
     if loader.ready_none_ratio is None or (is_busy and workers.number > 1):
         return False
     if is_busy:
-        return loader.ready_none_ratio < FEW_NONE and _is_ahead(loader) and not _is_held(loader, data)
-    return loader.ready_none_ratio < NONE_READY
+        return loader.ready_none_ratio < SMALL and _is_ahead(loader) and not _is_held(loader, data)
+    return loader.ready_none_ratio < MOST
 
 
 def _lack_cores(workers: Workers) -> bool:
@@ -90,7 +67,7 @@ def _is_ahead(loader: LoaderRow) -> bool:
     rows = loader.worker_rows
     known = [(w.wait_ms, w.items_ms + (w.collate_ms or 0.0)) for w in rows if w.wait_ms is not None and w.items_ms]
     waited = mean_of_known(wait_ms / (wait_ms + making_ms) for wait_ms, making_ms in known)
-    return waited is None or waited >= AHEAD
+    return waited is None or waited >= SMALL
 
 
 def _is_held(loader: LoaderRow, data: ThreadSamples) -> bool:

@@ -11,17 +11,12 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hottest_place, merged_lines
 from tuimon.diagnosis.evidence.loading.batches import collate_share
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, thread_samples, with_callees
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import Process, Threads
 from tuimon.session.rows import LoaderRow
 from tuimon.session.session import Session
 from tuimon.session.windows import mean_of_known
 
-RAN_RATIO = Threshold(
-    0.5,
-    "share of their busy time that workers run or wait for a core, below which they wait for something else",
-    "measured in tests/scenarios: 0.02 in remote_images, 1.0 and more in slow_augmentation and padding_in_worker",
-)
 #: Workers of so many epochs show that they are started anew for each; the next are seen within so many seconds.
 _GENERATIONS = 2
 _NEXT_S = 2.5
@@ -51,9 +46,7 @@ class Workers(Struct, frozen=True, gc=False):
     @property
     def waiting(self) -> bool:
         """True if they are busy without computing: they wait for a disk, the network, a lock."""
-        return (
-            self.ran_ratio is not None and self.busy_ratio is not None and self.ran_ratio < RAN_RATIO * self.busy_ratio
-        )
+        return self.ran_ratio is not None and self.busy_ratio is not None and self.ran_ratio < MOST * self.busy_ratio
 
 
 def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Workers:

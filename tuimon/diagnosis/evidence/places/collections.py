@@ -6,15 +6,9 @@ from collections import Counter
 
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import REPORTED
 from tuimon.records import Place
 from tuimon.torch_code import collects_garbage
-
-SAMPLED_SHARE = Threshold(
-    0.10,
-    "share of the training thread's samples in gc.collect() from which it is told where no marker shows collections",
-    "our choice: as for side work",
-)
 
 
 def collecting_line(samples: ThreadSamples) -> HotFunction | None:
@@ -32,7 +26,7 @@ def collecting_line(samples: ThreadSamples) -> HotFunction | None:
 def sampled_collections(samples: ThreadSamples) -> float | None:
     """The share of the samples in steps that are in ``gc.collect()``; None where it is too small to be told."""
     share = samples.in_steps.share_where(is_collecting)
-    return share if share is not None and share >= SAMPLED_SHARE else None
+    return share if share is not None and share >= REPORTED else None
 
 
 def without_collections(samples: ThreadSamples) -> ThreadSamples:

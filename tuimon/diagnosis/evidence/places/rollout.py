@@ -9,14 +9,9 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, with_callees
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST
 from tuimon.library_code import is_collector, is_environment, is_generation, steps_environment
 
-ROLLOUT_SHARE = Threshold(
-    0.50,
-    "share of the wait for data in which an environment is stepped or the policy is run, from which that is the cause",
-    "as for collate",
-)
 #: Phases that only the loop leads to: the model is run by a policy, too.
 _UPDATE = ("backward", "optimizer")
 #: Functions, or the user's source, that bring data from one kind of memory or array to another.
@@ -90,7 +85,7 @@ def rollout_shares(main: ThreadSamples) -> Rollout | None:
         counts[kind] += sample.count
         made += sample.count if kind or (parts.stepping - main.training_path) & sample.functions else 0
     shares = Rollout(*(counts[kind] / data.total for kind in Rollout._fields))
-    return shares if made >= ROLLOUT_SHARE * data.total else None
+    return shares if made >= MOST * data.total else None
 
 
 def hottest_beside(main: ThreadSamples) -> HotFunction | None:

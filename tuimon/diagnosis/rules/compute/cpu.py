@@ -5,19 +5,14 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.steps import mean_step_ms
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.compute.model_python import HELD_PART, LOOKS, PYTHON_SHARE, SMALL_PART, python_in_model
+from tuimon.diagnosis.rules.compute.model_python import LOOKS, SMALL_PART, python_in_model
 from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, REPORTED
 from tuimon.diagnosis.words import percent
-
-COMPUTE_SHARE = Threshold(
-    0.70,
-    "share of forward, backward and optimizer in the step, from which a training on the CPU is compute-bound",
-    "our choice: what is left over could gain 1.4x at most, and rules of its own report it",
-)
 
 
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
@@ -33,7 +28,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     compute = {r.name: r.share for r in table.rows if r.name in ("forward", "backward", "optimizer")}
     share = sum(compute.values())
     unsure = max((r.error for r in table.rows if r.name in compute and r.error is not None), default=0.0)
-    if share < COMPUTE_SHARE or share - unsure < COMPUTE_SHARE / 2:
+    if not is_sure(evidence, share, MOST, unsure, early=False):
         return None
     cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.known_cores
     heaviest = max(compute, key=compute.__getitem__)
@@ -43,7 +38,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
         rule="compute_bound_cpu",
         severity="info",
         headline=f"the model computes on the CPU for {percent(share)} of each step{on}, mostly {heaviest}",
-        action=advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence.run),
+        fixes=(Fix(advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence.run)),),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -77,7 +72,7 @@ RULES = (
             " that is Python, which no GPU makes faster: it is named, with its cost."
         ),
         needs=(STEPS,),
-        thresholds=(COMPUTE_SHARE, PYTHON_SHARE, HELD_PART, SMALL_PART, LOOKS),
+        thresholds=(MOST, REPORTED, SMALL_PART, LOOKS, *CONFIDENCE),
         causes=("python",),
     ),
 )

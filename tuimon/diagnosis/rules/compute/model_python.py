@@ -18,24 +18,14 @@ from tuimon.diagnosis.evidence.places.model_python import (
     python_share,
 )
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
-from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
+from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.ledger.claims import is_sure
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.session.rows import PhaseTable
 
-PYTHON_SHARE = Threshold(
-    0.10,
-    "share of the step in a Python function of the user's in the model, or in the update, from which it is the cause",
-    "our choice: as for side work; 0.00 to 0.02 in programs of tests/wild whose model is all torch, 0.21 in one with an"
-    " environment inside the model",
-)
-HELD_PART = Threshold(
-    0.5,
-    "part of that function's time in which it holds the GIL, from which its work is Python and not torch's",
-    "our choice: 0.6 to 1.2 measured for Python, 0.0 to 0.4 for torch's operations on a line of the user's",
-)
 SMALL_PART = Threshold(
     0.15,
     "the same where a single line of it is at work, from which that calls operations that are all overhead",
@@ -66,14 +56,14 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
 
     A faster device does nothing for it.
     """
-    work = _most_of(_python_work(evidence, table), _looping_work(evidence, table))
+    work = _most_of(_python_work(evidence, table), _looping_work(evidence))
     if work is None:
         return None
     hot, model = work.hot, host_model(evidence)
     what = "goes into tiny operations, one by one" if work.is_operations else "is Python code in the model"
-    told = work.in_backward if work.in_backward >= PYTHON_SHARE else 0.0  # less may be none: of what needs no gradients
+    told = work.in_backward if work.in_backward >= REPORTED else 0.0  # less may be none: of what needs no gradients
     again = f", and about {percent(told)} into their backward" if told else ""
-    best, *others = model.less(
+    fixes = model.less(
         f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result: no GPU makes it"
         " faster",
         f"make {at_hot(hot)} twice as fast",
@@ -85,7 +75,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         severity="warning",
         cause="python",
         headline=f"{percent(work.share)} of each step {what}{again}{in_library(hot)}",
-        action=best.action,
+        fixes=fixes,
         share_of_step=work.share,
         where=(hot.place,),
         evidence={
@@ -94,11 +84,6 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
             "hot_share": hot.share,
             **{f"{row.name}_share": row.share for row in table.rows if row.name in _PHASES},
         },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low or 1.0,
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(others),
     )
 
 
@@ -111,18 +96,18 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     """
     samples = evidence.stacks.main.in_phases(_PHASES).whole
     hot = python_function(samples)
-    if hot is None or samples.total < MIN_SAMPLES or not is_settled(table):
+    if hot is None or samples.total < MIN_SAMPLES:
         return None
     rows = [row for row in table.rows if row.name in _PHASES]
     # how long a phase takes is known better than samples show it
     share = sum(row.share * python_share(samples.in_phases((row.name,)), hot.place) for row in rows)
-    if share < PYTHON_SHARE:
+    if not is_sure(evidence, share):
         return None
     hot = hot._replace(share=share / sum(row.share for row in rows))
     evaluation = evidence.phase("eval")
     of_all_time = share * (1.0 - (evaluation.share if evaluation is not None else 0.0))
     held = evidence.gil_held_in(hot.place)
-    is_python = is_surely_python(samples, hot.place) or (held is not None and held.ratio >= HELD_PART * of_all_time)
+    is_python = is_surely_python(samples, hot.place) or (held is not None and held.ratio >= MOST * of_all_time)
     is_small = held is not None and held.surely >= SMALL_PART * of_all_time and is_one_line(samples, hot.place)
     if not (is_python or is_small):
         return None
@@ -130,7 +115,7 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     return _PythonWork(hot, share, held.ratio if held is not None else None, is_operations)
 
 
-def _looping_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
+def _looping_work(evidence: Evidence) -> _PythonWork | None:
     """The function that takes most of the forward pass with a loop of its own, where its operations are small.
 
     On its lines Python and operations of torch take turns. That it loops is what its text shows: so two samples that
@@ -139,14 +124,14 @@ def _looping_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     main, forward = evidence.stacks.main, evidence.phase("forward")
     samples, training = main.in_phase("forward").whole, main.in_phases(("backward", "optimizer"))
     hot = looping_function(samples, frozenset().union(*(sample.functions for sample in training.stacks)))
-    if hot is None or forward is None or samples.total < MIN_SAMPLES or not is_settled(table):
+    if hot is None or forward is None or samples.total < MIN_SAMPLES:
         return None
     part = looping_share(samples, hot.place)
     share, held = forward.share * part, evidence.gil_held_in(hot.place)
     of_all_time = share * (1.0 - (evaluation.share if (evaluation := evidence.phase("eval")) is not None else 0.0))
-    if share < PYTHON_SHARE or held is None or held.held < LOOKS or held.ratio < SMALL_PART * of_all_time:
+    if not is_sure(evidence, share) or held is None or held.held < LOOKS or held.ratio < SMALL_PART * of_all_time:
         return None
-    is_operations = loops_over_operations(samples, hot.place) or held.ratio < HELD_PART * of_all_time
+    is_operations = loops_over_operations(samples, hot.place) or held.ratio < MOST * of_all_time
     backward = evidence.phase("backward")
     has_backward = is_operations and backward is not None and not keeps_no_gradients(samples, hot.place)
     again = _again(forward.share, part, backward.share) if backward is not None and has_backward else 0.0

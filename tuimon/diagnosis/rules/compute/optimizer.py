@@ -9,17 +9,18 @@ from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
-from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
+from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.compute.fused import fused_fix
-from tuimon.diagnosis.rules.compute.model_python import PYTHON_SHARE, SMALL_PART
+from tuimon.diagnosis.rules.compute.fused import TAKES_ERROR, fused_fix
+from tuimon.diagnosis.rules.compute.model_python import SMALL_PART
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import Place
-from tuimon.session.rows import PhaseRow, PhaseTable
+from tuimon.session.rows import PhaseRow
 from tuimon.torch_code import is_unfused_update
 
 OPTIMIZER_SHARE = Threshold(
@@ -28,24 +29,12 @@ OPTIMIZER_SHARE = Threshold(
     "measured in tests/scenarios: at most 0.16 in healthy runs (healthy_lbfgs) and 0.22 in others (gradient_norms),"
     " 0.74 in huge_embedding",
 )
-OPTIMIZER_CLEAR = Threshold(
-    0.45,
-    "share of the step in the optimizer, from which it shows before the table has settled",
-    "our choice: half as much again, so that a first window cannot make it up, in which a thread took the GIL",
-)
 FUSED_TAKES = Threshold(
     0.30,
     "part of the time of an update by torch's Adam or AdamW on the CPU that a fused one takes",
     "measured in bench/fused_update.py: 0.10 to 0.47 with one thread, 0.10 to 0.62 with two, the less the longer the"
     " update; 0.39 to 0.84 with SGD, for which it is no fix",
 )
-FUSED_ERROR = Threshold(
-    0.15,
-    "how far off that part may be",
-    "measured in bench/fused_update.py: 0.10 to 0.47 with one thread",
-)
-#: Part of the update that a function of the user's makes, from which that is what to change: our choice.
-_MOST = 0.5
 _FUSED = "set fused=True for the optimizer: one operation then updates a tensor, instead of a dozen"
 
 
@@ -57,22 +46,22 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     An update every few batches leaves ever less of it, 1 / (1 - share), every second batch half; with a GPU that is
     not the bottleneck it may hide the update, so no gain is estimated.
     """
-    table, optimizer = evidence.phases, evidence.phase("optimizer")
-    if table is None or optimizer is None or evidence.awaits_gpu_times:
+    optimizer = evidence.phase("optimizer")
+    if optimizer is None or evidence.awaits_gpu_times:
         return None
     hot = evidence.hottest_in("optimizer")
     own = _own_share(evidence, hot)
-    if hot is not None and (by_hand := _one_by_one(evidence, table, optimizer, hot, own)) is not None:
+    if hot is not None and (by_hand := _one_by_one(evidence, optimizer, hot, own)) is not None:
         return by_hand
     gpu = evidence.gpu_steps
     share = gpu.share("optimizer") if gpu is not None and gpu.is_bottleneck else optimizer.share
-    if share < OPTIMIZER_SHARE or (share < OPTIMIZER_CLEAR and not is_settled(table)):
+    if not is_sure(evidence, share, OPTIMIZER_SHARE):
         return None
     gained = share if evidence.uses_gpu is False or (gpu is not None and gpu.is_bottleneck) else 0.0
     at_once = fused_fix(evidence, gpu.idle_at_most if gpu is not None and not gpu.is_bottleneck else 1.0)
     if at_once is not None:
         fixes: tuple[Fix, ...] = (at_once,)
-    elif hot is not None and own >= _MOST:
+    elif hot is not None and own >= MOST:
         rows = f"make {at_hot(hot)} touch only the rows that a batch uses, update many tensors by one torch._foreach"
         fixes = _less(evidence, f"{rows} operation, or run every few batches", _faster(hot), gained * own)
     else:
@@ -88,17 +77,13 @@ def _own_share(evidence: Evidence, hot: HotFunction | None) -> float:
     return _own_update_share(samples, hot.place)
 
 
-def _one_by_one(
-    evidence: Evidence, table: PhaseTable, optimizer: PhaseRow, hot: HotFunction, own: float
-) -> Finding | None:
+def _one_by_one(evidence: Evidence, optimizer: PhaseRow, hot: HotFunction, own: float) -> Finding | None:
     """An update on the CPU of which a function of the user's makes this part, rows or tensors one by one.
 
     Its operations are so small that what surrounds them takes most of their time: the GIL is held for a good part.
     """
-    if evidence.uses_gpu is not False or not is_settled(table):
-        return None
     share, held = optimizer.share * own, evidence.gil_held_in(hot.place)
-    if share < PYTHON_SHARE or held is None:
+    if evidence.uses_gpu is not False or held is None or not is_sure(evidence, share):
         return None
     if (held.ratio if share >= OPTIMIZER_SHARE else held.surely) < SMALL_PART * share:
         return None
@@ -130,7 +115,7 @@ def _of_torchs(evidence: Evidence, gained: float) -> tuple[Fix, ...]:
         gained,
     )
     model, unfused = host_model(evidence), gained * part
-    error = unfused * FUSED_ERROR / (1.0 - FUSED_TAKES)
+    error = unfused * TAKES_ERROR / (1.0 - FUSED_TAKES)
     fused = model.fix(_FUSED, Change("optimizer", float(FUSED_TAKES)), model.own_part(unfused, error))
     if not fused.estimated_speedup:
         return less
@@ -151,23 +136,18 @@ def _faster(hot: HotFunction) -> str:
 
 def _finding(evidence: Evidence, share: float, hot: HotFunction | None, what: str, fixes: Sequence[Fix]) -> Finding:
     """The finding; ``what``: the rest of its headline."""
-    table, optimizer, (best, *others) = evidence.phases, evidence.phase("optimizer"), fixes
+    table, optimizer = evidence.phases, evidence.phase("optimizer")
     return Finding(
         rule="optimizer_bound",
         severity="warning",
         headline=f"the optimizer's update takes {percent(share)} of each step{what}{in_library(hot)}",
-        action=best.action,
+        fixes=tuple(fixes),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
             "optimizer_ms_per_step": optimizer.ms_per_step if optimizer else None,
             "step_ms": mean_step_ms(table) if table else None,
         },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(others),
     )
 
 
@@ -184,7 +164,7 @@ RULES = (
             " a smaller share on: samples find that function at work, and the GIL held."
         ),
         needs=(STEPS,),
-        thresholds=(OPTIMIZER_SHARE, OPTIMIZER_CLEAR, FUSED_TAKES, FUSED_ERROR, PYTHON_SHARE, SMALL_PART),
+        thresholds=(OPTIMIZER_SHARE, FUSED_TAKES, TAKES_ERROR, SMALL_PART, *CONFIDENCE),
         contradicts_order=True,
     ),
 )

@@ -14,30 +14,14 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import likely, speedup_without
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.step_model.model import HALF
+from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at, percent
 
-TRANSFER_SHARE = Threshold(
-    0.10,
-    "share of the step in copies, from which it is a warning",
-    "our choice: pinned memory halves the copy, so this gains the 5 % of a warning",
-)
-PINNED_TAKES = Threshold(
-    0.5,
-    "what remains of a copy's time with pinned memory, at most, where bytes or link are not known",
-    "our choice: pinned memory is faster by an amount that depends on the machine"
-    " (https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/), 7 times on an H100;"
-    " tests/scenarios/streams.py simulates half",
-)
 PINNED_TAKES_LEAST = Threshold(
     0.14,
-    "what remains of it at least",
+    "what remains of a copy's time with pinned memory at least",
     "measured in bench/gpu on an H100 with PCIe 5: 7 GB/s from pageable memory, 50 from pinned memory",
-)
-IDLE_STREAM_RATIO = Threshold(
-    0.9,
-    "share of boundaries at which a query found the stream idle, from which the GPU has nothing left to do",
-    "our choice: nearly all, as the lead is then taken for 0",
 )
 #: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
 _TWO_SIGMA = 2.0
@@ -66,21 +50,20 @@ class _Copy(NamedTuple):
 def transfer_bound(evidence: Evidence) -> Finding | None:
     """Batches are copied to the GPU while training thread and GPU wait for it: memory that is not pinned."""
     gpu, waits = evidence.gpu_steps, evidence.gpu_waits
-    if gpu is None or waits is None or waits.hot_transfer is None or waits.transfer < TRANSFER_SHARE:
+    if gpu is None or waits is None or waits.hot_transfer is None or waits.transfer < REPORTED:
         return None
     share = _share(evidence, gpu, waits.transfer)
-    if share < TRANSFER_SHARE:
+    if share < REPORTED:
         return None
     error = _TWO_SIGMA * math.sqrt(waits.transfer * (1.0 - waits.transfer) / waits.samples)
     copied = _copied(evidence, share, max(share, min(share + error, gpu.share("forward"))), gpu.step_ms)
     place = waits.hot_transfer.place
-    best, *others = _fixes(evidence, copied, at(place))
     rate = f" at {copied.bytes_per_s / 1e9:.2g} GB/s" if copied.bytes_per_s else ""
     return Finding(
         rule="transfer_bound",
         severity="warning",
         headline=f"{percent(share)} of each step copies the batch to the GPU{rate} while CPU and GPU wait",
-        action=best.action,
+        fixes=_fixes(evidence, copied, at(place)),
         share_of_step=share,
         where=(place,),
         evidence={
@@ -90,10 +73,6 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
             "copy_bytes_per_step": copied.total_bytes,
             "pinned": None if copied.is_pinned is None else int(copied.is_pinned),
         },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        speedup_at_most=best.high,
-        other_fixes=tuple(others),
     )
 
 
@@ -122,7 +101,7 @@ def _ahead_ms(gpu: GpuSteps) -> float | None:
     ahead_us = lead.mean_us if lead.mean_us is not None else lead.median_us
     if ahead_us is not None:  # the mean: what is ahead in every second step only is half of that in every step
         return max(0.0, ahead_us / 1e3)
-    return 0.0 if lead.stream_idle_ratio >= IDLE_STREAM_RATIO else None
+    return 0.0 if lead.stream_idle_ratio >= NEARLY_ALL else None
 
 
 def _copied(evidence: Evidence, share: float, at_most: float, step_ms: float) -> _Copy:
@@ -136,31 +115,31 @@ def _copied(evidence: Evidence, share: float, at_most: float, step_ms: float) ->
     latest = [row.latest for row in evidence.gpus if not _SUPERCHIP.search(row.latest.name)]
     rates = [rate for gpu in latest if (rate := pcie_bytes_per_s(gpu.pcie_generation, gpu.pcie_width)) is not None]
     if not total_bytes or not rates or not ms:
-        return _Copy(share, at_most, ms, total_bytes, pinned, float(PINNED_TAKES))
+        return _Copy(share, at_most, ms, total_bytes, pinned, float(HALF))
     return _Copy(share, at_most, ms, total_bytes, pinned, min(1.0, 1e3 * total_bytes / min(rates) / ms))
 
 
-def _fixes(evidence: Evidence, copied: _Copy, place: str) -> list[Fix]:
+def _fixes(evidence: Evidence, copied: _Copy, place: str) -> tuple[Fix, ...]:
     """The gains of pinning alone, and of copying a batch ahead: the link is then busy while the GPU computes."""
     ahead = f"non_blocking=True at {place}, and copy the next batch meanwhile on a stream of its own"
     none_left, most_left = (speedup_without(evidence, share) for share in (copied.share, copied.at_most))
     if copied.is_pinned:
         left = max(0.0, 2 * copied.share - 1.0)  # what it takes longer than all the rest
         hidden = speedup_without(evidence, copied.share - left)
-        return [Fix(f"use {ahead}", hidden, hidden, hidden)]
+        return (Fix.by(f"use {ahead}", hidden),)
     pinned = copied.share * copied.pinned_part
     longer = max(0.0, pinned - (1.0 - copied.share))
     hidden = speedup_without(evidence, copied.share - longer)
     alone = speedup_without(evidence, copied.share - pinned)
-    is_known = copied.total_bytes is not None and copied.pinned_part != PINNED_TAKES
+    is_known = copied.total_bytes is not None and copied.pinned_part != HALF
     best, most = (hidden, hidden) if is_known else (none_left, most_left)
     most_alone = alone if is_known else speedup_without(evidence, copied.at_most * (1.0 - PINNED_TAKES_LEAST))
     how = _pinning(evidence)
-    return [
+    return (
         Fix(f"use {how} and {ahead}", best, hidden, most),
         Fix(f"use {how} and non_blocking=True alone", likely(alone, most_alone), alone, most_alone),
         Fix("send small types (uint8) and convert them on the GPU: a quarter of float32's bytes"),
-    ]
+    )
 
 
 def _pinning(evidence: Evidence) -> str:
@@ -182,7 +161,13 @@ RULES = (
             " both are known."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(TRANSFER_SHARE, PINNED_TAKES, PINNED_TAKES_LEAST, IDLE_STREAM_RATIO, LINK_RATIO),
+        thresholds=(
+            REPORTED,
+            HALF,
+            PINNED_TAKES_LEAST,
+            NEARLY_ALL,
+            LINK_RATIO,
+        ),
         contradicts_order=True,
     ),
 )

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, IdleBounds
+from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.launching import Launching
 from tuimon.diagnosis.finding import Fix
-from tuimon.diagnosis.rules.compute.fused import fused_fix
+from tuimon.diagnosis.rules.compute.fused import TAKES_ERROR, fused_fix
 from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
 from tuimon.diagnosis.severity import CRITICAL_GAIN
 from tuimon.diagnosis.speedup import likely, speedup_without
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import at_hot
 from tuimon.records import Process
 from tuimon.session.rows import LoaderRow
@@ -28,18 +28,10 @@ AUTOCAST_TAKES = Threshold(
     "measured in bench/launches.py: 0.14 to 0.25 on a CPU, where a cast is no launch; 0.39 on an H100, of 24 linear"
     " layers with norms",
 )
-AUTOCAST_ERROR = Threshold(
-    0.15, "how far off that part may be", "as for the part itself: the more a model does beside its layers, the less"
-)
 BATCH_MEMORY = Threshold(
     0.8,
     "share of the GPU's memory that a larger batch may fill, if all that is allocated grows with it",
     "our choice: room for fragments, and for a length that is longer than those seen",
-)
-DATA_SHARE = Threshold(
-    0.10,
-    "share of the step that waits for data, from which no larger batch is advised",
-    "our choice: as for input; a batch twice as large takes twice as long to make",
 )
 #: Most times as large that a batch is advised to be: our choice; learning rates that fit are not known beyond.
 _MOST_TIMES = 8
@@ -112,8 +104,8 @@ def _without_autocast(evidence: Evidence, found: Launching, idle: IdleBounds) ->
     """A GradScaler belongs to autocast: a cast for each weight and input, and its own checks."""
     steps = evidence.stacks.main.in_steps
     passes = steps.share_where(lambda sample: sample.phase in ("forward", "backward")) or 0.0
-    shares = [passes * part + found.scaler for part in (AUTOCAST_TAKES - AUTOCAST_ERROR, AUTOCAST_TAKES)]
-    most = passes * (AUTOCAST_TAKES + AUTOCAST_ERROR) + found.scaler
+    shares = [passes * part + found.scaler for part in (AUTOCAST_TAKES - TAKES_ERROR, AUTOCAST_TAKES)]
+    most = passes * (AUTOCAST_TAKES + TAKES_ERROR) + found.scaler
     low, gained, high = (speedup_without(evidence, min(share, idle.at_most)) for share in (*shares, most))
     option = _AUTOCAST[found.owner]
     if not found.scaler:
@@ -142,7 +134,7 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
     None where the GPU is more than half busy, its memory would not hold it, or making the batch takes long as well.
     """
     data = evidence.phase("data")
-    if idle.at_least < LEAST_IDLE or (data is not None and data.share >= DATA_SHARE):
+    if idle.at_least < TRACE or (data is not None and data.share >= REPORTED):
         return None
     busy = max(1.0 - idle.likely, 1.0 / _MOST_TIMES)
     times = 2 ** math.floor(math.log2(1.0 / busy)) if busy < 1.0 else 1
@@ -160,7 +152,7 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
         f"{_BATCH[evidence.launching.owner]} {times}x as large{sizes}: a step takes as long on this GPU, with {times}x"
         f" the samples; {memory}"
     )
-    return Fix(action, float(times), float(times), float(times))
+    return Fix.by(action, float(times))
 
 
 def _batch_size(loader: LoaderRow | None) -> int | None:
@@ -186,4 +178,4 @@ def _fix(evidence: Evidence, action: str, idle: IdleBounds) -> Fix:
 
 def idle_gain(evidence: Evidence, share: float) -> float | None:
     """The gain without this idle share; None for one within the error of its bound, or that leaves next to nothing."""
-    return speedup_without(evidence, share) if LEAST_IDLE <= share < 1.0 - LEAST_IDLE else None
+    return speedup_without(evidence, share) if TRACE <= share < 1.0 - TRACE else None

@@ -5,38 +5,25 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.allocator import FREES_A_STEP, AllocatorWaits, advice
-from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, WIDE, IdleBounds
-from tuimon.diagnosis.evidence.gpu.launching import COMPILED_SHARE, LOOP_SHARE
+from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.compute.fused import FOREACH_OF_SINGLE, FUSED_OF_FOREACH, FUSED_OF_SINGLE
+from tuimon.diagnosis.rules.compute.fused import FOREACH_OF_SINGLE, FUSED_OF_FOREACH, FUSED_OF_SINGLE, TAKES_ERROR
 from tuimon.diagnosis.rules.gpu.launch_fixes import (
-    AUTOCAST_ERROR,
     AUTOCAST_TAKES,
     BATCH_MEMORY,
-    DATA_SHARE,
     LaunchFixes,
     idle_gain,
     launch_fixes,
 )
 from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
 from tuimon.diagnosis.speedup import likely
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE
 from tuimon.diagnosis.words import at_hot, idle_part, in_library
 
-LAUNCH_SHARE = Threshold(
-    0.20,
-    "share of the GPU's time in forward, backward and optimizer that may idle for want of launches, as a warning",
-    "our choice: an upper bound; with less, the idle time that is certain is mostly below the 5 % of a warning",
-)
-SAME_LENGTH = Threshold(
-    0.20,
-    "relative difference of a phase's length on CPU and GPU up to which launches set its pace",
-    "our choice: 10 % for each clock, as CPU times are of all steps and GPU times of some",
-)
 #: Why the GPU waits, unless the loop does something that others do not.
 _CAUSE = "many small kernels, launched one at a time"
 
@@ -47,28 +34,23 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     if gpu is None or gpu.is_bottleneck or evidence.awaits_idle_causes:
         return None
     followed = [name for name in COMPUTE if _is_followed(evidence, gpu, name)]
-    if gpu.idle_in(*followed).at_most < LAUNCH_SHARE:
+    if gpu.idle_in(*followed).at_most < LARGE:
         return None
     idle = gpu.idle_in(*COMPUTE, "other").up_to(evidence.launches_at_most)
-    if idle.at_most < LAUNCH_SHARE:
+    if idle.at_most < LARGE:
         return None
     allocator = evidence.allocator_waits
     hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
-    why, (best, *others) = _fixes(evidence, idle, allocator, hot)
+    why, fixes = _fixes(evidence, idle, allocator, hot)
     return Finding(
         rule="launch_bound",
         severity="warning",
         cause=None if allocator is None else "allocator",
         headline=_headline(IdleBounds(gpu.idle, gpu.idle_at_most), allocator, why) + in_library(hot),
-        action=best.action,
+        fixes=tuple(fixes),
         share_of_step=idle.likely,
         where=(hot.place,) if hot else (),
         evidence=_launch_figures(evidence, gpu, idle, allocator),
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(others),
     )
 
 
@@ -108,7 +90,7 @@ def _is_followed(evidence: Evidence, gpu: GpuSteps, name: str) -> bool:
         return False
     if on_cpu is None or on_cpu.ms_per_step is None or on_cpu.estimated:
         return True  # its length on the CPU rests on samples
-    return abs(phase.ms - on_cpu.ms_per_step) <= SAME_LENGTH * max(phase.ms, on_cpu.ms_per_step)
+    return abs(phase.ms - on_cpu.ms_per_step) <= LARGE * max(phase.ms, on_cpu.ms_per_step)
 
 
 def _hottest_launches(evidence: Evidence, followed: list[str]) -> HotFunction | None:
@@ -132,20 +114,18 @@ RULES = (
         ),
         needs=(GPU_TIMES,),
         thresholds=(
-            LAUNCH_SHARE,
-            SAME_LENGTH,
-            LEAST_IDLE,
+            LARGE,
+            TRACE,
             FREES_A_STEP,
-            WIDE,
-            LOOP_SHARE,
-            COMPILED_SHARE,
+            MOST,
+            SMALL,
             AUTOCAST_TAKES,
-            AUTOCAST_ERROR,
+            TAKES_ERROR,
             FUSED_OF_SINGLE,
             FUSED_OF_FOREACH,
             FOREACH_OF_SINGLE,
             BATCH_MEMORY,
-            DATA_SHARE,
+            REPORTED,
             *IDLE_BOUNDS,
         ),
         contradicts_order=True,

@@ -10,25 +10,18 @@ from tuimon.diagnosis.evidence.gpu.copies import SLOW_COPY, SMALL_PINNED_BYTES
 from tuimon.diagnosis.evidence.gpu.counters import (
     DEVICE_COPIES,
     GAPS,
-    LEAST_IDLE,
-    OWN_COPIES,
     SLOW_PCIE,
-    UNKNOWN,
-    UTILISATION_ERROR,
 )
 from tuimon.diagnosis.evidence.gpu.steps import (
-    BUSY_IDLE,
-    IDLE_STREAM_RATIO,
     MIN_STEPS,
     SMALL_LEAD_US,
-    SOME_WAITS,
     Contradiction,
     GpuSteps,
 )
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.session.rows import LeadRow
 
@@ -40,11 +33,6 @@ FULL_LEAD_US = Threshold(
     "our choice, a quarter of what fits: a stream takes about 1,000 launches of 4-5 us each before one waits"
     " (https://forums.developer.nvidia.com/t/cuda-stream-are-blocked-when-luanch-lots-of-kernels-1000/68937)",
 )
-FEW_WAITS = Threshold(
-    0.05,
-    "share of samples that wait for the GPU, below which nothing synchronises to speak of",
-    "our choice: a synchronisation every step empties the queue and shows in far more",
-)
 
 
 def compute_bound(evidence: Evidence) -> Finding | None:
@@ -55,7 +43,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
     gpu = evidence.gpu_steps
     if gpu is None:
         return None
-    if gpu.contradiction is not None and gpu.contradiction.by_events.at_most < BUSY_IDLE:
+    if gpu.contradiction is not None and gpu.contradiction.by_events.at_most < REPORTED:
         return _contradicted(gpu.contradiction)
     if not gpu.is_bottleneck:
         return None
@@ -66,7 +54,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
         rule="compute_bound",
         severity="benign",
         headline=headline,
-        action=action,
+        fixes=(Fix(action),),
         share_of_step=1.0 - gpu.idle_at_most,
         where=(hot.place,) if hot else (),
         evidence={
@@ -86,7 +74,7 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
         others = "the other rank" if ranks == 2 else f"the other {ranks - 1} ranks"
         exchange = evidence.exchanges.get(evidence.pid)
         least = exchange.at_least if exchange is not None else 0.0
-        waits = f"it waits at least {percent(least)} for {others}" if least >= LEAST_IDLE else ""
+        waits = f"it waits at least {percent(least)} for {others}" if least >= TRACE else ""
         unknown = f"how much of that it waits for {others} is unknown"
         return (
             f"GPU has work queued {busy} the time, {most}; {waits or unknown}",
@@ -118,9 +106,11 @@ def _contradicted(found: Contradiction) -> Finding:
             f"GPU idle time unknown: at most {percent(events.at_most)} by its events, at least"
             f" {percent(counters.at_least)} by NVML's utilisation"
         ),
-        action=(
-            "run tuimon trace to see which is right: queued work may wait for a copy or another stream, which no"
-            " event shows"
+        fixes=(
+            Fix(
+                "run tuimon trace to see which is right: queued work may wait for a copy or another stream, which no"
+                " event shows"
+            ),
         ),
         evidence={
             "gpu_idle_at_most_by_events": events.at_most,
@@ -134,7 +124,7 @@ def _contradicted(found: Contradiction) -> Finding:
 def queue_full(evidence: Evidence) -> Finding | None:
     """Launches have run so far ahead that each waits for room in the driver's queue: harmless."""
     gpu, waits = evidence.gpu_steps, evidence.gpu_waits
-    if gpu is None or not gpu.is_bottleneck or waits is None or waits.share >= FEW_WAITS:
+    if gpu is None or not gpu.is_bottleneck or waits is None or waits.share >= SMALL:
         return None
     leads = gpu.time.leads
     if not leads or any((_least_us(lead) or 0.0) < FULL_LEAD_US for lead in leads):
@@ -149,7 +139,9 @@ def queue_full(evidence: Evidence) -> Finding | None:
             f"launches run {'' if medians else 'at least '}{ahead_ms:.3g} ms ahead and wait for room in the GPU's"
             " queue: harmless"
         ),
-        action="change nothing: the model's lines take CPU time only in this wait; GPU time shows which are slow",
+        fixes=(
+            Fix("change nothing: the model's lines take CPU time only in this wait; GPU time shows which are slow"),
+        ),
         where=(hot.place,) if hot else (),
         evidence={"lead_ms": ahead_ms, "gpu_idle_at_most": gpu.idle_at_most},
     )
@@ -160,9 +152,9 @@ def _least_us(lead: LeadRow) -> float | None:
     return lead.min_us if lead.min_us is not None else lead.at_least_us
 
 
-_COUNTERS = (UTILISATION_ERROR, GAPS, DEVICE_COPIES, OWN_COPIES, UNKNOWN, SLOW_PCIE, SLOW_COPY, SMALL_PINNED_BYTES)
+_COUNTERS = (TRACE, GAPS, DEVICE_COPIES, TRACE, MOST, SLOW_PCIE, SLOW_COPY, SMALL_PINNED_BYTES)
 #: The thresholds of bounds of the GPU's idle time.
-IDLE_BOUNDS = (BUSY_IDLE, MIN_STEPS, SMALL_LEAD_US, IDLE_STREAM_RATIO, SOME_WAITS, *_COUNTERS)
+IDLE_BOUNDS = (REPORTED, MIN_STEPS, SMALL_LEAD_US, MOST, TRACE, *_COUNTERS)
 RULES = (
     Rule(
         name="queue_full",
@@ -175,7 +167,11 @@ RULES = (
             " every boundary, while the GPU is the bottleneck and few samples wait for it."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(FULL_LEAD_US, FEW_WAITS, *IDLE_BOUNDS),
+        thresholds=(
+            FULL_LEAD_US,
+            SMALL,
+            *IDLE_BOUNDS,
+        ),
     ),
     Rule(
         name="compute_bound",

@@ -5,47 +5,26 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, TENSOR_ACTIVITY
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.gpu.launch_fixes import BATCH_MEMORY, DATA_SHARE, larger_batch
-from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
+from tuimon.diagnosis.rules.gpu.launch_fixes import BATCH_MEMORY, larger_batch
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TENSORBOARD, TRACE, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import node_of
 from tuimon.session.rows import GpuRow
 
-THROTTLE_SHARE = Threshold(
-    0.25,
-    "share of the last 30 s that clocks are held down, from which it is sustained",
-    "our choice: shorter bursts are how boost clocks work",
-)
-BUSY_UTILISATION = Threshold(
-    0.9,
-    "utilisation from which a GPU without GPU times counts as the bottleneck",
-    "our choice: as with GPU times, at most 10 % idle",
-)
 ANY_RETRY = Threshold(
     1,
     "retries of torch's allocator after the first 10 s with steps, from which memory is on its edge",
     "each retry frees the cache and stops the GPU:"
     " https://pytorch.org/docs/stable/generated/torch.cuda.memory_stats.html",
 )
-TENSOR_SHARE = Threshold(
-    0.02,
-    "share of time that tensor cores are busy, below which they are unused",
-    "our choice: a few stray kernels use them in any model",
-)
 TENSOR_CAPABILITY = Threshold(7.0, "compute capability from which a GPU has tensor cores", TENSORBOARD)
 TF32_CAPABILITY = Threshold(
     8.0,
     "compute capability from which tensor cores take TF32 and bfloat16",
     "https://www.mintlify.com/NVIDIA/cutlass/architectures/ampere",
-)
-SMALL_SHARE = Threshold(
-    0.50,
-    "utilisation, and share of memory in use, below which a GPU has room for a larger batch",
-    f"for utilisation {TENSORBOARD}; for memory our choice: a batch twice as large fits",
 )
 #: Causes of throttling that mean something is wrong; at its power limit a busy GPU works as it was built to.
 _FAULTS = ("hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake")
@@ -63,21 +42,22 @@ def throttled(evidence: Evidence) -> Finding | None:
         if machine.is_held_down or machine.node == node_of(evidence.pid)
         for gpu in evidence.run.gpus_used_on(machine.node)
         for cause, share in gpu.throttled
-        if share >= THROTTLE_SHARE and cause in _FAULTS + _CAPS
+        if share >= LARGE and cause in _FAULTS + _CAPS
     ]
     if not held or evidence.uses_gpu is False:
         return None
     cause, share, gpu, machine = max(held, key=lambda found: (found[0] in _FAULTS, found[1]))
     steps = evidence.gpu_steps if machine.node == node_of(evidence.pid) else None
-    busy = steps.is_bottleneck if steps is not None else (utilisation(gpu) or 0.0) >= BUSY_UTILISATION
+    busy = steps.is_bottleneck if steps is not None else (utilisation(gpu) or 0.0) >= NEARLY_ALL
     mhz, most_mhz = gpu.latest.sm_clock_mhz, gpu.latest.sm_clock_max_mhz
     slowed = mhz / most_mhz if mhz and most_mhz else None
     clocks = f" ({mhz} of {most_mhz} MHz)" if slowed is not None else ""
+    most = 1.0 / slowed if slowed and busy else None
     return Finding(
         rule="throttled",
         severity="warning" if busy and cause in _FAULTS else "info",
         headline=f"{machine.place}GPU {gpu.latest.index} is held down {percent(share)} of the time: {cause}{clocks}",
-        action=_cooler(cause),
+        fixes=(Fix(_cooler(cause), high=most),),
         share_of_step=1.0 - slowed if slowed is not None and busy else None,
         evidence={
             "cause": cause,
@@ -88,7 +68,7 @@ def throttled(evidence: Evidence) -> Finding | None:
             "temperature_c": gpu.latest.temperature_c,
             "power_w": gpu.latest.power_w,
             "power_limit_w": gpu.latest.power_limit_w,
-            "speedup_at_most": 1.0 / slowed if slowed and busy else None,
+            "speedup_at_most": most,
         },
     )
 
@@ -119,9 +99,11 @@ def allocator_retries(evidence: Evidence) -> Finding | None:
             f"torch's allocator freed its cache {retries} {'time' if retries == 1 else 'times'} in steady training: GPU"
             " memory is on its edge"
         ),
-        action=(
-            "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use a smaller batch or activation checkpointing;"
-            " batches of similar length fragment memory less"
+        fixes=(
+            Fix(
+                "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use a smaller batch or activation"
+                " checkpointing; batches of similar length fragment memory less"
+            ),
         ),
         evidence={
             "retries": retries,
@@ -140,7 +122,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     if steps is None or not steps.is_bottleneck or gpu is None or gpu.latest.tensor_ratio is None:
         return None
     tensor_ratio, capability, process = gpu.latest.tensor_ratio, gpu.latest.compute_capability, evidence.process
-    if tensor_ratio >= TENSOR_SHARE or capability is None or capability < TENSOR_CAPABILITY:
+    if tensor_ratio >= TRACE or capability is None or capability < TENSOR_CAPABILITY:
         return None
     types = process.parameter_dtypes if process is not None else []
     computed = process.matmul_dtypes if process is not None else []
@@ -154,7 +136,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
             f"tensor cores busy {100 * tensor_ratio:.1f} % of the time on a GPU that is the bottleneck:"
             f" {'it computes in full float32' if types and tf32 is False else 'lower precision is not used'}"
         ),
-        action=_lower(capability, tf32),
+        fixes=(Fix(_lower(capability, tf32)),),
         evidence={
             "tensor_ratio": tensor_ratio,
             "compute_capability": capability,
@@ -179,7 +161,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
     figures = [(gpu, utilisation(gpu), _filled(gpu)) for gpu in evidence.gpus]
     if evidence.phases is None or not figures or evidence.awaits_idle_causes:
         return None
-    if any(used is None or filled is None or max(used, filled) >= SMALL_SHARE for _, used, filled in figures):
+    if any(used is None or filled is None or max(used, filled) >= MOST for _, used, filled in figures):
         return None
     gpu, used, filled = figures[0]
     busy = used or 0.0
@@ -193,10 +175,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
             f"GPU {gpu.latest.index} is used {percent(used or 0.0)} of the time, and {percent(filled or 0.0)} of its"
             " memory: room for a larger batch"
         ),
-        action=f"{larger.action}; adapt the learning rate",
-        estimated_speedup=larger.estimated_speedup,
-        speedup_at_least=larger.low,
-        speedup_at_most=larger.high,
+        fixes=(larger._replace(action=f"{larger.action}; adapt the learning rate"),),
         evidence={
             "gpu_util": used,
             "memory_ratio": filled,
@@ -237,7 +216,11 @@ RULES = (
         ),
         needs=(GPU_COUNTERS,),
         of_moment=True,
-        thresholds=(THROTTLE_SHARE, BUSY_UTILISATION, BUSY_IDLE),
+        thresholds=(
+            LARGE,
+            NEARLY_ALL,
+            REPORTED,
+        ),
         from_outside=True,
     ),
     Rule(
@@ -250,7 +233,11 @@ RULES = (
             " and memory in use, and is kept only where no other finding explains an idle GPU."
         ),
         needs=(GPU_COUNTERS, GPU_LOAD),
-        thresholds=(SMALL_SHARE, BATCH_MEMORY, DATA_SHARE),
+        thresholds=(
+            MOST,
+            BATCH_MEMORY,
+            REPORTED,
+        ),
     ),
     Rule(
         name="low_precision_unused",
@@ -263,6 +250,11 @@ RULES = (
             " the process reported them."
         ),
         needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
-        thresholds=(TENSOR_SHARE, TENSOR_CAPABILITY, TF32_CAPABILITY, BUSY_IDLE),
+        thresholds=(
+            TRACE,
+            TENSOR_CAPABILITY,
+            TF32_CAPABILITY,
+            REPORTED,
+        ),
     ),
 )

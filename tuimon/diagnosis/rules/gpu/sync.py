@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE, WIDE, IdleBounds
-from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, GpuSteps
-from tuimon.diagnosis.evidence.gpu.waits import TRACED_PART, GpuWaits, traced_waits
+from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
+from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
+from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, traced_waits
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.finding import Change, Finding, Fix
@@ -16,7 +16,7 @@ from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import speedup_without, within
 from tuimon.diagnosis.step_model.measured import queue_model
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE
 from tuimon.diagnosis.words import at, idle_part, percent
 from tuimon.session.rows import ThreadRow
 from tuimon.text import plain
@@ -24,36 +24,6 @@ from tuimon.text import plain
 if TYPE_CHECKING:
     from tuimon.gpu_calls import SyncCall
 
-SYNC_SHARE = Threshold(
-    0.05,
-    "share of the step that both the training thread waits and the GPU may idle, from which it is reported",
-    "our choice: a warning's fix gains at least 5 %, and no more than the smaller of both can be gained",
-)
-SYNC_CLEAR = Threshold(
-    0.20,
-    "share of the step that may idle after a synchronisation, from which a wait is no mere mention",
-    "our choice: what may gain a fifth is worth a look, even where the bounds are far apart",
-)
-SYNC_CERTAIN = Threshold(
-    0.02,
-    "share of the step that certainly idles, below which a wait that is not critical at most is only mentioned",
-    "our choice: no warning for idle time that is hardly more than the error of its bound",
-)
-BENIGN_WAIT = Threshold(
-    0.10,
-    "share of the time that the training thread waits, from which it is worth saying that this costs nothing",
-    "our choice: where a profile would draw the eye to the line",
-)
-SPINNING_CPU = Threshold(
-    0.90,
-    "CPU of the threads that launch and wait, from which one may worry",
-    "our choice: what process monitors show as a full core",
-)
-BACKWARD_SHARE = Threshold(
-    0.30,
-    "share of the step in backward, from which a busy thread there needs an explanation",
-    "our choice: backward is usually the longest phase; in a shorter one its thread is not what draws the eye",
-)
 #: The beginning of what would not wait, of a call that has no purpose.
 _LEAVE_OUT = "leave it out"
 
@@ -75,9 +45,9 @@ def sync_point(evidence: Evidence) -> Finding | None:
     if gpu is None or wait is None:
         return None
     idle = _idle_beside_data(evidence, gpu)
-    if min(wait.share, idle.at_most) >= SYNC_SHARE:
+    if min(wait.share, idle.at_most) >= SMALL:
         return _costly(evidence, gpu, wait, idle)
-    return _harmless(evidence, gpu, wait) if gpu.is_bottleneck and wait.share >= BENIGN_WAIT else None
+    return _harmless(evidence, gpu, wait) if gpu.is_bottleneck and wait.share >= REPORTED else None
 
 
 def _longest_wait(waits: GpuWaits | None) -> _Wait | None:
@@ -106,27 +76,23 @@ def _idle_beside_data(evidence: Evidence, gpu: GpuSteps) -> IdleBounds:
 def _costly(evidence: Evidence, gpu: GpuSteps, wait: _Wait, idle: IdleBounds) -> Finding:
     """No more than the smaller of both can be gained: the time that it waits, and that the GPU idles."""
     at_least, at_most = min(wait.share, idle.at_least), min(wait.share, idle.at_most)
-    is_busy = gpu.idle < BUSY_IDLE and gpu.contradiction is None
-    best = _without(evidence, at_least, at_most)
+    is_busy = gpu.idle < REPORTED and gpu.contradiction is None
     calls = _calls(wait.hot)
-    certain = not is_busy and (at_least >= SYNC_CERTAIN or at_most >= SYNC_CLEAR)
+    best = _without(evidence, _advice(wait, calls), at_least, at_most)
     return Finding(
         rule="sync_point",
-        severity="warning" if certain else "info",
+        severity="info" if is_busy else "warning",
         headline=_headline(wait, calls, gpu, is_busy=is_busy),
-        action=_advice(wait, calls),
+        fixes=(best,),
         share_of_step=at_most,
         where=(wait.hot.place,),
         evidence={
             "waiting_share": wait.share,
             **_traced(evidence, wait),
             **IdleBounds(gpu.idle, gpu.idle_at_most).as_evidence(),
-            "speedup_at_most": speedup_without(evidence, at_most),
+            "speedup_at_most": best.high,
             **gpu.width_evidence,
         },
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        change=Change("sync", 0.0),
     )
 
 
@@ -151,11 +117,13 @@ def _what(wait: _Wait, calls: Sequence[SyncCall]) -> str:
     return plain(calls[0].what) if calls else "one line"
 
 
-def _without(evidence: Evidence, at_least: float, at_most: float) -> Fix:
+def _without(evidence: Evidence, action: str, at_least: float, at_most: float) -> Fix:
     """The gain of a training without such a wait, which costs these shares of the step."""
-    gained = (speedup_without(evidence, at_least) if at_least >= LEAST_IDLE else None) or 1.0
+    gained = (speedup_without(evidence, at_least) if at_least >= TRACE else None) or 1.0
     model = queue_model(evidence)
-    return within(model and model.fix("", Change("sync", 0.0)), gained, speedup_without(evidence, at_most))
+    change = Change("sync", 0.0)
+    most = speedup_without(evidence, at_most)
+    return within(model and model.fix("", change), gained, most)._replace(action=action, high=most, change=change)
 
 
 def _harmless(evidence: Evidence, gpu: GpuSteps, wait: _Wait) -> Finding:
@@ -163,7 +131,7 @@ def _harmless(evidence: Evidence, gpu: GpuSteps, wait: _Wait) -> Finding:
         rule="sync_point",
         severity="benign",
         headline=f"{_what(wait, _calls(wait.hot))} waits for the GPU at no cost: the GPU is the bottleneck anyway",
-        action="change nothing: this wait costs time only when the GPU has less to do",
+        fixes=(Fix("change nothing: this wait costs time only when the GPU has less to do"),),
         where=(wait.hot.place,),
         evidence={
             "waiting_share": wait.share,
@@ -201,7 +169,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
         return None
     threads = [t for t in evidence.thread_rows if t.tid == evidence.training_tid or t.role == "autograd"]
     cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
-    if not cpu or sum(cpu) < SPINNING_CPU:
+    if not cpu or sum(cpu) < NEARLY_ALL:
         return None
     where = _what_spins(evidence, threads)
     if where is None:
@@ -211,7 +179,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
         rule="spin_wait",
         severity="benign",
         headline=f"{percent(min(1.0, sum(cpu)))} CPU{text} is CUDA polling for the GPU, not work: harmless",
-        action="change nothing: polling is faster than being woken, and the core would be idle otherwise",
+        fixes=(Fix("change nothing: polling is faster than being woken, and the core would be idle otherwise"),),
         where=(hot.place,) if hot else (),
         evidence={
             "cpu_ratio": sum(cpu),
@@ -224,12 +192,12 @@ def spin_wait(evidence: Evidence) -> Finding | None:
 def _what_spins(evidence: Evidence, threads: list[ThreadRow]) -> tuple[str, HotFunction | None] | None:
     """The place of the CPU time, in words beside its line; None if no wait for the GPU explains it."""
     waits = evidence.gpu_waits
-    if waits is not None and waits.share >= BENIGN_WAIT:
+    if waits is not None and waits.share >= REPORTED:
         hot = waits.hot_sync if waits.sync >= waits.transfer else waits.hot_transfer
         if hot is not None:
             return "", hot
     backward = evidence.phase("backward")
-    if backward is not None and backward.share >= BACKWARD_SHARE:
+    if backward is not None and backward.share >= LARGE:
         busy = max(threads, key=lambda thread: thread.cpu_ratio or 0.0)
         return f" in backward(){' (its own thread)' if busy.role == 'autograd' else ''}", None
     return None
@@ -248,7 +216,13 @@ RULES = (
             " smaller of both can be gained."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(SYNC_SHARE, SYNC_CLEAR, SYNC_CERTAIN, BENIGN_WAIT, TRACED_PART, BUSY_IDLE, LEAST_IDLE, WIDE),
+        thresholds=(
+            SMALL,
+            REPORTED,
+            MOST,
+            TRACE,
+            LARGE,
+        ),
         contradicts_order=True,
     ),
     Rule(
@@ -263,6 +237,10 @@ RULES = (
             " the GPU is the bottleneck."
         ),
         needs=(GPU_TIMES,),
-        thresholds=(SPINNING_CPU, BENIGN_WAIT, BACKWARD_SHARE, BUSY_IDLE),
+        thresholds=(
+            NEARLY_ALL,
+            REPORTED,
+            LARGE,
+        ),
     ),
 )

@@ -36,19 +36,17 @@ _MADE_HERE = ("hand_rolled_loader", "rollout")
 _MORE_AT_ONCE = Way("run the model for more environments or prompts at once: each call costs about the same")
 
 
-def fixes_for(
-    cause: str | None, hot: HotFunction | None, evidence: Evidence, share: float, error: float = 0.0
-) -> list[Fix]:
-    """Fixes for a wait for data of this ``share`` of the step, known to ``error``, the surest gain first.
+def fixes_for(cause: str | None, hot: HotFunction | None, evidence: Evidence, waiting: Part) -> list[Fix]:
+    """Fixes for a wait for data of this part of the step, the surest gain first.
 
     Each fix is a change of the step's model, and its gain what the simulation of that gives: more workers before a
     line that may cost nothing.
     """
-    model = measured_model(evidence, share, error)
+    model = measured_model(evidence, *waiting)
     if cause == "slow_thread" or (cause == "messages" and (evidence.workers.ran_ratio or 0.0) >= ALWAYS_BUSY):
         model = _made_beside(model, _undisturbed(cause, evidence))
     elif cause == "messages" or (cause in _MADE_HERE and evidence.workers.number):
-        model = _made_after_the_fetch(model, share, error)
+        model = _made_after_the_fetch(model, *waiting)
     ways = _from_processes(hot, evidence) if cause == "messages" else _ways(cause, hot, evidence, model)
     if cause not in ("hand_over", "starting"):
         ways += _kept_workers(evidence, model)

@@ -7,21 +7,12 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.loading.batches import OWN_SHARE, draws_indices, is_loaders_own, working_share
+from tuimon.diagnosis.evidence.loading.batches import draws_indices, is_loaders_own, working_share
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.diagnosis.finding import Change
 from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL
 from tuimon.diagnosis.words import at_hot
-
-LOADERS_PART = Threshold(
-    0.2,
-    "share of the wait for data in the DataLoader's own code, from which whole batches at once are a fix beside a line",
-    "our choice: a fifth of the wait stays if only the line is made cheaper",
-)
-NEARLY_ALL_DRAWN = Threshold(
-    0.8, "part of the drawing of indices that one function takes, from which it is all of it", "our choice: nearly all"
-)
 
 
 class Way(NamedTuple):
@@ -39,7 +30,7 @@ def whole_batches(evidence: Evidence) -> list[Way]:
     """
     data = evidence.stacks.data_phase
     own = 1.0 if not data.total else data.share_where(is_loaders_own) or 0.0
-    if own < OWN_SHARE:
+    if own < MOST:
         return []
     at_once = "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
     return [
@@ -54,7 +45,7 @@ def with_loaders_own(evidence: Evidence) -> list[Way]:
     own, draws = data.share_where(is_loaders_own) or 0.0, draws_indices(data)
     items = [sample for sample in data.stacks if _makes_item(sample) and not draws(sample)]
     hot = hottest_place((sample.place, sample.count) for sample in items)
-    if hot is None or own < LOADERS_PART:
+    if hot is None or own < LARGE:
         return []
     part = _sampled_part(own + sum(sample.count for sample in items) / data.total, data)
     at_once = f"make whole batches at once: {at_hot(hot)} and the DataLoader's own work run once per item now"
@@ -75,7 +66,7 @@ def drawn_at_once(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
     """All that draws indices; nothing where the function is nearly all of it."""
     data = evidence.stacks.data_phase
     drawing = data.share_where(draws_indices(data)) or 0.0
-    if hot is None or hot.share >= NEARLY_ALL_DRAWN * drawing:
+    if hot is None or hot.share >= NEARLY_ALL * drawing:
         return []
     part = _sampled_part(drawing / (working_part(evidence) or 1.0), data)
     return [

@@ -17,7 +17,7 @@ from tuimon.diagnosis.evidence.loading.producer import producer
 from tuimon.diagnosis.evidence.loading.ready import draws_for_longer, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers
 from tuimon.diagnosis.evidence.samples import StackSample
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
 
@@ -26,37 +26,6 @@ SATURATED_BUSY = Threshold(
     "share of time in which the workers make batches, from which they count as saturated",
     "measured in tests/scenarios: 0.94 to 0.98 where workers are too slow (padding_in_worker, slow_augmentation,"
     " remote_images), 0.02 where they keep up (healthy_trainer)",
-)
-COLLATE_SHARE = Threshold(
-    0.50,
-    "share of the time in which batches are made that collate takes, from which it is the cause",
-    "our choice: the cause is what takes most of it, and what an expert would inspect first",
-)
-SAMPLER_SHARE = Threshold(
-    0.50, "share of the wait for data in which indices are drawn, from which that is the cause", "as for collate"
-)
-MADE_SHARE = Threshold(
-    0.50, "share of the data's samples in fetches, below which the loop itself makes it", "as for collate"
-)
-DISK_SHARE = Threshold(
-    0.20,
-    "share of the workers in disk wait, from which that is the cause",
-    "our choice: the state is seen at one moment a window, and a read from the page cache never shows it",
-)
-START_SHARE = Threshold(
-    0.50,
-    "share of the wait for data that the starts and ends of epochs take, from which they are the cause",
-    "as for collate",
-)
-BESIDE_SHARE = Threshold(
-    0.10,
-    "share of the step that a function takes which makes data beside a rollout, from which it is the cause",
-    "our choice: as for side work",
-)
-ROOM = Threshold(
-    0.5,
-    "of what one worker uses of a core, from which so much free makes one more worthwhile",
-    "our choice: a worker with half a core of its own still makes half of what the others make",
 )
 
 
@@ -79,7 +48,7 @@ def cause_of(evidence: Evidence, table: PhaseTable, data: PhaseRow) -> Cause:
 def _beside_rollout(evidence: Evidence, data: PhaseRow) -> Cause | None:
     """A function beside a rollout that takes longer than the environment; the policy is the training's own work."""
     beside, rollout = evidence.beside_rollout, evidence.rollout
-    if beside is None or data.share * beside.share < BESIDE_SHARE:
+    if beside is None or data.share * beside.share < REPORTED:
         return None
     if rollout is not None and beside.share <= rollout.environment:
         return None
@@ -89,7 +58,7 @@ def _beside_rollout(evidence: Evidence, data: PhaseRow) -> Cause | None:
 def long_starts(evidence: Evidence) -> EpochStarts | None:
     """The starts of workers anew for each epoch, if they are most of the wait."""
     starts = evidence.epoch_starts
-    return starts if starts is not None and starts.share >= START_SHARE else None
+    return starts if starts is not None and starts.share >= MOST else None
 
 
 def _is_made_by_hand(evidence: Evidence, data: PhaseRow, table: PhaseTable) -> bool:
@@ -99,7 +68,7 @@ def _is_made_by_hand(evidence: Evidence, data: PhaseRow, table: PhaseTable) -> b
     """
     samples = evidence.stacks.data_phase
     fetching = sum(sample.count for sample in samples.stacks if "fetch" in sample.kinds)
-    return (data.estimated or table.inferred) and fetching < MADE_SHARE * max(samples.total, 1)
+    return (data.estimated or table.inferred) and fetching < MOST * max(samples.total, 1)
 
 
 def _cause(evidence: Evidence, by_hand: bool) -> Cause:
@@ -108,9 +77,9 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
     drawing, drawn_by = data.share_where(draws_indices(data)), drawing_function(data)
     if evidence.rollout is not None:
         return Cause("rollout", own, f": the loop {evidence.rollout.maker}{in_library(own)}")
-    if drawn_by is not None and drawing is not None and drawing >= SAMPLER_SHARE:
+    if drawn_by is not None and drawing is not None and drawing >= MOST:
         return _drawing(drawn_by)
-    if by_hand and (data.share_where(lambda sample: sample.awaits_message) or 0.0) >= MADE_SHARE:
+    if by_hand and (data.share_where(lambda sample: sample.awaits_message) or 0.0) >= MOST:
         waits_there = own is not None and any(sample.awaits_message and _is_in(sample, own) for sample in data.stacks)
         return _sent(workers.working, own if waits_there else None)
     made_here = by_hand and own is not None and data.share_where(lambda sample: "fetch" in sample.kinds) is not None
@@ -125,7 +94,7 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
     thread = producer(evidence.stacks.main, list(evidence.stacks.other_threads.values())) if by_hand else None
     if thread is not None:
         return Cause("slow_thread", thread, f": it is prepared in a thread{in_library(thread)}")
-    if own is not None and not by_hand and (own_collate_share(evidence.loader, data) or 0.0) >= COLLATE_SHARE:
+    if own is not None and not by_hand and (own_collate_share(evidence.loader, data) or 0.0) >= MOST:
         if is_outside_collate(own, data):  # a default one is torch's
             return Cause("slow_collate", None, ": the training process collates batches")
         return Cause("slow_collate", own, f": the training process collates batches{in_library(own)}")
@@ -151,11 +120,11 @@ def _drawing(hot: HotFunction) -> Cause:
 
 def _cause_in_workers(workers: Workers, free_cores: float) -> Cause:
     hot = workers.hot
-    if workers.disk_ratio >= DISK_SHARE:
+    if workers.disk_ratio >= LARGE:
         return Cause("disk_wait", hot, ": the workers wait for the disk")
     collating, share = workers.hot_in_collate, workers.collate_share or 0.0
     collating = collating._replace(share=share * collating.share) if collating is not None else hot
-    if collating is not None and share >= COLLATE_SHARE:
+    if collating is not None and share >= MOST:
         return Cause("slow_collate", collating, f": the workers collate batches{in_library(collating)}")
     if workers.busy_ratio is None or workers.busy_ratio < SATURATED_BUSY:
         return Cause(None, hot, f": the workers make it{in_library(hot)}" if hot else "")
@@ -166,7 +135,7 @@ def _cause_in_workers(workers: Workers, free_cores: float) -> Cause:
         clause = f": {are} blocked, not computing{cpu}{on}{in_library(hot)}"
         return Cause("workers_saturated", hot, clause)
     clause = f": {are} {percent(min(1.0, workers.busy_ratio))} busy{in_library(hot)}"
-    room = free_cores >= ROOM * min(1.0, workers.ran_ratio or 1.0)
+    room = free_cores >= MOST * min(1.0, workers.ran_ratio or 1.0)
     return Cause("workers_saturated" if room else "slow_item", hot, clause)
 
 

@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading.batches import FEW_SAMPLES, OWN_SHARE
-from tuimon.diagnosis.evidence.loading.producer import QUEUE_SHARE
-from tuimon.diagnosis.evidence.loading.ready import AHEAD, FEW_NONE, HELD_MS, IDLE_WORKERS, NONE_READY
-from tuimon.diagnosis.evidence.loading.workers import RAN_RATIO, START_EPOCHS
-from tuimon.diagnosis.evidence.places.rollout import ROLLOUT_SHARE
-from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
+from tuimon.diagnosis.evidence.loading.ready import HELD_MS
+from tuimon.diagnosis.evidence.loading.workers import START_EPOCHS
+from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.input.advice import fixes_for
-from tuimon.diagnosis.rules.input.at_once import LOADERS_PART, NEARLY_ALL_DRAWN
 from tuimon.diagnosis.rules.input.cause import (
-    BESIDE_SHARE,
-    COLLATE_SHARE,
-    DISK_SHARE,
-    MADE_SHARE,
-    ROOM,
-    SAMPLER_SHARE,
     SATURATED_BUSY,
-    START_SHARE,
     Cause,
     cause_of,
     long_starts,
 )
-from tuimon.diagnosis.threshold import TENSORBOARD, TRACEML, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import idle_part, percent
-from tuimon.session.rows import PhaseRow, PhaseTable
+from tuimon.session.rows import PhaseRow
 
-WARN_SHARE = Threshold(
-    0.10,
-    "share of the step that waits for data, from which it is worth a warning",
-    f"our choice between others': 5 % ({TENSORBOARD}) and 25 % ({TRACEML})",
-)
-CLEAR_SHARE = Threshold(
-    0.20,
-    "share of the step that waits for data, from which it shows before the table has settled",
-    "our choice: twice what is a warning, so that queues that fill cannot make it up",
-)
 #: Causes that the advice distinguishes, as findings name them.
 _OWN_NAMES: dict[str | None, str | None] = {
     "slow_thread": "hand_rolled_loader",
@@ -52,23 +30,16 @@ _OWN_NAMES: dict[str | None, str | None] = {
 }
 
 
-class _Wait(NamedTuple):
-    """How much of the step waits for data."""
-
-    share: float  # with GPU times, what the GPU may idle meanwhile at most
-    lost: float  # how much of the step that likely costs
-    error: float  # of ``lost``
-    on_gpu: IdleBounds | None
-
-
 def input_bound(evidence: Evidence) -> Finding | None:
     """The step waits for data."""
     table, data = evidence.phases, evidence.phase("data")
-    if table is None or data is None or data.share < WARN_SHARE or evidence.awaits_gpu_times:
+    if table is None or data is None or data.share < REPORTED or evidence.awaits_gpu_times:
         return None
     data = _without_copies(evidence, data)
-    wait = _wait(evidence, table, data)
-    return _finding(evidence, data, wait, cause_of(evidence, table, data)) if wait is not None else None
+    wait = claim_on(evidence, data)
+    if not is_sure(evidence, wait.share, error=data.error):
+        return None
+    return _finding(evidence, data, wait, cause_of(evidence, table, data))
 
 
 def _without_copies(evidence: Evidence, data: PhaseRow) -> PhaseRow:
@@ -80,41 +51,22 @@ def _without_copies(evidence: Evidence, data: PhaseRow) -> PhaseRow:
     return data._replace(share=left * data.share, ms_per_step=data.ms_per_step and left * data.ms_per_step)
 
 
-def _wait(evidence: Evidence, table: PhaseTable, data: PhaseRow) -> _Wait | None:
-    """The wait, where it takes much of the step and that is certain."""
-    on_gpu = evidence.gpu_idle_during(data)
-    share = data.share if on_gpu is None else on_gpu.at_most
-    if share < WARN_SHARE:
-        return None
-    if data.error is not None and data.share - data.error < WARN_SHARE / 2:
-        return None  # too few samples
-    if (share if on_gpu is None else on_gpu.at_least) < CLEAR_SHARE and not is_settled(table):
-        return None
-    lost, unsure = (share, 0.0) if on_gpu is None else on_gpu.middle
-    return _Wait(share, lost, unsure + (data.error or 0.0), on_gpu)
-
-
-def _finding(evidence: Evidence, data: PhaseRow, wait: _Wait, cause: Cause) -> Finding:
+def _finding(evidence: Evidence, data: PhaseRow, wait: Claim, cause: Cause) -> Finding:
     waits = f"{percent(wait.share)} of each step waits for data"
     if wait.on_gpu is not None:
         waits = f"the GPU waits {idle_part(wait.on_gpu)} of each step for data"
     is_work = cause.name == "rollout" and evidence.rollout is not None and evidence.rollout.is_by_policy
     places = (cause.hot, evidence.hottest_in("data"))
-    best, *others = fixes_for(cause.name, cause.hot, evidence, wait.lost, wait.error)
+    best, *others = fixes_for(cause.name, cause.hot, evidence, wait.lost)
     return Finding(
         rule="input_bound",
         severity="info" if is_work else "warning",
         headline=f"{waits}{cause.clause}",
-        action=best.action,
+        fixes=(best, *(fix for fix in others if fix.estimated_speedup is not None)),
         cause=_OWN_NAMES.get(cause.name, cause.name),
         share_of_step=wait.share,
         where=tuple(dict.fromkeys(p for f in places if f is not None for p in (f.maker, f.place) if p)),
         evidence=_figures(evidence, data, cause, wait.on_gpu),
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low or (1.0 if best.change is not None else None),
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(fix for fix in others if fix.estimated_speedup is not None),
     )
 
 
@@ -160,30 +112,15 @@ RULES = (
         ),
         needs=(STEPS, SAMPLES),
         thresholds=(
-            WARN_SHARE,
-            CLEAR_SHARE,
+            REPORTED,
             SATURATED_BUSY,
-            COLLATE_SHARE,
-            ROLLOUT_SHARE,
-            SAMPLER_SHARE,
-            FEW_SAMPLES,
-            MADE_SHARE,
-            DISK_SHARE,
-            START_SHARE,
+            MOST,
+            LARGE,
             START_EPOCHS,
-            QUEUE_SHARE,
-            RAN_RATIO,
-            NONE_READY,
-            IDLE_WORKERS,
-            FEW_NONE,
-            AHEAD,
+            SMALL,
             HELD_MS,
-            OWN_SHARE,
-            BESIDE_SHARE,
-            ROOM,
-            LOADERS_PART,
-            NEARLY_ALL_DRAWN,
-            SETTLED_S,
+            NEARLY_ALL,
+            *CONFIDENCE,
         ),
         causes=(
             "no_workers",

@@ -20,7 +20,15 @@ from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.count_settings import count_settings
 from tuimon.sources.stacks.frames.gradient_blocks import GradientBlocks
 from tuimon.sources.stacks.frames.packages_at_work import PackagesAtWork
-from tuimon.torch_code import calls_collate, collects_garbage, is_call_wrapper, is_fetcher, is_module_body, marked_part
+from tuimon.torch_code import (
+    calls_collate,
+    collects_garbage,
+    compiles,
+    is_call_wrapper,
+    is_fetcher,
+    is_module_body,
+    marked_part,
+)
 
 #: How many distinct frames one run may list, over all its processes.
 FRAME_LIMIT = 20_000
@@ -107,6 +115,8 @@ class FrameIds:
             return traits._replace(part="rollout")
         if is_evaluator(file, function):
             return traits._replace(part="evaluation")
+        if compiles(file, function):
+            return traits._replace(part="compiler")
         if is_module_body(file, function) and not traits.user:
             return traits._replace(imports=True)
         return traits._replace(wrapper=True) if is_call_wrapper(file, function) else traits

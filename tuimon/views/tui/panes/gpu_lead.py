@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, IDLE_STREAM_RATIO, SMALL_LEAD_US
+from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, SMALL_LEAD_US
+from tuimon.diagnosis.threshold import MOST
 from tuimon.session.rows import GpuTimeRow, LeadRow
 from tuimon.views.format import ms, percent
 from tuimon.views.gpu_idle import UNKNOWN, idle_share_text
@@ -43,7 +44,7 @@ def main_lead(times: GpuTimeRow) -> LeadRow | None:
 def lead_words(times: GpuTimeRow) -> str:
     """One sentence on who waits for whom."""
     lead = main_lead(times)
-    if lead is None or (lead.median_us is None and lead.stream_idle_ratio < IDLE_STREAM_RATIO):
+    if lead is None or (lead.median_us is None and lead.stream_idle_ratio < MOST):
         error = f" (clocks ±{_ms(times.lead_error_us)})" if times.lead_error_us is not None else ""
         return f"lead not known{error}"
     if not is_behind(lead):
@@ -55,9 +56,7 @@ def lead_words(times: GpuTimeRow) -> str:
 
 def is_behind(lead: LeadRow) -> bool:
     """True if the GPU mostly has nothing queued when the CPU comes to this boundary."""
-    return lead.stream_idle_ratio >= IDLE_STREAM_RATIO or (
-        lead.median_us is not None and lead.median_us < SMALL_LEAD_US
-    )
+    return lead.stream_idle_ratio >= MOST or (lead.median_us is not None and lead.median_us < SMALL_LEAD_US)
 
 
 def _lead_and_dry(times: GpuTimeRow) -> str:

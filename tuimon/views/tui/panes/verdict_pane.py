@@ -227,7 +227,7 @@ def _action(finding: Finding) -> str:
 
 def _others(findings: Sequence[Finding], *, short: bool) -> Line:
     """What ``v`` shows beside this."""
-    fixes, others = len(findings[0].other_fixes), len(findings) - 1
+    fixes, others = len(findings[0].fixes[1:]), len(findings) - 1
     if short:
         return line(("v", "key"), (f" +{fixes + others}", "dim")) if fixes + others else line(("v", "key"))
     parts = [f"{fixes} more fix{'es' * (fixes > 1)}"] if fixes else []

@@ -1,0 +1,69 @@
+"""A model that is compiled anew, on literal sessions."""
+
+import pytest
+
+from tests.diagnosis.cpu import NO_GPU
+from tests.session.records import frames, header, process, session_of, stacks, steps
+from tuimon.diagnosis import diagnose
+from tuimon.records import Steps
+
+TORCH = "/v/lib/python3.11/site-packages/torch"
+STACKS = frames(
+    ("train.py", 28, "main", "loss = net(x, length)", True),
+    (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
+    (f"{TORCH}/_dynamo/convert_frame.py", 1700, "_compile"),
+    (f"{TORCH}/_subclasses/fake_tensor.py", 3174, "validate"),
+    (f"{TORCH}/_functorch/_aot_autograd/runtime_wrappers.py", 561, "runtime_wrapper"),
+    ("train.py", 30, "main", "loss.backward()", True),
+    (f"{TORCH}/autograd/graph.py", 9, "_engine_run_backward"),
+)
+#: Ids of frames: in the compiler, where compiled code runs, in backward.
+COMPILES, RUNS, BACKWARD = [0, 1, 2, 3], [0, 1, 4], [5, 6]
+MS = 1_000_000
+
+
+PHASES = {"forward": 60, "backward": 30, "optimizer": 10}
+
+
+def judged(*records):
+    """By rule; the samples of a second come before its steps."""
+    ordered = sorted(records, key=lambda record: (record.t, isinstance(record, Steps)))
+    return {finding.rule: finding for finding in diagnose(session_of(header(), process(), NO_GPU, STACKS, *ordered))}
+
+
+def found(compiling, **in_steps):
+    """By rule; so many of ten samples a second are in the compiler."""
+    sampled = (COMPILES, compiling), (RUNS, 7 - compiling), (BACKWARD, 3)
+    windows = range(1, 12)
+    return judged(
+        *(steps(t, PHASES, first_index=10 * t, **in_steps) for t in windows), *(stacks(t, *sampled) for t in windows)
+    )
+
+
+def test_a_model_that_is_compiled_in_each_step():
+    finding = found(6)["recompiles"]
+    assert (finding.severity, finding.where[0].line) == ("critical", 28)
+    assert finding.share_of_step == pytest.approx(0.6)
+    never, half = finding.fixes
+    assert never.estimated_speedup >= 1 / 0.4 > half.estimated_speedup == pytest.approx(1 / 0.7, rel=0.01)
+    assert "compute_bound_cpu" not in found(6)
+
+
+def test_a_compiled_model_that_runs_is_in_order():
+    assert found(0).keys() == {"compute_bound_cpu"}
+
+
+@pytest.mark.parametrize(("again_s", "expected"), [(None, False), (45, True)])
+def test_the_first_compilation_does_not_count(again_s, expected):
+    """It takes the first step 5 s; compiling anew for a second in ten, long after that, does count."""
+    first = steps(6, {"forward": 5000, "backward": 30}, count=1), *(stacks(t, (COMPILES, 10)) for t in range(1, 7))
+    last_s = again_s or 14
+    later = [steps(t, PHASES, first_index=10 * t) for t in range(7, last_s)]
+    sampled = [stacks(t, (COMPILES if again_s and t > 10 and not t % 5 else RUNS, 10)) for t in range(7, last_s)]
+    assert ("recompiles" in judged(*first, *later, *sampled)) is expected
+
+
+def test_the_collections_that_compiling_makes_are_no_finding_of_their_own():
+    collections = {"gc_ns": 70 * MS, "gc_count": 3, "gc_longest_ns": 30 * MS}
+    assert "gc_pauses" in found(0, **collections)
+    assert {"gc_pauses", "recompiles"} & found(6, **collections).keys() == {"recompiles"}

@@ -1,0 +1,56 @@
+"""Claims on the time of a step, and how sure they are: one confidence decides when a rule speaks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
+from tuimon.diagnosis.step_model.model import Part
+from tuimon.diagnosis.threshold import REPORTED, Threshold
+from tuimon.session.rows import PhaseRow
+
+SETTLED_S = Threshold(
+    4.0,
+    "seconds that the phase table must cover before a share near its threshold counts",
+    "our choice: until then loaders fill their queues",
+)
+EARLY_ERROR = Threshold(
+    0.10,
+    "how far off a share of the step may be in those seconds",
+    "our choice: queues that fill, one collection or a thread that took the GIL make up less",
+)
+#: What decides how sure a claim is, as pages list it.
+CONFIDENCE = (SETTLED_S, EARLY_ERROR)
+
+
+class Claim(NamedTuple):
+    """The time that something takes of a step."""
+
+    share: float  # with GPU times, what the GPU may idle meanwhile at most
+    lost: Part  # how much of the step that likely costs, and how far off it may be
+    on_gpu: IdleBounds | None
+
+
+def claim_on(evidence: Evidence, phase: PhaseRow, part: float = 1.0) -> Claim:
+    """The claim of this part of a phase; time that launches cover which run ahead costs the GPU nothing."""
+    idle = evidence.gpu_idle_during(phase)
+    error = phase.error or 0.0
+    if idle is None:
+        return Claim(part * phase.share, Part(part * phase.share, error), None)
+    idle = IdleBounds(part * idle.at_least, part * idle.at_most)
+    lost, unsure = idle.middle
+    return Claim(idle.at_most, Part(lost, unsure + error), idle)
+
+
+def is_sure(
+    evidence: Evidence, share: float, least: float = REPORTED, error: float | None = None, *, early: bool = True
+) -> bool:
+    """True if a share of the step is this much at least, as far as samples, known to ``error``, and seconds show.
+
+    ``early``: before the table has settled, too.
+    """
+    table = evidence.phases
+    if table is None or share < least or (error is not None and share - error < least / 2):
+        return False
+    return table.window_s >= SETTLED_S or (early and share - EARLY_ERROR >= least)
