@@ -30,8 +30,8 @@ def test_levels(level, threads, samples):
 
 def test_same_role_whatever_its_number():
     session = profiles.session(2)
-    assert count_same_role(session.threads(), WORKER) == 2
-    assert count_same_role(session.threads(), Scope(MAIN, MAIN, "main")) == 1
+    assert count_same_role(session.over("recent").threads(), WORKER) == 2
+    assert count_same_role(session.over("recent").threads(), Scope(MAIN, MAIN, "main")) == 1
 
 
 def test_workers_have_no_phase_the_trainer_has():

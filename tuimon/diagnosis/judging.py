@@ -12,26 +12,25 @@ from tuimon.diagnosis.rulebook import RULES
 from tuimon.diagnosis.rules.start import FIRST_STEPS, WARMUP
 from tuimon.diagnosis.severity import graded
 from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
 
 
 def diagnose(session: Session) -> list[Finding]:
     """The findings on the process in focus."""
     pid = session.trainer()
-    return judge(evidence_of(session, pid)) if pid is not None else []
+    return judge(evidence_of(session.over("recent"), pid)) if pid is not None else []
 
 
 def diagnose_state(session: Session) -> list[Finding]:
     """The findings of rules about a moment: no other rule judges a loop that stands still."""
     pid = session.trainer()
     rules = [rule for rule in RULES if rule.of_moment]
-    return ranked(merged(_found(evidence_of(session, pid), rules))) if pid is not None else []
+    return ranked(merged(_found(evidence_of(session.over("recent"), pid), rules))) if pid is not None else []
 
 
 def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     """The findings on all of the run's steady part; ``states``: those of rules about a moment."""
     pid = session.trainer()
-    evidence = evidence_of(WholeRun(session), pid) if pid is not None else None
+    evidence = evidence_of(session.over("whole"), pid) if pid is not None else None
     if evidence is None or not evidence.has_steps or (evidence.steps and evidence.steps.recent < FIRST_STEPS):
         return ranked(merged(list(states)))
     rules = [rule for rule in RULES if not rule.of_moment and rule is not WARMUP]

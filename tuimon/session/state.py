@@ -46,13 +46,13 @@ class RunState(NamedTuple):
 def run_state(session: Session) -> RunState:
     """State of the process in focus: until its first whole step, or the end of the run, it is starting."""
     pid = session.trainer()
-    stats = session.step_stats(pid) if pid is not None else None
+    stats = session.step_stats.get(pid) if pid is not None else None
     if pid is not None and stats is not None and (stats.total or stats.open_backwards):
         return _in_steps(session, pid, stats)
-    if pid is not None and session.phases(pid) is not None:
+    if pid is not None and session.over("recent").phases(pid) is not None:
         return _of_samples(session, pid)
     for_s = session.now_s - session.start_s if session.start_s is not None else None
-    sampled = session.process_samples(pid) if pid is not None else None
+    sampled = session.samples.get(pid) if pid is not None else None
     doing = sampled.set_up.doing if sampled is not None else None
     name: StateName = "starting" if session.exit is None else "ended"
     if pid is not None and session.exit is None and _is_stopped(session, pid):
@@ -67,7 +67,7 @@ def run_state(session: Session) -> RunState:
 
 def _is_stopped(session: Session, pid: int) -> bool:
     """True if a signal has stopped the process: then its main thread is."""
-    threads = session.process_threads(pid)
+    threads = session.threads.of(pid)
     return threads is not None and any(each.tid == own_id(pid) and each.state == "stopped" for each in threads.threads)
 
 
@@ -84,7 +84,7 @@ def _stopped(pid: int) -> str:
 def stands_still(session: Session) -> bool:
     """True if the process in focus makes no step and has come to no boundary for long; an evaluation has boundaries."""
     state, pid = run_state(session), session.trainer()
-    stats = session.step_stats(pid) if pid is not None else None
+    stats = session.step_stats.get(pid) if pid is not None else None
     if state.name not in ("step_open", "between_steps") or session.exit is not None:
         return False
     if stats is None:
@@ -104,7 +104,7 @@ def _never_had_torch(session: Session) -> bool:
 
 def _of_samples(session: Session, pid: int) -> RunState:
     """Of a process without markers, whose samples have shown its loop."""
-    sampled = session.process_samples(pid)
+    sampled = session.samples.get(pid)
     since_s = sampled.steps_end_s if sampled is not None else math.inf
     if sampled is None or session.now_s - since_s < LONG_S:
         return RunState("training")
@@ -122,7 +122,7 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
         return RunState("training")
     if latest.is_outside:
         return RunState("between_steps", for_s, OVER, for_s)
-    sampled = session.process_samples(pid)
+    sampled = session.samples.get(pid)
     place = _place_in(sampled, latest) if sampled is not None else None
     phase = _phase_of(latest)
     doing = f"in {phase}" if phase is not None else None

@@ -32,20 +32,20 @@ def unseen_trainings(session: Session) -> list[Unseen]:
     """The busiest first; none as long as any process of the run makes steps, and in the first minute."""
     if session.start_s is None or session.now_s - session.start_s < LONG_S:
         return []
-    known = session.processes()
-    if any(session.step_totals(process.pid).count for process in known):  # so it is nearly always, and takes no time
+    known, now = session.processes(), session.over("recent")
+    if any(now.step_totals(process.pid).count for process in known):  # so it is nearly always, and takes no time
         return []
-    if any(session.phases(process.pid) is not None for process in known):
+    if any(now.phases(process.pid) is not None for process in known):
         return []
-    on_gpu = {pid for row in session.gpus() for pid in row.latest.pids}
+    on_gpu = {pid for row in now.gpus() for pid in row.latest.pids}
     found = [_unseen(session, process, process.pid in on_gpu) for process in known if process.role != "worker"]
     return sorted((each for each in found if each is not None), key=lambda each: -(each.cores or 0.0))
 
 
 def _unseen(session: Session, process: Process, on_gpu: bool) -> Unseen | None:
-    threads = session.process_threads(process.pid)
+    threads = session.threads.of(process.pid)
     cores = threads.cpu_ratio if threads is not None else None
-    sampled = session.process_samples(process.pid)
+    sampled = session.samples.get(process.pid)
     doing = sampled.set_up.doing if sampled is not None else None
     if doing is not None and doing.words.startswith(_SETTING_UP):
         return None

@@ -100,7 +100,9 @@ def test_its_page_names_each_finding_and_worker_and_whose_thread_it_is(page: Pag
         assert finding["headline"].lower() in text.lower()
     trainer = page.session.trainer()
     assert trainer is not None
-    for loader in page.session.loaders(trainer):
+    for loader in page.session.over("recent").loaders(trainer):
         assert {worker.name for worker in loader.worker_rows[:16]} <= lines
-    mains = [thread for thread in page.session.threads() if thread.role == "main" and thread.rank is not None]
+    mains = [
+        thread for thread in page.session.over("recent").threads() if thread.role == "main" and thread.rank is not None
+    ]
     assert {f"rank {thread.rank}: main" for thread in mains} <= lines

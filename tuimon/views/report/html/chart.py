@@ -36,9 +36,10 @@ class Mark(NamedTuple):
 
 def chart_of(session: Session, pid: int, course: Course | None, report: dict[str, Json]) -> dict[str, Any] | None:
     """The chart that the template draws; without a course, of the windows that the Session keeps."""
-    found = course.rows(pid, session.between_parts(pid)) if course is not None else None
+    now = session.over("recent")
+    found = course.rows(pid, now.between_parts(pid)) if course is not None else None
     interval_s = session.header.interval_s if session.header else None
-    length_s, history = found or (interval_s, session.phase_history(pid, _WINDOWS))
+    length_s, history = found or (interval_s, now.phase_history(pid, _WINDOWS))
     rows = history if found else decimated(history)
     top_ms = top_of(rows)
     if not top_ms:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.samples.tree import CallTree, Node, call_tree
 from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
 from tuimon.views.format import count, percent, place
 
 _LEAST_SHARE = 0.004
@@ -35,7 +34,7 @@ def trees(session: Session, pid: int) -> list[tuple[str, CallTree]]:
 
     Without samples there is no tree.
     """
-    workers = [worker.pid for worker in WholeRun(session).workers(pid)]
+    workers = [worker.pid for worker in session.over("whole").workers(pid)]
     found = (
         ("What the training thread does", _tree(session, [pid])),
         ("What the DataLoader workers do", _tree(session, workers)),
@@ -44,7 +43,7 @@ def trees(session: Session, pid: int) -> list[tuple[str, CallTree]]:
 
 
 def _tree(session: Session, pids: Sequence[int]) -> CallTree:
-    sampled = [found for pid in pids if (found := session.process_samples(pid)) is not None]
+    sampled = [found for pid in pids if (found := session.over("recent").process_samples(pid)) is not None]
     return call_tree((one for each in sampled for one in each.samples_of(_sampled_tid(each))), session.frames)
 
 

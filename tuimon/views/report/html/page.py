@@ -13,7 +13,6 @@ from tuimon.errors import TuimonError
 from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain_html import page_html
@@ -91,7 +90,8 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     pid = session.trainer()
     process = session.process(pid) if pid is not None else None
     code = _code(session)
-    run = WholeRun(session)
+    run = session.over("whole")
+    table = run.phases(pid) if pid is not None else None
     gpus = [gpu for gpu in run.gpus() if gpu.used_by_run]
     return {
         "report": report,
@@ -101,15 +101,15 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "command": " ".join(report["run"]["command"]) or "?",
         "findings": [_finding(finding, code) for finding in report["findings"]],
         "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
-        "table": session.run_phases(pid) if pid is not None else None,
-        "bar": _bar(session.run_phases(pid) if pid is not None else None),
+        "table": table,
+        "bar": _bar(table),
         "chart": chart_of(session, pid, course, report) if pid is not None else None,
         "ranks": ranks_table(report["ranks"]),
         "traces": [trace_tables(trace) for trace in report.get("traces", ())[-_TRACES:]],
         "gpu_time": with_idle_bounds(run, pid)[1] if pid is not None else None,
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
-        "loaders": session.loaders(pid) if pid is not None else (),
+        "loaders": session.over("recent").loaders(pid) if pid is not None else (),
         "threads": _threads(session),
         "flames": _flames(session, pid) if pid is not None else [],
         "process": process,
@@ -170,7 +170,7 @@ def _code(session: Session) -> Code:
     """The source text that the log holds: never read from a file that a log names."""
     code: Code = {}
     for process in session.processes():
-        sampled = session.process_samples(process.pid)
+        sampled = session.over("recent").process_samples(process.pid)
         for tid in sampled.tids() if sampled else ():
             for sample in sampled.samples_of(tid) if sampled else ():
                 _add_lines(code, sample.stack, session.frames)
@@ -219,7 +219,7 @@ def _most(history: Sequence[float | None]) -> float:
 
 
 def _threads(session: Session) -> list[ThreadRow]:
-    rows = [row for row in session.threads() if row.cpu_ratio is not None]
+    rows = [row for row in session.over("recent").threads() if row.cpu_ratio is not None]
     return sorted(rows, key=lambda row: -(row.cpu_ratio or 0.0))[:_THREADS]
 
 

@@ -38,7 +38,7 @@ class LoadersPane(Pane[LoadersState]):
     def collect(self, session: Session, findings: Sequence[Finding]) -> LoadersState:
         """The loaders of the trainer in focus."""
         pid = session.trainer()
-        rows = session.loaders(pid) if pid is not None else ()
+        rows = session.over("recent").loaders(pid) if pid is not None else ()
         return LoadersState(tuple(_for_display(row) for row in rows))
 
     def draw(self, state: LoadersState, width: int, height: int) -> list[Line]:
