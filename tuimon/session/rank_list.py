@@ -11,7 +11,7 @@ from tuimon.session.ranks.groups import ranks_of, restarts
 from tuimon.session.ranks.row import RankRow, RankState
 from tuimon.session.ranks.stats import MainThread, RankStats
 from tuimon.session.ranks.waits import RankSplit, RankTimes, split_ranks
-from tuimon.session.session import Session, SessionView
+from tuimon.session.session import Session, SessionView, once
 
 #: Seconds without a record of a rank, while others have some, from which it is silent: our choice, some windows.
 _SILENT_S = 10.0
@@ -29,15 +29,14 @@ class _Group(Struct, frozen=True, gc=False):
     restarts: Mapping[int, int]  # by rank
 
 
+@once
 def rank_rows(view: SessionView) -> list[RankRow]:
     """The ranks of the training in focus, by rank; none where it is no training of ranks."""
-    if rank_rows not in view.answers:
-        session, trainers, focus = view.session, view.session.trainers(), view.session.trainer()
-        if len(trainers) > 1 and not view.is_whole:
-            session.ranks.sort_newest(session.samples, session.frames, trainers)
-        ranks = training_of(view, focus) if focus is not None else []
-        view.answers[rank_rows] = rows_of(view, ranks) if len(ranks) > 1 else []
-    return view.answers[rank_rows]  # type: ignore[no-any-return]  # put there above
+    session, trainers, focus = view.session, view.session.trainers(), view.session.trainer()
+    if len(trainers) > 1 and not view.is_whole:
+        session.ranks.sort_newest(session.samples, session.frames, trainers)
+    ranks = training_of(view, focus) if focus is not None else []
+    return rows_of(view, ranks) if len(ranks) > 1 else []
 
 
 def with_utilisation(view: SessionView, rows: Sequence[RankRow]) -> list[RankRow]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, wraps
-from typing import Any, Literal, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from msgspec import structs
 
@@ -45,6 +45,7 @@ SpanName = Literal["recent", "whole"]
 #: Seconds that the first markers may come later than two intervals: our choice, a busy machine's delay.
 _MARKERS_WAIT_S = 2.0
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -150,14 +151,14 @@ class Session(Tables):
         return pids.get(node, [])
 
 
-def _once(query: Callable[[SessionView, int], T]) -> Callable[[SessionView, int], T]:
-    """A query about one process that is answered once a view: rules and panes share the answer."""
+def once(query: Callable[Concatenate[SessionView, P], T]) -> Callable[Concatenate[SessionView, P], T]:
+    """A query of a view that is answered once: rules and panes share the answer."""
 
     @wraps(query)
-    def answered(view: SessionView, pid: int) -> T:
-        key = query, pid
+    def answered(view: SessionView, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = query, *args
         if key not in view.answers:
-            view.answers[key] = query(view, pid)
+            view.answers[key] = query(view, *args, **kwargs)
         return view.answers[key]  # type: ignore[no-any-return]  # of whatever query
 
     return answered
@@ -223,7 +224,7 @@ class SessionView:
 
     # -- steps and phases
 
-    @_once
+    @once
     def phases(self, pid: int) -> PhaseTable | None:
         """Phase breakdown of a process; None before the first step.
 
@@ -297,7 +298,7 @@ class SessionView:
 
     # -- stack samples
 
-    @_once
+    @once
     def process_samples(self, pid: int) -> ProcessSamples | None:
         """Stack samples of one process."""
         sampled = self.session.samples.get(pid)
@@ -406,7 +407,7 @@ class SessionView:
 
     # -- DataLoaders
 
-    @_once
+    @once
     def loaders(self, pid: int) -> tuple[LoaderRow, ...]:
         """The DataLoaders of a process, in the last 30 s those in which they were used; those for training first."""
         return self._loader_rows(pid, self._hottest_in(pid))
@@ -431,6 +432,7 @@ class SessionView:
 
     # -- GPUs
 
+    @once
     def gpus(self, node: int | None = None) -> list[GpuRow]:
         """The GPUs of a node (None: the one in focus), those the run uses first."""
         session, focus, node = self.session, self.session.trainer(), self._node(node)

@@ -63,26 +63,26 @@ def test_the_chart_has_the_changes_where_they_were_and_not_too_many():
         *(steps(t, PHASES, first_index=10 * t) for t in range(1, 100)), Exit(t=100, pid=100, exit_code=0)
     )
     report = {"findings": [{"rule": "input_bound", "severity": "critical"}], "changes": changes(25.0)}
-    chart = chart_of(session, 100, course, report)
+    chart = chart_of(session.over("whole"), 100, course, report)
     (mark,) = chart["marks"]
     assert mark.left == pytest.approx(0.25)
     assert (mark.text, mark.severity, mark.step) == ("INPUT-BOUND (slow item)", "critical", 25)
     assert chart["whole"] and chart["span_s"] == 100
     many = {"findings": [], "changes": changes(*range(0, 40), 60.0)}
-    marks = chart_of(session, 100, course, many)["marks"]
+    marks = chart_of(session.over("whole"), 100, course, many)["marks"]
     assert [mark.number for mark in marks] == list(range(1, 13))
     assert {39.0, 60.0} <= {mark.at_s for mark in marks}  # after which it stayed
 
 
 def test_without_a_course_it_is_of_the_windows_that_the_session_keeps():
     _, session = course_of(*(steps(t, PHASES, first_index=10 * t) for t in range(1, 20)))
-    chart = chart_of(session, 100, None, {"findings": [], "changes": changes(5.0)})
+    chart = chart_of(session.over("whole"), 100, None, {"findings": [], "changes": changes(5.0)})
     assert not chart["whole"] and chart["marks"] == []
 
 
 def test_a_process_with_the_number_of_one_that_made_steps_has_the_course_of_both():
     course, session = course_of(*(steps(t, PHASES, first_index=10 * t) for t in (1, 2)), process(start_unix_s=9e8))
-    chart = chart_of(session, 100, course, {"findings": [], "changes": []})
+    chart = chart_of(session.over("whole"), 100, course, {"findings": [], "changes": []})
     assert chart["whole"] and chart["span_s"] == 3
 
 

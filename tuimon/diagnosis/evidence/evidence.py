@@ -33,7 +33,7 @@ from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.sampling import GilHeld
-from tuimon.session.session import SessionView
+from tuimon.session.session import SessionView, once
 
 
 class Evidence(Struct, frozen=True, dict=True):
@@ -333,6 +333,7 @@ class Evidence(Struct, frozen=True, dict=True):
         return exchanges({pid: gpu for pid, gpu in known if gpu is not None})
 
 
+@once
 def evidence_of(view: SessionView, pid: int) -> Evidence:
-    """A process, and the run around it, over the view's span."""
+    """A process, and the run around it, over the view's span: for all who ask the same."""
     return Evidence(pid, RunEvidence(view), view)

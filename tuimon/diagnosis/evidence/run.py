@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.cores import Demand, TrainingThread, free_cores
 from tuimon.diagnosis.evidence.devices import run_gpus
@@ -22,7 +22,6 @@ class RunEvidence(Struct, frozen=True, dict=True):
     """
 
     _view: SessionView
-    _gpus_elsewhere: dict[int, tuple[GpuRow, ...]] = field(default_factory=dict)
 
     @property
     def now_s(self) -> float:
@@ -96,11 +95,7 @@ class RunEvidence(Struct, frozen=True, dict=True):
 
     def gpus_used_on(self, node: int) -> tuple[GpuRow, ...]:
         """Like ``own_gpus``, for any node of the run."""
-        if node == self._view.session.focus_node:
-            return self.own_gpus
-        if node not in self._gpus_elsewhere:
-            self._gpus_elsewhere[node] = run_gpus(self._view.gpus(node))
-        return self._gpus_elsewhere[node]
+        return self.own_gpus if node == self._view.session.focus_node else run_gpus(self._view.gpus(node))
 
     @cached_property
     def memory(self) -> MachineMemory | None:

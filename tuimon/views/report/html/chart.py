@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tuimon.session.session import Session
+from tuimon.session.session import SessionView
 from tuimon.session.steps.history import STACKED
 from tuimon.views.finding_text import rule_title
 from tuimon.views.report.course import Course
@@ -34,12 +34,11 @@ class Mark(NamedTuple):
     severity: str  # of the finding that came; "benign" where none did
 
 
-def chart_of(session: Session, pid: int, course: Course | None, report: dict[str, Json]) -> dict[str, Any] | None:
+def chart_of(run: SessionView, pid: int, course: Course | None, report: dict[str, Json]) -> dict[str, Any] | None:
     """The chart that the template draws; without a course, of the windows that the Session keeps."""
-    now = session.over("recent")
-    found = course.rows(pid, now.between_parts(pid)) if course is not None else None
-    interval_s = session.header.interval_s if session.header else None
-    length_s, history = found or (interval_s, now.phase_history(pid, _WINDOWS))
+    found = course.rows(pid, run.between_parts(pid)) if course is not None else None
+    interval_s = run.session.header.interval_s if run.session.header else None
+    length_s, history = found or (interval_s, run.phase_history(pid, _WINDOWS))
     rows = history if found else decimated(history)
     top_ms = top_of(rows)
     if not top_ms:
