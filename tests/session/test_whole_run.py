@@ -5,10 +5,9 @@ import pytest
 from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis.evidence.cores import core_demand
 from tuimon.records import Loader, LoaderFacts, MachineMemory
-from tuimon.session.loader_totals import LoaderRun, totals_of
 from tuimon.session.processes.thread_means import ThreadMeans
 from tuimon.session.session import Session
-from tuimon.session.windows import Span, Thinned
+from tuimon.session.windows import Thinned
 
 LOOP = frames(
     ("train.py", 5, "main", "import numpy", True),
@@ -131,7 +130,6 @@ def test_thinned_records_are_spread_evenly_and_bounded():
     for t in range(1, 11):
         thinned.append(steps(float(t), {}))
     assert [record.t for record in thinned.records] == [1, 5, 9]
-    assert [record.t for record in thinned.between(Span(4.0, 8.5))] == [5, 9]
 
 
 def test_threads_that_have_ended_are_dropped_and_what_was_not_measured_stays_unknown():
@@ -175,27 +173,6 @@ def test_loaders_of_a_long_run_are_told_by_all_their_windows():
     assert row.wait_ms == pytest.approx((2 * 100 + 6 * 1) / 8, rel=0.03)
     assert row.ready_none_ratio == pytest.approx(0.25, abs=0.01)
     assert row.fetches_per_s == pytest.approx(10.0)
-
-
-def test_stretches_hold_every_window_once_and_are_bounded():
-    run = LoaderRun(limit=4)
-    for t in range(1, 1001):
-        run.add_totals(totals_of(Loader(t=float(t), pid=1, number=0, window_s=1.0, fetches=t, p95_ns=t)))
-    stretches = run.between(Span())
-    assert len(stretches) <= 4
-    assert sum(stretch.fetches for stretch in stretches) == 1000 * 1001 // 2
-    assert [each.begin_s for each in stretches[1:]] == [each.t for each in stretches[:-1]]
-    assert run.between(Span(begin_s=0.5)) == stretches[1:]
-    assert sum(each.p95_fetches for each in stretches) == sum(each.fetches for each in stretches)
-
-
-def test_what_is_summed_up_of_the_run_leaves_the_windows_of_the_last_30_s_alone() -> None:
-    run = LoaderRun(limit=4)
-    windows = [totals_of(Loader(t=float(t), pid=1, number=0, window_s=1.0, fetches=1)) for t in range(1, 21)]
-    for window in windows:
-        run.add_totals(window)
-    assert sum(each.fetches for each in run.between(Span())) == 20
-    assert {window.fetches for window in windows} == {1}
 
 
 @pytest.mark.parametrize(("markers", "waits"), [(False, 0.6), (True, None)])
