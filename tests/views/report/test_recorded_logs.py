@@ -14,7 +14,6 @@ from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.diagnosis.words import percent
 from tuimon.sources.log.reader import read_log
-from tuimon.views.report.course import Course
 from tuimon.views.report.html.page import as_html
 from tuimon.views.report.summary import Page, report_of
 
@@ -29,9 +28,9 @@ PHASES = {
 
 @pytest.fixture(scope="module", params=LOGS, ids=lambda path: path.name.partition(".")[0])
 def page(request: pytest.FixtureRequest) -> Page:
-    verdicts, course = Verdicts(), Course()
-    session, findings = fold(course.over(read_log(str(request.param))), verdicts)
-    return Page(report_of(session, findings, "run.jsonl", verdicts.changes), session, course)
+    verdicts = Verdicts()
+    session, findings = fold(read_log(str(request.param)), verdicts)
+    return Page(report_of(session, findings, "run.jsonl", verdicts.changes), session)
 
 
 @pytest.fixture(scope="module")

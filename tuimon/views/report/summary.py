@@ -22,7 +22,6 @@ from tuimon.session.trainings import which_training
 from tuimon.session.unseen import Unseen, unseen_trainings
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.memory_text import memory_lines
-from tuimon.views.report.course import Course
 from tuimon.views.report.ranks_json import nodes_json, ranks_json
 from tuimon.views.report.sentences import summary_of
 from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
@@ -40,7 +39,6 @@ class Page(NamedTuple):
 
     report: dict[str, Json]
     session: Session
-    course: Course | None = None
 
 
 def report_of(

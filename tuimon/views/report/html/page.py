@@ -86,7 +86,7 @@ def _written(value: object) -> object:
 
 
 def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, field by field
-    report, session, course = page
+    report, session = page
     pid = session.trainer()
     process = session.process(pid) if pid is not None else None
     run = session.over("whole")
@@ -103,7 +103,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
         "table": table,
         "bar": _bar(table),
-        "chart": chart_of(run, pid, course, report) if pid is not None else None,
+        "chart": chart_of(run, pid, report) if pid is not None else None,
         "ranks": ranks_table(report["ranks"]),
         "traces": [trace_tables(trace) for trace in report.get("traces", ())[-_TRACES:]],
         "gpu_time": with_idle_bounds(run, pid)[1] if pid is not None else None,
