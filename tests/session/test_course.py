@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tests.session import records
-from tuimon.session.course import Course
+from tuimon.session.steps.course import Course
 
 
 def test_neighbours_are_added_up_when_there_are_too_many() -> None:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
-from tuimon.session.course import Course
 from tuimon.session.rows import HotLine, LoaderRow, LoaderWorkerRow
+from tuimon.session.steps.course import Course
 from tuimon.session.windows import WINDOW_S, Span, Window, new_history, weighted_median
 
 #: Most loaders of a process that are remembered, those used last: some programs make one for every epoch.

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from tuimon.diagnosis.rank import is_minor
 from tuimon.records import Exit
 from tuimon.session.rows import PhaseTable
-from tuimon.session.state import run_state, stands_still
-from tuimon.session.unseen import unseen_trainings
+from tuimon.session.state import run_state, stands_still, unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, finding_gain, fix_text, headline_text, place_text, rule_title
 from tuimon.views.format import clock, ms, percent, plain, rate, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds

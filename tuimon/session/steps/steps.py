@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from tuimon.records import Steps
 from tuimon.session.counter_means import SteppingSpan
-from tuimon.session.course import StepCourse, StepStretch, stretch_of, without_end
-from tuimon.session.held_steps import HeldSteps, packed, unpacked
 from tuimon.session.rows import StepSummary
+from tuimon.session.steps.course import StepCourse, StepStretch, stretch_of, without_end
+from tuimon.session.steps.held_steps import HeldSteps, packed, unpacked
 from tuimon.session.steps.history import StepHistory
 from tuimon.session.steps.step_windows import (
     RecentSteps,

@@ -17,9 +17,8 @@ from tuimon.records import Header, MemoryHistory, TraceTaken
 from tuimon.session.rows import PhaseTable
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
-from tuimon.session.state import RunState, run_state
+from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
 from tuimon.session.trainings import which_training
-from tuimon.session.unseen import Unseen, unseen_trainings
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.report.ranks_json import nodes_json, ranks_json

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tuimon.session.course import LIMIT, StepStretch
 from tuimon.session.session import SessionView
+from tuimon.session.steps.course import LIMIT, StepStretch
 from tuimon.session.steps.history import STACKED
 from tuimon.views.finding_text import rule_title
 from tuimon.views.report.step_json import Json

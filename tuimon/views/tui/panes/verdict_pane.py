@@ -11,8 +11,7 @@ from textual.message import Message
 
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, Place
-from tuimon.session.state import RunState, run_state
-from tuimon.session.unseen import Unseen, unseen_trainings
+from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, rule_title, speedup
 from tuimon.views.format import place, plain
 from tuimon.views.state_text import state_details, state_name, unseen_text

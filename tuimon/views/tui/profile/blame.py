@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.records import Place
 from tuimon.session.rows import ThreadRow
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.scope import Scope
+from tuimon.views.tui.profile.scope import Scope
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

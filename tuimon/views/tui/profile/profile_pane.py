@@ -15,12 +15,12 @@ from textual.worker import Worker, WorkerState
 from tuimon.records import Place
 from tuimon.session.rows import ThreadRow
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.scope import SCOPE_LEVELS, Scope, count_same_role, latest_times
 from tuimon.views.tui.drawing.lines import Line, Span
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.profile.header import Mode, empty_lines, phases_line, ranges_line, tabs_line, who_text
 from tuimon.views.tui.profile.sample_views import SampleViews
+from tuimon.views.tui.profile.scope import SCOPE_LEVELS, Scope, count_same_role, latest_times
 from tuimon.views.tui.sheets.code_around import Code, CodeAround
 
 if TYPE_CHECKING:

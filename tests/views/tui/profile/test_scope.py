@@ -7,7 +7,7 @@ from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tuimon.records import StackCount, Stacks
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.scope import Scope, count_same_role, latest_times
+from tuimon.views.tui.profile.scope import Scope, count_same_role, latest_times
 
 WORKER = Scope(4301, 4301, "worker 1")
 
