@@ -122,7 +122,7 @@ def ranged(seconds: float, max_cpu_ratio: float = 0.03, samples: int = 0) -> tup
 
 
 def _right(session: Session, pid: int, is_right: Callable[[Sample, str], bool]) -> tuple[float, int]:
-    sampled = session.process_samples(pid)
+    sampled = session.over("recent").process_samples(pid)
     right = total = 0
     for sample in sampled.samples_of(pid) if sampled else []:
         names = {session.frames[number].function for number in sample.stack}

@@ -83,7 +83,7 @@ def infer(shape: str, seconds: float, max_cpu_ratio: float = 0.03, samples: int 
         finally:
             process.kill()
     marked, alone = _session(process.pid, records, markers=True), _session(process.pid, records, markers=False)
-    sampled = alone.process_samples(process.pid)
+    sampled = alone.over("recent").process_samples(process.pid)
     return Inferred(
         shape,
         _shares_of_seconds({name: spent_s - before.get(name, 0.0) for name, spent_s in after.items()}),
@@ -130,7 +130,7 @@ def _session(pid: int, records: Iterable[Record], markers: bool) -> Session:
 
 
 def _shares(session: Session, pid: int) -> dict[str, float]:
-    table = session.phases(pid)
+    table = session.over("recent").phases(pid)
     return {row.name: row.share for row in table.rows} if table else {}
 
 

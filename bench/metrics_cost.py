@@ -99,7 +99,7 @@ def _second(t: int, rank: int) -> list[Record]:
 def _touched(session: Session) -> Session:
     """As after a new window of every rank: what is kept between two of them is worked out anew."""
     for pid in session.trainers():
-        stats = session.step_stats(pid)
+        stats = session.step_stats.get(pid)
         assert stats is not None
         stats._recent = stats._whole_run = None
     return session

@@ -94,7 +94,7 @@ def _watch(case: Case, window_s: float) -> Seen:
             source.close()
         _pass(PLAIN_S, None, Session())
         after_us = _step_us(first)
-    picture = session.sampling()
+    picture = session.over("recent").sampling()
     plain_us = (before_us + after_us) / 2
     return Seen(
         cpu_percent=percent,

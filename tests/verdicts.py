@@ -26,7 +26,6 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.reading import fold
 from tuimon.records import Record
 from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
 from tuimon.sources.log.reader import read_log
 
 DATA = Path(__file__).parent / "data"
@@ -77,7 +76,7 @@ def _lines(run: Run) -> Iterator[str]:
 def _phases(session: Session) -> str:
     """In percent of the step."""
     pid = session.trainer()
-    table = WholeRun(session).phases(pid) if pid is not None else None
+    table = session.over("whole").phases(pid) if pid is not None else None
     rows = table.rows if table is not None else ()
     return ", ".join(f"{row.name} {100 * row.share:.0f} %" for row in rows) or "no phases"
 

@@ -66,7 +66,7 @@ def test_a_run_with_gpus(tmp_path: Path) -> None:
     session = Session()
     for record in read_log(str(log)):
         session.add(record)
-    first, second = session.gpus()
+    first, second = session.over("recent").gpus()
     assert (first.latest.index, first.latest.name, first.used_by_run) == (0, "NVIDIA Fake 80GB", True)
     assert (second.latest.name, second.used_by_run, second.latest.sm_ratio) == ("NVIDIA Display Card", False, None)
     told = [gpu for gpu in gpu_records(log) if gpu.chosen and gpu.sm_ratio is not None]

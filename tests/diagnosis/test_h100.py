@@ -16,7 +16,6 @@ from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Gpu, Record
 from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
 from tuimon.sources.log.reader import read_log
 
 #: The programs of the recorded logs.
@@ -82,7 +81,7 @@ def test_a_wait_for_a_gpu_that_works_meanwhile_gains_what_was_measured() -> None
 
 def idle(found: list[Record]) -> tuple[float, float] | None:
     session, _ = fold(found)
-    steps = evidence_of(WholeRun(session), session.trainer() or 0).gpu_steps
+    steps = evidence_of(session.over("whole"), session.trainer() or 0).gpu_steps
     return (steps.idle, steps.idle_at_most) if steps is not None else None
 
 

@@ -13,7 +13,7 @@ def evidence(**phases):
     windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
     for record in (header(), process(), *windows):
         session.add(record)
-    return evidence_of(session, 100)
+    return evidence_of(session.over("recent"), 100)
 
 
 def test_steps_of_half_the_length_make_the_training_twice_as_fast():

@@ -11,7 +11,6 @@ from tests.gpu_simulator.training import PID
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.judging import diagnose_run
-from tuimon.session.whole_run import WholeRun
 
 #: What the clocks, the ticks, our own recording and the few steps at the ends of a run that are not timed may add to a
 #: bound, as a share of the step. Of 300 steps of very different length two are 0.3 %.
@@ -93,7 +92,7 @@ def verdict(name: str, *, counters: bool = True) -> Verdict:
     seconds = run_length_s(name)
     truth = TimelineTruth(recorded(name, seconds)[0].timeline)
     folded = session(name, seconds, counters=counters)
-    steps = evidence_of(WholeRun(folded), PID).gpu_steps
+    steps = evidence_of(folded.over("whole"), PID).gpu_steps
     rows = []
     for phase in truth.phases:
         ours = steps.phases.get(phase) if steps else None

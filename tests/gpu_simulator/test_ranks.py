@@ -15,7 +15,6 @@ from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.evidence.gpu.exchange import waits_ms
 from tuimon.node_ids import id_on_node, own_id
 from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
 
 SECONDS = 20.0
 #: What clocks, ticks and our own events add, as a share of the step.
@@ -68,11 +67,11 @@ def findings(kind):
     return {finding.rule: finding for finding in diagnose(run(kind)[1])}
 
 
-@pytest.mark.parametrize("whole_run", [False, True])
+@pytest.mark.parametrize("span", ["recent", "whole"])
 @pytest.mark.parametrize("kind", LOOPS)
-def test_what_is_certain_of_the_exchange_is_true_of_every_rank(kind, whole_run):
+def test_what_is_certain_of_the_exchange_is_true_of_every_rank(kind, span):
     ranks, session = run(kind)
-    evidence = evidence_of(WholeRun(session) if whole_run else session, ranks.ranks[0].ring.pid)
+    evidence = evidence_of(session.over(span), ranks.ranks[0].ring.pid)
     told = evidence.exchanges
     assert len(told) == 3
     for rank in ranks.ranks:
@@ -114,7 +113,7 @@ def test_ranks_whose_work_differs_from_step_to_step_wait_for_whoever_comes_last(
 def test_ranks_on_nodes_whose_clocks_differ_are_compared_all_the_same():
     ranks, session = run("uneven")
     pids = [rank.ring.pid for rank in ranks.ranks]
-    times = {pid: evidence_of(session, pid).gpu_time.exchanges for pid in pids}
+    times = {pid: evidence_of(session.over("recent"), pid).gpu_time.exchanges for pid in pids}
     later = [structs.replace(exchange, reached_s=exchange.reached_s + 0.004) for exchange in times[pids[2]]]
     step_ms = ranks.step_ns / 1e6
     waits = waits_ms(times, step_ms)

@@ -17,7 +17,6 @@ from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.ledger.claims import SETTLED_S
 from tuimon.records import Steps
 from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
 
 #: Device idle, waiting for data, otherwise starved, held up by another stream: % of the step, by the recorded work
 #: itself, determined without this code. Repeating the steps changes little of it.
@@ -104,8 +103,8 @@ def test_bounds_are_narrow_where_one_rank_copies_no_pinned_memory(name):
 def test_what_is_certain_of_waiting_for_ranks_was_held_up_in_backward(name):
     folded, truth = session(name, run_length_s(name)), TimelineTruth(Timeline(load(name)))
     held_up = truth.share("held_up", "backward")
-    for picture in (folded, WholeRun(folded)):
-        evidence = evidence_of(picture, PID)
+    for span in ("recent", "whole"):
+        evidence = evidence_of(folded.over(span), PID)
         assert len(evidence.gpu_time.exchanges) >= 8
         exchange = evidence.exchanges[PID]
         assert exchange.at_least - OF_STEPS <= held_up <= exchange.at_most + OF_STEPS
@@ -130,7 +129,7 @@ def test_set_up_before_the_first_step_makes_no_bound_false(name):
     for record in found:
         folded.add(record)
         is_judged = isinstance(record, Steps) and record.t - found[0].t >= SETTLED_S
-        steps = evidence_of(folded, PID).gpu_steps if is_judged else None
+        steps = evidence_of(folded.over("recent"), PID).gpu_steps if is_judged else None
         if steps is not None:
             judged += 1
             assert steps.idle - OF_MOMENT <= starved <= steps.idle_at_most + OF_MOMENT, record.t

@@ -42,7 +42,7 @@ def test_nothing_follows_the_exit_and_what_came_too_late_is_said(tmp_path: Path)
     late = Late([steps(1.0)], [steps(2.0)])
     monitor = Monitor([late, Given()], header=HEADER, log=log, process=process, clock=lambda: clock[0])
     monitor.start()
-    ticked_until(monitor, lambda: monitor.session.steps(7))
+    ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
     process.ended = Ended(0, None)
     monitor.tick()
     assert not monitor.ended

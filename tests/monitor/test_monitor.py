@@ -59,7 +59,7 @@ def test_records_reach_session_and_log(tmp_path: Path) -> None:
     source = Given([steps(1.0)])
     monitor = Monitor([source], header=header, log=log, process=Process())
     monitor.start()
-    ticked_until(monitor, lambda: monitor.session.steps(7))
+    ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
     assert monitor.session.header == header
     assert list(read_log(log.path)) == [header, steps(1.0)]  # flushed by the tick, before any stop
     assert not monitor.ended
@@ -84,7 +84,7 @@ def test_a_source_for_which_there_is_no_thread_is_left_out_and_the_run_is_watche
     threadless.name = "threadless"
     monitor = Monitor([threadless, Given([steps(1.0)])], process=process)
     monitor.start()
-    ticked_until(monitor, lambda: monitor.session.steps(7))
+    ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
     notice = monitor.session.notices["threadless"]
     assert notice.level == "warning" and "no thread" in notice.message and "ulimit -v" in str(notice.hint)
     process.ended = Ended(3, None)
@@ -99,7 +99,7 @@ def test_the_last_read_comes_before_the_exit(tmp_path: Path) -> None:
     process = Process()
     monitor = Monitor([Given([steps(1.0)], [steps(2.0)])], log=log, process=process)
     monitor.start()
-    ticked_until(monitor, lambda: monitor.session.steps(7))
+    ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
     process.ended = Ended(137, "SIGKILL")
     ticked_until(monitor, lambda: monitor.ended)
     assert monitor.exit_code == 137

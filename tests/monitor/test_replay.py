@@ -33,7 +33,7 @@ def test_a_log_is_replayed(tmp_path: Path) -> None:
     ticked_until(monitor, lambda: monitor.ended)
     assert monitor.exit_code == 3
     assert monitor.launched is None
-    found = monitor.session.run_steps(7)
+    found = monitor.session.over("whole").steps(7)
     assert found is not None
     assert found.total == 199 * 5
     monitor.stop()

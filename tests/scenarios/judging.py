@@ -160,7 +160,7 @@ def fold(log: Path) -> Folded:
 def steps_counted(session: Session) -> int | None:
     """How many steps tuimon saw; None without markers."""
     pid = session.trainer()
-    counted = session.run_steps(pid) if pid is not None else None
+    counted = session.over("whole").steps(pid) if pid is not None else None
     return counted.total if counted is not None else None
 
 
@@ -190,7 +190,7 @@ def _alarms(scenario: Scenario, findings: Sequence[Finding], outcome: Outcome) -
 def share_error(session: Session, truth: Truth) -> float | None:
     """The largest error of a phase's share, 0..1; None without phases."""
     pid = session.trainer()
-    table = session.run_phases(pid) if pid is not None else None
+    table = session.over("whole").phases(pid) if pid is not None else None
     if table is None or not truth.shares:
         return None
     found = {row.name: row.share for row in table.rows}

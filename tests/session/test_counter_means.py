@@ -6,9 +6,8 @@ from msgspec import structs
 from tests.session.records import header, process, session_of, steps
 from tuimon.records import Gpu
 from tuimon.session.counter_means import CounterHistory, SteppingSpan
-from tuimon.session.course import StepStretch
+from tuimon.session.steps.course import StepStretch
 from tuimon.session.steps.step_windows import stepping_spans
-from tuimon.session.whole_run import WholeRun
 
 S = 1e9
 
@@ -52,16 +51,16 @@ def run(interval_s, *, set_up_s=15.0, steps_s=10.0, idle_s=0.0, util=0.8, sample
     return session
 
 
-def means(session):
-    (row,) = session.gpus()
+def means(session, span="recent"):
+    (row,) = session.over(span).gpus()
     return row.means
 
 
 @pytest.mark.parametrize("interval_s", [1.0, 10.0])
-@pytest.mark.parametrize("whole", [False, True])
-def test_set_up_before_the_first_step_and_an_idle_tail_count_for_nothing(interval_s, whole):
+@pytest.mark.parametrize("span", ["recent", "whole"])
+def test_set_up_before_the_first_step_and_an_idle_tail_count_for_nothing(interval_s, span):
     session = run(interval_s, set_up_s=60.0, steps_s=30.0, idle_s=20.0, samples=True)
-    found = means(WholeRun(session) if whole else session)
+    found = means(session, span)
     assert found.util_ratio == pytest.approx(0.8, abs=0.02)
     assert found.util_at_least == pytest.approx(0.8, abs=0.03)
     assert found.util_at_most == pytest.approx(0.8, abs=0.03)
@@ -69,7 +68,7 @@ def test_set_up_before_the_first_step_and_an_idle_tail_count_for_nothing(interva
 
 @pytest.mark.parametrize("samples", [False, True])
 def test_a_short_run_is_judged_by_its_steps(samples):
-    found = means(WholeRun(run(1.0, samples=samples)))
+    found = means(run(1.0, samples=samples), "whole")
     assert found.util_ratio == pytest.approx(0.8, abs=0.03)
     assert found.sm_ratio == pytest.approx(0.4, abs=0.03)
 
@@ -81,10 +80,10 @@ def test_ten_seconds_after_a_minute_of_set_up_the_means_are_those_of_the_steps()
 
 
 def test_what_people_read_is_the_mean_and_without_one_the_latest():
-    (row,) = run(1.0, idle_s=5.0).gpus()
+    (row,) = run(1.0, idle_s=5.0).over("recent").gpus()
     assert row.latest.util_ratio == 0.0
     assert (row.figures.util_ratio, row.figures.tensor_ratio) == (row.means.util_ratio, None)
-    (short,) = run(1.0, steps_s=1.0).gpus()
+    (short,) = run(1.0, steps_s=1.0).over("recent").gpus()
     assert short.means.util_ratio is None and short.figures.util_ratio == short.latest.util_ratio
 
 
@@ -106,7 +105,7 @@ def test_means_follow_new_records_and_other_stretches():
 def test_before_the_first_step_the_last_half_minute_counts():
     session = run(1.0, set_up_s=60.0, steps_s=0.0)
     assert means(session).util_ratio == 0.0
-    assert session.stepping_spans() == []
+    assert session.over("recent").stepping_spans() == []
 
 
 def test_too_short_a_time_is_no_mean():

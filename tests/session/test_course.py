@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tests.session import records
-from tuimon.session.course import Course
+from tuimon.session.steps.course import Course
 
 
 def test_neighbours_are_added_up_when_there_are_too_many() -> None:
@@ -52,7 +52,7 @@ def test_the_session_keeps_the_course_of_a_process() -> None:
         *windows,
         records.steps(4.0, {"data": 1}, count=0),
     )
-    stats = session.step_stats(100)
+    stats = session.step_stats.get(100)
     assert stats is not None
     rows = stats.course.stretches()
     assert [(row.end_s, row.steps, row.first_step) for row in rows] == [(1.0, 10, 0), (2.0, 10, 10), (3.0, 10, 20)]

@@ -12,12 +12,12 @@ def gpu(t, index=0, **more):
 
 
 def only(session):
-    (row,) = session.gpus()
+    (row,) = session.over("recent").gpus()
     return row
 
 
 def used(session):
-    return [row.latest.uuid for row in session.gpus() if row.used_by_run]
+    return [row.latest.uuid for row in session.over("recent").gpus() if row.used_by_run]
 
 
 def test_a_torch_that_does_not_tell_instances_from_gpus_is_understood():
@@ -28,7 +28,7 @@ def test_a_torch_that_does_not_tell_instances_from_gpus_is_understood():
         gpu(1, 1, uuid="MIG-Ab", parent_uuid="GPU-1"),
         gpu(1, 1, uuid="MIG-Ac", parent_uuid="GPU-1"),
     )
-    assert [row.latest.uuid for row in session.gpus()] == ["GPU-1", "MIG-Ab", "GPU-0", "MIG-Ac"]
+    assert [row.latest.uuid for row in session.over("recent").gpus()] == ["GPU-1", "MIG-Ab", "GPU-0", "MIG-Ac"]
     assert used(session) == ["GPU-1", "MIG-Ab"]  # with what it is cut from: its power, its clocks
 
 
@@ -101,7 +101,9 @@ def run_of(gpus, seconds=20, **process_facts):
 
 
 def joules(session):
-    return {row.latest.uuid: row.joules_per_step for row in session.gpus() if row.joules_per_step is not None}
+    return {
+        row.latest.uuid: row.joules_per_step for row in session.over("recent").gpus() if row.joules_per_step is not None
+    }
 
 
 def test_joules_of_a_step_are_those_of_all_gpus_of_the_process():

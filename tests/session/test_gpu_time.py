@@ -29,14 +29,14 @@ def session(*records):
 
 def test_nothing_is_told_of_a_process_without_a_gpu():
     found = session(steps(1.0, PHASES))
-    assert found.gpu_time(100) is None
+    assert found.over("recent").gpu_time(100) is None
     assert found.torch_memory(100) == []
-    assert {row.gpu_ms_per_step for row in found.phases(100).rows} == {None}
+    assert {row.gpu_ms_per_step for row in found.over("recent").phases(100).rows} == {None}
 
 
 def test_phases_have_their_share_of_a_step_on_the_gpu():
     found = session(*(record for t in range(1, 6) for record in (steps(float(t), PHASES), gpu_time(float(t)))))
-    for table in (found.phases(100), found.run_phases(100)):
+    for table in (found.over("recent").phases(100), found.over("whole").phases(100)):
         on_gpu = {
             row.name: (row.gpu_ms_per_step, row.gpu_idle_ms_per_step, row.gpu_maybe_idle_ms_per_step)
             for row in table.rows
@@ -50,19 +50,19 @@ def test_turns_are_a_sample_of_steps_and_need_not_be_as_long():
     half = tuple((name, *(ms / 2 for ms in times)) for name, *times in SPANS)  # two turns a step
     spans = [(name, *map(int, times)) for name, *times in half]
     found = session(*(record for t in range(1, 6) for record in (steps(float(t), PHASES), gpu_time(float(t), spans))))
-    assert sum(row.gpu_ms_per_step for row in found.phases(100).rows) == pytest.approx(100)
+    assert sum(row.gpu_ms_per_step for row in found.over("recent").phases(100).rows) == pytest.approx(100)
 
 
 def test_evaluation_is_beside():
     spans = (*SPANS, ("eval", 500, 0, 0))
     records = [r for t in range(1, 6) for r in (steps(float(t), {**PHASES, "eval": 5}), gpu_time(float(t), spans))]
-    rows = {row.name: row for row in session(*records).phases(100).rows}
+    rows = {row.name: row for row in session(*records).over("recent").phases(100).rows}
     assert rows["eval"].gpu_ms_per_step is None
     assert rows["data"].gpu_ms_per_step == pytest.approx(30)
 
 
 def test_idle_and_paced_are_shares_of_the_gpus_time():
-    row = session(gpu_time(1.0)).gpu_time(100)
+    row = session(gpu_time(1.0)).over("recent").gpu_time(100)
     assert (row.device, row.steps) == (0, 4)
     assert (row.idle_ratio, row.maybe_idle_ratio) == pytest.approx((0.3, 0.4))
 
@@ -70,15 +70,15 @@ def test_idle_and_paced_are_shares_of_the_gpus_time():
 def test_the_last_half_minute_counts():
     old = (("data", 100, 100, 0),)
     found = session(gpu_time(1.0, old), *(gpu_time(float(t)) for t in range(40, 50)))
-    assert found.gpu_time(100).idle_ratio == pytest.approx(0.3)
+    assert found.over("recent").gpu_time(100).idle_ratio == pytest.approx(0.3)
     found.add(steps(200.0, PHASES))
-    assert found.gpu_time(100) is None
-    assert found.phases(100).rows[0].gpu_ms_per_step is None
+    assert found.over("recent").gpu_time(100) is None
+    assert found.over("recent").phases(100).rows[0].gpu_ms_per_step is None
 
 
 def test_leads_of_windows_are_joined_by_their_weight():
     leads = [[("backward begin", 10, 5.0, 10.0, 20.0, 0)], [("backward begin", 30, 50.0, 100.0, 900.0, 15)]]
-    row = session(*(gpu_time(float(t), leads=lead) for t, lead in enumerate(leads, 1))).gpu_time(100)
+    row = session(*(gpu_time(float(t), leads=lead) for t, lead in enumerate(leads, 1))).over("recent").gpu_time(100)
     (lead,) = row.leads
     assert (lead.boundary, lead.seen, lead.min_us, lead.median_us, lead.max_us) == ("backward begin", 40, 5, 100, 900)
     assert lead.stream_idle_ratio == pytest.approx(15 / 40)
@@ -87,7 +87,7 @@ def test_leads_of_windows_are_joined_by_their_weight():
 
 def test_leads_stand_in_the_order_of_the_loop():
     names = ["optimizer end", "fetch end", "backward end", "backward begin", "optimizer begin"]
-    row = session(gpu_time(1.0, leads=[(name, 1, 1.0, 1.0, 1.0, 0) for name in names])).gpu_time(100)
+    row = session(gpu_time(1.0, leads=[(name, 1, 1.0, 1.0, 1.0, 0) for name in names])).over("recent").gpu_time(100)
     assert [lead.boundary for lead in row.leads] == [
         "fetch end",
         "backward begin",
@@ -100,7 +100,7 @@ def test_leads_stand_in_the_order_of_the_loop():
 def test_a_lead_that_is_mostly_not_known_is_not_told():
     unknown = ("backward begin", 30, None, None, None, 3)
     known = ("backward begin", 10, 5.0, 10.0, 20.0, 1)
-    row = session(gpu_time(1.0, leads=[unknown]), gpu_time(2.0, leads=[known])).gpu_time(100)
+    row = session(gpu_time(1.0, leads=[unknown]), gpu_time(2.0, leads=[known])).over("recent").gpu_time(100)
     assert row.leads[0].median_us is None
     assert row.leads[0].stream_idle_ratio == pytest.approx(0.1)
     assert row.history == (None, 10.0)
@@ -108,17 +108,17 @@ def test_a_lead_that_is_mostly_not_known_is_not_told():
 
 def test_of_several_gpus_the_one_with_most_turns_is_told():
     found = session(gpu_time(1.0, turns=2), gpu_time(1.0, (("data", 10, 0, 0),), turns=8, device=1))
-    assert found.gpu_time(100).device == 1
-    assert found.gpu_time(100).steps == 8
+    assert found.over("recent").gpu_time(100).device == 1
+    assert found.over("recent").gpu_time(100).steps == 8
 
 
 def test_the_first_window_is_no_part_of_the_run():
     slow = (("data", 900, 900, 0), ("forward", 100, 0, 0))
     records = [gpu_time(1.0, slow), *(gpu_time(float(t)) for t in range(2, 5))]
     found = session(*(steps(float(t), PHASES) for t in range(1, 5)), *records)
-    assert found.run_phases(100).rows[0].gpu_ms_per_step == pytest.approx(30)
+    assert found.over("whole").phases(100).rows[0].gpu_ms_per_step == pytest.approx(30)
     alone = session(*(steps(float(t), PHASES) for t in range(1, 5)), records[0])
-    assert alone.run_phases(100).rows[0].gpu_ms_per_step == pytest.approx(90)
+    assert alone.over("whole").phases(100).rows[0].gpu_ms_per_step == pytest.approx(90)
 
 
 def memory(t, retries=0, device=0, **more):
@@ -157,10 +157,10 @@ def test_the_peak_is_that_of_the_run_even_if_the_program_resets_it():
 def test_what_is_recent_is_worked_out_anew_when_a_window_comes_or_leaves():
     slow = tuple((name, *(3 * ms for ms in times)) for name, *times in SPANS)
     found = session(steps(1.0, PHASES), gpu_time(1.0, slow), gpu_time(20.0))
-    assert found.gpu_time(100) is found.gpu_time(100)  # it is held
-    assert found.gpu_time(100).steps == 8
+    assert found.over("recent").gpu_time(100) is found.over("recent").gpu_time(100)  # it is held
+    assert found.over("recent").gpu_time(100).steps == 8
     found.add(gpu_time(21.0))
-    assert found.gpu_time(100).steps == 12
+    assert found.over("recent").gpu_time(100).steps == 12
     found.add(steps(31.5, PHASES, first_index=10))  # no GPU time comes, and the first window is 30 s old
-    assert found.gpu_time(100).steps == 8
-    assert found.gpu_shares(100).of("data").span == pytest.approx(0.3)
+    assert found.over("recent").gpu_time(100).steps == 8
+    assert found.over("recent").gpu_shares(100).of("data").span == pytest.approx(0.3)

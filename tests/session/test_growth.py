@@ -49,7 +49,7 @@ def holds_still(session, fill, plateau, rounds):
 
 
 def train(session, t, pid=100, count=10, **more):
-    before = session.step_stats(pid)
+    before = session.step_stats.get(pid)
     first = before.total if before else 0
     session.add(steps(t, {"data": 5.0, "forward": 3.0, "backward": 4.0}, count, pid, first, **more))
 
@@ -78,10 +78,10 @@ def test_5000_workers_leave_nothing():
             session.add(process(pid, "worker", ppid=100, t=t + 0.5, ended=True))
 
     holds_still(session, epoch, plateau=100 + 1800, rounds=1250 + 1800)
-    assert session.step_stats(100).total == 10 * 3050
-    assert session.step_stats(100).run.phases["data"] == (3050 - 1) * 10 * 5 * MS
-    assert session.had_workers(100)
-    (loader,) = session.loaders(100)
+    assert session.step_stats.get(100).total == 10 * 3050
+    assert session.step_stats.get(100).run.phases["data"] == (3050 - 1) * 10 * 5 * MS
+    assert session.run_processes.had_workers(100)
+    (loader,) = session.over("recent").loaders(100)
     assert len(loader.worker_rows) == 4
 
 
@@ -114,7 +114,7 @@ def test_all_ranks_of_a_job_are_kept_at_its_end():
     for pid in ranks:
         session.add(process(pid, t=20.0 + (pid - 1000) / 64, rank=pid - 1000, ended=True))
     assert session.trainers() == list(ranks)
-    assert all(session.run_steps(pid).total == 10 for pid in ranks)
+    assert all(session.over("whole").steps(pid).total == 10 for pid in ranks)
 
 
 def test_5000_short_lived_programs_leave_nothing():
@@ -138,7 +138,7 @@ def test_processes_whose_ends_were_lost_leave_the_latest():
         live(session, float(n + 1), 2000 + n)
 
     holds_still(session, program, plateau=2200, rounds=3600)
-    assert session.step_stats(100).total == 10
+    assert session.step_stats.get(100).total == 10
 
 
 def test_processes_that_no_record_announced_are_bounded():
@@ -155,7 +155,7 @@ def test_50000_names_of_ranges_are_summed_up():
 
     # the steps' own histories are full after half an hour
     holds_still(session, window, plateau=1900, rounds=2900)
-    totals = session.step_stats(100).run.ranges
+    totals = session.step_stats.get(100).run.ranges
     assert sum(count for count, _, _ in totals.values()) == 2899 * 50
     assert len(totals) <= 257
 
@@ -190,5 +190,5 @@ def test_a_pid_that_is_used_again_begins_from_nothing():
     live(session, 10.0, 100)
     session.add(process(t=11.0, ended=True))
     session.add(process(t=12.0, start_unix_s=1.7e9 + 500))
-    assert session.step_stats(100) is None
-    assert session.process_samples(100) is None
+    assert session.step_stats.get(100) is None
+    assert session.over("recent").process_samples(100) is None

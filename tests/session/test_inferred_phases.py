@@ -59,7 +59,7 @@ def counts(samples):
     listed = [([NUMBERS[name] for name in stack.split(", ")], n) for stack, n in samples.items()]
     for record in (header(), process(markers=False), frames(*PLACES.values()), stacks(1, *listed)):
         session.add(record)
-    return session, +session.process_samples(100).phase_counts()
+    return session, +session.over("recent").process_samples(100).phase_counts()
 
 
 def test_a_call_that_fetches_and_runs_the_model_evaluates():
@@ -70,7 +70,7 @@ def test_a_call_that_fetches_and_runs_the_model_evaluates():
     }
     session, found = counts(TRAINING | evaluation)
     assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 25}
-    rows = {row.name: row.share for row in session.phases(100).rows}
+    rows = {row.name: row.share for row in session.over("recent").phases(100).rows}
     assert rows["eval"] == pytest.approx(0.2)
     assert rows["forward"] == pytest.approx(0.3)  # of the steps: evaluation is no part of them
 
@@ -157,14 +157,14 @@ def test_a_stack_without_its_root_is_in_the_phase_its_function_is_in_elsewhere()
 def test_a_stack_without_its_root_counts_for_the_line_that_calls_its_function_elsewhere():
     session, found = counts(TRAINING | {"train, plot, parameters": 8, "parameters": 4})
     assert found["other"] == 12
-    [line] = session.process_samples(100).hot_lines("other")
+    [line] = session.over("recent").process_samples(100).hot_lines("other")
     assert (line.place.line, line.samples, line.share) == (36, 12, 1.0)
 
 
 def test_a_stack_that_has_lost_all_code_of_the_users_counts_nowhere():
     session, found = counts(TRAINING | {"train, plot": 8, "parameters": 4})
     assert found["other"] == 8
-    [line] = session.process_samples(100).hot_lines("other")
+    [line] = session.over("recent").process_samples(100).hot_lines("other")
     assert (line.samples, line.share) == (8, 1.0)
 
 
@@ -175,10 +175,10 @@ def test_what_was_before_the_first_backward_is_of_no_step():
     importing = ([NUMBERS[name] for name in ("plot", "import", "<module>", "wrapper")], 50)  # a decorator of that name
     for record in (header(), process(markers=False), frames(*PLACES.values()), stacks(1, loading, importing)):
         session.add(record)
-    assert session.phases(100) is None
+    assert session.over("recent").phases(100) is None
     session.add(stacks(2, *training))
     session.add(stacks(3, loading))
-    assert session.process_samples(100).phase_counts().total() == 600
+    assert session.over("recent").process_samples(100).phase_counts().total() == 600
 
 
 def test_what_the_line_of_the_fetch_does_beside_fetching_is_no_data():
@@ -206,7 +206,7 @@ def test_the_loops_own_lines_between_fetch_and_model_count_as_they_do_with_marke
     window = stacks(1, *fetch, ([2], 30), ([3, 4], 7), ([5, 6], 20), ([7, 8], 20))
     for record in (header(), process(markers=False), frames(*places), window):
         session.add(record)
-    found = session.process_samples(100).phase_counts()
+    found = session.over("recent").process_samples(100).phase_counts()
     expected = {"data": fetches + 7, "forward": 20, "backward": 20}
     expected[phase] += 30
     assert +found == expected
@@ -222,7 +222,7 @@ def test_what_may_be_of_any_phase_makes_none_of_them_sure():
     )
     for record in (header(), process(markers=False), called, stacks(1, ([1, 2], 40), ([0], 60))):
         session.add(record)
-    rows = {row.name: row for row in session.phases(100).rows}
+    rows = {row.name: row for row in session.over("recent").phases(100).rows}
     assert rows["other"].share == 0.6
     assert [rows[name].error for name in ("data", "forward", "other")] == [0.6] * 3
     assert rows["backward"].error < 0.1

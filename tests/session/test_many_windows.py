@@ -38,7 +38,7 @@ def test_a_tick_after_300_windows_costs_what_it_cost_after_60():
             session.add(record)
         if count in (60, 300):
             calls[count] = calls_of(lambda: Verdicts().judge_moment(session, 1.0)) + calls_of(
-                lambda: session.hot_lines(pid)
+                lambda: session.over("recent").hot_lines(pid)
             )
     assert calls[60] > 10_000
     assert calls[300] < 1.05 * calls[60]

@@ -21,15 +21,17 @@ def window(t, samples=20, pid=100, window_s=1.0, **more):
 
 
 def test_nothing_is_known_before_the_first_window():
-    assert session_of(header(), process()).sampling() is None
+    assert session_of(header(), process()).over("recent").sampling() is None
 
 
 def test_rate_coverage_failures_and_cost():
     cost = Cost(t=10.0, pid=0, window_s=10.0, cpu_ratio=0.04, sampler_cpu_ratio=0.021, rss_bytes=1)
     lost = window(4.0, samples=0, lost=True)
-    sampling = session_of(
-        process(), window(1.0), window(2.0, failed=2), window(3.0), lost, window(5.0), cost
-    ).sampling()
+    sampling = (
+        session_of(process(), window(1.0), window(2.0, failed=2), window(3.0), lost, window(5.0), cost)
+        .over("recent")
+        .sampling()
+    )
     assert sampling.rate_hz == pytest.approx(20.0)
     assert sampling.coverage_ratio == pytest.approx(0.8)
     assert (sampling.failed, sampling.lost, sampling.cpu_ratio) == (2, 1, 0.021)
@@ -40,40 +42,40 @@ def test_rate_coverage_failures_and_cost():
 def test_the_window_being_taken_is_no_gap_but_a_sampler_that_fell_silent_is():
     session = session_of(process(), *(window(float(t)) for t in range(1, 31)))
     session.add(threads(40.0, (100, "python", 1.0, "running")))
-    assert session.sampling().coverage_ratio == pytest.approx(1.0)
+    assert session.over("recent").sampling().coverage_ratio == pytest.approx(1.0)
     session.add(threads(90.0, (100, "python", 1.0, "running")))
-    assert session.sampling().coverage_ratio == pytest.approx(0.0)
-    assert session.sampling().rate_hz is None
+    assert session.over("recent").sampling().coverage_ratio == pytest.approx(0.0)
+    assert session.over("recent").sampling().rate_hz is None
 
 
 def test_windows_that_overlap_the_last_minute_count_in_part():
     session = session_of(process(), window(20.0, window_s=20.0), window(120.0, window_s=20.0))
-    assert session.sampling().coverage_ratio == pytest.approx(20 / 60)
+    assert session.over("recent").sampling().coverage_ratio == pytest.approx(20 / 60)
 
 
 def test_the_first_rank_comes_first():
     session = session_of(
         process(101, rank=1), process(100, rank=0), window(1.0, samples=5, pid=101), window(1.0, pid=100)
     )
-    assert [row.pid for row in session.sampling().rows] == [100, 101]
-    assert session.sampling().rate_hz == pytest.approx(20.0)
+    assert [row.pid for row in session.over("recent").sampling().rows] == [100, 101]
+    assert session.over("recent").sampling().rate_hz == pytest.approx(20.0)
 
 
 def test_a_rank_without_a_window_is_not_covered():
     session = session_of(process(101, rank=1), process(100, rank=0), window(1.0))
-    assert session.sampling().coverage_ratio == pytest.approx(0.5)
+    assert session.over("recent").sampling().coverage_ratio == pytest.approx(0.5)
 
 
 def test_a_pid_that_comes_back_is_another_process():
     session = session_of(LOOP, process(), window(1.0, failed=9), process(start_unix_s=1.8e9), window(2.0))
-    assert session.sampling().failed == 0
-    assert sum(sample.count for sample in session.process_samples(100).samples_of(100)) == 20
+    assert session.over("recent").sampling().failed == 0
+    assert sum(sample.count for sample in session.over("recent").process_samples(100).samples_of(100)) == 20
 
 
 def test_a_lost_window_leaves_the_last_place():
     session = session_of(LOOP, process(), threads(1.0, (100, "python", 1.0, "running")), window(1.0))
     session.add(window(2.0, samples=0, lost=True))
-    assert session.threads()[0].place.line == 1
+    assert session.over("recent").threads()[0].place.line == 1
 
 
 def gil(t, samples, *counts, pid=100):
@@ -83,53 +85,52 @@ def gil(t, samples, *counts, pid=100):
 def test_who_holds_the_gil():
     rows = threads(1.0, (100, "python", 0.5, "running"), (101, "hog", 0.9, "running"), (102, "idle", 0.0, "waiting"))
     session = session_of(process(), rows, gil(1.0, 30, (100, 6), (101, 24)))
-    assert [row.gil_ratio for row in session.threads()] == [None] * 3  # thirty samples say little
+    assert [row.gil_ratio for row in session.over("recent").threads()] == [None] * 3  # thirty samples say little
     session.add(gil(6.0, 30, (101, 27)))
-    assert [row.gil_ratio for row in session.threads()] == pytest.approx([0.1, 0.85, 0.0])
+    assert [row.gil_ratio for row in session.over("recent").threads()] == pytest.approx([0.1, 0.85, 0.0])
     session.add(gil(70.0, 60, (101, 61)))  # the first ones are older than a minute
-    assert [row.gil_ratio for row in session.threads()] == pytest.approx([0.0, 1.0, 0.0])
+    assert [row.gil_ratio for row in session.over("recent").threads()] == pytest.approx([0.0, 1.0, 0.0])
 
 
 def test_who_held_the_gil_before_the_first_step_says_nothing_of_the_steps():
     session = session_of(process(), threads(1.0, (100, "python", 0.1, "waiting")), gil(1.0, 30, (100, 30)))
     session.add(steps(2.0, {"data": 100}))
     session.add(gil(7.0, 30, (100, 1)))
-    assert session.threads()[0].gil_ratio is None  # one window is left, of thirty samples
+    assert session.over("recent").threads()[0].gil_ratio is None  # one window is left, of thirty samples
     session.add(gil(12.0, 30, (100, 2)))
-    assert session.threads()[0].gil_ratio == pytest.approx(0.05)
+    assert session.over("recent").threads()[0].gil_ratio == pytest.approx(0.05)
 
 
 def test_in_which_function_a_thread_holds_the_gil():
     place = Place("net.py", 3, "match")
     session = session_of(process(), steps(1.0, {"forward": 100}), steps(2.0, {"forward": 100}))
-    assert session.gil_held_in(100, 100, place) is None
+    assert session.gil.held_in(100, 100, place) is None
     functions = [GilFunction(100, "net.py", "match", 9), GilFunction(100, "net.py", "main", 5)]
     session.add(Gil(t=3.0, pid=100, samples=36, threads=[GilCount(100, 14)], functions=functions))
-    assert session.gil_held_in(100, 100, place) == (9, 36)
-    assert session.gil_held_in(100, 100, Place("net.py", 3, "other")) == (0, 36)
-    assert session.gil_held_in(100, 101, place) is None
+    assert session.gil.held_in(100, 100, place) == (9, 36)
+    assert session.gil.held_in(100, 100, Place("net.py", 3, "other")) == (0, 36)
+    assert session.gil.held_in(100, 101, place) is None
     session.add(gil(4.0, 36))
-    assert session.gil_held_in(100, 100, place) == (9, 72)
+    assert session.gil.held_in(100, 100, place) == (9, 72)
 
 
 def test_pthread_ids_name_the_main_thread_only():
     rows = threads(1.0, (100, "python", 0.5, "running"), (101, "python", 0.9, "running"))
     session = session_of(process(), rows, gil(1.0, 60, (100, 15), (0x7FEF986DF6C0, 45)))
-    assert [row.gil_ratio for row in session.threads()] == [0.25, None]
+    assert [row.gil_ratio for row in session.over("recent").threads()] == [0.25, None]
 
 
 def test_how_long_a_thread_has_shown_one_stack():
     session = session_of(LOOP, process(), stacks(1.0, ([0], 15), ([0, 2], 5)))
-    assert session.same_stack_s(100, 100) == 0.0
+    assert session.samples[100].threads.same_stack_s(100) == 0.0
     session.add(stacks(2.0, ([0, 2], 20)))
-    assert session.same_stack_s(100, 100) == pytest.approx(1.0)
+    assert session.samples[100].threads.same_stack_s(100) == pytest.approx(1.0)
     session.add(window(3.0, samples=0, lost=True))
     session.add(stacks(9.0, ([0, 2], 20)))
-    assert session.same_stack_s(100, 100) == pytest.approx(8.0)
+    assert session.samples[100].threads.same_stack_s(100) == pytest.approx(8.0)
     session.add(stacks(10.0, ([0], 20)))
-    assert session.same_stack_s(100, 100) == pytest.approx(1.0)
-    assert session.same_stack_s(100, 999) is None
-    assert session.same_stack_s(7, 7) is None
+    assert session.samples[100].threads.same_stack_s(100) == pytest.approx(1.0)
+    assert session.samples[100].threads.same_stack_s(999) is None
 
 
 def cycling(t, cycles, samples=40):
@@ -138,15 +139,15 @@ def cycling(t, cycles, samples=40):
 
 def test_the_set_up_is_no_slow_step():
     session = session_of(process(markers=False), *(cycling(8.0 * n, 0) for n in range(1, 4)), cycling(32.0, 4))
-    assert session.steps(100).per_second == pytest.approx(4 / (8 * 39 / 40))
+    assert session.over("recent").steps(100).per_second == pytest.approx(4 / (8 * 39 / 40))
     session.add(cycling(40.0, 0))  # from then on, no step in a window is a slow loop
-    assert session.steps(100).per_second == pytest.approx(2 / (8 * 39 / 40))
+    assert session.over("recent").steps(100).per_second == pytest.approx(2 / (8 * 39 / 40))
 
 
 def test_steps_a_second_told_by_samples():
     attached = process(markers=False)
     session = session_of(attached, *(cycling(8.0 * n, 4) for n in range(1, 6)))
-    steps = session.steps(100)
+    steps = session.over("recent").steps(100)
     assert steps.estimated
     assert steps.per_second == pytest.approx(20 / (40 * 39 / 40))
     assert (steps.median_ms, steps.total) == (None, 0)
@@ -162,7 +163,7 @@ def test_steps_a_second_told_by_samples():
     ],
 )
 def test_no_rate_where_samples_cannot_tell(records):
-    assert session_of(*records).steps(100) is None
+    assert session_of(*records).over("recent").steps(100) is None
 
 
 MAIN = (100, "pt_main_thread", 0.9, "running")
@@ -171,7 +172,10 @@ MAIN = (100, "pt_main_thread", 0.9, "running")
 def pool(*rows, cores=8, torch="2.13.0", sampled=True, parked=()):
     first = [header(cpu_count=cores), process(torch=torch), LOOP]
     samples = [window(1.0, parked=list(parked))] if sampled else []
-    return [(row.role, row.count) for row in session_of(*first, *samples, threads(1.0, MAIN, *rows)).threads()]
+    return [
+        (row.role, row.count)
+        for row in session_of(*first, *samples, threads(1.0, MAIN, *rows)).over("recent").threads()
+    ]
 
 
 def idle(count, tid=101):
@@ -216,7 +220,7 @@ def test_native_threads_by_name(name, role):
 
 def test_over_the_whole_run():
     records = [window(float(t), failed=1, cost_cpu_s=0.02) for t in range(1, 201) if t % 4]
-    sampling = session_of(process(), *records, threads(200.0, (100, "python", 1.0, "running"))).run_sampling()
+    sampling = session_of(process(), *records, threads(200.0, (100, "python", 1.0, "running"))).over("whole").sampling()
     assert sampling.coverage_ratio == pytest.approx(150 / 199)
     assert (sampling.rate_hz, sampling.failed) == (pytest.approx(20.0), 150)
     assert sampling.cpu_ratio == pytest.approx(150 * 0.02 / 200)
@@ -225,9 +229,9 @@ def test_over_the_whole_run():
 def test_in_words():
     session = session_of(process(), *(window(float(t), failed=t == 3, window_s=0.97) for t in range(1, 31)))
     session.add(Cost(t=31.0, pid=0, window_s=10.0, cpu_ratio=0.04, sampler_cpu_ratio=0.021, rss_bytes=1))
-    assert sampling_text(session.sampling()) == "21 Hz · 97 % covered · 1 failed · 2.1 % cpu"
+    assert sampling_text(session.over("recent").sampling()) == "21 Hz · 97 % covered · 1 failed · 2.1 % cpu"
     session.add(window(32.0, samples=0, lost=True))
-    assert "1 window lost" in sampling_text(session.sampling())
+    assert "1 window lost" in sampling_text(session.over("recent").sampling())
 
 
 @pytest.mark.parametrize(("count", "samples"), [(30, 400), (110, 400), (380, 400), (220, 800)])

@@ -4,7 +4,6 @@ from tests.session.records import frames, header, process, session_of, stacks, s
 from tuimon.records import Exit, Frame, Gpu, Notice
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
 
 
 def test_the_trainer_is_who_trains_not_who_was_launched():
@@ -44,7 +43,7 @@ def test_threads_have_roles_and_places():
         threads(1, (201, "pt_data_worker", 1.0, "running"), pid=201),
         threads(1, (100, "python", 0.5, "waiting"), (101, "pt_data_pin", 0.0, "waiting"), (102, "x", 0.0, "waiting")),
     )
-    rows = session.threads()
+    rows = session.over("recent").threads()
     assert [row.role for row in rows] == ["main", "pin-memory", "native", "worker 0", "worker 1", "bash"]
     assert rows[3].place.source == "x = 1"
     assert rows[4].place is None
@@ -58,8 +57,8 @@ def test_a_worker_that_takes_the_place_of_another_has_its_number():
     session.add(process(203, "worker", ppid=100))
     for pid in (202, 203):
         session.add(threads(2, (pid, "python", 1.0, "running"), pid=pid))
-    assert [row.role for row in session.threads()] == ["worker 1", "worker 0"]
-    assert len(session.workers(100)) == 2
+    assert [row.role for row in session.over("recent").threads()] == ["worker 1", "worker 0"]
+    assert len(session.over("recent").workers(100)) == 2
 
 
 def test_the_last_picture_keeps_its_threads_and_workers():
@@ -73,12 +72,12 @@ def test_the_last_picture_keeps_its_threads_and_workers():
         threads(1, (202, "pt_data_worker", 1.0, "running"), pid=202),
         process(202, "worker", ppid=100, ended=True, t=2.0),
     )
-    assert [row.role for row in session.threads()] == ["main", "worker 0"]
+    assert [row.role for row in session.over("recent").threads()] == ["main", "worker 0"]
     session.add(process(201, "worker", ppid=100, ended=True, t=60.0))
     session.add(process(100, ended=True, t=61.0))
-    rows = session.threads()
+    rows = session.over("recent").threads()
     assert [(row.role, row.ended) for row in rows] == [("main", True), ("worker 0", True)]
-    assert [p.pid for p in session.workers(100)] == [201]
+    assert [p.pid for p in session.over("recent").workers(100)] == [201]
 
 
 def test_a_thousand_short_processes_do_not_pile_up():
@@ -88,7 +87,7 @@ def test_a_thousand_short_processes_do_not_pile_up():
         session.add(stacks(1, ([0], 5), pid=pid))
         session.add(process(pid, "other", ended=True))
     assert len(session.processes()) < 100
-    assert sum(session.process_samples(pid) is not None for pid in range(1000, 2000)) < 100
+    assert sum(session.over("recent").process_samples(pid) is not None for pid in range(1000, 2000)) < 100
 
 
 def test_gpus_of_the_run_come_first_with_history():
@@ -96,14 +95,14 @@ def test_gpus_of_the_run_come_first_with_history():
     for t in (1, 2):
         session.add(Gpu(t=t, pid=0, index=0, uuid="GPU-a", name="A", util_ratio=0.1))
         session.add(Gpu(t=t, pid=0, index=1, uuid="GPU-b", name="B", util_ratio=None))
-    first, second = session.gpus()
+    first, second = session.over("recent").gpus()
     assert (first.latest.uuid, first.used_by_run, first.util_history) == ("GPU-b", True, (None, None))
     assert (second.used_by_run, second.util_history, second.stale_s) == (False, (0.1, 0.1), 0.0)
 
 
 def test_gpus_are_known_by_their_processes_too():
     session = session_of(process(100), Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[7, 100]))
-    assert session.gpus()[0].used_by_run
+    assert session.over("recent").gpus()[0].used_by_run
 
 
 def test_notices_stand_until_their_source_is_well():
@@ -134,17 +133,17 @@ def test_of_workers_started_for_every_epoch_a_trainer_that_ended_had_those_of_it
             session.add(process(pid, "worker", ppid=100, t=2.0 * epoch))
         for pid in (200 + 2 * epoch, 201 + 2 * epoch):
             session.add(process(pid, "worker", ppid=100, ended=True, t=2.0 * epoch + 2))
-    assert session.workers(100) == []
+    assert session.over("recent").workers(100) == []
     session.add(process(100, ended=True, t=6.5))
-    assert [worker.pid for worker in session.workers(100)] == [204, 205]
-    assert [worker.pid for worker in WholeRun(session).workers(100)] == [204, 205]
+    assert [worker.pid for worker in session.over("recent").workers(100)] == [204, 205]
+    assert [worker.pid for worker in session.over("whole").workers(100)] == [204, 205]
 
 
 def test_a_forked_rank_is_no_worker_once_it_trains():
     session = session_of(process(100), steps(1, {"data": 1}), process(201, "worker", ppid=100))
-    assert session.had_workers(100)
+    assert session.run_processes.had_workers(100)
     session.add(process(201, "trainer", ppid=100))
-    assert not session.had_workers(100)
+    assert not session.run_processes.had_workers(100)
     session.add(process(202, "worker", ppid=100))
     session.add(process(202, "worker", ppid=100, ended=True))
-    assert session.had_workers(100) and session.workers(100) == []
+    assert session.run_processes.had_workers(100) and session.over("recent").workers(100) == []

@@ -2,7 +2,7 @@
 
 from tests.session.records import MS, steps
 from tuimon.records import PhaseTime, RangeTime, SlowStep
-from tuimon.session.course import stretch_of
+from tuimon.session.steps.course import stretch_of
 from tuimon.session.steps.step_windows import RecentSteps
 from tuimon.session.steps.totals import Totals
 

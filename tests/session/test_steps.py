@@ -16,7 +16,7 @@ def shares(table):
 
 def test_phases_are_shares_of_the_step_and_add_up():
     session = session_of(*(steps(t, PHASES, first_index=10 * t) for t in range(1, 6)))
-    table = session.phases(100)
+    table = session.over("recent").phases(100)
     assert shares(table) == {"data": 0.4, "forward": 0.2, "backward": 0.25, "optimizer": 0.1, "other": 0.05}
     assert table.rows[0].ms_per_step == pytest.approx(40)
     assert not any(row.estimated for row in table.rows)
@@ -25,17 +25,17 @@ def test_phases_are_shares_of_the_step_and_add_up():
 
 def test_nothing_before_the_first_step():
     session = session_of(header(), steps(1.0, {}, count=0))
-    assert session.phases(100) is None
-    assert session.steps(100).per_second is None
-    assert session.steps(100).median_ms is None
-    assert session.step_history(100) == [None]
+    assert session.over("recent").phases(100) is None
+    assert session.over("recent").steps(100).per_second is None
+    assert session.over("recent").steps(100).median_ms is None
+    assert session.step_stats[100].history.means_ms() == [None]
 
 
 def test_quantiles_merge_over_windows():
     session = session_of(
         steps(1, {"forward": 10}, count=60), steps(2, {"forward": 20}, count=30), steps(3, {"forward": 80}, count=10)
     )
-    summary = session.steps(100)
+    summary = session.over("recent").steps(100)
     assert summary.median_ms == pytest.approx(10, rel=0.01)
     assert summary.p95_ms == pytest.approx(80, rel=0.01)
     assert summary.per_second == pytest.approx(100 / 3)
@@ -45,8 +45,8 @@ def test_the_window_forgets():
     old = [steps(t, {"data": 90, "forward": 10}) for t in range(1, 20)]
     new = [steps(t, {"data": 10, "forward": 90}) for t in range(60, 80)]
     session = session_of(*old, *new)
-    assert shares(session.phases(100))["data"] == 0.1
-    assert shares(session.run_phases(100))["data"] == pytest.approx(0.49, abs=0.02)
+    assert shares(session.over("recent").phases(100))["data"] == 0.1
+    assert shares(session.over("whole").phases(100))["data"] == pytest.approx(0.49, abs=0.02)
 
 
 def test_steps_longer_than_the_window_still_show():
@@ -54,15 +54,15 @@ def test_steps_longer_than_the_window_still_show():
     for t in range(1, 200):
         records.append(steps(t, {"forward": 60_000}, count=1 if t % 60 == 0 else 0))
     session = session_of(*records)
-    assert session.steps(100).median_ms == pytest.approx(60_000, rel=0.01)
-    assert session.steps(100).per_second == pytest.approx(1 / 60, rel=0.4)
+    assert session.over("recent").steps(100).median_ms == pytest.approx(60_000, rel=0.01)
+    assert session.over("recent").steps(100).per_second == pytest.approx(1 / 60, rel=0.4)
 
 
 def test_evaluation_stands_beside_the_steps():
     session = session_of(
         steps(1, PHASES, eval_count=4), steps(2, {**PHASES, "eval": 20}, count=5, eval_count=4), steps(3, PHASES)
     )
-    table = session.phases(100)
+    table = session.over("recent").phases(100)
     rows = {row.name: row for row in table.rows}
     assert rows["eval"].ms_per_step == pytest.approx(100 / 8)
     assert sum(row.share for row in table.rows if row.name != "eval") == pytest.approx(1)
@@ -77,7 +77,7 @@ def test_what_is_evaluated_before_the_first_step_is_no_part_of_the_time(first_ms
         steps(21, {"forward": first_ms}, count=1),
         *(steps(t, {"forward": 9, "eval": 1}, first_index=t, eval_count=2) for t in (22, 23)),
     )
-    rows = {row.name: row for row in session.phases(100).rows}
+    rows = {row.name: row for row in session.over("recent").phases(100).rows}
     assert rows["eval"].ms_per_step == pytest.approx(20 / 4)
     assert rows["eval"].share < 0.02
 
@@ -87,21 +87,21 @@ def test_warmup_is_kept_out_of_the_figures():
         steps(1, {"data": 900, "forward": 10}, count=1),
         *(steps(t, {"data": 1, "forward": 9}, first_index=t) for t in (2, 3)),
     )
-    assert shares(session.run_phases(100))["data"] == 0.1
-    assert shares(session.phases(100))["data"] == 0.1
+    assert shares(session.over("whole").phases(100))["data"] == 0.1
+    assert shares(session.over("recent").phases(100))["data"] == 0.1
 
 
 def test_ranges_nest_and_are_per_step():
     ranges = [RangeTime("batch", 10, 500_000_000, "forward"), RangeTime("batch/loss", 20, 100_000_000, "forward")]
     session = session_of(*(steps(t, PHASES, ranges=ranges) for t in (1, 2)))
-    batch, loss = session.phases(100).ranges
+    batch, loss = session.over("recent").phases(100).ranges
     assert (batch.name, batch.depth, batch.per_step, batch.ms_per_step) == ("batch", 0, 1.0, pytest.approx(50))
     assert (loss.name, loss.depth, loss.per_step, loss.share) == ("loss", 1, 2.0, pytest.approx(0.1))
 
 
 def test_between_is_forward_until_samples_divide_it():
     session = session_of(steps(1, {"between": 60, "backward": 40}), steps(2, {"between": 60, "backward": 40}))
-    table = session.phases(100)
+    table = session.over("recent").phases(100)
     assert shares(table)["forward"] == 0.6
     assert {row.name for row in table.rows if row.estimated} == {"forward"}
 
@@ -131,15 +131,23 @@ def test_samples_divide_what_markers_cannot():
     session = session_of(
         LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES), steps(2, {"between": 60})
     )
-    table = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES)).phases(100)
+    table = (
+        session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES))
+        .over("recent")
+        .phases(100)
+    )
     assert shares(table) == {"data": 0.3, "forward": 0.2, "backward": 0.4, "optimizer": 0.0, "other": 0.1}
     assert all(row.error > 0 for row in table.rows if row.estimated)
-    assert session.phases(100) is not None
+    assert session.over("recent").phases(100) is not None
 
 
 def test_a_phase_that_no_sample_was_in_takes_little_not_nothing():
     samples = LOOP_SAMPLES[:-1]  # none in log()
-    table = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *samples)).phases(100)
+    table = (
+        session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *samples))
+        .over("recent")
+        .phases(100)
+    )
     rows = {row.name: row for row in table.rows}
     assert (rows["data"].share, rows["other"].share) == (pytest.approx(0.36), 0.0)
     assert rows["other"].estimated
@@ -161,7 +169,7 @@ def test_side_work_between_two_backward_passes_of_a_step_is_in_what_markers_leav
         ),
     )
     samples = ([0, 20], 100), ([2, 3], 200), ([4, 5], 100), ([8, 9], 600)
-    found = shares(session_of(*records, stacks(2, *samples)).phases(100))
+    found = shares(session_of(*records, stacks(2, *samples)).over("recent").phases(100))
     assert found["other"] == pytest.approx(other, abs=0.01)
     assert found["forward"] == pytest.approx(0.8 - other, abs=0.01)
 
@@ -174,70 +182,70 @@ def test_a_loader_that_has_only_begun_to_evaluate_does_not_make_the_batches_of_t
     line = frames(("train.py", 9, "main", "x = next(made)", True), first=10)
     found = session_of(LOOP_FRAMES, line, begun, later, *division)
     without = session_of(LOOP_FRAMES, line, *division)
-    assert [sample.excluded for sample in found.process_samples(100).samples_of(100)] == [
-        sample.excluded for sample in without.process_samples(100).samples_of(100)
+    assert [sample.excluded for sample in found.over("recent").process_samples(100).samples_of(100)] == [
+        sample.excluded for sample in without.over("recent").process_samples(100).samples_of(100)
     ]
-    assert shares(found.phases(100)) == shares(without.phases(100))
+    assert shares(found.over("recent").phases(100)) == shares(without.over("recent").phases(100))
 
 
 def test_samples_of_the_set_up_divide_nothing():
     set_up = stacks(5, ([0, 1], 400))
     session = session_of(LOOP_FRAMES, set_up, steps(7, {"between": 60, "backward": 40}), stacks(7, *LOOP_SAMPLES))
-    assert shares(session.phases(100))["data"] == 0.3
-    assert session.hot_lines(100, "data")[0].total == 30
+    assert shares(session.over("recent").phases(100))["data"] == 0.3
+    assert session.over("recent").hot_lines(100, "data")[0].total == 30
 
 
 def test_a_long_window_that_spans_set_up_and_steps_is_cut_at_the_first_step():
     first = steps(10, {"between": 60, "backward": 40}, window_s=10.0, first_step_s=8.0, first_backward_s=8.06)
     set_up, spanning = stacks(7.5, ([0, 1], 400)), stacks(8.5, ([0, 1], 400), ([4, 5], 1))
     session = session_of(LOOP_FRAMES, set_up, spanning, stacks(9.5, *LOOP_SAMPLES), first)
-    assert shares(session.phases(100))["data"] == 0.3
-    assert session.hot_lines(100)[0].total == 100
-    assert session.phases(100).window_s == 2.0
-    assert session.steps(100).per_second == 5.0  # ten steps in the two seconds since the first began
+    assert shares(session.over("recent").phases(100))["data"] == 0.3
+    assert session.over("recent").hot_lines(100)[0].total == 100
+    assert session.over("recent").phases(100).window_s == 2.0
+    assert session.over("recent").steps(100).per_second == 5.0  # ten steps in the two seconds since the first began
 
 
 def test_without_the_first_step_in_the_log_it_began_at_most_so_many_step_lengths_ago():
     first = steps(10, {"between": 60, "backward": 40}, window_s=10.0)  # ten steps of 100 ms
     session = session_of(LOOP_FRAMES, stacks(8.5, ([0, 1], 400)), stacks(10, *LOOP_SAMPLES), first)
-    assert session.hot_lines(100)[0].total == 100
+    assert session.over("recent").hot_lines(100)[0].total == 100
 
 
 def test_what_the_first_backward_shows_is_of_the_loop_though_no_whole_step_holds_it():
     begin = steps(10, {}, count=0, backwards=1, first_backward_s=9.5)
     session = session_of(LOOP_FRAMES, begin, stacks(10.6, *LOOP_SAMPLES))
     session.add(steps(11, {"between": 60, "backward": 40}, count=1, first_step_s=10.1))
-    assert session.hot_lines(100)[0].total == 100
+    assert session.over("recent").hot_lines(100)[0].total == 100
 
 
 def test_nothing_is_inferred_while_markers_may_yet_come():
     waiting = process(markers=False, markers_reason="no torch imported yet")
     session = session_of(header(), waiting, LOOP_FRAMES, stacks(2, *LOOP_SAMPLES), stacks(4, *LOOP_SAMPLES))
-    assert session.phases(100) is None
+    assert session.over("recent").phases(100) is None
     session.add(stacks(6, *LOOP_SAMPLES))  # longer than two intervals: these hooks do not work
-    assert session.phases(100).inferred
+    assert session.over("recent").phases(100).inferred
 
 
 def test_nothing_is_inferred_before_a_whole_step_was_seen():
     set_up = session_of(header(), process(markers=False), LOOP_FRAMES)
     set_up.add(structs.replace(stacks(1, ([4, 5], 40)), cycles=1))  # one backward may be a trial, or a long step
-    assert set_up.phases(100) is None
+    assert set_up.over("recent").phases(100) is None
     set_up.add(structs.replace(stacks(2, *LOOP_SAMPLES), cycles=1))
-    assert set_up.phases(100).inferred
+    assert set_up.over("recent").phases(100).inferred
 
 
 def test_the_history_is_divided_like_the_table():
     session = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES))
     session.add(steps(2, {}, count=0))
-    row, none = session.phase_history(100, last=5)
+    row, none = session.over("recent").phase_history(100, last=5)
     assert row == pytest.approx((30, 20, 40, 0, 10))
     assert none is None
-    assert session.phase_history(100, last=1) == [None]
+    assert session.over("recent").phase_history(100, last=1) == [None]
 
 
 def test_without_markers_phases_are_inferred_from_frames():
     session = session_of(header(), process(markers=False), LOOP_FRAMES, stacks(1, *LOOP_SAMPLES))
-    table = session.phases(100)
+    table = session.over("recent").phases(100)
     assert table.inferred
     assert shares(table) == {"data": 0.3, "forward": 0.2, "backward": 0.25, "optimizer": 0.15, "other": 0.1}
     assert all(row.ms_per_step is None for row in table.rows)
@@ -248,14 +256,14 @@ def test_without_markers_the_table_covers_as_much_as_was_sampled():
     covered = []
     for t in range(1, 41):
         session.add(stacks(t, *LOOP_SAMPLES))
-        covered.append(session.phases(100).window_s)
+        covered.append(session.over("recent").phases(100).window_s)
     assert covered[:3] == [1, 2, 3]
     assert covered[-1] == pytest.approx(30, abs=1.5)
 
 
 def test_no_phases_are_inferred_of_what_does_not_train():
     session = session_of(header(), process(markers=False), LOOP_FRAMES, stacks(1, ([8, 9], 50)))
-    assert session.phases(100) is None
+    assert session.over("recent").phases(100) is None
 
 
 IMPORTING = frames(
@@ -269,21 +277,21 @@ IMPORTING = frames(
 def test_what_a_step_imports_is_no_place_and_divides_nothing():
     session = session_of(LOOP_FRAMES, IMPORTING, steps(1, {"between": 60, "backward": 40}))
     session.add(stacks(1, ([20, 21], 500), *LOOP_SAMPLES))
-    assert shares(session.phases(100))["data"] == 0.3
-    assert session.hot_lines(100)[0].total == 100
+    assert shares(session.over("recent").phases(100))["data"] == 0.3
+    assert session.over("recent").hot_lines(100)[0].total == 100
 
 
 def test_a_loop_that_runs_while_its_module_is_imported_has_its_lines():
     session = session_of(LOOP_FRAMES, IMPORTING, steps(1, {"between": 60, "backward": 40}))
     session.add(stacks(1, *(([22, 21, *ids], n) for ids, n in LOOP_SAMPLES)))
-    assert session.hot_lines(100)[0].total == 100
+    assert session.over("recent").hot_lines(100)[0].total == 100
 
 
 def test_hot_lines_of_a_phase():
     session = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES))
-    (line,) = session.hot_lines(100, "other")
+    (line,) = session.over("recent").hot_lines(100, "other")
     assert (line.place.file, line.place.line, line.place.source, line.share) == ("log.py", 5, "time.sleep(1)", 1.0)
-    assert session.hot_lines(100)[0].place.function == "get_batch"
+    assert session.over("recent").hot_lines(100)[0].place.function == "get_batch"
 
 
 def test_a_forked_worker_is_not_where_its_trainer_was():
@@ -296,7 +304,7 @@ def test_a_forked_worker_is_not_where_its_trainer_was():
         ),
         stacks(1, ([0, 1, 2], 10), ([0, 1, 3], 30), pid=200),
     )
-    (line,) = session.hot_lines(200)
+    (line,) = session.over("recent").hot_lines(200)
     assert (line.place.function, line.share) == ("__getitem__", 0.75)
 
 
@@ -308,17 +316,17 @@ def test_samples_between_backward_and_update_divide_nothing():
     session = session_of(
         LOOP_FRAMES, more, moved, steps(1, {"between": 60, "backward": 30, "other": 10}), stacks(1, *samples)
     )
-    assert shares(session.phases(100))["other"] == 0.1
-    assert shares(session.phases(100))["forward"] == 0.3
+    assert shares(session.over("recent").phases(100))["other"] == 0.1
+    assert shares(session.over("recent").phases(100))["forward"] == 0.3
 
 
 def test_before_a_forward_pass_was_seen_the_lines_of_the_loop_divide_nothing():
     few = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, ([0, 1], 60), ([4, 5], 40)))
-    table = few.phases(100)
+    table = few.over("recent").phases(100)
     assert shares(table)["forward"] == 0.6
     assert next(row.error for row in table.rows if row.name == "forward") == pytest.approx(0.6)
     many = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, ([0, 1], 600), ([4, 5], 400)))
-    assert next(row.error for row in many.phases(100).rows if row.name == "forward") < 0.01
+    assert next(row.error for row in many.over("recent").phases(100).rows if row.name == "forward") < 0.01
 
 
 def test_lines_before_a_call_that_holds_the_whole_step_prepare_data():
@@ -329,7 +337,7 @@ def test_lines_before_a_call_that_holds_the_whole_step_prepare_data():
     )
     samples = (([20, 1], 50), ([21, 2, 3], 25), ([21, 4, 5], 25))
     session = session_of(LOOP_FRAMES, more, steps(1, {"between": 60, "backward": 40}), stacks(1, *samples))
-    assert shares(session.phases(100))["data"] == 0.4
+    assert shares(session.over("recent").phases(100))["data"] == 0.4
 
 
 def test_what_an_optimizer_does_between_its_closures_is_its_own():
@@ -348,7 +356,7 @@ def test_what_an_optimizer_does_between_its_closures_is_its_own():
     for t in range(1, 5):
         session.add(steps(t, {"between": 50, "backward": 45, "optimizer": 5}, first_index=10 * t))
     session.add(stacks(4, ([0, 1], 25), ([0, 1, 2, 3], 30), ([0, 1, 4, 5], 45)))
-    shares = {row.name: row.share for row in session.phases(100).rows}
+    shares = {row.name: row.share for row in session.over("recent").phases(100).rows}
     assert shares["optimizer"] == pytest.approx(0.25)
     assert shares["forward"] == pytest.approx(0.30)
     assert shares["backward"] == pytest.approx(0.45)
@@ -365,18 +373,18 @@ def test_samples_do_not_move_the_first_step_that_markers_told():
     )
     session.add(steps(1.5, {"between": 50, "backward": 50}))
     session.add(stacks(1.2, ([0], 90), ([1, 2], 10)))  # began at 0.2, before the first step's window
-    assert session.hot_lines(100) == []
+    assert session.over("recent").hot_lines(100) == []
     session.add(stacks(2.5, ([1, 2], 10)))
-    assert [line.place.line for line in session.hot_lines(100)] == [11]
+    assert [line.place.line for line in session.over("recent").hot_lines(100)] == [11]
 
 
 def test_how_many_steps_were_timed():
     windows = [steps(t, {"forward": 0.4}, count=100, first_index=100 * t, timed=20) for t in range(1, 5)]
     plain = [steps(t, {"forward": 0.4}, count=100, first_index=100 * t) for t in range(1, 5)]
-    assert session_of(header(), *windows).steps(100).timed_ratio == 0.2
-    assert session_of(header(), *plain).steps(100).timed_ratio == 1.0
+    assert session_of(header(), *windows).over("recent").steps(100).timed_ratio == 0.2
+    assert session_of(header(), *plain).over("recent").steps(100).timed_ratio == 1.0
     mixed = session_of(header(), *plain, steps(5, {"forward": 0.4}, count=100, first_index=500, timed=0))
-    assert mixed.run_steps(100).timed_ratio == pytest.approx(0.75, abs=0.06)
+    assert mixed.over("whole").steps(100).timed_ratio == pytest.approx(0.75, abs=0.06)
 
 
 def test_steps_that_a_profiler_slowed_are_counted_but_not_timed():
@@ -388,10 +396,14 @@ def test_steps_that_a_profiler_slowed_are_counted_but_not_timed():
     only = structs.replace(only, count=2, timed=0, slowed=2, slowed_ns=2_000_000_000)
     session = session_of(*usual, slowed, only, steps(8, PHASES, first_index=62))
     plain = session_of(*usual, steps(6, PHASES, count=5, first_index=50, window_s=0.5))
-    summary, expected = session.steps(100), plain.steps(100)
+    summary, expected = session.over("recent").steps(100), plain.over("recent").steps(100)
     assert summary.total == 72
     assert summary.per_second == pytest.approx(expected.per_second, rel=0.05)
     assert (summary.median_ms, summary.p95_ms, summary.timed_ratio) == (expected.median_ms, expected.p95_ms, 1.0)
-    assert shares(session.phases(100)) == shares(session.run_phases(100)) == shares(plain.phases(100))
-    assert session.phases(100).rows[0].ms_per_step == pytest.approx(40)
-    assert session.step_history(100) == [pytest.approx(100)] * 6 + [None, pytest.approx(100)]
+    assert (
+        shares(session.over("recent").phases(100))
+        == shares(session.over("whole").phases(100))
+        == shares(plain.over("recent").phases(100))
+    )
+    assert session.over("recent").phases(100).rows[0].ms_per_step == pytest.approx(40)
+    assert session.step_stats[100].history.means_ms() == [pytest.approx(100)] * 6 + [None, pytest.approx(100)]

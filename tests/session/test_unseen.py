@@ -4,7 +4,7 @@ import pytest
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.records import Gpu
-from tuimon.session.unseen import unseen_trainings
+from tuimon.session.state import unseen_trainings
 from tuimon.views.state_text import unseen_text
 
 

@@ -5,11 +5,9 @@ import pytest
 from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis.evidence.cores import core_demand
 from tuimon.records import Loader, LoaderFacts, MachineMemory
-from tuimon.session.loader_totals import LoaderRun, totals_of
 from tuimon.session.processes.thread_means import ThreadMeans
 from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
-from tuimon.session.windows import Span, Thinned
+from tuimon.session.windows import Thinned
 
 LOOP = frames(
     ("train.py", 5, "main", "import numpy", True),
@@ -43,16 +41,16 @@ def run():
 
 
 def test_phases_are_divided_by_samples_of_all_of_it():
-    whole = WholeRun(run())
+    whole = run().over("whole")
     shares = {row.name: row.share for row in whole.phases(100).rows}
     assert shares["data"] == pytest.approx(0.8 * 30 / 80, abs=0.05)
-    assert shares == {row.name: row.share for row in run().run_phases(100).rows}
+    assert shares == {row.name: row.share for row in run().over("whole").phases(100).rows}
     lines = {line.place.line for line in whole.process_samples(100).hot_lines()}
     assert lines == {10, 11, 12}  # not the set-up
 
 
 def test_what_came_after_the_last_step_is_no_part_of_it():
-    whole = WholeRun(run())
+    whole = run().over("whole")
     assert whole.step_totals(100).window_s == pytest.approx(120)
     assert whole.steps(100).per_second == pytest.approx(10)
     data = whole.process_samples(100).hot_lines("data")
@@ -71,18 +69,20 @@ def test_a_last_step_that_is_only_known_at_the_end_has_no_part_in_what_came_afte
     for t in range(32, 92):
         late.add(steps(t, {}, count=0, first_index=310, gc_ns=500 * MS, gc_count=1))
     late.add(steps(92, {"backward": 100}, count=1, first_index=310, last_step_s=30.9, gc_ns=500 * MS, gc_count=1))
-    before, after = WholeRun(session).step_totals(100), WholeRun(late).step_totals(100)
+    before, after = session.over("whole").step_totals(100), late.over("whole").step_totals(100)
     assert (before.window_s, before.count) == (30.0, 300)
     assert (after.window_s, after.count, after.gc_ns, after.gc_count) == (31.0, 301, 2 * MS, 1)
-    assert late.step_stats(100).steady_span().end_s == 30.9
-    recent = late.step_totals(100)  # the last 30 s hold nothing but that step: with two windows before them
+    assert late.step_stats.get(100).steady_span().end_s == 30.9
+    recent = late.over("recent").step_totals(
+        100
+    )  # the last 30 s hold nothing but that step: with two windows before them
     assert (recent.count, recent.gc_count) == (21, 0)
-    everything = late.step_stats(100).since_start()
+    everything = late.step_stats.get(100).since_start()
     assert (everything.window_s, everything.count, everything.gc_count) == (92.0, 301, 62)
 
 
 def test_threads_are_means_and_a_process_that_lived_in_it_counts_as_alive():
-    whole = WholeRun(run())
+    whole = run().over("whole")
     assert whole.process_threads(100).threads[0].cpu_ratio == pytest.approx(0.75, abs=0.01)
     assert [threads.pid for threads in whole.live_threads()] == [100]
     assert not whole.process(100).ended
@@ -105,7 +105,7 @@ def test_workers_that_lived_one_after_the_other_count_as_one():
         for pid in pids if second in (1, 2) else ():
             rows = (pid, "pt_data_worker", 0.5, "running", 0.5), (pid + 1000, "pt_data_worker", 0.0, "idle", 0.0)
             session.add(threads(t, *rows, pid=pid, cpu_ratio=0.5))
-    found = WholeRun(session).live_threads()
+    found = session.over("whole").live_threads()
     assert sorted(each.pid for each in found) == [100, 209, 309]
     demand = core_demand(found, 2)
     assert demand.cpu == pytest.approx(0.7 + 2 * 0.5, abs=0.02)
@@ -113,9 +113,16 @@ def test_workers_that_lived_one_after_the_other_count_as_one():
     assert demand.busy_threads == {100: 1, 209: 1, 309: 1}
 
 
-def test_it_is_read_only():
-    with pytest.raises(TypeError):
-        WholeRun(run()).add(header())
+@pytest.mark.parametrize("span", ["recent", "whole"])
+def test_a_view_holds_until_the_session_moves_on(span):
+    session = run()
+    view = session.over(span)
+    table = view.phases(100)
+    assert session.over(span) is view and view.phases(100) is table
+    session.add(process(ended=True, t=153.0))
+    with pytest.raises(RuntimeError, match="out of date"):
+        view.phases(100)
+    assert session.over(span).phases(100) == table
 
 
 def test_thinned_records_are_spread_evenly_and_bounded():
@@ -123,7 +130,6 @@ def test_thinned_records_are_spread_evenly_and_bounded():
     for t in range(1, 11):
         thinned.append(steps(float(t), {}))
     assert [record.t for record in thinned.records] == [1, 5, 9]
-    assert [record.t for record in thinned.between(Span(4.0, 8.5))] == [5, 9]
 
 
 def test_threads_that_have_ended_are_dropped_and_what_was_not_measured_stays_unknown():
@@ -163,31 +169,10 @@ def test_loaders_of_a_long_run_are_told_by_all_their_windows():
                 wait_ns=10 * (100 if waits else 1) * MS, ready_fetches=10, ready_none=10 if waits else 0,
             )
         )  # fmt: skip
-    (row,) = WholeRun(session).loaders(100)
+    (row,) = session.over("whole").loaders(100)
     assert row.wait_ms == pytest.approx((2 * 100 + 6 * 1) / 8, rel=0.03)
     assert row.ready_none_ratio == pytest.approx(0.25, abs=0.01)
     assert row.fetches_per_s == pytest.approx(10.0)
-
-
-def test_stretches_hold_every_window_once_and_are_bounded():
-    run = LoaderRun(limit=4)
-    for t in range(1, 1001):
-        run.add_totals(totals_of(Loader(t=float(t), pid=1, number=0, window_s=1.0, fetches=t, p95_ns=t)))
-    stretches = run.between(Span())
-    assert len(stretches) <= 4
-    assert sum(stretch.fetches for stretch in stretches) == 1000 * 1001 // 2
-    assert [each.begin_s for each in stretches[1:]] == [each.t for each in stretches[:-1]]
-    assert run.between(Span(begin_s=0.5)) == stretches[1:]
-    assert sum(each.p95_fetches for each in stretches) == sum(each.fetches for each in stretches)
-
-
-def test_what_is_summed_up_of_the_run_leaves_the_windows_of_the_last_30_s_alone() -> None:
-    run = LoaderRun(limit=4)
-    windows = [totals_of(Loader(t=float(t), pid=1, number=0, window_s=1.0, fetches=1)) for t in range(1, 21)]
-    for window in windows:
-        run.add_totals(window)
-    assert sum(each.fetches for each in run.between(Span())) == 20
-    assert {window.fetches for window in windows} == {1}
 
 
 @pytest.mark.parametrize(("markers", "waits"), [(False, 0.6), (True, None)])
@@ -198,7 +183,7 @@ def test_without_markers_the_figures_of_threads_and_cores_begin_with_the_samples
         session.add(stacks(t, ([1], 60), ([2, 3], 20), ([4, 5], 20)) if t > 5 else stacks(t, ([0], 20)))
         session.add(threads(t, (100, "python", 0.4, "running", 0.6 if t > 5 else 0.0), cpu_ratio=0.4))
         session.add(MachineMemory(t=t, pid=100, window_s=1.0, total_bytes=1, available_bytes=1, busy_cores=2.0))
-    whole = WholeRun(session)
+    whole = session.over("whole")
     figures, taken = whole.process_threads(100), whole.cores_taken()
     assert (figures.threads[0].delay_ratio if figures else None) == pytest.approx(waits)
     assert (taken is not None) is not markers

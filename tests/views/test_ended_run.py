@@ -5,8 +5,7 @@ import pytest
 from tests.session.records import header, process, session_of, steps
 from tuimon.records import Exit, Gpu
 from tuimon.session.rows import StepSummary
-from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun, once_ended_whole
+from tuimon.session.session import SessionView
 from tuimon.views.headless import progress
 from tuimon.views.tui.baseline import take_baseline
 from tuimon.views.tui.drawing.lines import text_of
@@ -99,7 +98,7 @@ def test_headless():
 
 def test_a_rate_that_is_only_estimated_is_kept(monkeypatch):
     estimate = StepSummary(0, 2.0, None, None, None, None, 0, estimated=True)
-    monkeypatch.setattr(Session, "_estimated_steps", lambda self, pid: estimate)
+    monkeypatch.setattr(SessionView, "_estimated_steps", lambda self, pid: estimate)
     session = session_of(header(), process(100, markers=False), Exit(t=5.0, pid=100, exit_code=0))
-    assert isinstance(once_ended_whole(session), WholeRun)
-    assert once_ended_whole(session).steps(100) is estimate
+    assert session.shown() is session.over("whole")
+    assert session.shown().steps(100) is estimate

@@ -84,7 +84,10 @@ def test_bounds_of_old_logs_with_few_steps_are_not_taken_for_bounds():
     old = session_of(header(), process(100), steps(1.0, {"forward": 100}, count=4))
     spans = [GpuPhase("forward", 400_000_000, 40_000_000, 0)]
     old.add(GpuTime(t=1.0, pid=100, window_s=1.0, device=0, steps=4, total_ns=400_000_000, phases=spans, leads=[]))
-    assert idle_bounds(with_idle_bounds(old, 100)[0].rows[1]) == (pytest.approx(10.0), pytest.approx(100.0))
+    assert idle_bounds(with_idle_bounds(old.over("recent"), 100)[0].rows[1]) == (
+        pytest.approx(10.0),
+        pytest.approx(100.0),
+    )
 
 
 def test_the_text_report_names_the_span_and_what_of_it_is_idle():

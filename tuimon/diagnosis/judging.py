@@ -14,26 +14,27 @@ from tuimon.diagnosis.rulebook import BY_NAME, RULES
 from tuimon.diagnosis.rules.start import WARMUP
 from tuimon.diagnosis.severity import graded
 from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
 
 
 def diagnose(session: Session) -> list[Finding]:
     """The findings on the process in focus."""
     pid = session.trainer()
-    return judge(evidence_of(session, pid)) if pid is not None else []
+    return judge(evidence_of(session.over("recent"), pid)) if pid is not None else []
 
 
 def diagnose_state(session: Session) -> list[Finding]:
     """The findings of rules about a moment: no other rule judges a loop that stands still."""
     pid = session.trainer()
     rules = [rule for rule in RULES if rule.of_moment]
-    return ranked(attributed(_found(evidence_of(session, pid), rules), BY_NAME)) if pid is not None else []
+    return (
+        ranked(attributed(_found(evidence_of(session.over("recent"), pid), rules), BY_NAME)) if pid is not None else []
+    )
 
 
 def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     """The findings on all of the run's steady part; ``states``: those of rules about a moment."""
     pid = session.trainer()
-    evidence = evidence_of(WholeRun(session), pid) if pid is not None else None
+    evidence = evidence_of(session.over("whole"), pid) if pid is not None else None
     if evidence is None or not evidence.has_steps or (evidence.steps and evidence.steps.recent < FIRST_STEPS):
         return ranked(attributed(list(states), BY_NAME))
     rules = [rule for rule in RULES if not rule.of_moment and rule is not WARMUP]

@@ -23,7 +23,7 @@ def unjudged(session: Session) -> list[Unjudged]:
     pid = session.trainer()
     if pid is None:
         return [Unjudged("all", "no training process was seen")]
-    return list(missing(evidence_of(session, pid)))
+    return list(missing(evidence_of(session.over("recent"), pid)))
 
 
 def missing(evidence: Evidence) -> Iterator[Unjudged]:

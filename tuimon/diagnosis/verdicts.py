@@ -55,7 +55,7 @@ class Verdicts:
         neither does the end of ranks, one after another.
         """
         pid = session.trainer()
-        stats = session.step_stats(pid) if pid is not None else None
+        stats = session.step_stats.get(pid) if pid is not None else None
         is_still = stands_still(session)
         if not is_still and ranks_end(session):
             return self._shown

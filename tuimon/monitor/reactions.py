@@ -138,7 +138,7 @@ def _stacks(session: Session) -> list[dict[str, Any]] | None:  # Any: JSON
 
 
 def _steps(session: Session) -> int:
-    stats = (session.step_stats(pid) for pid in session.trainers())
+    stats = (session.step_stats.get(pid) for pid in session.trainers())
     return max((each.total for each in stats if each is not None), default=0)
 
 

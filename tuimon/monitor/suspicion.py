@@ -14,16 +14,18 @@ def suspicion(session: Session) -> Suspicion | None:
     pid = session.trainer()
     if pid is None or session.exit is not None:
         return None
-    still = next((each for each in evidence_of(session, pid).standstills if may_hang(each)), None)
+    still = next((each for each in evidence_of(session.over("recent"), pid).standstills if may_hang(each)), None)
     if still is None:
         return None
     ranks = [Suspect(rank.pid, "trainer", rank.rank, rank.tid, _loops(session, rank.pid)) for rank in still.ranks]
-    workers = (Suspect(worker.pid, "worker", rank.rank) for rank in ranks for worker in session.workers(rank.pid))
+    workers = (
+        Suspect(worker.pid, "worker", rank.rank) for rank in ranks for worker in session.run_processes.workers(rank.pid)
+    )
     return Suspicion(session.now_s - still.quiet_s, (*ranks, *workers))
 
 
 def _loops(session: Session, pid: int) -> tuple[tuple[Frame, ...], ...]:
     """Where a process trained, as its hooks noted it."""
-    sampled = session.process_samples(pid)
+    sampled = session.samples.get(pid)
     stacks = sampled.noted_loops() if sampled is not None else []
     return tuple(tuple(session.frames[number] for number in stack) for stack in stacks)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
-from tuimon.session.loader_totals import LoaderRun, LoaderTotals, totals_of, typical_p95_ns
 from tuimon.session.rows import HotLine, LoaderRow, LoaderWorkerRow
-from tuimon.session.windows import WINDOW_S, Span, Window, new_history
+from tuimon.session.steps.course import Course
+from tuimon.session.windows import WINDOW_S, Span, Window, new_history, weighted_median
 
 #: Most loaders of a process that are remembered, those used last: some programs make one for every epoch.
 _LOADERS = 64
@@ -18,8 +19,48 @@ _LOADERS = 64
 _WORKERS = 256
 #: Most reports of one worker that are kept.
 _REPORTS = 64
+#: Stretches that a whole run is kept as: of its beginning, half a percent to three percent may be left out.
+_STRETCHES = 64
 #: A worker without a report for this long is gone: of 256 workers, each reports once a minute.
 _WORKER_SILENT_S = 90.0
+
+
+class _Stretch(NamedTuple):
+    """Windows that follow one another, as one row of a ``Course``: a run is kept whole, within bounds."""
+
+    begin_s: float
+    t: float  # its end
+    first: float  # unused
+    used_s: float  # windows in which the loader was used
+    fetches: float
+    wait_ns: float
+    p95_sum_ns: float  # the p95 of its window, of each fetch that has one
+    p95_fetches: float
+    ready_fetches: float
+    ready_total: float
+    ready_none: float
+
+    @property
+    def window_s(self) -> float:
+        """Seconds from its beginning to its end."""
+        return self.t - self.begin_s
+
+
+def _stretch_of(record: Loader) -> _Stretch:
+    measured = record.fetches if record.p95_ns is not None else 0
+    return _Stretch(
+        record.t - record.window_s,
+        record.t,
+        0.0,
+        record.window_s,
+        record.fetches,
+        record.wait_ns,
+        (record.p95_ns or 0.0) * measured,
+        measured,
+        record.ready_fetches,
+        record.ready_total,
+        record.ready_none,
+    )
 
 
 class _WorkerSums(Struct):
@@ -89,8 +130,8 @@ class LoaderStats:
         self.facts: LoaderFacts | None = None
         self.latest: Loader | None = None  # the newest window
         self._batches: MeasuredBatches | None = None  # of the whole run
-        self._window: Window[LoaderTotals] = Window()
-        self._run = LoaderRun()
+        self._window: Window[_Stretch] = Window()
+        self._run = Course(len(_Stretch._fields) - 3, _STRETCHES)
         # of the whole run: an epoch may take hours
         self._starts = self._start_ns = self._first_ns = self._ends = self._end_ns = self._data_ns = 0
         self._workers: dict[int, _Worker] = {}  # by pid
@@ -103,9 +144,9 @@ class LoaderStats:
         if previous is not None and record.t - record.window_s > previous.t + record.window_s / 2:
             self._history.append(None)  # it was not used for a while
         self.latest = record
-        totals = totals_of(record)
-        self._window.append(totals)
-        self._run.add_totals(totals)
+        window = _stretch_of(record)
+        self._window.append(window)
+        self._run.add_row(window)
         self.facts = record.facts or self.facts
         if record.batches is not None:
             self._batches = record.batches if self._batches is None else self._batches.plus(record.batches)
@@ -135,12 +176,14 @@ class LoaderStats:
         latest, facts = self.latest, self.facts
         if latest is None or facts is None:
             return None
-        records = list(self._window.records) if span is None else self._run.between(span)
+        records = self._window.records if span is None else self._run_within(span)
         fetches = sum(record.fetches for record in records)
         known = sum(record.ready_fetches for record in records)
         span_s = sum(record.used_s for record in records)
         wait_ms = sum(record.wait_ns for record in records) / 1e6
-        p95_ns = typical_p95_ns(records)
+        p95_ns = weighted_median(
+            (each.p95_sum_ns / each.p95_fetches, each.p95_fetches) for each in records if each.p95_fetches
+        )
         return LoaderRow(
             latest=latest,
             facts=facts,
@@ -159,6 +202,9 @@ class LoaderStats:
             worker_rows=self._worker_rows(ended, hot, span is not None),
             batches=self._batches,
         )
+
+    def _run_within(self, span: Span) -> list[_Stretch]:
+        return [stretch for stretch in map(_Stretch._make, self._run.rows()) if span.holds(stretch)]
 
     def _worker_rows(
         self, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], whole_run: bool

@@ -11,7 +11,7 @@ from tuimon.session.ranks.groups import ranks_of, restarts
 from tuimon.session.ranks.row import RankRow, RankState
 from tuimon.session.ranks.stats import MainThread, RankStats
 from tuimon.session.ranks.waits import RankSplit, RankTimes, split_ranks
-from tuimon.session.session import Session
+from tuimon.session.session import Session, SessionView, once
 
 #: Seconds without a record of a rank, while others have some, from which it is silent: our choice, some windows.
 _SILENT_S = 10.0
@@ -22,39 +22,38 @@ _Gpus = Mapping[str, Mapping[int, int | None]]
 class _Group(Struct, frozen=True, gc=False):
     """What the rows of one training share."""
 
-    session: Session
+    view: SessionView
     gpus: _Gpus
     behind: Mapping[int, int]  # by pid, steps behind the rank that has made most
     is_over: bool
     restarts: Mapping[int, int]  # by rank
 
 
-def rank_rows(session: Session) -> list[RankRow]:
+@once
+def rank_rows(view: SessionView) -> list[RankRow]:
     """The ranks of the training in focus, by rank; none where it is no training of ranks."""
-    moment, focus = session.now_s, session.trainer()
-    held = session.held.rows
-    if held is None or held[:2] != (moment, focus):
-        session.sort_rank_samples()
-        ranks = training_of(session, focus) if focus is not None else []
-        held = session.held.rows = (moment, focus, rows_of(session, ranks) if len(ranks) > 1 else [])
-    return held[2]
+    session, trainers, focus = view.session, view.session.trainers(), view.session.trainer()
+    if len(trainers) > 1 and not view.is_whole:
+        session.ranks.sort_newest(session.samples, session.frames, trainers)
+    ranks = training_of(view, focus) if focus is not None else []
+    return rows_of(view, ranks) if len(ranks) > 1 else []
 
 
-def with_utilisation(session: Session, rows: Sequence[RankRow]) -> list[RankRow]:
+def with_utilisation(view: SessionView, rows: Sequence[RankRow]) -> list[RankRow]:
     """The ranks with the mean utilisation of their GPUs, for people: rules need none, and it takes 0.2 ms a GPU."""
-    uuids = {row.pid: process.gpu_uuids for row in rows if (process := session.process(row.pid)) is not None}
-    utils = session.utilisations({uuid for own in uuids.values() for uuid in own})
+    uuids = {row.pid: process.gpu_uuids for row in rows if (process := view.process(row.pid)) is not None}
+    utils = view.utilisations({uuid for own in uuids.values() for uuid in own})
     return [row._replace(gpu_ratio=_mean(utils.get(uuid) for uuid in uuids.get(row.pid, ()))) for row in rows]
 
 
-def training_of(session: Session, pid: int) -> list[Process]:
+def training_of(view: SessionView, pid: int) -> list[Process]:
     """The processes of a training, by rank; without ranks, the process alone."""
-    group = session.held.groups.get(pid)
-    if group is None:
-        processes = {process.pid: process for process in session.processes()}
+    groups = view.answers.setdefault("trainings", {}) if view.is_whole else view.session.held.groups
+    if pid not in groups:
+        processes = {process.pid: process for process in view.processes()}
         own = [processes[pid]] if pid in processes else []
-        group = session.held.groups[pid] = ranks_of(pid, processes, set(session.trainers())) or own
-    return group
+        groups[pid] = ranks_of(pid, processes, set(view.session.trainers())) or own
+    return groups[pid]
 
 
 def ranks_end(session: Session) -> bool:
@@ -63,17 +62,19 @@ def ranks_end(session: Session) -> bool:
     Then the ranks end one after another: what is left of them is no training that can be compared or judged.
     """
     focus = session.trainer()
-    ranks = training_of(session, focus) if focus is not None else []
+    ranks = training_of(session.over("recent"), focus) if focus is not None else []
     ended_s = max((process.t for process in ranks if process.ended), default=None)
     if ended_s is None or len(ranks) < 2:
         return False
-    return not any(session.rank_stats(process.pid).has_stepped_since(ended_s) for process in ranks if not process.ended)
+    return not any(
+        session.ranks.stats(process.pid).has_stepped_since(ended_s) for process in ranks if not process.ended
+    )
 
 
 def superseded(session: Session) -> set[int]:
     """The processes of the training in focus whose ranks others have taken since: of earlier starts."""
     focus = session.trainer()
-    ranks = training_of(session, focus) if focus is not None else []
+    ranks = training_of(session.over("recent"), focus) if focus is not None else []
     newest = {(process.ppid, process.rank): process.pid for process in ranks}
     return {
         process.pid
@@ -82,18 +83,19 @@ def superseded(session: Session) -> set[int]:
     }
 
 
-def rows_of(session: Session, ranks: Sequence[Process]) -> list[RankRow]:
+def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
     """Processes compared with each other; one alone is neither late nor behind."""
-    times = {process.pid: session.rank_times(process.pid) for process in ranks}
-    first = max((session.rank_stats(process.pid) for process in ranks), key=lambda stats: stats.total)
-    behind = {pid: _behind(first, session.rank_stats(pid)) for pid in times}
+    session = view.session
+    times = {process.pid: view.rank_times(process.pid) for process in ranks}
+    first = max((session.ranks.stats(process.pid) for process in ranks), key=lambda stats: stats.total)
+    behind = {pid: _behind(first, session.ranks.stats(pid)) for pid in times}
     splits = _splits(times, behind)
     group = _Group(
-        session,
+        view,
         _gpus(session),
         behind=behind,
         is_over=session.exit is not None or all(process.ended for process in ranks),
-        restarts=restarts(ranks, session.processes()),
+        restarts=restarts(ranks, view.processes()),
     )
     return [_row(group, process, times[process.pid], splits.get(process.pid)) for process in ranks]
 
@@ -105,8 +107,8 @@ def _splits(times: Mapping[int, RankTimes | None], behind: Mapping[int, int]) ->
 
 
 def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSplit | None) -> RankRow:
-    session, pid = group.session, process.pid
-    stats, sampled, threads = session.rank_stats(pid), session.process_samples(pid), session.process_threads(pid)
+    view, pid = group.view, process.pid
+    stats, sampled, threads = view.session.ranks.stats(pid), view.process_samples(pid), view.process_threads(pid)
     step_ms = times.step_ms if times is not None else None
     measured = times if step_ms else None
     split = split if measured is not None else None
@@ -115,7 +117,7 @@ def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSp
     return RankRow(
         rank=process.rank or 0,
         pid=pid,
-        host=session.host_of(pid),
+        host=view.session.host_of(pid),
         state=_state(group, process, stats),
         restarts=group.restarts.get(process.rank or 0, 0),
         steps=stats.total,
@@ -163,7 +165,7 @@ def _state(group: _Group, process: Process, stats: RankStats) -> RankState:
         return "starting"
     if stats.is_stopped:
         return "stopped"
-    silent = group.session.now_s - latest.t > max(_SILENT_S, 3 * latest.window_s)
+    silent = group.view.now_s - latest.t > max(_SILENT_S, 3 * latest.window_s)
     return "silent" if silent and not group.is_over else "training"
 
 

@@ -143,11 +143,11 @@ class SamplerTable:
         rows = tuple(self._processes[pid].row(pid, now_s) for pid in trainers if pid in self._processes)
         return _summary(rows, len(trainers), cpu_ratio) if rows else None
 
-    def run_sampling(self, trainers: Sequence[int], now_s: float) -> Sampling | None:
-        """Like ``sampling``, over the whole run; its cost is that of all windows, of workers as well."""
+    def run_sampling(self, trainers: Sequence[int], now_s: float, nodes: int) -> Sampling | None:
+        """Like ``sampling``, over the whole run; its cost is that of all windows on a node, of workers as well."""
         rows = tuple(self._processes[pid].run_row(pid) for pid in trainers if pid in self._processes)
         span_s = now_s - self._first_s if self._first_s is not None else 0.0
-        return _summary(rows, len(trainers), self._cost_s / span_s if span_s > 0 else None) if rows else None
+        return _summary(rows, len(trainers), self._cost_s / span_s / nodes if span_s > 0 else None) if rows else None
 
     def steps_per_second(self, pid: int, now_s: float) -> float | None:
         """Backward passes a second, estimated from the order of samples; None where these are too far apart."""

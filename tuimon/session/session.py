@@ -1,128 +1,390 @@
-"""The state of one run, as views and rules query it."""
+"""The state of one run, and a view of it over one span, which panes, rules, reports and metrics read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property, wraps
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from tuimon.records import Place, Threads
+from msgspec import structs
+
+from tuimon.node_ids import node_of
+from tuimon.records import NO_TORCH_YET, Process, Record, Threads
 from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.gpu_time import GpuShares
 from tuimon.session.processes.core_use import CoresTaken, CoreUse
 from tuimon.session.processes.core_waits import Waits
+from tuimon.session.processes.nodes import MachineTable
 from tuimon.session.ranks.shared_steps import SharedStep
-from tuimon.session.ranks.stats import RankStats
-from tuimon.session.ranks.waits import RankTimes
+from tuimon.session.ranks.stats import MainThread
+from tuimon.session.ranks.table import sorted_samples
+from tuimon.session.ranks.waits import NO_SAMPLES, RankTimes
 from tuimon.session.rows import (
     GpuRow,
     GpuTimeRow,
     HotLine,
     LoaderRow,
+    PhaseTable,
+    StepSummary,
     ThreadRow,
     TorchMemoryRow,
 )
 from tuimon.session.samples.process_samples import ProcessSamples
-from tuimon.session.sampling import GilHeld, Sampling
-from tuimon.session.step_queries import StepQueries
-from tuimon.session.windows import WINDOW_S
+from tuimon.session.sampling import Sampling
+from tuimon.session.steps.phase_table import between_parts, inferred_phases, phase_table
+from tuimon.session.steps.split_shares import SplitShares
+from tuimon.session.steps.totals import Totals
+from tuimon.session.tables import Tables
+from tuimon.session.windows import WINDOW_S, Span
 from tuimon.torch_code import LOAD_HOOK
 
+#: ``recent``: the last 30 s, or the last few steps where these take longer. ``whole``: the steady part of the run, from
+#: its first step, or the end of its warm-up, to its last step.
+SpanName = Literal["recent", "whole"]
 
-class Session(StepQueries):
+#: Seconds that the first markers may come later than two intervals: our choice, a busy machine's delay.
+_MARKERS_WAIT_S = 2.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Session(Tables):
     """One run as its records show it.
 
-    ``add`` every record in order; query at any time. Single-threaded, no clock, no I/O: live, replay and tests are the
-    same fold. The questions about processes are in ``focus.py``, those about steps in ``step_queries.py``.
+    ``add`` every record in order; query ``over`` a span at any time. Single-threaded, no clock, no I/O: live, replay
+    and tests are the same fold. Of the session itself is what belongs to no span, such as the latest of each fact.
     """
 
-    # -- ranks
+    def __init__(self) -> None:
+        super().__init__()
+        self._views: dict[SpanName, SessionView] = {}  # since the latest record
 
-    def sort_rank_samples(self) -> None:
-        """Sort the samples that ranks have got since, of some of them at a time."""
-        trainers = self.trainers()
-        if len(trainers) > 1:
-            self._ranks.sort_newest(self._process_samples, self.frames, trainers)
+    def add(self, record: Record) -> None:
+        """Fold one record."""
+        if self._views:
+            self._close_views()
+        super().add(record)
 
-    def rank_times(self, pid: int) -> RankTimes | None:
-        """A rank's step over the last 30 s, and what its main thread does meanwhile; None before its first step."""
-        return self._ranks.times(pid, self.process(pid))
+    def over(self, span: SpanName) -> SessionView:
+        """The session as it is now, over a span of the run; the same view until the next record."""
+        view = self._views.get(span)
+        if view is None:
+            view = self._views[span] = SessionView(self, span)
+        return view
 
-    def rank_stats(self, pid: int) -> RankStats:
-        """What is summed up of a rank."""
-        return self._ranks.stats(pid)
+    def shown(self) -> SessionView:
+        """As people see it: over the last 30 s; once the run has ended, over all of it, as the verdict then is."""
+        return self.over("recent" if self.exit is None else "whole")
 
-    def shared_steps(self, pid: int) -> Sequence[SharedStep]:
-        """Single steps of a rank, the latest, to be held against the same steps of the other ranks."""
-        return self._ranks.stats(pid).shared.latest()
+    def _close_views(self) -> None:
+        for view in self._views.values():
+            view.close()
+        self._views.clear()
 
-    # -- time on the GPU's clock
+    def focus_on(self, pid: int | None) -> None:
+        """Choose the training process that is in focus while it lasts; None: the first one again."""
+        self.chosen = pid
+        self._close_views()
 
-    def gpu_time(self, pid: int) -> GpuTimeRow | None:
-        """A process's steps on the GPU's clock over the last 30 s; None where none were timed."""
-        stats = self._gpu_time.of(pid)
-        return stats.row(self.now_s) if stats else None
+    def process(self, pid: int) -> Process | None:
+        """The latest record of a process."""
+        return self.run_processes.known.get(pid)
 
-    def gpu_shares(self, pid: int) -> GpuShares | None:
-        """Shares of a process's phases on the GPU's clock over the last 30 s; None where no step was timed."""
-        stats = self._gpu_time.of(pid)
-        return stats.shares(self.now_s) if stats else None
+    def processes(self) -> list[Process]:
+        """All processes of the run, trainers first, ended ones last."""
+        return self.run_processes.trainers_first(self.trainers())
+
+    def training_tid(self, pid: int) -> int:
+        """The thread of a process that trains: the main one, unless markers or samples show another."""
+        stats, sampled = self.step_stats.get(pid), self.samples.get(pid)
+        if stats is not None and stats.latest is not None and stats.trains:
+            return stats.latest.tid or pid
+        return sampled.tid if sampled is not None else pid
+
+    def steady_span(self, pid: int) -> Span:
+        """The steady part of a process's steps; without steps of its own, that of the process in focus."""
+        focus = self.trainer()
+        stats = self.step_stats.get(pid) or (self.step_stats.get(focus) if focus is not None else None)
+        return stats.steady_span() if stats is not None else Span()
 
     def torch_memory(self, pid: int) -> list[TorchMemoryRow]:
         """What torch's allocator holds in a process, by device."""
-        stats, process = self._gpu_time.of(pid), self.process(pid)
+        stats, process = self.gpu_times.of(pid), self.process(pid)
         return stats.memory(process.gpu_uuids if process else ()) if stats else []
 
-    # -- threads, stacks, devices
+    # -- the machine; of a run on several nodes, that of the process in focus
+
+    @property
+    def focus_node(self) -> int:
+        """The number (``node_ids``) of the node that the process in focus runs on."""
+        focus = self.trainer()
+        return node_of(focus) if focus is not None else 0
+
+    @property
+    def cpu_count(self) -> int | None:
+        """Cores of the node in focus; None before the header."""
+        return self.nodes.cpu_counts.get(self.focus_node)
+
+    @property
+    def machine(self) -> MachineTable:
+        """Memory of the node in focus."""
+        return self.nodes.tables_of(self.focus_node).machine
+
+    def trainers_here(self) -> list[int]:
+        """The trainers on the node in focus."""
+        node = self.focus_node
+        return [pid for pid in self.trainers() if node_of(pid) == node]
+
+    def host_of(self, pid: int) -> str | None:
+        """The node that a process runs on, by its host name."""
+        node = self.nodes.known.get(node_of(pid))
+        return node.host if node is not None else self.header.host if self.header is not None else None
+
+    def pids_on(self, node: int) -> list[int]:
+        """The processes of a node, in the order in which they came."""
+        pids = self.held.pids
+        if pids is None:
+            pids = self.held.pids = {}
+            for pid in self.run_processes.known:
+                pids.setdefault(node_of(pid), []).append(pid)
+        return pids.get(node, [])
+
+
+def once(query: Callable[Concatenate[SessionView, P], T]) -> Callable[Concatenate[SessionView, P], T]:
+    """A query of a view that is answered once: rules and panes share the answer."""
+
+    @wraps(query)
+    def answered(view: SessionView, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = query, *args
+        if key not in view.answers:
+            view.answers[key] = query(view, *args, **kwargs)
+        return view.answers[key]  # type: ignore[no-any-return]  # of whatever query
+
+    return answered
+
+
+class SessionView:
+    """A Session at one moment, over one span: steps, samples and counters are all of that span.
+
+    Immutable: queries are answered when they are first asked, and once the session has merged another record they raise
+    RuntimeError. Over the whole run, how it winds down is left out: its last workers count as they were.
+    """
+
+    def __init__(self, session: Session, span: SpanName) -> None:
+        self.span = span
+        self.is_whole = span == "whole"
+        self.now_s = session.now_s
+        self.answers: dict[object, Any] = {}  # Any: by query, each of its own type
+        self._session: Session | None = session
+
+    @property
+    def session(self) -> Session:
+        """The Session, unchanged since this moment."""
+        if self._session is None:
+            raise RuntimeError("this view is out of date: the session has merged records since")
+        return self._session
+
+    def close(self) -> None:
+        """Let go of all: the session moves on."""
+        self._session = None
+        self.answers.clear()
+
+    @cached_property
+    def _steady(self) -> Span:
+        """The steady span of the process in focus."""
+        focus = self.session.trainer()
+        return self.session.steady_span(focus) if focus is not None else Span()
+
+    # -- processes
+
+    def process(self, pid: int) -> Process | None:
+        """The latest record of a process; over the whole run alive, if it lived in it."""
+        known = self.session.process(pid)
+        return self._as_it_was(known) if known is not None else None
+
+    def processes(self) -> list[Process]:
+        """All processes of the run, trainers first, ended ones last."""
+        return [self._as_it_was(process) for process in self.session.processes()]
+
+    def _as_it_was(self, process: Process) -> Process:
+        if not self.is_whole or not process.ended or process.t < self._steady.begin_s:
+            return process
+        return structs.replace(process, ended=False)
+
+    def workers(self, pid: int) -> list[Process]:
+        """Live DataLoader workers of a process; over the whole run, when all have ended, those that were the last."""
+        processes = self.session.run_processes
+        return processes.workers(pid) or (processes.last_workers(pid) if self.is_whole else [])
+
+    def recent_workers(self, pid: int) -> list[Process]:
+        """DataLoader workers of a process that lived in the span: some loaders start new ones for every epoch."""
+        since_s = self._steady.begin_s if self.is_whole else self.now_s - WINDOW_S
+        return self.session.run_processes.workers_since(pid, since_s)
+
+    # -- steps and phases
+
+    @once
+    def phases(self, pid: int) -> PhaseTable | None:
+        """Phase breakdown of a process; None before the first step.
+
+        Without markers the shares are inferred from its main thread's stack samples.
+        """
+        if pid not in self.session.step_stats:
+            return self._inferred(pid, self.process_samples(pid))
+        return phase_table(pid, self.step_totals(pid), self._between_shares(pid), self.gpu_shares(pid))
+
+    def step_totals(self, pid: int) -> Totals:
+        """Sums over the steps; without markers empty."""
+        stats = self.session.step_stats.get(pid)
+        if stats is None:
+            return Totals()
+        return stats.whole_run() if self.is_whole else stats.recent()
+
+    def steps(self, pid: int) -> StepSummary | None:
+        """Step count, rate and times of a process.
+
+        Without markers: None, or only a rate of late, estimated from the order of its stack samples (``estimated``).
+        """
+        stats = self.session.step_stats.get(pid)
+        return stats.summary(self.step_totals(pid)) if stats else self._estimated_steps(pid)
+
+    def phase_history(self, pid: int, last: int) -> list[tuple[float, ...] | None]:
+        """The ``last`` windows' mean steps in ms, split into the parts of ``history.STACKED``; None without a step."""
+        stats = self.session.step_stats.get(pid)
+        return stats.history.stacked_ms(self.between_parts(pid), last) if stats is not None else []
+
+    def between_parts(self, pid: int) -> tuple[float, ...]:
+        """How the time that markers cannot split is divided into the parts of ``history.STACKED``."""
+        split = self._between_shares(pid)
+        return between_parts(split.fitted(self.step_totals(pid)) if split is not None else None)
+
+    def stepping_spans(self) -> list[SteppingSpan]:
+        """When the process in focus made the steps that its phases are of; none before the first, or unmarked."""
+        focus = self.session.trainer()
+        stats = self.session.step_stats.get(focus) if focus is not None else None
+        if stats is None:
+            return []
+        return stats.run_spans() if self.is_whole else stats.recent_spans()
+
+    def _between_shares(self, pid: int) -> SplitShares | None:
+        sampled = self.process_samples(pid)
+        return sampled.between_shares() if sampled else None
+
+    def _has_markers(self, pid: int) -> bool:
+        process = self.session.process(pid)
+        return process is not None and process.markers
+
+    def _may_yet_have_markers(self, pid: int, sampled: ProcessSamples) -> bool:
+        """True if markers of what samples show are still to come: the first take up to two intervals."""
+        process, header = self.session.process(pid), self.session.header
+        if process is None or process.markers_reason != NO_TORCH_YET:
+            return False
+        return self.now_s - sampled.begin_s < 2 * (header.interval_s if header else 1.0) + _MARKERS_WAIT_S
+
+    def _inferred(self, pid: int, sampled: ProcessSamples | None) -> PhaseTable | None:
+        """Phases from stack samples, where there are no markers to wait for."""
+        if sampled is None or self._has_markers(pid) or not sampled.has_whole_step:
+            return None
+        if self._may_yet_have_markers(pid, sampled):
+            return None
+        return inferred_phases(pid, sampled.phase_counts(), sampled.covered_s, sampled.unsure_counts())
+
+    def _estimated_steps(self, pid: int) -> StepSummary | None:
+        per_second = self.session.sampler.steps_per_second(pid, self.now_s)
+        if per_second is None or self._has_markers(pid):
+            return None
+        return StepSummary(0, per_second, None, None, None, None, 0, estimated=True)
+
+    # -- stack samples
+
+    @once
+    def process_samples(self, pid: int) -> ProcessSamples | None:
+        """Stack samples of one process."""
+        sampled = self.session.samples.get(pid)
+        return sampled.over(self.session.steady_span(pid)) if sampled is not None and self.is_whole else sampled
+
+    def hot_lines(self, pid: int, phase: str | None = None) -> list[HotLine]:
+        """Innermost user lines of a process's main thread in a phase (None: all), most samples first."""
+        sampled = self.process_samples(pid)
+        return sampled.hot_lines(phase) if sampled else []
+
+    def sampling(self) -> Sampling | None:
+        """How well the training processes are sampled, and at what cost, on one node; None before the first window."""
+        focus, sampler, cost = self.session.trainer(), self.session.sampler, self.session.cost
+        trainers = self.session.trainers() or ([focus] if focus is not None else [])
+        trainers.sort(key=lambda pid: pid != focus)
+        if not self.is_whole:
+            return sampler.sampling(trainers, self.now_s, cost.sampler_cpu_ratio if cost else None)
+        return sampler.run_sampling(trainers, self.now_s, max(1, len(self.session.nodes.known)))
+
+    # -- ranks
+
+    def rank_times(self, pid: int) -> RankTimes | None:
+        """A rank's step, and what its main thread does meanwhile; None before its first step."""
+        process = self.process(pid)
+        if not self.is_whole:
+            return self.session.ranks.times(pid, process)
+        table, sampled = self.phases(pid), self.process_samples(pid)
+        totals, means = self.step_totals(pid), self.session.threads.means_of(pid)
+        if table is None or table.inferred or not totals.count:
+            return None
+        return RankTimes(
+            {row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
+            means.thread(self.session.training_tid(pid)) if means is not None else MainThread(),
+            sorted_samples(sampled, self.session.frames).phases if sampled is not None else NO_SAMPLES,
+            on_gpu=process is not None and bool(process.gpu_uuids),
+            gc_ms=(totals.gc_ns or 0) / totals.count / 1e6,
+        )
+
+    def shared_steps(self, pid: int) -> Sequence[SharedStep]:
+        """Single steps of a rank, to be held against the same steps of the others; of a whole run evenly spread."""
+        shared = self.session.ranks.stats(pid).shared
+        return shared.since(self._steady.begin_s) if self.is_whole else shared.latest()
+
+    # -- threads and cores
 
     def threads(self) -> list[ThreadRow]:
         """All threads on the node in focus: trainers' first, their workers next, then the rest."""
+        session = self.session
         order: list[int] = []
-        for pid in self.trainers_here():
-            order += [pid, *(worker.pid for worker in self.workers(pid))]
-        return list(self._threads.rows(order, self._process_samples, self._gil, self.focus_node))
+        for pid in session.trainers_here():
+            order += [pid, *(worker.pid for worker in session.run_processes.workers(pid))]
+        return [row for pid in session.threads.shown(order, session.focus_node) for row in self.threads_of(pid)]
 
     def threads_of(self, pid: int) -> list[ThreadRow]:
-        """The threads of one process, as they were in its latest window."""
-        return list(self._threads.rows_of(pid, self._process_samples.get(pid), self._gil))
-
-    def gil_held_in(self, pid: int, tid: int, place: Place) -> GilHeld | None:
-        """How often in the last minute's steps a thread held the GIL in a place's function; None if unknown."""
-        return self._gil.held_in(pid, tid, place)
-
-    def same_stack_s(self, pid: int, tid: int) -> float | None:
-        """How long, up to its latest window, a thread's samples have all shown one stack; None without samples."""
-        sampled = self._process_samples.get(pid)
-        return sampled.threads.same_stack_s(tid) if sampled else None
-
-    def sampling(self) -> Sampling | None:
-        """How well the training processes are sampled, and at what cost; None before the first window."""
-        cost = self.cost.sampler_cpu_ratio if self.cost else None
-        return self._sampler.sampling(self._focus_first(), self.now_s, cost)
-
-    def run_sampling(self) -> Sampling | None:
-        """Like ``sampling``, over the whole run; its cost on a node."""
-        sampling, nodes = self._sampler.run_sampling(self._focus_first(), self.now_s), len(self.nodes.known)
-        if sampling is None or sampling.cpu_ratio is None or nodes < 2:
-            return sampling
-        return sampling._replace(cpu_ratio=sampling.cpu_ratio / nodes)
-
-    def _focus_first(self) -> list[int]:
-        focus = self.trainer()
-        trainers = self.trainers() or ([focus] if focus is not None else [])
-        return sorted(trainers, key=lambda pid: pid != focus)
+        """The threads of one process, as they were in its latest window, or means over the whole run."""
+        figures = self.process_threads(pid)
+        return list(self.session.threads.rows_of(pid, self.process_samples(pid), self.session.gil, figures))
 
     def process_threads(self, pid: int) -> Threads | None:
-        """The latest thread figures of one process."""
-        return self._threads.of(pid)
+        """Thread figures of one process: the latest, or means over the time that it lived for."""
+        if not self.is_whole:
+            return self.session.threads.of(pid)
+        means = self.session.threads.means_of(pid)
+        return means.mean() if means is not None else None
 
     def live_threads(self, node: int | None = None) -> list[Threads]:
-        """The latest thread figures of every process on a node (None: the one in focus) that has not ended."""
-        node = self.focus_node if node is None else node
-        live = (self.process_threads(pid) for pid in self._pids_on(node) if not self._processes.has_ended(pid))
-        return [threads for threads in live if threads is not None]
+        """Thread figures of every process on a node (None: the one in focus) that lives, or lived in the whole run."""
+        processes, pids = self.session.run_processes, self.session.pids_on(self._node(node))
+        if not self.is_whole:
+            live = (self.process_threads(pid) for pid in pids if not processes.has_ended(pid))
+            return [threads for threads in live if threads is not None]
+        return self.session.threads.means_of_all(pids, self._steady.begin_s, self.now_s)
+
+    def disk_ratio(self, pid: int) -> float | None:
+        """How much of the time a process's main thread waits for the disk; at one moment, that is 0 or 1."""
+        if self.is_whole:
+            means = self.session.threads.means_of(pid)
+            return means.disk_ratio if means is not None else None
+        threads = self.process_threads(pid)
+        main = next((row for row in threads.threads if row.tid == pid), None) if threads is not None else None
+        return float(main.state == "disk") if main is not None else None
 
     def cores_taken(self, node: int | None = None) -> CoresTaken | None:
-        """Cores of a node (None: the one in focus) that the run could not have lately; None where unknown."""
-        return self._core_use(node).latest(*self._cores_and_monitor(node))
+        """Cores of a node (None: the one in focus) that the run could not have: lately, or since the first step."""
+        use = self._core_use(node)
+        return (use.mean if self.is_whole else use.latest)(*self._cores_and_monitor(node))
 
     def cores_taken_since(self, since_s: float) -> CoresTaken | None:
         """The same on the node in focus over the last 30 s, or less since a moment; None where no window is."""
@@ -130,39 +392,33 @@ class Session(StepQueries):
 
     def waits_since(self, since_s: float) -> Waits | None:
         """What the threads of the run there waited for a core over the same time; None without a whole second."""
-        return self.nodes.tables_of(self.focus_node).recent_waits.since(since_s)
+        return self.session.nodes.tables_of(self.session.focus_node).recent_waits.since(since_s)
+
+    def _node(self, node: int | None) -> int:
+        return self.session.focus_node if node is None else node
 
     def _core_use(self, node: int | None) -> CoreUse:
-        return self.nodes.tables_of(self.focus_node if node is None else node).core_use
+        return self.session.nodes.tables_of(self._node(node)).core_use
 
     def _cores_and_monitor(self, node: int | None) -> tuple[int | None, float]:
         """The number of a node's cores, and those that tuimon uses: of several, the one that reported last."""
-        cores = self.nodes.cpu_counts.get(self.focus_node if node is None else node)
-        return cores, self.cost.cpu_ratio if self.cost is not None else 0.0
+        cores, cost = self.session.nodes.cpu_counts.get(self._node(node)), self.session.cost
+        return cores, cost.cpu_ratio if cost is not None else 0.0
 
-    def disk_ratio(self, pid: int) -> float | None:
-        """How much of the time a process's main thread waits for the disk; at one moment, that is 0 or 1."""
-        threads = self.process_threads(pid)
-        main = next((row for row in threads.threads if row.tid == pid), None) if threads is not None else None
-        return float(main.state == "disk") if main is not None else None
+    # -- DataLoaders
 
-    def process_samples(self, pid: int) -> ProcessSamples | None:
-        """Stack samples of one process."""
-        return self._process_samples.get(pid)
-
-    def hot_lines(self, pid: int, phase: str | None = None) -> list[HotLine]:
-        """Innermost user lines of a process's main thread in a phase (None: all), most samples first."""
-        sampled = self.process_samples(pid)
-        return sampled.hot_lines(phase) if sampled else []
-
+    @once
     def loaders(self, pid: int) -> tuple[LoaderRow, ...]:
-        """The DataLoaders of a process over the last 30 s in which they were used, those for training first."""
-
-        return self._loaders.rows(pid, self.now_s, self._processes.has_ended, self._hottest_in(pid))
+        """The DataLoaders of a process, in the last 30 s those in which they were used; those for training first."""
+        return self._loader_rows(pid, self._hottest_in(pid))
 
     def loader_figures(self, pid: int) -> tuple[LoaderRow, ...]:
         """Like ``loaders``, without the workers' hottest lines, which take longer than all the rest."""
-        return self._loaders.rows(pid, self.now_s, self._processes.has_ended, lambda _: None)
+        return self._loader_rows(pid, lambda _: None)
+
+    def _loader_rows(self, pid: int, hot: Callable[[int], HotLine | None]) -> tuple[LoaderRow, ...]:
+        span = self.session.steady_span(pid) if self.is_whole else None
+        return self.session.loaders.rows(pid, self.now_s, self.session.run_processes.has_ended, hot, span)
 
     def _hottest_in(self, pid: int) -> Callable[[int], HotLine | None]:
         def hottest(worker: int) -> HotLine | None:
@@ -174,29 +430,36 @@ class Session(StepQueries):
 
         return hottest
 
+    # -- GPUs
+
+    @once
     def gpus(self, node: int | None = None) -> list[GpuRow]:
         """The GPUs of a node (None: the one in focus), those the run uses first."""
-        node = self.focus_node if node is None else node
-        focus = self.trainer()
+        session, focus, node = self.session, self.session.trainer(), self._node(node)
         process = self.process(focus) if focus is not None else None
         per_second = self.step_totals(focus).per_second() if focus is not None else None
-        processes = [self._processes.known[pid] for pid in self._pids_on(node)]
-        devices = self.nodes.tables_of(node).devices
-        return devices.rows(self.now_s, processes, process, per_second, self._spans_of_means())
-
-    def gpu_windows_within(self, uuid: str, begin_s: float, end_s: float) -> slice:
-        """Which windows of the histories of a GPU of the node in focus lie between two moments."""
-        return self.nodes.tables_of(self.focus_node).devices.windows_within(uuid, begin_s, end_s)
+        processes = [session.run_processes.known[pid] for pid in session.pids_on(node)]
+        devices = session.nodes.tables_of(node).devices
+        return devices.rows(self.now_s, processes, process, per_second, self._spans_of_means)
 
     def utilisations(self, uuids: Collection[str]) -> dict[str, float | None]:
         """The utilisation of these GPUs of all nodes, the mean that ``gpus`` has."""
-        return self.nodes.utilisations(uuids, self._spans_of_means())
+        return self.session.nodes.utilisations(uuids, self._spans_of_means)
 
+    @cached_property
     def _spans_of_means(self) -> list[SteppingSpan]:
         return self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
 
-    def stepping_spans(self) -> list[SteppingSpan]:
-        """When the process in focus made the steps that its phases are of; none before the first, or unmarked."""
-        focus = self.trainer()
-        stats = self._steps.get(focus) if focus is not None else None
-        return stats.recent_spans() if stats is not None else []
+    def gpu_time(self, pid: int) -> GpuTimeRow | None:
+        """A process's steps on the GPU's clock; None where none were timed."""
+        stats = self.session.gpu_times.of(pid)
+        if stats is None:
+            return None
+        return stats.run_row() if self.is_whole else stats.row(self.now_s)
+
+    def gpu_shares(self, pid: int) -> GpuShares | None:
+        """Shares of a process's phases on the GPU's clock; None where no step was timed."""
+        stats = self.session.gpu_times.of(pid)
+        if stats is None:
+            return None
+        return stats.run_shares() if self.is_whole else stats.shares(self.now_s)

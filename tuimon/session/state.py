@@ -1,12 +1,17 @@
-"""What a training does while it makes no steps: it starts, has ended before any, or one step or a pause is long."""
+"""What a training does while it makes no steps: it starts, has ended before any, or one step or a pause is long.
+
+And what works like a training, of which no step is seen.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from msgspec import Struct
+
 from tuimon.node_ids import own_id
-from tuimon.records import NO_TORCH_YET, Place
+from tuimon.records import NO_TORCH_YET, Place, Process
 from tuimon.session.samples.set_up import COMPILING
 from tuimon.session.steps.steps import LatestWindow, StepStats
 
@@ -30,6 +35,13 @@ LONG_RATIO = 3.0
 STILL_S = 5.0
 #: ... and this many times the longest step so far, up to ``STILL_LIMIT_S``: it excuses loops that have paused so long.
 STILL_RATIO, STILL_LIMIT_S = 1.5, 10.0
+#: Seconds without any step in the run from which processes that show none are named: our choice, longer than imports
+#: and set-up usually take; a longer set-up is named as well, and the words leave that open.
+_UNSEEN_S = 60.0
+#: Cores (1.0 = one) from which a process works like a training: our choice, far above a launcher or a logger.
+_BUSY_CORES = 0.5
+#: What a process may do for minutes before it trains.
+_SETTING_UP = ("importing", "compiling")
 
 
 class RunState(NamedTuple):
@@ -46,13 +58,13 @@ class RunState(NamedTuple):
 def run_state(session: Session) -> RunState:
     """State of the process in focus: until its first whole step, or the end of the run, it is starting."""
     pid = session.trainer()
-    stats = session.step_stats(pid) if pid is not None else None
+    stats = session.step_stats.get(pid) if pid is not None else None
     if pid is not None and stats is not None and (stats.total or stats.open_backwards):
         return _in_steps(session, pid, stats)
-    if pid is not None and session.phases(pid) is not None:
+    if pid is not None and session.over("recent").phases(pid) is not None:
         return _of_samples(session, pid)
     for_s = session.now_s - session.start_s if session.start_s is not None else None
-    sampled = session.process_samples(pid) if pid is not None else None
+    sampled = session.samples.get(pid) if pid is not None else None
     doing = sampled.set_up.doing if sampled is not None else None
     name: StateName = "starting" if session.exit is None else "ended"
     if pid is not None and session.exit is None and _is_stopped(session, pid):
@@ -67,7 +79,7 @@ def run_state(session: Session) -> RunState:
 
 def _is_stopped(session: Session, pid: int) -> bool:
     """True if a signal has stopped the process: then its main thread is."""
-    threads = session.process_threads(pid)
+    threads = session.threads.of(pid)
     return threads is not None and any(each.tid == own_id(pid) and each.state == "stopped" for each in threads.threads)
 
 
@@ -84,7 +96,7 @@ def _stopped(pid: int) -> str:
 def stands_still(session: Session) -> bool:
     """True if the process in focus makes no step and has come to no boundary for long; an evaluation has boundaries."""
     state, pid = run_state(session), session.trainer()
-    stats = session.step_stats(pid) if pid is not None else None
+    stats = session.step_stats.get(pid) if pid is not None else None
     if state.name not in ("step_open", "between_steps") or session.exit is not None:
         return False
     if stats is None:
@@ -104,7 +116,7 @@ def _never_had_torch(session: Session) -> bool:
 
 def _of_samples(session: Session, pid: int) -> RunState:
     """Of a process without markers, whose samples have shown its loop."""
-    sampled = session.process_samples(pid)
+    sampled = session.samples.get(pid)
     since_s = sampled.steps_end_s if sampled is not None else math.inf
     if sampled is None or session.now_s - since_s < LONG_S:
         return RunState("training")
@@ -122,7 +134,7 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
         return RunState("training")
     if latest.is_outside:
         return RunState("between_steps", for_s, OVER, for_s)
-    sampled = session.process_samples(pid)
+    sampled = session.samples.get(pid)
     place = _place_in(sampled, latest) if sampled is not None else None
     phase = _phase_of(latest)
     doing = f"in {phase}" if phase is not None else None
@@ -152,3 +164,54 @@ def _place_in(sampled: ProcessSamples, latest: LatestWindow) -> Place | None:
     open_for_s = latest.open_for_s or 0.0
     since_s = latest.t - open_for_s if open_for_s >= LONG_S else -math.inf
     return sampled.threads.place_in(sampled.tid, _phase_of(latest), since_s)
+
+
+# -- processes that work like a training but show no step
+
+
+class Unseen(Struct, frozen=True, gc=False):
+    """One such process."""
+
+    pid: int
+    command: str
+    cores: float | None  # that it used in its latest window
+    on_gpu: bool
+    reason: str  # why no step of it can be seen, and what would change that
+
+
+def unseen_trainings(session: Session) -> list[Unseen]:
+    """The busiest first; none as long as any process of the run makes steps, and in the first minute."""
+    if session.start_s is None or session.now_s - session.start_s < _UNSEEN_S:
+        return []
+    known, now = session.processes(), session.over("recent")
+    if any(now.step_totals(process.pid).count for process in known):  # so it is nearly always, and takes no time
+        return []
+    if any(now.phases(process.pid) is not None for process in known):
+        return []
+    on_gpu = {pid for row in now.gpus() for pid in row.latest.pids}
+    found = [_unseen(session, process, process.pid in on_gpu) for process in known if process.role != "worker"]
+    return sorted((each for each in found if each is not None), key=lambda each: -(each.cores or 0.0))
+
+
+def _unseen(session: Session, process: Process, on_gpu: bool) -> Unseen | None:
+    threads = session.threads.of(process.pid)
+    cores = threads.cpu_ratio if threads is not None else None
+    sampled = session.samples.get(process.pid)
+    doing = sampled.set_up.doing if sampled is not None else None
+    if doing is not None and doing.words.startswith(_SETTING_UP):
+        return None
+    if not on_gpu and (cores is None or cores < _BUSY_CORES):
+        return None
+    return Unseen(process.pid, " ".join(process.command), cores, on_gpu, _reason(process))
+
+
+def _reason(process: Process) -> str:
+    if process.markers:
+        return (
+            "no backward or optimizer step of torch's Python interface has run yet; a loop in C++, over RPC or in a"
+            " captured graph becomes visible by tuimon.step() at the end of each step"
+        )
+    if process.python is None and process.markers_reason is None:
+        return "it is not a Python program, so nothing can mark its steps; its threads and GPU are shown"
+    reason = process.markers_reason or "no markers come from it"
+    return f"{reason}; nothing marks its steps, and its stack samples show no training loop"

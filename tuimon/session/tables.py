@@ -1,4 +1,4 @@
-"""What the records of one run are folded into: a table for each kind of fact."""
+"""Records are folded into tables, one for each kind of fact."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from tuimon.session.loaders import LoaderTable
 from tuimon.session.processes.nodes import NodeTable
 from tuimon.session.processes.run_processes import RunProcesses, WorkerNames
 from tuimon.session.processes.threads import ThreadTable
+from tuimon.session.ranks.groups import ranks_of
 from tuimon.session.ranks.table import Held, RankTable
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples
@@ -51,7 +52,7 @@ _TRACES = 64
 
 
 class Tables:
-    """Folds records, each into its table; ``Session`` adds the questions."""
+    """Folds records, each into its table, and knows who trains; ``Session`` queries them."""
 
     def __init__(self) -> None:
         self.header: Header | None = None
@@ -64,20 +65,21 @@ class Tables:
         self.nodes = NodeTable()
         self.memory_history: dict[int, MemoryHistory] = {}  # the latest of each process
         self.traces: deque[TraceTaken] = deque(maxlen=_TRACES)
-        self._trainers: list[int] | None = None  # by rank, once queried, until a process or a first step comes
         self.standstills = Standstills()
-        self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
-        self._steps: dict[int, StepStats] = {}
-        self._process_samples: dict[int, ProcessSamples] = {}
-        self._sampler = SamplerTable()
-        self._gil = GilTable(self._begin_s_of)
-        self._processes = RunProcesses()
-        self._worker_names = WorkerNames(self._processes)
-        self._threads = ThreadTable(self._processes, self.nodes.cpu_counts, self._worker_names.name)
-        self._gpu_time = GpuTimeTable()
-        self._loaders = LoaderTable(self._worker_names.name)
-        self._ranks = RankTable()
+        self.chosen: int | None = None  # the process in focus, by the user
+        self.step_stats: dict[int, StepStats] = {}
+        self.samples: dict[int, ProcessSamples] = {}
+        self.sampler = SamplerTable()
+        self.gil = GilTable(self._begin_s_of)
+        self.run_processes = RunProcesses()
+        self.worker_names = WorkerNames(self.run_processes)
+        self.threads = ThreadTable(self.run_processes, self.nodes.cpu_counts, self.worker_names.name)
+        self.gpu_times = GpuTimeTable()
+        self.loaders = LoaderTable(self.worker_names.name)
+        self.ranks = RankTable()
         self.held = Held()
+        self._trainers: list[int] | None = None  # by rank, once queried, until a process or a first step comes
+        self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
         self._folds: dict[type[Record], Callable[..., None]] = {
             Header: self._fold_header,
             Process: self._fold_process,
@@ -85,7 +87,7 @@ class Tables:
             Threads: self._fold_threads,
             Stacks: self._fold_stacks,
             Frames: self._fold_frames,
-            Gil: self._gil.add_gil,
+            Gil: self.gil.add_gil,
             Loader: self._fold_loader,
             Gpu: self._fold_gpu,
             GpuTime: self._fold_gpu_time,
@@ -111,6 +113,33 @@ class Tables:
         if fold is not None and (record.pid in self._pids or self._admits(record)):  # marks are only exported
             fold(record)
 
+    # -- the processes that train, and the one in focus
+
+    def trainers(self) -> list[int]:
+        """Processes whose markers show backwards or updates, by rank; without any, the process attached to."""
+        if self._trainers is None:
+            self._trainers = self.run_processes.trainers(pid for pid, stats in self.step_stats.items() if stats.trains)
+        return list(self._trainers)
+
+    def trainer(self) -> int | None:
+        """The process in focus: the one chosen, else the first live trainer, or the run's root while none is known."""
+        trainers, has_ended = self.trainers(), self.run_processes.has_ended
+        if self.chosen is not None and self.chosen in trainers and not has_ended(self.chosen):
+            return self.chosen
+        root = self.header.pid if self.header and self.header.pid else None
+        return next((pid for pid in trainers if not has_ended(pid)), self._last_of(trainers) or root)
+
+    def _last_of(self, ended: list[int]) -> int | None:
+        """The chosen one of trainers that have all ended, or the first; of a rank that was restarted the last."""
+        if self.chosen in ended or not ended:
+            return self.chosen if ended else None
+        if self.held.last is None:
+            ranks = ranks_of(ended[0], self.run_processes.known, set(ended))
+            self.held.last = ranks[0].pid if ranks else ended[0]
+        return self.held.last
+
+    # -- folding
+
     def _admits(self, record: Record) -> bool:
         """True if there is room for the process of a record, which has none so far."""
         if len(self._pids) >= _PROCESSES * max(1, len(self.nodes.known)):
@@ -124,10 +153,10 @@ class Tables:
 
     def _fold_node(self, record: Node) -> None:
         self.nodes.add_node(record)
-        self._processes.nodes = len(self.nodes.known)
+        self.run_processes.nodes = len(self.nodes.known)
 
     def _fold_exit(self, record: Exit) -> None:
-        self.exit, self.held.rows = record, None
+        self.exit = record
 
     def _fold_cost(self, record: Cost) -> None:
         self.cost = record
@@ -139,18 +168,18 @@ class Tables:
             self.notices[record.source] = record
 
     def _fold_process(self, record: Process) -> None:
-        before = self._processes.known.get(record.pid)
+        before = self.run_processes.known.get(record.pid)
         if before is not None and abs(before.start_unix_s - record.start_unix_s) > 1.0:  # the pid was reused
             self._forget(record.pid)
         if record.ended:
             self.nodes.tables_of(node_of(record.pid)).machine.forget(record.pid)
         self._note_change()
-        for pid in self._processes.add_process(record, self._trained_pids):
+        for pid in self.run_processes.add_process(record, self._trained_pids):
             self._forget(pid)
 
     def _begin_s_of(self, pid: int) -> float:
         """When the steps of a process begin, or the end of its warm-up; always before, of one without steps."""
-        stats = self._steps.get(pid)
+        stats = self.step_stats.get(pid)
         return (stats.steady_span() if stats is not None else Span()).begin_s
 
     def _note_change(self) -> None:
@@ -158,24 +187,24 @@ class Tables:
         self._trainers, self.held = None, Held()
 
     def _trained_pids(self) -> set[int]:
-        return {pid for pid, stats in self._steps.items() if stats.trains}
+        return {pid for pid, stats in self.step_stats.items() if stats.trains}
 
     def _forget(self, pid: int) -> None:
         """Drop all that is held of a process."""
         self._note_change()
         self._pids.discard(pid)
-        self._steps.pop(pid, None)
-        self._process_samples.pop(pid, None)
+        self.step_stats.pop(pid, None)
+        self.samples.pop(pid, None)
         self.memory_history.pop(pid, None)
         for table in (
-            self._processes,
-            self._worker_names,
-            self._threads,
-            self._sampler,
-            self._gil,
-            self._gpu_time,
-            self._loaders,
-            self._ranks,
+            self.run_processes,
+            self.worker_names,
+            self.threads,
+            self.sampler,
+            self.gil,
+            self.gpu_times,
+            self.loaders,
+            self.ranks,
             self.nodes.tables_of(node_of(pid)).machine,
         ):
             table.forget(pid)
@@ -184,19 +213,19 @@ class Tables:
         self.memory_history[record.pid] = record
 
     def _fold_standstill(self, record: Standstill) -> None:
-        self.standstills.add_standstill(record, max((stats.total for stats in self._steps.values()), default=None))
+        self.standstills.add_standstill(record, max((stats.total for stats in self.step_stats.values()), default=None))
 
     def _fold_steps(self, record: Steps) -> None:
         self.standstills.note_steps(record)
-        stats = self._steps.get(record.pid)
+        stats = self.step_stats.get(record.pid)
         if stats is None:
-            stats = self._steps[record.pid] = StepStats(record.pid)
+            stats = self.step_stats[record.pid] = StepStats(record.pid)
         begun, trained = stats.begin_s is not None, stats.trains
-        on_cores = self._threads.on_cores(record.pid, record.t - record.window_s, record.t)
-        stats.share_room(self._sharing(record.pid))
-        stats.add_window(record, on_cores.waited, self._threads.workers_waited_ratio(record.pid), on_cores.cpu)
+        on_cores = self.threads.on_cores(record.pid, record.t - record.window_s, record.t)
+        stats.share_room(1 if record.pid == self.trainer() else len(self.step_stats))
+        stats.add_window(record, on_cores.waited, self.threads.workers_waited_ratio(record.pid), on_cores.cpu)
         if stats.trains:
-            self._ranks.add_steps(record)
+            self.ranks.add_steps(record)
         if stats.trains != trained:
             self._note_change()
         if stats.trains:
@@ -211,17 +240,13 @@ class Tables:
             self._samples_of(record.pid).leave_out_before(stats.begin_s)
             self._begin_steps(record.pid, stats.begin_s)
 
-    def _sharing(self, pid: int) -> int:
-        """How many processes share the room for histories with this one: ``FocusedTables`` knows which is in focus."""
-        return len(self._steps)
-
     def _begin_steps(self, pid: int, t: float) -> None:
-        self._threads.begin_steps(t)
+        self.threads.begin_steps(t)
         self.nodes.tables_of(node_of(pid)).core_use.begin_steps(t)
 
     def _fold_threads(self, record: Threads) -> None:
-        self._threads.add_threads(record)
-        self._ranks.add_threads(record)
+        self.threads.add_threads(record)
+        self.ranks.add_threads(record)
         of_node = self.nodes.tables_of(node_of(record.pid))
         of_node.machine.add_threads(record)
         of_node.core_use.add_threads(record)
@@ -236,15 +261,15 @@ class Tables:
         self.nodes.tables_of(node_of(record.pid)).devices.add_gpu(record)
 
     def _fold_stacks(self, record: Stacks) -> None:
-        self._sampler.add_stacks(record)
-        samples, process = self._samples_of(record.pid), self._processes.known.get(record.pid)
+        self.sampler.add_stacks(record)
+        samples, process = self._samples_of(record.pid), self.run_processes.known.get(record.pid)
         samples.add_window(record)
         if process is not None and not process.markers and samples.has_whole_step:
             self._begin_steps(record.pid, samples.begin_s)
 
     def _fold_loader(self, record: Loader) -> None:
-        self._loaders.add_loader(record)
-        self._worker_names.add_loader(record)
+        self.loaders.add_loader(record)
+        self.worker_names.add_loader(record)
         if record.fetches and record.role == "train":
             self._samples_of(record.pid).note_loader()
 
@@ -252,11 +277,11 @@ class Tables:
         self.frames.add_frames(record.first, record.frames)
 
     def _fold_gpu_time(self, record: GpuTime | TorchMemory) -> None:
-        stats = self._steps.get(record.pid)
-        self._gpu_time.add_record(record, stats.first_step_s if stats else None)
+        stats = self.step_stats.get(record.pid)
+        self.gpu_times.add_record(record, stats.first_step_s if stats else None)
 
     def _samples_of(self, pid: int) -> ProcessSamples:
-        samples = self._process_samples.get(pid)
+        samples = self.samples.get(pid)
         if samples is None:
-            samples = self._process_samples[pid] = ProcessSamples(pid, self.frames)
+            samples = self.samples[pid] = ProcessSamples(pid, self.frames)
         return samples

@@ -46,7 +46,7 @@ class TrainingRow(NamedTuple):
 def which_training(session: Session) -> Which:
     """The training in focus."""
     found, focus = _trainings(session), session.trainer()
-    ranks = training_of(session, focus) if focus is not None else []
+    ranks = training_of(session.over("recent"), focus) if focus is not None else []
     return Which(max(1, len(ranks)), _index(focus, found) + 1, max(1, len(found)))
 
 
@@ -57,7 +57,7 @@ def training_rows(session: Session) -> list[TrainingRow]:
     rows = []
     for at, members in enumerate(found):
         first = next((process for process in members if not process.ended), members[0])
-        (row,) = rows_of(session, [first])
+        (row,) = rows_of(session.over("recent"), [first])
         rows.append(TrainingRow(at + 1, len(members), tuple(first.command), row, in_focus=at == focus))
     return rows
 
@@ -82,7 +82,7 @@ def _grouped(session: Session, training: Sequence[int]) -> list[list[Process]]:
     found: list[list[Process]] = []
     seen: set[int] = set()
     for pid in training:
-        members = training_of(session, pid) if pid not in seen else []
+        members = training_of(session.over("recent"), pid) if pid not in seen else []
         if members and not seen.intersection(process.pid for process in members):
             found.append(members)  # else an earlier start of the same ranks
         seen.update((pid, *(process.pid for process in members)))

@@ -50,7 +50,6 @@ class Timed(Protocol):
 
 
 R = TypeVar("R", bound=Timed)
-W = TypeVar("W", bound=Windowed)
 T = TypeVar("T")
 
 
@@ -94,7 +93,7 @@ class Window(Generic[R]):
         return len(self.records)
 
 
-class Thinned(Generic[W]):
+class Thinned(Generic[R]):
     """Some of the records of a whole run, evenly spread over it, at most ``limit``.
 
     When it is full every second one goes, and from then on only every second one comes: of records 0 to 9 with a limit
@@ -105,9 +104,9 @@ class Thinned(Generic[W]):
         self._limit = limit
         self._stride = 1
         self._seen = 0
-        self.records: list[W] = []
+        self.records: list[R] = []
 
-    def append(self, record: W) -> None:
+    def append(self, record: R) -> None:
         """Append a record, if it is its turn."""
         if self._seen % self._stride == 0:
             if len(self.records) >= self._limit:
@@ -117,10 +116,6 @@ class Thinned(Generic[W]):
                 self.records.append(record)
         self._seen += 1
 
-    def between(self, span: Span) -> list[W]:
-        """The records whose windows begin in a span."""
-        return [record for record in self.records if span.holds(record)]
-
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:
     """The mean of the values that were measured; None without any."""
@@ -128,7 +123,7 @@ def mean_of_known(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def weighted_median(values: Iterable[tuple[float, int]]) -> float | None:
+def weighted_median(values: Iterable[tuple[float, float]]) -> float | None:
     """The lower median of (value, weight) pairs; None without any."""
     ordered = sorted(values)
     half = sum(weight for _, weight in ordered) / 2

@@ -8,7 +8,8 @@ from tuimon.trace.raw import PhaseBefore, TakenBy
 
 def known_before(session: Session, pid: int) -> TakenBy:
     """Command, rank, length of a step and the phases' times, as far as they are known."""
-    process, steps, table = session.process(pid), session.steps(pid), session.phases(pid)
+    process, now = session.process(pid), session.over("recent")
+    steps, table = now.steps(pid), now.phases(pid)
     rows = table.rows if table is not None and table.steps else ()
     return TakenBy(
         pid=pid,

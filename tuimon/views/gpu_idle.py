@@ -9,7 +9,7 @@ from tuimon.views.format import ms_range, percent_range
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.evidence.gpu.steps import GpuPhase
-    from tuimon.session.session import Session
+    from tuimon.session.session import SessionView
 
 #: Bounds that are at most this share of the step apart are a measurement: our choice, half of what makes a GPU idle
 #: enough to be no bottleneck.
@@ -20,14 +20,14 @@ _NOTHING_RATIO = 0.005
 UNKNOWN = "unknown"
 
 
-def with_idle_bounds(session: Session, pid: int) -> tuple[PhaseTable | None, GpuTimeRow | None]:
+def with_idle_bounds(view: SessionView, pid: int) -> tuple[PhaseTable | None, GpuTimeRow | None]:
     """Phases and GPU times of a process with the GPU's idle time as the verdict knows it."""
-    table, times = session.phases(pid), session.gpu_time(pid)
+    table, times = view.phases(pid), view.gpu_time(pid)
     if table is None or times is None:
         return table, times
     from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame shows no times of a GPU)
 
-    gpu = evidence_of(session, pid).gpu_steps
+    gpu = evidence_of(view, pid).gpu_steps
     if gpu is None:
         return table if times.bounded else table._replace(rows=tuple(map(_unbounded, table.rows))), times
     rows = tuple(_bounded(row, gpu.phases[row.name]) if row.name in gpu.phases else row for row in table.rows)

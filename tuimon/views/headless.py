@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from tuimon.diagnosis.rank import is_minor
 from tuimon.records import Exit
 from tuimon.session.rows import PhaseTable
-from tuimon.session.state import run_state, stands_still
-from tuimon.session.unseen import unseen_trainings
-from tuimon.session.whole_run import once_ended_whole
+from tuimon.session.state import run_state, stands_still, unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, finding_gain, fix_text, headline_text, place_text, rule_title
 from tuimon.views.format import clock, ms, percent, plain, rate, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
@@ -24,7 +22,7 @@ from tuimon.views.state_text import state_text, unseen_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
-    from tuimon.session.session import Session
+    from tuimon.session.session import Session, SessionView
 
 _SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
 #: Columns of the last lines, without the tag in front of them.
@@ -78,7 +76,7 @@ class HeadlessView:
         """The end: how it ended, steps over the whole run, the primary finding, where the log is."""
         for line in summary_lines(session, findings):
             self._write_wrapped(line)
-        sampling = session.run_sampling()
+        sampling = session.over("whole").sampling()
         if sampling is not None:
             text = f"stack samples: {sampling_text(sampling)}"
             self.write_message(f"\x1b[2m{text}\x1b[0m" if self._colour else text)
@@ -144,7 +142,7 @@ def progress(session: Session) -> str:
     pid = session.trainer()
     if pid is None:
         return "waiting for a Python process that trains"
-    state, run = run_state(session), once_ended_whole(session)
+    state, run = run_state(session), session.shown()
     parts = [] if stands_still(session) else _steps_parts(run, pid)
     if state.name != "training":
         parts.append(state_text(state))
@@ -155,9 +153,9 @@ def progress(session: Session) -> str:
     return "  ".join(parts)
 
 
-def _steps_parts(session: Session, pid: int) -> list[str]:
+def _steps_parts(run: SessionView, pid: int) -> list[str]:
     """Pace and phases of the latest steps; of a loop that stands still they mean nothing."""
-    steps, table = session.steps(pid), session.phases(pid)
+    steps, table = run.steps(pid), run.phases(pid)
     parts = []
     if steps is not None and steps.estimated:
         parts.append(f"~{rate(steps.per_second)}")
@@ -184,8 +182,8 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
     """How it ended, the whole run's steps and phases, the primary finding with what to do."""
     lines = [how_it_ended(session.exit)] if session.exit is not None else []
     pid = session.trainer()
-    steps = session.run_steps(pid) if pid is not None else None
-    table = session.run_phases(pid) if pid is not None else None
+    run = session.over("whole")
+    steps, table = (run.steps(pid), run.phases(pid)) if pid is not None else (None, None)
     if steps is not None and steps.total:
         lines.append(
             f"{steps.total} step{'' if steps.total == 1 else 's'}, median {ms(steps.median_ms)}, p95 {ms(steps.p95_ms)}"

@@ -6,8 +6,7 @@ from typing import Any
 
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
-from tuimon.session.state import RunState, StateName
-from tuimon.session.unseen import Unseen
+from tuimon.session.state import RunState, StateName, Unseen
 from tuimon.views.format import duration, number, plain
 
 _COMMAND = 60  # longest command line in a sentence

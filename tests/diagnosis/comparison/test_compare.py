@@ -15,8 +15,8 @@ from tuimon.diagnosis.comparison.words import verdict_text
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.errors import NotComparable
 from tuimon.records import Place
-from tuimon.session.course import StepStretch
 from tuimon.session.rows import HotLine
+from tuimon.session.steps.course import StepStretch
 
 STARVED = Finding(
     "input_bound",

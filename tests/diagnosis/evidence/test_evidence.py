@@ -8,7 +8,7 @@ from tests.session.records import header, process, session_of, stacks, steps, th
 from tuimon.diagnosis import diagnose, judge
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.unjudged import missing
-from tuimon.session.session import Session
+from tuimon.session.session import Session, SessionView
 
 
 def training():
@@ -30,10 +30,10 @@ def test_a_diagnosis_reads_every_section_of_the_session_once(monkeypatch):
 
         return call
 
-    for name in ("phases", "step_stats", "gpus", "processes", "threads_of", "hot_lines", "loaders", "gpu_time"):
-        monkeypatch.setattr(Session, name, counted(name, getattr(Session, name)))
+    for name in ("phases", "gpus", "processes", "threads_of", "hot_lines", "loaders", "gpu_time"):
+        monkeypatch.setattr(SessionView, name, counted(name, getattr(SessionView, name)))
     session = training()
-    evidence = evidence_of(session, 100)
+    evidence = evidence_of(session.over("recent"), 100)
     assert judge(evidence)
     assert list(missing(evidence))
     assert calls["phases", 100] == 1
@@ -47,7 +47,7 @@ def test_the_same_session_gives_the_same_findings():
 
 def test_evidence_refuses_to_mix_two_moments():
     session = training()
-    evidence = evidence_of(session, 100)
+    evidence = evidence_of(session.over("recent"), 100)
     assert evidence.phase("data").share == pytest.approx(0.62)
     session.add(steps(13, {"data": 1, "forward": 99}, first_index=120))
     assert evidence.phase("data").share == pytest.approx(0.62)  # read before

@@ -134,19 +134,19 @@ def many(count=COUNT, late=LATE):
 
 
 def test_of_few_ranks_all_are():
-    rows = rank_rows(many(8, 3))
+    rows = rank_rows(many(8, 3).over("recent"))
     assert chosen_ranks(1000, rows) == {1000 + rank for rank in range(8)}
 
 
 def test_of_many_the_latest_and_an_even_choice_are():
-    chosen = chosen_ranks(1001, rank_rows(many()))
+    chosen = chosen_ranks(1001, rank_rows(many().over("recent")))
     assert {1001, 1000 + LATE} <= chosen and len(chosen) <= 33
     spread = sorted(chosen)
     assert max(after - before for before, after in pairwise(spread)) <= 14
 
 
 def test_no_rule_looks_at_all_of_many_one_by_one():
-    compared = evidence_of(many(), 1001).compared
+    compared = evidence_of(many().over("recent"), 1001).compared
     assert {1001, 1000 + LATE} <= {rank.pid for rank in compared} and len(compared) <= 33
 
 
@@ -155,9 +155,9 @@ def test_another_training_of_the_command_is_not_compared():
     for rank in range(2):
         session.add(process(2000 + rank, rank=rank, world_size=2, ppid=60, python="3.11.7"))
         session.add(steps(3, {"data": 5, "backward": 90}, pid=2000 + rank))
-    assert {rank.pid for rank in evidence_of(session, 1000).compared} == {1000, 1001, 1002, 1003}
+    assert {rank.pid for rank in evidence_of(session.over("recent"), 1000).compared} == {1000, 1001, 1002, 1003}
     session.focus_on(2001)
-    assert {rank.pid for rank in evidence_of(session, 2001).compared} == {2000, 2001}
+    assert {rank.pid for rank in evidence_of(session.over("recent"), 2001).compared} == {2000, 2001}
 
 
 def test_the_evidence_of_many_ranks_is_gone_once_it_is_judged():
@@ -178,5 +178,5 @@ def test_the_evidence_of_many_ranks_is_gone_once_it_is_judged():
 def test_nothing_of_a_gpu_is_worked_out_for_ranks_without_gpu_times(monkeypatch: pytest.MonkeyPatch):
     worked_out = []
     monkeypatch.setattr(evidence, "gpu_steps", lambda *facts: worked_out.append(facts))
-    assert evidence_of(many(8, 3), 1000).exchanges == {}
+    assert evidence_of(many(8, 3).over("recent"), 1000).exchanges == {}
     assert not worked_out

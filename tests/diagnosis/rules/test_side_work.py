@@ -102,7 +102,7 @@ def test_a_librarys_own_optimizer_is_the_update_not_side_work(update, rest, rule
     samples = ([40, 41, 47], 40), ([40, 41, 42], 59 - other), ([40, 48], update), ([40, 45], rest)
     session = trained(FRAMEWORK, *windows, stacks(8, *samples))
     assert set(found(session)) == rules
-    rows = {row.name: row for row in session.phases(100).rows}
+    rows = {row.name: row for row in session.over("recent").phases(100).rows}
     assert rows["optimizer"].share == pytest.approx(update / 99, abs=0.01)
     assert rows["other"].share == pytest.approx(rest / 99, abs=0.01)
     assert rows["optimizer"].estimated and rows["optimizer"].error > 0.05
@@ -124,7 +124,7 @@ def test_an_update_that_the_program_writes_itself_is_the_update_unless_markers_s
     findings = found(session)
     assert set(findings) == {rule}
     assert findings[rule].where[0].function == "update"
-    shares = {row.name: row.share for row in session.phases(100).rows}
+    shares = {row.name: row.share for row in session.over("recent").phases(100).rows}
     assert shares["optimizer" if rule == "optimizer_bound" else "other"] == pytest.approx(0.5, abs=0.01)
     assert shares["forward"] == pytest.approx(0.2, abs=0.01)
 
@@ -151,7 +151,8 @@ def test_attached_side_work_counts_once_some_seconds_were_sampled(saving, share,
     """In the first two a line of the log may take a fifth, and one checkpoint half."""
     windows = [stacks(t, *TRAINING, ([5, 6, 7], saving)) for t in range(1, seconds + 1)]
     session = session_of(header(), process(markers=False), LINES, *windows)
-    assert next(row.share for row in session.phases(100).rows if row.name == "other") == pytest.approx(share)
+    rows = session.over("recent").phases(100).rows
+    assert next(row.share for row in rows if row.name == "other") == pytest.approx(share)
     assert ("side_work" in found(session)) == reported
 
 
@@ -356,7 +357,7 @@ def test_a_little_evaluation_that_no_marker_separates_is_no_side_work(works_on, 
     phases = {"between": 60, "backward": 35, "optimizer": 5}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
     session = trained(*windows, lines, stacks(8, ([1, 2], 300), ([3, 4], 100), ([8, 7], 500), ([32, 30, 31], 140)))
-    other = next(row for row in session.phases(100).rows if row.name == "other")
+    other = next(row for row in session.over("recent").phases(100).rows if row.name == "other")
     assert other.estimated and 0.10 < other.share < 0.20
     assert ("side_work" in found(session)) == reported
 
@@ -561,8 +562,8 @@ def test_side_work_counts_as_far_as_the_gpu_idles():
 def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():
     def early(first_s):
         session = gpu.session_of("gpu_bound", ([SAVE], 60), *USUAL)
-        session._gpu_time._stats.clear()
-        session.step_stats(PID).first_step_s = session.now_s - first_s
+        session.gpu_times._stats.clear()
+        session.step_stats.get(PID).first_step_s = session.now_s - first_s
         return {finding.rule for finding in diagnose(session)}
 
     assert "side_work" not in early(3.0)

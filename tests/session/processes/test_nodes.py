@@ -37,7 +37,7 @@ def test_ranks_with_one_pid_are_two_trainings() -> None:
     session = session_of(*NODES, *rank(0, FIRST), *rank(1, SECOND))
     assert session.trainers() == [FIRST, SECOND]
     assert [session.host_of(pid) for pid in session.trainers()] == ["n0", "n1"]
-    assert session.step_totals(FIRST).count == session.step_totals(SECOND).count == 10
+    assert session.over("recent").step_totals(FIRST).count == session.over("recent").step_totals(SECOND).count == 10
 
 
 def test_the_machine_is_that_of_the_rank_in_focus() -> None:
@@ -46,9 +46,9 @@ def test_the_machine_is_that_of_the_rank_in_focus() -> None:
         focus = (FIRST, SECOND)[first]
         assert session.trainer() == focus
         assert session.cpu_count == cores
-        assert [row.pid for row in session.threads()] == [focus]
-        assert [each.pid for each in session.live_threads()] == [focus]
-        assert [row.latest.uuid for row in session.gpus()] == [uuid]
+        assert [row.pid for row in session.over("recent").threads()] == [focus]
+        assert [each.pid for each in session.over("recent").live_threads()] == [focus]
+        assert [row.latest.uuid for row in session.over("recent").gpus()] == [uuid]
         assert session.machine.latest is not None
         assert session.machine.latest.total_bytes == known
 
@@ -66,8 +66,8 @@ def test_of_a_thousand_ranks_each_keeps_its_loader() -> None:
     for t in (1.0, 2.0):
         for pid in ranks:
             session.add(Loader(t=t, pid=pid, number=0, window_s=1.0, fetches=10, wait_ns=10**9, starts=1, facts=facts))
-    assert {row.starts for pid in ranks for row in session.loaders(pid)} == {2}
-    assert sum(len(session.loaders(pid)) for pid in ranks) == 1024
+    assert {row.starts for pid in ranks for row in session.over("recent").loaders(pid)} == {2}
+    assert sum(len(session.over("recent").loaders(pid)) for pid in ranks) == 1024
 
 
 def test_limits_are_of_one_node() -> None:
@@ -79,7 +79,7 @@ def test_a_rank_on_another_node_is_judged_by_its_own_gpus() -> None:
     session = session_of(*NODES, *rank(0, FIRST), *rank(1, SECOND))
     for number, pid in enumerate((FIRST, SECOND)):
         session.add(process(pid=pid, rank=number, world_size=2, t=2.0, gpu_uuids=[f"GPU-{number}"]))
-    evidence = evidence_of(session, FIRST)
+    evidence = evidence_of(session.over("recent"), FIRST)
     assert [[row.latest.uuid for row in each.gpus] for each in evidence.ranks] == [["GPU-0"], ["GPU-1"]]
 
 

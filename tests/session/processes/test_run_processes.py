@@ -65,8 +65,8 @@ def loader(t, number, role, *workers):
 
 def names_of(session):
     """What the workers are called among the threads, and by their loaders: both by process."""
-    of_threads = {row.pid: row.role for row in session.threads() if row.pid != 100}
-    return of_threads, {row.pid: row.name for found in session.loaders(100) for row in found.worker_rows}
+    of_threads = {row.pid: row.role for row in session.over("recent").threads() if row.pid != 100}
+    return of_threads, {row.pid: row.name for found in session.over("recent").loaders(100) for row in found.worker_rows}
 
 
 def run_with_workers(*pids):
@@ -88,7 +88,7 @@ def test_a_worker_has_one_name_whoever_shows_it():
     session.add(loader(4.0, 5, "train", (204, 0)))
     found, _ = names_of(session)
     assert (found[201], found[204], found[205]) == ("loader 3 worker 0", "loader 5 worker 0", "eval worker 0")
-    assert {row.kind for row in session.threads()} == {"worker"}
+    assert {row.kind for row in session.over("recent").threads()} == {"worker"}
 
 
 def test_where_each_epoch_makes_its_loader_a_worker_is_named_like_the_one_before():
@@ -104,15 +104,15 @@ def test_where_each_epoch_makes_its_loader_a_worker_is_named_like_the_one_before
 def test_a_loader_for_each_epoch_is_not_remembered_for_ever():
     session = session_of(process(100), steps(1, {"data": 1}))
     for epoch in range(9000):
-        session._worker_names.add_loader(loader(2.0, epoch, "train", (1000 + epoch, 0)))
-    names = session._worker_names
+        session.worker_names.add_loader(loader(2.0, epoch, "train", (1000 + epoch, 0)))
+    names = session.worker_names
     assert len(names._known) == len(names._roles) == len(names._firsts[100]) == 8192
 
 
 def test_of_a_process_that_is_forgotten_nothing_is_kept():
     session = run_with_workers(201)
     session.add(loader(2.0, 0, "train", (201, 0)))
-    names = session._worker_names
+    names = session.worker_names
     names.forget(201)
     assert (names.name(201), names._firsts) == ("worker 0", {100: {}})
     names.forget(100)

@@ -55,9 +55,9 @@ def test_64_ranks_take_no_more_after_two_hours_than_after_ten_minutes():
 
 def test_the_rank_in_focus_keeps_half_an_hour_of_windows():
     session = session_after(2000)
-    assert [len(session.step_history(pid)) for pid in (100, 101)] == [1800, 60]
+    assert [len(session.step_stats[pid].history.means_ms()) for pid in (100, 101)] == [1800, 60]
     session.focus_on(101)
     for at in range(2000, 2100):
         for pid in (100, 101):
             session.add(steps(4.0 * at, PHASES, pid=pid, first_index=10 * at, window_s=4.0))
-    assert [len(session.step_history(pid)) for pid in (100, 101)] == [60, 160]
+    assert [len(session.step_stats[pid].history.means_ms()) for pid in (100, 101)] == [60, 160]

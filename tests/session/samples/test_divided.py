@@ -13,7 +13,7 @@ STEP = {"data": 10, "forward": 50, "backward": 40}
 
 
 def shares(session):
-    return {row.place.file: row.samples for row in session.process_samples(100).hot_lines()}
+    return {row.place.file: row.samples for row in session.over("recent").process_samples(100).hot_lines()}
 
 
 def trained_until(t):

@@ -13,7 +13,7 @@ from tuimon.session.samples.phases.sample import Sample
 
 def of_session(**more):
     session = profiles.session(2)
-    return line_table(session.process_samples(MAIN).samples_of(MAIN), session.frames, **more)
+    return line_table(session.over("recent").process_samples(MAIN).samples_of(MAIN), session.frames, **more)
 
 
 def rows(found):

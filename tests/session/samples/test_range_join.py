@@ -37,7 +37,7 @@ def session_of(samples, *records, places=PLACES):
 
 
 def ranges_of(stack, **more):
-    (sample,) = session_of({stack: 1}, **more).process_samples(100).samples_of(100)
+    (sample,) = session_of({stack: 1}, **more).over("recent").process_samples(100).samples_of(100)
     return sample.ranges
 
 
@@ -64,22 +64,22 @@ def test_a_range_may_be_opened_at_several_places():
 
 def test_samples_taken_before_a_place_was_known_join_it_too():
     session = session_of({"model": 4}, places=[])
-    assert session.process_samples(100).samples_of(100)[0].ranges == ()
+    assert session.over("recent").process_samples(100).samples_of(100)[0].ranges == ()
     session.add(steps(3, {"forward": 10}, range_places=PLACES))
-    assert session.process_samples(100).samples_of(100)[0].ranges == ("step", "step/model")
+    assert session.over("recent").process_samples(100).samples_of(100)[0].ranges == ("step", "step/model")
 
 
 def test_hot_lines_of_a_range():
     session = session_of({"model, encode": 6, "model": 2, "before": 9})
-    lines = session.hot_lines(100, f"{RANGE}step/model")
+    lines = session.over("recent").hot_lines(100, f"{RANGE}step/model")
     assert [(line.place.file, line.place.line, line.samples) for line in lines] == [
         ("model.py", 6, 6),
         ("train.py", 23, 2),
     ]
-    assert sum(line.total for line in session.hot_lines(100, f"{RANGE}nothing")) == 0
+    assert sum(line.total for line in session.over("recent").hot_lines(100, f"{RANGE}nothing")) == 0
 
 
 def test_places_are_bounded():
     many = [RangePlace(f"r{i % 500}", "a.py", "f", i, i) for i in range(5000)]
-    join = session_of({"step": 1}, places=many).process_samples(100).join
+    join = session_of({"step": 1}, places=many).over("recent").process_samples(100).join
     assert len(join.paths) <= 128

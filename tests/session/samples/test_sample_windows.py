@@ -36,7 +36,7 @@ def test_a_long_evaluation_at_the_end_explains_no_step():
     for t in range(4, 44):
         session.add(steps(t, {}, count=0, first_index=40))
         session.add(stacks(t, EVALUATION))
-    sampled = session.process_samples(100)
+    sampled = session.over("recent").process_samples(100)
     assert lines(sampled) == {2: 90}
     assert lines(sampled.now()) == {9: 930}  # 31 windows, as anywhere
 
@@ -47,7 +47,7 @@ def test_once_its_step_has_ended_it_counts():
         session.add(steps(t, {}, count=0, first_index=40))
         session.add(stacks(t, EVALUATION))
     session.add(steps(9, STEP, count=1, first_index=40))
-    sampled = session.process_samples(100)
+    sampled = session.over("recent").process_samples(100)
     assert lines(sampled) == lines(sampled.now()) == {2: 90, 9: 150}
 
 
@@ -56,14 +56,14 @@ def test_samples_that_come_before_their_steps_count(lag):
     session = trained(3)
     for t in range(4, 4 + lag):
         session.add(stacks(t, TRAINING))
-    assert lines(session.process_samples(100)) == {2: 90 + 30 * lag}
+    assert lines(session.over("recent").process_samples(100)) == {2: 90 + 30 * lag}
 
 
 def test_without_steps_all_samples_count():
     session = session_of(header(), process(markers=False), FRAMES)
     for t in range(1, 5):
         session.add(stacks(t, TRAINING if t < 3 else EVALUATION))
-    assert lines(session.process_samples(100)) == {2: 60, 9: 60}
+    assert lines(session.over("recent").process_samples(100)) == {2: 60, 9: 60}
 
 
 def unmarked(*windows):
@@ -76,25 +76,33 @@ def unmarked(*windows):
 
 def test_what_follows_the_last_update_for_long_is_no_part_of_a_step_without_markers():
     session = unmarked(*[TRAINING] * 3, *[EVALUATION] * 20)
-    assert lines(session.process_samples(100)) == {2: 90}
-    assert lines(session.process_samples(100).now()) == {2: 90, 9: 600}
-    assert lines(session.run_samples(100)) == {2: 90}
-    assert {row.name: row.share for row in session.phases(100).rows}["backward"] == 1.0
+    assert lines(session.over("recent").process_samples(100)) == {2: 90}
+    assert lines(session.over("recent").process_samples(100).now()) == {2: 90, 9: 600}
+    assert lines(session.over("whole").process_samples(100)) == {2: 90}
+    assert {row.name: row.share for row in session.over("recent").phases(100).rows}["backward"] == 1.0
 
 
 def test_once_the_loop_goes_on_without_markers_it_counts():
     session = unmarked(*[TRAINING] * 3, *[EVALUATION] * 20, TRAINING)
-    assert lines(session.process_samples(100)) == lines(session.run_samples(100)) == {2: 120, 9: 600}
+    assert (
+        lines(session.over("recent").process_samples(100))
+        == lines(session.over("whole").process_samples(100))
+        == {2: 120, 9: 600}
+    )
 
 
 def test_rollouts_as_long_as_those_before_count_without_markers_before_the_next_update():
     session = unmarked(TRAINING, *[EVALUATION] * 8, TRAINING, *[EVALUATION] * 8)
-    assert lines(session.process_samples(100)) == lines(session.run_samples(100)) == {2: 60, 9: 480}
+    assert (
+        lines(session.over("recent").process_samples(100))
+        == lines(session.over("whole").process_samples(100))
+        == {2: 60, 9: 480}
+    )
 
 
 def test_an_evaluation_that_fetches_counts_without_markers():
     session = unmarked(*[TRAINING] * 3, *[FETCHING] * 5)
-    assert sum(lines(session.process_samples(100)).values()) == 240
+    assert sum(lines(session.over("recent").process_samples(100)).values()) == 240
 
 
 def test_what_a_hang_shows_in_the_window_of_the_last_step_divides_no_step():
@@ -106,8 +114,8 @@ def test_what_a_hang_shows_in_the_window_of_the_last_step_divides_no_step():
     for t in range(5, 10):
         session.add(stacks(t - 0.2, EVALUATION))
         session.add(steps(t, {}, count=0, first_index=50, open_phase="between", open_for_s=t - 3.3))
-    sampled = session.process_samples(100)
-    assert lines(sampled) == lines(session.run_samples(100)) == {2: 60}
+    sampled = session.over("recent").process_samples(100)
+    assert lines(sampled) == lines(session.over("whole").process_samples(100)) == {2: 60}
     assert lines(sampled.now()) == {2: 60, 9: 180}
     session.add(steps(10, STEP, count=1, first_index=50))  # it goes on: that was a part of a step
     assert lines(sampled) == {2: 60, 9: 180}

@@ -22,7 +22,7 @@ LOAD = Place("/home/me/prep.py", 40, "load", "for line in text:")
 
 def doing(*windows):
     session = session_of(FRAMES, *windows)
-    return session.process_samples(100).set_up.doing
+    return session.over("recent").process_samples(100).set_up.doing
 
 
 def test_an_import_is_named_by_the_users_own_line():
@@ -77,7 +77,7 @@ def test_a_program_in_a_package_is_at_its_own_line_and_not_at_torchs():
     window = stacks(1, ([20, 21, 22], 20))
     place = Place("/v/lib/python3.11/site-packages/nice/trainer.py", 88, "update")
     assert doing(more, window).place == place
-    process = session_of(FRAMES, more, window).process_samples(100)
+    process = session_of(FRAMES, more, window).over("recent").process_samples(100)
     assert process.threads.place_of(100) == place
 
 

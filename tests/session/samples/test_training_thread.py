@@ -52,23 +52,23 @@ def training(markers=True):
 @pytest.mark.parametrize("markers", [True, False])
 def test_its_phases_and_lines_are_those_of_the_thread_that_trains(markers):
     session = training(markers)
-    assert session.phases(100).inferred is not markers
-    assert [line.place.line for line in session.hot_lines(100, "data")] == [5]
+    assert session.over("recent").phases(100).inferred is not markers
+    assert [line.place.line for line in session.over("recent").hot_lines(100, "data")] == [5]
     bound = next(finding for finding in diagnose(session) if finding.rule == "input_bound")
     assert (bound.where[0].function, bound.where[0].line) == ("__getitem__", 5)
 
 
 def test_what_it_waits_for_a_core_is_what_that_thread_waits():
     session = training()
-    assert evidence_of(session, 100).training_thread == pytest.approx((0.7, 0.25))
-    assert {row.tid: row.role for row in session.threads_of(100)} == {100: "main", TRAINER: "training"}
+    assert evidence_of(session.over("recent"), 100).training_thread == pytest.approx((0.7, 0.25))
+    assert {row.tid: row.role for row in session.over("recent").threads_of(100)} == {100: "main", TRAINER: "training"}
 
 
 def test_the_users_code_in_a_thread_of_autograds_own_trains_nothing():
     session = session_of(header(), process(markers=False), LINES)
     for t in range(1, 13):
         session.add(together(stacks(t, MAIN), stacks(t, OWN_OF_AUTOGRAD, tid=TRAINER)))
-    assert session.phases(100) is None
+    assert session.over("recent").phases(100) is None
 
 
 def test_a_main_thread_that_trains_again_is_the_one_that_counts():
@@ -76,7 +76,7 @@ def test_a_main_thread_that_trains_again_is_the_one_that_counts():
     for t in range(13, 16):
         session.add(steps(t, PHASES, first_index=10 * t))
     assert session.training_tid(100) == 100
-    assert [sample.stack for sample in session.process_samples(100).samples_of(100)] == [[0]]
+    assert [sample.stack for sample in session.over("recent").process_samples(100).samples_of(100)] == [[0]]
 
 
 def test_on_another_node_it_is_another_thread():
@@ -86,5 +86,5 @@ def test_on_another_node_it_is_another_thread():
 
 def test_the_thread_that_trains_stands_first():
     """What is chosen at first is what the hot lines and the stack are of."""
-    rows = training().threads_of(100)
+    rows = training().over("recent").threads_of(100)
     assert [row.role for row in sorted(rows, key=SORTS[0][1])] == ["training", "main"]

@@ -140,7 +140,7 @@ def test_unknown_frames_are_counted_as_unknown():
 
 def test_of_a_session():
     session = profiles.session(3)
-    samples = session.process_samples(MAIN).samples_of(MAIN)
+    samples = session.over("recent").process_samples(MAIN).samples_of(MAIN)
     tree = call_tree(samples, session.frames)
     assert tree.samples == 300
     assert tree.share(next(n for n in tree.root.walk() if n.function == "select").own) == 0.62

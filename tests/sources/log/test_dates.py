@@ -37,7 +37,7 @@ def test_one_record_far_ahead_is_counted_and_moves_nothing(tmp_path: Path, at: i
     assert skipped(records) == ["1 line of the log skipped: damaged, or written by a newer tuimon"]
     session = session_of(*records)
     assert session.now_s == 100.0
-    assert session.steps(100).per_second == pytest.approx(10, rel=0.1)
+    assert session.over("recent").steps(100).per_second == pytest.approx(10, rel=0.1)
 
 
 def test_several_in_a_row_of_different_dates_are_left_out(tmp_path: Path) -> None:

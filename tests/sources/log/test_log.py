@@ -213,5 +213,5 @@ def test_what_does_not_change_of_a_gpu_is_told_once_a_file(tmp_path: Path) -> No
     for whole, record in zip(made, read_log(log.path), strict=True):
         session.add(record)
         if isinstance(whole, Gpu):
-            (row,) = session.gpus()
+            (row,) = session.over("recent").gpus()
             assert row.latest == msgspec.structs.replace(whole, compute_capability=9.0)

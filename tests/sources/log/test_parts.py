@@ -87,10 +87,10 @@ def test_what_is_left_can_be_read_alone(tmp_path: Path) -> None:
         assert session.header.t == HEADER.t
         assert session.process(PID) == TRAINER
         assert session.frames[19] == FRAMES[19]
-        (loader,) = session.loaders(PID)
+        (loader,) = session.over("recent").loaders(PID)
         assert loader.facts == FACTS
         assert session.notices["gpu"].message == "no driver"
-        sampled = session.process_samples(PID)
+        sampled = session.over("recent").process_samples(PID)
         assert sampled is not None
         assert sampled.threads.name_of(99) == "Parked"
         assert next(r.loop for r in records if isinstance(r, Stacks)) == LOOP

@@ -13,7 +13,6 @@ from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
 from tuimon.agent.ring.paths import start_ticks
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
 from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.markers.loader_facts import parsed_facts
 from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker
@@ -295,7 +294,7 @@ def test_a_row_sums_the_last_30_seconds():
         turns = [LoaderWorker(7, 0, 10, 700.0, 100.0, 150.0, 50.0)]
         session.add(window(float(t), fetches=10, wait_ns=100 * MS, p95_ns=(15 + t % 2) * MS, ready_fetches=10,
                            ready_total=25, ready_none=4, ready_last=3, role="train", workers=turns))  # fmt: skip
-    (row,) = session.loaders(100)
+    (row,) = session.over("recent").loaders(100)
     assert (row.latest.role, row.facts.dataset, row.latest.ready_last, row.ready_most) == ("train", "ImageSet", 3, 4)
     assert row.fetches_per_s == pytest.approx(10)
     assert row.wait_ms == pytest.approx(10)
@@ -311,23 +310,23 @@ def test_a_row_sums_the_last_30_seconds():
 def test_measured_batches_are_those_of_the_whole_run():
     session = Session()
     session.add(window(1.0, fetches=1))
-    assert session.loaders(100)[0].batches is None
+    assert session.over("recent").loaders(100)[0].batches is None
     session.add(window(2.0, fetches=9, batches=MeasuredBatches(1, 1000, 32, 1, 1)))
     session.add(window(900.0, fetches=9, batches=MeasuredBatches(2, 500, 16, 2, 0)))
     session.add(window(901.0, fetches=9))
-    (row,) = session.loaders(100)
+    (row,) = session.over("recent").loaders(100)
     assert row.batches == MeasuredBatches(3, 1500, 48, 3, 1)
     assert (row.batches.mean_bytes, row.batches.mean_samples) == (500.0, 16.0)
     session.add(window(902.0, fetches=9, batches=MeasuredBatches(1, 500)))
-    assert session.loaders(100)[0].batches == MeasuredBatches(4, 2000, None, 3, None)
-    assert session.loaders(100)[0].batches.mean_samples is None
+    assert session.over("recent").loaders(100)[0].batches == MeasuredBatches(4, 2000, None, 3, None)
+    assert session.over("recent").loaders(100)[0].batches.mean_samples is None
 
 
 def test_a_log_from_before_handing_over_was_told_apart():
     worker = msgspec.json.decode(b"[7,0,10,700.0,100.0,200.0]", type=LoaderWorker)
     session = Session()
     session.add(window(1.0, fetches=10, workers=[worker]))
-    (row,) = session.loaders(100)[0].worker_rows
+    (row,) = session.over("recent").loaders(100)[0].worker_rows
     assert (row.busy_ratio, row.wait_ms, row.hand_over_ms) == (0.8, 20.0, None)
 
 
@@ -336,7 +335,7 @@ def test_an_epochs_beginning_is_remembered_for_the_whole_run():
     session.add(window(1.0, fetches=1, wait_ns=4_000 * MS, starts=1, start_ns=5_000 * MS, iter_ns=1_000 * MS))
     session.add(window(3600.0, fetches=1, wait_ns=8_000 * MS, starts=1, start_ns=6_000 * MS, iter_ns=2_000 * MS))
     session.add(window(7200.0, fetches=1, wait_ns=5_000 * MS))
-    (row,) = session.loaders(100)
+    (row,) = session.over("recent").loaders(100)
     assert (row.start_s, row.first_s, row.start_share) == (5.5, 4.0, 0.55)
 
 
@@ -344,18 +343,18 @@ def test_workers_that_come_and_go():
     session = Session()
     session.add(window(1.0, fetches=1, workers=[LoaderWorker(7, 0, 1, 1.0, 1.0, 1.0)]))
     session.add(window(2.0, fetches=1, workers=[LoaderWorker(9, 0, 1, 5.0, 1.0, 1.0)]))
-    assert [worker.pid for worker in session.loaders(100)[0].worker_rows] == [9]
+    assert [worker.pid for worker in session.over("recent").loaders(100)[0].worker_rows] == [9]
     session.add(process(9, "worker", ppid=100, ended=True))
-    assert [worker.pid for worker in session.loaders(100)[0].worker_rows] == [7]
+    assert [worker.pid for worker in session.over("recent").loaders(100)[0].worker_rows] == [7]
     session.add(process(7, "worker", ppid=100, ended=True))
-    (worker,) = session.loaders(100)[0].worker_rows
+    (worker,) = session.over("recent").loaders(100)[0].worker_rows
     assert worker.ended
 
 
 def test_loaders_of_other_processes_are_theirs():
     session = Session()
     session.add(window(1.0, fetches=1))
-    assert session.loaders(101) == ()
+    assert session.over("recent").loaders(101) == ()
 
 
 @pytest.mark.parametrize("text", ["[" * 60_000, '{"n": 1e999}', "null", "{}", '"x"'])
@@ -371,8 +370,8 @@ def test_a_worker_started_anew_for_every_epoch_shows_what_those_before_it_did():
     session.add(window(1.0, fetches=1, workers=one))
     session.add(window(2.0, fetches=1, workers=[LoaderWorker(9, 0, 10, 5.0, 1.0, 24.0), LoaderWorker(8, 1)]))
     session.add(window(3.0, fetches=1, workers=[LoaderWorker(11, 0)]))  # has not reported yet
-    first, second = session.loaders(100)[0].worker_rows
+    first, second = session.over("recent").loaders(100)[0].worker_rows
     assert (first.pid, first.busy_ratio, first.items_ms, second.busy_ratio) == (11, 0.2, 0.3, 0.5)
     session.add(window(60.0, fetches=1))  # more than 30 s later
-    assert session.loaders(100)[0].worker_rows[0].busy_ratio is None
-    assert [row.busy_ratio for row in WholeRun(session).loaders(100)[0].worker_rows] == [0.2, 0.5]
+    assert session.over("recent").loaders(100)[0].worker_rows[0].busy_ratio is None
+    assert [row.busy_ratio for row in session.over("whole").loaders(100)[0].worker_rows] == [0.2, 0.5]

@@ -90,7 +90,7 @@ def test_a_loop_of_two_steps_a_second(tmp_path: Path) -> None:
         session.add(process_record(process.pid, markers=False))
         for record in reader.records:
             session.add(record)
-        steps = session.steps(process.pid)
+        steps = session.over("recent").steps(process.pid)
         assert steps is not None
         assert steps.estimated
         assert steps.per_second == pytest.approx(2.0, rel=0.3)  # 12 entries, give or take one at either end

@@ -87,7 +87,7 @@ def folded(records: list[Record]) -> Session:
 
 
 def functions(records: list[Record], pid: int) -> set[str]:
-    return {line.place.function for line in folded(records).hot_lines(pid)}
+    return {line.place.function for line in folded(records).over("recent").hot_lines(pid)}
 
 
 @pytest.mark.torch
@@ -100,7 +100,7 @@ def test_a_process_that_py_spy_may_not_read_is_sampled_by_its_agent(
     monitor.close()
     assert windows(records)
     assert all(window.in_process and window.pid == training.pid for window in windows(records))
-    sampling = folded(records).sampling()
+    sampling = folded(records).over("recent").sampling()
     assert sampling is not None and sampling_text(sampling).startswith("in-process · ")
     notice = [record for record in records if isinstance(record, Notice) and record.source == "stacks"][-1]
     assert notice.level == "info" and notice.message.startswith("stacks are sampled in-process")

@@ -155,7 +155,7 @@ def test_samples_are_in_the_phases_that_the_screen_shows():
     noted = [LoopStack("backward", [4, 5]), LoopStack("optimizer", [6, 7])]
     samples = structs.replace(stacks(11, ([2, 3], 20), ([10, 3], 10)), loop=noted)
     log = [header(t=10.0), process(), LOOP_FRAMES, metric, steps(11, {"between": 99, "backward": 1}), samples]
-    shown = session_of(*log).process_samples(100).phase_counts()
+    shown = session_of(*log).over("recent").process_samples(100).phase_counts()
     assert shown == {"forward": 20, "other": 10}
     assert shown == {phase: _samples_in(log, phase) for phase in contents(log).phases}
 

@@ -14,7 +14,6 @@ from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.diagnosis.words import percent
 from tuimon.sources.log.reader import read_log
-from tuimon.views.report.course import Course
 from tuimon.views.report.html.page import as_html
 from tuimon.views.report.summary import Page, report_of
 
@@ -29,9 +28,9 @@ PHASES = {
 
 @pytest.fixture(scope="module", params=LOGS, ids=lambda path: path.name.partition(".")[0])
 def page(request: pytest.FixtureRequest) -> Page:
-    verdicts, course = Verdicts(), Course()
-    session, findings = fold(course.over(read_log(str(request.param))), verdicts)
-    return Page(report_of(session, findings, "run.jsonl", verdicts.changes), session, course)
+    verdicts = Verdicts()
+    session, findings = fold(read_log(str(request.param)), verdicts)
+    return Page(report_of(session, findings, "run.jsonl", verdicts.changes), session)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +99,9 @@ def test_its_page_names_each_finding_and_worker_and_whose_thread_it_is(page: Pag
         assert finding["headline"].lower() in text.lower()
     trainer = page.session.trainer()
     assert trainer is not None
-    for loader in page.session.loaders(trainer):
+    for loader in page.session.over("recent").loaders(trainer):
         assert {worker.name for worker in loader.worker_rows[:16]} <= lines
-    mains = [thread for thread in page.session.threads() if thread.role == "main" and thread.rank is not None]
+    mains = [
+        thread for thread in page.session.over("recent").threads() if thread.role == "main" and thread.rank is not None
+    ]
     assert {f"rank {thread.rank}: main" for thread in mains} <= lines

@@ -48,7 +48,10 @@ def test_figures_are_of_the_last_start(session: Session) -> None:
 
 
 def test_each_rank_is_there_once_and_says_how_often_it_was_restarted(session: Session) -> None:
-    assert [(row.rank, row.pid, row.restarts) for row in rank_rows(session)] == [(0, 120, 2), (1, 121, 2)]
+    assert [(row.rank, row.pid, row.restarts) for row in rank_rows(session.over("recent"))] == [
+        (0, 120, 2),
+        (1, 121, 2),
+    ]
     text = text_report(report_of(session, NONE, "run.jsonl", full=True))
     assert "rank 0, restarted 2 times: 120 steps" in text
     assert "rank 0, an earlier start: 60 steps" in text
@@ -67,4 +70,4 @@ def test_a_report_in_json_tells_the_starts_apart(session: Session) -> None:
 def test_while_it_lasts_the_live_start_is_in_focus() -> None:
     live = session_of(header(pid=50), *start(0, 0.0, 6), *start(2, 20.0, 12)[:-2])
     assert live.trainer() == 120
-    assert [(row.state, row.restarts) for row in rank_rows(live)] == [("training", 1), ("training", 1)]
+    assert [(row.state, row.restarts) for row in rank_rows(live.over("recent"))] == [("training", 1), ("training", 1)]

@@ -14,7 +14,6 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
 from tuimon.views.finding_text import headline_text
-from tuimon.views.report.course import Course
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page, report_of
 from tuimon.views.report.write import as_json, as_text
@@ -71,9 +70,9 @@ def _written(logs: Sequence[Chosen], style: str, *, full: bool) -> tuple[list[di
 
 
 def _page(log: Chosen, *, full: bool = False) -> Page:
-    verdicts, course = Verdicts(), Course()
-    session, findings = fold(course.over(read_logs(log)), verdicts)
-    return Page(report_of(session, findings, log.path, verdicts.changes, full=full), session, course)
+    verdicts = Verdicts()
+    session, findings = fold(read_logs(log), verdicts)
+    return Page(report_of(session, findings, log.path, verdicts.changes, full=full), session)
 
 
 def _condition(text: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.comparison.estimates import independent_values
 from tuimon.diagnosis.evidence.course import grows
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.session.course import StepStretch
+from tuimon.session.steps.course import StepStretch
 
 #: Batches at most: so many show how steps depend on each other over a minute and more.
 MOST_BATCHES = 240

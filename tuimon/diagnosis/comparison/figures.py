@@ -14,13 +14,12 @@ from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import own_id
 from tuimon.records import LoaderFacts
-from tuimon.session.course import StepStretch
 from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.hot_lines import by_line
-from tuimon.session.session import Session
+from tuimon.session.session import Session, SessionView
+from tuimon.session.steps.course import StepStretch
 from tuimon.session.steps.split_shares import SplitShares
-from tuimon.session.whole_run import WholeRun
 from tuimon.session.windows import mean_of_known
 
 
@@ -70,8 +69,8 @@ class RunFigures(Struct, frozen=True):
 
 def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunFigures:
     """The figures of a run that has been folded to its end."""
-    run, pid = WholeRun(session), session.trainer()
-    stats = session.step_stats(pid) if pid is not None else None
+    run, pid = session.over("whole"), session.trainer()
+    stats = session.step_stats.get(pid) if pid is not None else None
     if pid is None or stats is None:
         return RunFigures(name, facts_of(run), findings=tuple(findings))
     samples = run.process_samples(pid)
@@ -93,35 +92,36 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
 def recent_figures(session: Session, findings: Sequence[Finding], since_s: float = -math.inf) -> RunFigures | None:
     """Figures of the process in focus over the last 30 s, or less since a moment; None before a step has ended."""
     pid = session.trainer()
-    stats = session.step_stats(pid) if pid is not None else None
+    stats = session.step_stats.get(pid) if pid is not None else None
     stretches = stats.recent_stretches(since_s) if stats is not None else []
     if pid is None or not stretches:
         return None
-    samples = session.process_samples(pid)
+    now = session.over("recent")
+    samples = now.process_samples(pid)
     return RunFigures(
         f"pid {own_id(pid)}",
-        facts_of(session),
+        facts_of(now),
         tuple(stretches),
         split=samples.between_shares() if samples is not None else None,
         findings=tuple(findings),
-        starved=lately_starved(session, since_s),
-        gpu_taken=gpu_taken(session, findings),
+        starved=lately_starved(now, since_s),
+        gpu_taken=gpu_taken(now, findings),
     )
 
 
-def _resident_bytes(run: WholeRun, pid: int) -> int | None:
+def _resident_bytes(run: SessionView, pid: int) -> int | None:
     pids = [pid, *(worker.pid for worker in run.workers(pid))]
     known = [threads.rss_bytes for each in pids if (threads := run.process_threads(each)) is not None]
     sizes = [size for size in known if size is not None]
     return sum(sizes) if sizes else None
 
 
-def _gpu_percent(run: WholeRun) -> float | None:
+def _gpu_percent(run: SessionView) -> float | None:
     ratio = mean_of_known(utilisation(row) for row in run.gpus() if row.used_by_run)
     return 100 * ratio if ratio is not None else None
 
 
-def _gpu_bytes(run: WholeRun) -> int | None:
+def _gpu_bytes(run: SessionView) -> int | None:
     most = [
         max((size for size in row.memory_history if size is not None), default=None)
         for row in run.gpus()
@@ -131,17 +131,17 @@ def _gpu_bytes(run: WholeRun) -> int | None:
     return round(sum(known)) if known else None
 
 
-def facts_of(session: Session) -> RunFacts:
+def facts_of(run: SessionView) -> RunFacts:
     """The facts of a run, of several ranks those of the one in focus."""
-    header, pid = session.header, session.trainer()
-    process = session.process(pid) if pid is not None else None
-    loader = _loader(session, pid)
+    session, pid = run.session, run.session.trainer()
+    header, process = session.header, session.process(pid) if pid is not None else None
+    loader = _loader(run, pid)
     return RunFacts(
         command=list(header.command) if header is not None else [],
         host=header.host or None if header is not None else None,
         nodes=max(1, len(session.nodes.known)),
         cpu_count=session.cpu_count,
-        gpus=sorted(row.latest.name for row in session.gpus() if row.used_by_run),
+        gpus=sorted(row.latest.name for row in run.gpus() if row.used_by_run),
         ranks=max(1, process.world_size or 1) if process is not None else 1,
         batch_size=loader.batch_size if loader is not None else None,
         workers=loader.workers if loader is not None else None,
@@ -153,29 +153,29 @@ def facts_of(session: Session) -> RunFacts:
     )
 
 
-def _loader(session: Session, pid: int | None) -> LoaderFacts | None:
+def _loader(run: SessionView, pid: int | None) -> LoaderFacts | None:
     """The DataLoader for training."""
-    rows = session.loader_figures(pid) if pid is not None else ()
+    rows = run.loader_figures(pid) if pid is not None else ()
     return next((row.facts for row in rows if row.latest.role != "eval"), None)
 
 
 # -- other programs
 
 
-def starved_of(run: Session) -> Starved:
+def starved_of(run: SessionView) -> Starved:
     """The time that other programs may have cost a run, on the node in focus."""
     threads = run.live_threads()
     waits = (row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None)
-    return _starved(core_demand(threads, run.cpu_count), max(waits, default=0.0), run.cores_taken())
+    return _starved(core_demand(threads, run.session.cpu_count), max(waits, default=0.0), run.cores_taken())
 
 
-def lately_starved(session: Session, since_s: float) -> Starved:
+def lately_starved(now: SessionView, since_s: float) -> Starved:
     """The same over the last 30 s, or less since a moment; how many threads want to run is that of the moment."""
-    demand, waits = core_demand(session.live_threads(), session.cpu_count), session.waits_since(since_s)
+    demand, waits = core_demand(now.live_threads(), now.session.cpu_count), now.waits_since(since_s)
     if demand is None or waits is None:
         return NOT_STARVED
     demand = demand._replace(cpu=waits.cpu, delay=waits.delay)
-    return _starved(demand, waits.longest, session.cores_taken_since(since_s))
+    return _starved(demand, waits.longest, now.cores_taken_since(since_s))
 
 
 def _starved(demand: Demand | None, longest: float, taken: CoresTaken | None) -> Starved:
@@ -186,7 +186,7 @@ def _starved(demand: Demand | None, longest: float, taken: CoresTaken | None) ->
     return Starved(part * min(1.0, longest), max(demand.busy_threads.values(), default=0) > 1)
 
 
-def gpu_taken(run: Session, findings: Sequence[Finding]) -> float:
+def gpu_taken(run: SessionView, findings: Sequence[Finding]) -> float:
     """Share (0..1) of a GPU's time that others take at the end, or took for so long that it was found."""
     at_end = (sum(process.sm_ratio or 0.0 for process in gpu.others) for gpu in run.gpus() if gpu.used_by_run)
     found = (finding.evidence.get("others_sm_ratio") for finding in findings)

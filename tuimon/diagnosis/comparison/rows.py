@@ -13,7 +13,7 @@ from tuimon.diagnosis.comparison.estimates import Estimate, Interval, difference
 from tuimon.diagnosis.comparison.result import Row, Unit
 from tuimon.diagnosis.comparison.side import JudgedRun, Runs, log_estimate, step_estimate
 from tuimon.records import BETWEEN
-from tuimon.session.course import StepStretch
+from tuimon.session.steps.course import StepStretch
 from tuimon.session.steps.totals import Totals
 
 PARTS = ("data", "forward", "backward", "optimizer", "other")

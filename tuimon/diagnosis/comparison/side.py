@@ -27,7 +27,7 @@ from tuimon.diagnosis.comparison.batches import (
 from tuimon.diagnosis.comparison.estimates import LASTING_FREEDOM, Estimate, lasting_variance, mean_of
 from tuimon.diagnosis.comparison.figures import RunFigures
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.session.course import StepStretch
+from tuimon.session.steps.course import StepStretch
 
 RUN_DEVIATION = Threshold(
     0.005,

@@ -15,9 +15,10 @@ from msgspec import Struct
 
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import Place
-from tuimon.session.rows import HotLine
+from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
 from tuimon.session.steps.history import STACKED
+from tuimon.session.windows import Span
 
 #: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
 WARMUP_WINDOWS = 2
@@ -83,12 +84,23 @@ def grown_between(early: Sequence[tuple[float, ...]], late: Sequence[tuple[float
     return GrownPhase(STACKED[most], before[most], now[most])
 
 
-def grown_line(early: Sequence[HotLine], late: Sequence[HotLine], phase: GrownPhase) -> Place | None:
+def grown_place(session: Session, pid: int, phase: GrownPhase) -> Place | None:
+    """The line that has grown most from the first to the last quarter of the steady span; None without samples."""
+    steady = session.steady_span(pid)
+    quarter_s = (steady.end_s - steady.begin_s) / 4
+    if math.isinf(quarter_s):
+        return None
+    first = steady._replace(end_s=steady.begin_s + quarter_s)
+    last = steady._replace(begin_s=steady.end_s - quarter_s)
+    return _grown_line(session.samples.get(pid), (first, last), phase)
+
+
+def _grown_line(sampled: ProcessSamples | None, ends: tuple[Span, Span], phase: GrownPhase) -> Place | None:
     """The line that a step spends more time at than before, more than at any other; None without samples of both ends.
 
-    ``early`` and ``late``: the lines of that phase. Most of the function's growth is at a line whose number may be any
-    of a loop's, so functions are compared first.
+    Most of the function's growth is at a line whose number may be any of a loop's, so functions are compared first.
     """
+    early, late = (sampled.over(end).hot_lines(phase.name) if sampled is not None else [] for end in ends)
     if not early or not late:
         return None
     grown: dict[Place, float] = {}
@@ -130,14 +142,15 @@ def jump_of(
     parts: Sequence[tuple[float, ...] | None],
 ) -> Jump | None:
     """The phase and place that grew most between two windows; ``steps_ms``, ``parts``: step time and phases of all."""
-    begun = session.begin_of_window(pid, windows[1][0])
+    stats = session.step_stats.get(pid)
+    begun = stats.history.begin_of(windows[1][0]) if stats is not None else None
     if begun is None or session.start_s is None:
         return None
     before_ms, now_ms = (median(ms for n in some if (ms := steps_ms[n]) is not None) for some in windows)
     phase = grown_between(*([row for n in some if (row := parts[n]) is not None] for some in windows))
-    samples = session.before_and_since(pid, begun.begin_s)
-    before, since = (end.hot_lines(phase.name) for end in samples) if samples is not None else ([], [])
-    place = grown_line(before, since, phase)
+    steady, sampled = session.steady_span(pid), session.samples.get(pid)
+    ends = steady._replace(end_s=begun.begin_s), steady._replace(begin_s=begun.begin_s)
+    place = _grown_line(sampled, ends, phase)
     return Jump(begun.begin_s - session.start_s, begun.step, before_ms, now_ms, phase, place)
 
 

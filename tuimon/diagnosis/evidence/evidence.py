@@ -7,7 +7,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.cores import TrainingThread, training_thread
-from tuimon.diagnosis.evidence.course import GrownPhase, Jump, grown_line, jump_at, jump_of, most_grown
+from tuimon.diagnosis.evidence.course import GrownPhase, Jump, grown_place, jump_at, jump_of, most_grown
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
 from tuimon.diagnosis.evidence.gil import Contention, contention
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
@@ -21,7 +21,6 @@ from tuimon.diagnosis.evidence.late_ranks import Turns, chosen_ranks, late_turns
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, training_loader
 from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers, epoch_starts, worker_evidence
-from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_shares
 from tuimon.diagnosis.evidence.run import RunEvidence
@@ -41,7 +40,7 @@ from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.sampling import GilHeld
-from tuimon.session.session import Session
+from tuimon.session.session import SessionView, once
 
 
 class Evidence(Struct, frozen=True, dict=True):
@@ -49,29 +48,29 @@ class Evidence(Struct, frozen=True, dict=True):
 
     Each section is read from the Session when the first rule needs it, and at most once: judging the workers of a
     healthy run, or the stacks of 16 ranks, would cost more than all the rest. What a rule gets is immutable. All
-    sections are of one moment: ``Moment``, the only way to the Session, refuses to read once that has moved on.
+    sections are of one moment and one span: those of the view, the only way to the Session.
     """
 
     pid: int
     run: RunEvidence
-    _moment: Moment
+    _view: SessionView
 
     # -- steps
 
     @cached_property
     def process(self) -> Process | None:
         """Its facts."""
-        return self._moment.session.process(self.pid)
+        return self._view.process(self.pid)
 
     @cached_property
     def steps(self) -> StepEvidence | None:
         """Its steps; None without markers."""
-        stats = self._moment.session.step_stats(self.pid)
-        return step_evidence(stats, self._moment.session.step_totals(self.pid)) if stats is not None else None
+        stats = self._view.session.step_stats.get(self.pid)
+        return step_evidence(stats, self._view.step_totals(self.pid)) if stats is not None else None
 
     def longest_steps(self, ms_per_step: float) -> LongestSteps | None:
         """The few steps that hold most of a time that averages this; None where it is spread over more."""
-        return longest_steps(self._moment.session.step_totals(self.pid), ms_per_step)
+        return longest_steps(self._view.step_totals(self.pid), ms_per_step)
 
     @cached_property
     def has_steps(self) -> bool:
@@ -81,7 +80,7 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def phases(self) -> PhaseTable | None:
         """Its phases over the last 30 s; None before the first step."""
-        return self._moment.session.phases(self.pid)
+        return self._view.phases(self.pid)
 
     def phase(self, name: str) -> PhaseRow | None:
         """One of its phases."""
@@ -90,27 +89,28 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def step_history(self) -> tuple[float | None, ...]:
         """Mean step time in ms, one value a window, oldest first; None where no step ended."""
-        return tuple(self._moment.session.step_history(self.pid))
+        stats = self._view.session.step_stats.get(self.pid)
+        return tuple(stats.history.means_ms()) if stats is not None else ()
 
     @cached_property
     def work_history(self) -> tuple[float | None, ...]:
         """``step_history`` less what its threads waited for a core."""
-        return tuple(self._moment.session.work_history(self.pid))
+        stats = self._view.session.step_stats.get(self.pid)
+        return tuple(stats.history.work_ms()) if stats is not None else ()
 
     @cached_property
     def phase_history(self) -> tuple[tuple[float, ...] | None, ...]:
         """``step_history`` split into the parts of ``history.STACKED``."""
-        return tuple(self._moment.session.phase_history(self.pid, len(self.step_history)))
+        return tuple(self._view.phase_history(self.pid, len(self.step_history)))
 
     @cached_property
     def grown(self) -> tuple[GrownPhase, Place | None] | None:
         """The phase that has grown most since the beginning of the run, and the line in it; None in too short a run."""
-        phase, ends = most_grown(self.phase_history), self._moment.session.both_ends(self.pid)
+        phase = most_grown(self.phase_history)
         if phase is None:
             return None
-        early, late = (end.hot_lines(phase.name) for end in ends) if ends is not None else ([], [])
         hot = self.hottest_in(phase.name)
-        return phase, grown_line(early, late, phase) or (hot.place if hot else None)
+        return phase, grown_place(self._view.session, self.pid, phase) or (hot.place if hot else None)
 
     @cached_property
     def jump(self) -> Jump | None:
@@ -118,17 +118,17 @@ class Evidence(Struct, frozen=True, dict=True):
         windows = jump_at(self.work_history)
         if windows is None:
             return None
-        return jump_of(self._moment.session, self.pid, windows, self.step_history, self.phase_history)
+        return jump_of(self._view.session, self.pid, windows, self.step_history, self.phase_history)
 
     @cached_property
     def standstills(self) -> tuple[Standstill, ...]:
         """Signs of a hang: of its training, then of each other of several ranks."""
-        return tuple(standstills(self, self.ranks, self._moment.session))
+        return tuple(standstills(self, self.ranks, self._view.session))
 
     @cached_property
     def stacks(self) -> StackEvidence:
         """Its stack samples."""
-        return StackEvidence(self.pid, self._moment)
+        return StackEvidence(self.pid, self._view)
 
     @cached_property
     def samples_since_first_step(self) -> ThreadSamples:
@@ -159,7 +159,7 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def threads(self) -> Threads | None:
         """CPU figures of its threads."""
-        return self._moment.session.process_threads(self.pid)
+        return self._view.process_threads(self.pid)
 
     @cached_property
     def training_thread(self) -> TrainingThread:
@@ -169,12 +169,12 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def training_tid(self) -> int:
         """The thread that trains: the main one, unless markers or samples show another."""
-        return self._moment.session.training_tid(self.pid)
+        return self._view.session.training_tid(self.pid)
 
     @cached_property
     def thread_rows(self) -> tuple[ThreadRow, ...]:
         """Its threads with their roles."""
-        return tuple(self._moment.session.threads_of(self.pid))
+        return tuple(self._view.threads_of(self.pid))
 
     @cached_property
     def launches_at_most(self) -> float:
@@ -185,7 +185,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     def gil_held_in(self, place: Place) -> GilHeld | None:
         """How often the training thread holds the GIL in the function of a place; None if unknown."""
-        return self._moment.session.gil_held_in(self.pid, self.training_tid, place)
+        return self._view.session.gil.held_in(self.pid, self.training_tid, place)
 
     @cached_property
     def gil_contention(self) -> Contention | None:
@@ -195,22 +195,22 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def loader(self) -> LoaderRow | None:
         """The DataLoader whose batches train; None without, or without markers."""
-        return training_loader(self._moment.session.loaders(self.pid))
+        return training_loader(self._view.loaders(self.pid))
 
     @cached_property
     def evaluation_loader(self) -> LoaderRow | None:
         """The one DataLoader whose batches are evaluated; None without, or without markers."""
-        return evaluation_loader(self._moment.session.loaders(self.pid))
+        return evaluation_loader(self._view.loaders(self.pid))
 
     @cached_property
     def child_workers(self) -> tuple[Process, ...]:
         """Its live DataLoader workers, by descent."""
-        return tuple(self._moment.session.workers(self.pid))
+        return tuple(self._view.workers(self.pid))
 
     @cached_property
     def workers(self) -> Workers:
         """Its DataLoader workers."""
-        return worker_evidence(self._moment.session, self.pid, self.loader)
+        return worker_evidence(self._view, self.pid, self.loader)
 
     @cached_property
     def epoch_starts(self) -> EpochStarts | None:
@@ -232,12 +232,12 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def gpu_time(self) -> GpuTimeRow | None:
         """GPU times of the last 30 s; None where none were measured."""
-        return self._moment.session.gpu_time(self.pid)
+        return self._view.gpu_time(self.pid)
 
     @cached_property
     def trace(self) -> TraceTaken | None:
         """Its latest trace; None where none was taken."""
-        return next((each for each in reversed(self._moment.session.traces) if each.pid == self.pid), None)
+        return next((each for each in reversed(self._view.session.traces) if each.pid == self.pid), None)
 
     @cached_property
     def gpu_waits(self) -> GpuWaits | None:
@@ -293,7 +293,7 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def torch_memory(self) -> tuple[TorchMemoryRow, ...]:
         """The memory that torch's allocator holds, by device."""
-        return tuple(self._moment.session.torch_memory(self.pid))
+        return tuple(self._view.session.torch_memory(self.pid))
 
     # -- ranks
 
@@ -303,15 +303,15 @@ class Evidence(Struct, frozen=True, dict=True):
 
         On the GPUs' clocks where all have times there: their CPUs do not wait in backward.
         """
-        rows = tuple(rank_rows(self._moment.session))
+        rows = tuple(rank_rows(self._view))
         if not rows or self.uses_gpu is False:
             return rows
-        return on_gpu_clock(rows, {row.pid: self._moment.session.gpu_shares(row.pid) for row in rows})
+        return on_gpu_clock(rows, {row.pid: self._view.gpu_shares(row.pid) for row in rows})
 
     @cached_property
     def turns(self) -> Turns | None:
         """How its ranks take turns being late; None with too few single steps that all of them have."""
-        return late_turns(self.rank_rows, self._moment.session.shared_steps)
+        return late_turns(self.rank_rows, self._view.shared_steps)
 
     def waits_for_ranks(self, phase: str) -> float:
         """Share (0..1) of the step that it waits for other ranks in a phase; 0 where that is unknown."""
@@ -330,7 +330,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def _others(self) -> dict[int, Evidence]:
-        return {pid: Evidence(pid, self.run, self._moment) for pid in self.run.trainers if pid != self.pid}
+        return {pid: Evidence(pid, self.run, self._view) for pid in self.run.trainers if pid != self.pid}
 
     @property
     def compared(self) -> tuple[Evidence, ...]:
@@ -349,7 +349,7 @@ class Evidence(Struct, frozen=True, dict=True):
         return exchanges({pid: gpu for pid, gpu in known if gpu is not None})
 
 
-def evidence_of(session: Session, pid: int) -> Evidence:
-    """A process as it is now; of a ``WholeRun``, as it was over all of its steady part."""
-    moment = Moment(session)
-    return Evidence(pid, RunEvidence(moment), moment)
+@once
+def evidence_of(view: SessionView, pid: int) -> Evidence:
+    """A process, and the run around it, over the view's span: for all who ask the same."""
+    return Evidence(pid, RunEvidence(view), view)

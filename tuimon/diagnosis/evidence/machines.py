@@ -17,10 +17,10 @@ from tuimon.diagnosis.evidence.cores import (
     waits_from_outside,
 )
 from tuimon.diagnosis.evidence.loading.workers import are_renewed
-from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.records import CountSetting, MachineMemory, Place, Threads
 from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.nodes import Growth, NodeTables
+from tuimon.session.session import SessionView
 
 #: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.
 _ALIKE = 0.7
@@ -32,7 +32,7 @@ class Machine(Struct, frozen=True, dict=True):
     node: int
     host: str | None  # None where the run has no other
     trainers: tuple[int, ...]  # the training processes on it, by rank
-    _moment: Moment
+    _view: SessionView
 
     @property
     def place(self) -> str:
@@ -57,35 +57,35 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def has_strangers(self) -> bool:
         """True if a process that is none of the run's is on one of its GPUs."""
-        known = self._moment.session.process
+        known = self._view.process
         latest = self._tables.devices.latest()
         return any(known(process.pid) is None for gpu in latest for process in gpu.processes)
 
     @cached_property
     def cores(self) -> int | None:
         """How many it has; None without a header."""
-        return self._moment.session.nodes.cpu_counts.get(self.node)
+        return self._view.session.nodes.cpu_counts.get(self.node)
 
     @cached_property
     def live_threads(self) -> tuple[Threads, ...]:
         """Thread figures of every process on it that has not ended."""
-        return tuple(self._moment.session.live_threads(self.node))
+        return tuple(self._view.live_threads(self.node))
 
     @cached_property
     def intra_op_threads(self) -> dict[int, int]:
         """How many threads share out an operation of each training process, where that is known."""
-        processes = map(self._moment.session.process, self.trainers)
+        processes = map(self._view.process, self.trainers)
         return {p.pid: p.intra_op_threads for p in processes if p is not None and p.intra_op_threads is not None}
 
     @cached_property
     def omp_num_threads(self) -> int | None:
         """OMP_NUM_THREADS that its training processes were started with, the largest; None of any without."""
-        processes = map(self._moment.session.process, self.trainers)
+        processes = map(self._view.process, self.trainers)
         return max((p.omp_num_threads or 0 for p in processes if p is not None), default=0) or None
 
     def set_at(self, what: CountSetting) -> tuple[Place, ...]:
         """The lines of the program that set how many threads, or workers, there are, as far as stacks lead there."""
-        return tuple(self._moment.session.frames.counts[what])
+        return tuple(self._view.session.frames.counts[what])
 
     @cached_property
     def demand(self) -> Demand | None:
@@ -95,7 +95,7 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def cores_taken(self) -> CoresTaken | None:
         """Cores of it that the run could not have; None where that is not known."""
-        return self._moment.session.cores_taken(self.node)
+        return self._view.cores_taken(self.node)
 
     @cached_property
     def waits_from_outside(self) -> OutsideWaits:
@@ -108,19 +108,19 @@ class Machine(Struct, frozen=True, dict=True):
 
         Of those that are started anew for every epoch it is known by their parents.
         """
-        session = self._moment.session
+        view = self._view
         return all(
-            session.process_threads(worker.pid) is not None
+            view.process_threads(worker.pid) is not None
             for pid in self.trainers
-            if not are_renewed(session.workers(pid), session.recent_workers(pid))
-            for worker in session.workers(pid)
+            if not are_renewed(view.workers(pid), view.recent_workers(pid))
+            for worker in view.workers(pid)
         )
 
     @cached_property
     def training_threads(self) -> tuple[TrainingThread, ...]:
         """The training thread of every training process on it."""
-        session = self._moment.session
-        return tuple(training_thread(session.process_threads(pid), session.training_tid(pid)) for pid in self.trainers)
+        view = self._view
+        return tuple(training_thread(view.process_threads(p), view.session.training_tid(p)) for p in self.trainers)
 
     @cached_property
     def delay_ratio(self) -> float | None:
@@ -130,7 +130,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     @property
     def _tables(self) -> NodeTables:
-        return self._moment.session.nodes.tables_of(self.node)
+        return self._view.session.nodes.tables_of(self.node)
 
     @property
     def facts(self) -> dict[str, str]:

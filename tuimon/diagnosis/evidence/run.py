@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.cores import Demand, TrainingThread, free_cores
 from tuimon.diagnosis.evidence.devices import run_gpus
 from tuimon.diagnosis.evidence.machines import Machine
-from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.node_ids import node_of
 from tuimon.records import MachineMemory, Notice, Process, Threads
 from tuimon.session.rows import GpuRow
+from tuimon.session.session import SessionView
 
 
 class RunEvidence(Struct, frozen=True, dict=True):
@@ -21,18 +21,17 @@ class RunEvidence(Struct, frozen=True, dict=True):
     Each section is read on first use, and once.
     """
 
-    _moment: Moment
-    _gpus_elsewhere: dict[int, tuple[GpuRow, ...]] = field(default_factory=dict)
+    _view: SessionView
 
     @property
     def now_s(self) -> float:
         """``t`` of the latest record."""
-        return self._moment.now_s
+        return self._view.now_s
 
     @cached_property
     def has_ended(self) -> bool:
         """True if the exit was recorded."""
-        return self._moment.session.exit is not None
+        return self._view.session.exit is not None
 
     @cached_property
     def known_cores(self) -> int | None:
@@ -47,17 +46,17 @@ class RunEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def notices(self) -> dict[str, Notice]:
         """The problem that each source reported last, by source."""
-        return dict(self._moment.session.notices)
+        return dict(self._view.session.notices)
 
     @cached_property
     def trainers(self) -> tuple[int, ...]:
         """Training processes, by rank."""
-        return tuple(self._moment.session.trainers())
+        return tuple(self._view.session.trainers())
 
     @cached_property
     def processes(self) -> dict[int, Process]:
         """All processes of the run, by pid."""
-        return {process.pid: process for process in self._moment.session.processes()}
+        return {process.pid: process for process in self._view.processes()}
 
     @property
     def live_threads(self) -> tuple[Threads, ...]:
@@ -87,7 +86,7 @@ class RunEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def gpus(self) -> tuple[GpuRow, ...]:
         """All GPUs of the machine."""
-        return tuple(self._moment.session.gpus())
+        return tuple(self._view.gpus())
 
     @cached_property
     def own_gpus(self) -> tuple[GpuRow, ...]:
@@ -96,16 +95,12 @@ class RunEvidence(Struct, frozen=True, dict=True):
 
     def gpus_used_on(self, node: int) -> tuple[GpuRow, ...]:
         """Like ``own_gpus``, for any node of the run."""
-        if node == self._moment.session.focus_node:
-            return self.own_gpus
-        if node not in self._gpus_elsewhere:
-            self._gpus_elsewhere[node] = run_gpus(self._moment.session.gpus(node))
-        return self._gpus_elsewhere[node]
+        return self.own_gpus if node == self._view.session.focus_node else run_gpus(self._view.gpus(node))
 
     @cached_property
     def memory(self) -> MachineMemory | None:
         """The machine's memory."""
-        return self._moment.session.machine.latest
+        return self._view.session.machine.latest
 
     @property
     def here(self) -> Machine:
@@ -115,7 +110,7 @@ class RunEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def machines(self) -> tuple[Machine, ...]:
         """All nodes of the run, the one in focus first."""
-        session = self._moment.session
+        session = self._view.session
         focus, known = session.focus_node, session.nodes.known
         hosts = {number: node.host for number, node in known.items()} if len(known) > 1 else {}
         numbers = [focus, *(number for number in sorted(known) if number != focus)]
@@ -123,5 +118,5 @@ class RunEvidence(Struct, frozen=True, dict=True):
         for pid in self.trainers:
             trainers.setdefault(node_of(pid), []).append(pid)
         return tuple(
-            Machine(number, hosts.get(number), tuple(trainers.get(number, ())), self._moment) for number in numbers
+            Machine(number, hosts.get(number), tuple(trainers.get(number, ())), self._view) for number in numbers
         )

@@ -10,7 +10,6 @@ from itertools import dropwhile
 from msgspec import Struct, field
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
-from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import Frame, Place
 from tuimon.session.rows import HotLine
@@ -19,6 +18,7 @@ from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.samples.stack_phase import FrameKind
+from tuimon.session.session import SessionView
 from tuimon.session.standing.standing import innermost_wait
 from tuimon.torch_code import collates, compiles, is_module_call
 
@@ -184,19 +184,19 @@ class StackEvidence(Struct, frozen=True, dict=True):
     """The stack samples of one process over the last 30 s; read on first use, and once."""
 
     pid: int
-    _moment: Moment
+    _view: SessionView
     _hot_lines: dict[str | None, tuple[HotLine, ...]] = field(default_factory=dict)
 
     @cached_property
     def are_taken(self) -> bool:
         """True if there have been any in the run."""
-        samples = self._moment.session.process_samples(self.pid)
+        samples = self._view.process_samples(self.pid)
         return samples is not None and samples.samples > 0
 
     @cached_property
     def main(self) -> ThreadSamples:
         """Samples of the training thread."""
-        return self._of(self._moment.session.training_tid(self.pid))
+        return self._of(self._view.session.training_tid(self.pid))
 
     @cached_property
     def data_phase(self) -> ThreadSamples:
@@ -206,17 +206,16 @@ class StackEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def other_threads(self) -> dict[int, ThreadSamples]:
         """Samples of the other Python threads, by thread id."""
-        samples = self._moment.session.process_samples(self.pid)
+        samples = self._view.process_samples(self.pid)
         return {tid: self._of(tid) for tid in (samples.tids() if samples else ()) if samples and tid != samples.tid}
 
     def _of(self, tid: int) -> ThreadSamples:
-        session = self._moment.session
-        return thread_samples(session.process_samples(self.pid), tid, session.frames)
+        return thread_samples(self._view.process_samples(self.pid), tid, self._view.session.frames)
 
     def hot_lines(self, phase: str | None = None) -> tuple[HotLine, ...]:
         """Innermost user lines of the training thread in a phase (None: in all), most samples first."""
         if phase not in self._hot_lines:
-            self._hot_lines[phase] = tuple(self._moment.session.hot_lines(self.pid, phase))
+            self._hot_lines[phase] = tuple(self._view.hot_lines(self.pid, phase))
         return self._hot_lines[phase]
 
     def hottest_in(self, phase: str) -> HotFunction | None:

@@ -113,8 +113,8 @@ def _standstill(live: Sequence[Rank], members: Sequence[Rank], quiet_s: float, s
 
 def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Session) -> StandingRank:
     pid, steps, threads = evidence.pid, evidence.steps, evidence.threads
-    stats, sampled, tid = session.step_stats(pid), session.process_samples(pid), _training_tid(pid, session)
-    workers = [session.process_threads(worker.pid) for worker in evidence.child_workers]
+    stats, sampled, tid = session.step_stats.get(pid), session.samples.get(pid), _training_tid(pid, session)
+    workers = [session.threads.of(worker.pid) for worker in evidence.child_workers]
     main = next((row for row in threads.threads if row.tid == pid), None) if threads is not None else None
     return StandingRank(
         pid=pid,
@@ -153,13 +153,13 @@ def _cpu_ratio(threads: Threads, tid: int, stack: Sequence[Frame]) -> float | No
 
 def _training_tid(pid: int, session: Session) -> int:
     """The thread that trains, by the markers."""
-    stats = session.step_stats(pid)
+    stats = session.step_stats.get(pid)
     return stats.latest.tid or pid if stats is not None and stats.latest is not None else pid
 
 
 def _main_moves(pid: int, tid: int, session: Session) -> bool:
     """True if the main thread of a process that trains in another goes on, such as one that draws a progress bar."""
-    sampled = session.process_samples(pid)
+    sampled = session.samples.get(pid)
     return tid != pid and sampled is not None and sampled.threads.same_stack_s(pid) == 0.0
 
 
@@ -169,7 +169,7 @@ def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Sessi
     Not the main thread of one that trains in another, as long as it goes on: it polls whether that has ended.
     """
     stack = sampled_stack(pid, tid, session)
-    sampled = session.process_samples(pid)
+    sampled = session.samples.get(pid)
     others = (
         [(pid, each) for each in sampled.now().tids() if each != tid] if sampled and waits_for_thread(stack) else []
     )

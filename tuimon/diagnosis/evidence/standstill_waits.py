@@ -50,7 +50,7 @@ def wait_of(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, sessi
     pid = evidence.pid
     found: list[Wait | None] = [_work_wait(evidence, tid, begun_s, taken, session)]
     for each, thread in ((pid, tid), *((worker.pid, worker.pid) for worker in evidence.child_workers)):
-        if session.disk_ratio(each) == 1.0:
+        if session.over("recent").disk_ratio(each) == 1.0:
             found.append("slow")
         stack = stack_of(each, thread, begun_s, taken, session)
         wait = outside_wait(stack) if stack else "unknown" if each == pid and taken is None else None
@@ -98,7 +98,7 @@ def _may_wait_for_ever(stack: Sequence[Frame]) -> bool:
 
 def _is_outside(stack: Sequence[Frame], pid: int, session: Session) -> bool:
     """True if a stack is known to be in no function of the user's that calls backward."""
-    sampled = session.process_samples(pid)
+    sampled = session.samples.get(pid)
     return sampled is not None and sampled.calls_backward(stack) is False
 
 
@@ -144,7 +144,7 @@ def _taken_stack(taken: Taken | None, pid: int, tid: int) -> list[Frame]:
 
 def _latest_stack(pid: int, tid: int, begun_s: float, session: Session) -> list[Frame]:
     """The most frequent stack of a thread in the latest window, root first; empty if that began before ``begun_s``."""
-    sampled = session.process_samples(pid)
+    sampled = session.samples.get(pid)
     if sampled is None or sampled.threads.is_still(tid, begun_s) is None:
         return []
     return sampled_stack(pid, tid, session)
@@ -152,6 +152,6 @@ def _latest_stack(pid: int, tid: int, begun_s: float, session: Session) -> list[
 
 def sampled_stack(pid: int, tid: int, session: Session) -> list[Frame]:
     """The most frequent stack of a thread in the latest window, root first."""
-    sampled = session.process_samples(pid)
+    sampled = session.samples.get(pid)
     latest = sampled.threads.stack_of(tid) if sampled is not None else None
     return [session.frames[number] for number in latest[0]] if latest is not None else []

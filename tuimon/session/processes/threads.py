@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tuimon.node_ids import node_of
 from tuimon.records import Process, ThreadCpu, Threads
@@ -72,6 +72,24 @@ class ThreadTable:
         """Means of a process since the first step."""
         return self._means.get(pid)
 
+    def means_of_all(self, pids: Iterable[int], since_s: float, now_s: float) -> list[Threads]:
+        """Means over the steps of every process that lived in them; of one that came late or went early, less.
+
+        Workers that lived one after the other, epoch by epoch, are one: the last of them.
+        """
+        known = {pid: self._means[pid] for pid in pids if pid in self._means}
+        longest_s = max((means.window_s for means in known.values()), default=0.0)
+        found = []
+        for succession in self._processes.successions(known) if longest_s > 0 else ():
+            if len(succession) == 1:
+                means = known[succession[0]]
+                found.append(means.mean(means.window_s / longest_s))
+            else:
+                lived_s = sum(self._processes.lived_s(pid, since_s, now_s) for pid in succession)
+                means = ThreadMeans.of_succession([known[pid] for pid in succession])
+                found.append(means.mean(min(1.0, lived_s / longest_s)))
+        return [threads for threads in found if threads is not None]
+
     def forget(self, pid: int) -> None:
         """Drop the threads of a process that ended long ago."""
         self._latest.pop(pid, None)
@@ -98,16 +116,10 @@ class ThreadTable:
                     delay += thread.delay_ratio * thread.count
         return delay / (cpu + delay) if delay else 0.0
 
-    def rows(
-        self, order: list[int], sampled: Mapping[int, ProcessSamples], gil: GilTable, node: int = 0
-    ) -> Iterator[ThreadRow]:
-        """All threads of a node, processes in ``order`` first; of an ended run, as in its last moment."""
-        shown = {pid for pid in self._shown() if node_of(pid) == node}
-        ordered = set(order)
-        rest = [pid for pid in self._latest if pid not in ordered]
-        for pid in (*order, *rest):
-            if pid in shown:
-                yield from self.rows_of(pid, sampled.get(pid), gil)
+    def shown(self, order: list[int], node: int = 0) -> list[int]:
+        """The processes of a node, those in ``order`` first; of an ended run, those of its last moment."""
+        shown = self._shown()
+        return [pid for pid in dict.fromkeys((*order, *self._latest)) if pid in shown and node_of(pid) == node]
 
     def _shown(self) -> set[int]:
         """The live processes, or, when none is left, those that ended last."""

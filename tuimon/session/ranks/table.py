@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from tuimon.records import BETWEEN, Process, Steps, Threads
-from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.stats import RankStats
 from tuimon.session.ranks.waits import NO_SAMPLES, PhaseSamples, RankTimes
 from tuimon.session.samples.activity import activity_of
@@ -108,10 +107,9 @@ def sorted_samples(sampled: ProcessSamples, frames: FrameTable) -> RankSamples:
 
 
 class Held(Struct):
-    """New whenever a process comes, changes or ends, or begins to train; ``rows`` are of a moment besides."""
+    """New whenever a process comes, changes or ends, or begins to train."""
 
     groups: dict[int, list[Process]] = field(default_factory=dict)  # the ranks of the training of a process
     trainings: list[list[Process]] | None = None
     last: int | None = None  # the process in focus once all have ended
     pids: dict[int, list[int]] | None = None  # by node, in the order in which the processes came
-    rows: tuple[float, int | None, list[RankRow]] | None = None  # as of a moment and a focus

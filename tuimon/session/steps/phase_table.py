@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -9,11 +10,14 @@ from msgspec import Struct
 from tuimon.records import BETWEEN, PHASES
 from tuimon.session.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
+from tuimon.session.steps.history import STACKED
 from tuimon.session.steps.split_shares import MOST_FOUND, Moved, SplitShares
 from tuimon.session.steps.totals import Totals
 
 #: Among which samples divide what markers leave open.
 _DIVIDED = ("data", "forward", "other")
+#: The phases of a step, where samples alone show them.
+_INFERRED = ("data", "forward", "backward", "optimizer", "other")
 
 
 def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuShares | None = None) -> PhaseTable | None:
@@ -136,3 +140,36 @@ def _range_rows(totals: Totals) -> tuple[RangeRow, ...]:
             )
         )
     return tuple(rows)
+
+
+def inferred_phases(pid: int, counts: Counter[str], window_s: float, unsure: Mapping[str, int]) -> PhaseTable | None:
+    """Shares of the samples by phase, with their error; None while no sample shows training.
+
+    ``window_s``: the time that they cover; ``unsure``: how many of those in the forward pass may be data, and of the
+    others either of them.
+    """
+    total = counts.total()
+    if not total or not (counts["backward"] or counts["optimizer"]):
+        return None
+    inside = total - counts["eval"]  # evaluation is no part of a step
+    other = unsure.get("other", 0)
+    may_be = {"data": unsure.get("forward", 0) + other, "forward": unsure.get("forward", 0) + other, "other": other}
+    rows = [_inferred_row(name, counts[name], inside, may_be.get(name, 0)) for name in _INFERRED]
+    if counts["eval"]:
+        rows.append(_inferred_row("eval", counts["eval"], total))
+    return PhaseTable(pid, window_s, 0, True, tuple(rows))
+
+
+def _inferred_row(name: str, count: int, total: int, unsure: int = 0) -> PhaseRow:
+    """A share with half the width of its 95 % interval (normal approximation), at least one sample's share."""
+    share = count / total
+    error = max(1.96 * (share * (1 - share) / total) ** 0.5, 1.0 / total, unsure / total)
+    return PhaseRow(name, share, None, estimated=True, error=error)
+
+
+def between_parts(split: SplitShares | None) -> tuple[float, ...]:
+    """How the time between divides into the parts of ``history.STACKED``; all of it is forward without samples."""
+    shares = {"forward": 1.0} if split is None else split.shares
+    if "eval" in shares:  # a step's bar is all of it
+        shares = {**shares, "other": shares.get("other", 0.0) + shares["eval"]}
+    return tuple(shares.get(name, 0.0) for name in STACKED)

@@ -14,8 +14,8 @@ from msgspec import structs
 
 from tuimon.records import Steps
 from tuimon.session.counter_means import SteppingSpan
-from tuimon.session.course import StepStretch
-from tuimon.session.held_steps import HeldSteps, packed, unpacked
+from tuimon.session.steps.course import StepStretch
+from tuimon.session.steps.held_steps import HeldSteps, packed, unpacked
 from tuimon.session.windows import WINDOW_S
 
 #: Where steps are longer than the window: how many windows with a step the recent figures cover at least.

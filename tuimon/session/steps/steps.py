@@ -8,11 +8,10 @@ from msgspec import Struct
 
 from tuimon.records import Steps
 from tuimon.session.counter_means import SteppingSpan
-from tuimon.session.course import StepCourse, StepStretch, stretch_of, without_end
-from tuimon.session.held_steps import HeldSteps, packed, unpacked
 from tuimon.session.rows import StepSummary
-from tuimon.session.steps.history import STACKED, StepHistory
-from tuimon.session.steps.split_shares import SplitShares
+from tuimon.session.steps.course import StepCourse, StepStretch, stretch_of, without_end
+from tuimon.session.steps.held_steps import HeldSteps, packed, unpacked
+from tuimon.session.steps.history import StepHistory
 from tuimon.session.steps.step_windows import (
     RecentSteps,
     stepping_spans,
@@ -258,13 +257,6 @@ class StepStats:
         if not first.usual or not self.run.count:
             return False
         return first.total_ns / first.usual > _WARMUP_RATIO * self.run.total_ns / self.run.count
-
-    def between_parts(self, split: SplitShares | None) -> list[float]:
-        """How ``between`` is divided into STACKED."""
-        shares = {"forward": 1.0} if split is None else split.fitted(self.recent()).shares
-        if "eval" in shares:  # a step's bar is all of it
-            shares = {**shares, "other": shares.get("other", 0.0) + shares["eval"]}
-        return [shares.get(name, 0.0) for name in STACKED]
 
     def summary(self, totals: Totals) -> StepSummary:
         """Rate and step times over ``totals``, and the phase the trainer is in."""

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tuimon.records import MORE_RANGES, Steps, bucket_length_ns
-from tuimon.session.held_steps import HeldSteps, side_work_ns
+from tuimon.session.steps.held_steps import HeldSteps, side_work_ns
 
 #: Most names of phases, and most paths of user ranges, that are summed up by themselves.
 _PHASES = 32

@@ -82,7 +82,7 @@ def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> I
 
 
 def _classified(counts: _Counts, session: Session, pid: int) -> list[Sample]:
-    sampled = session.process_samples(pid)
+    sampled = session.samples.get(pid)
     return sampled.classify(counts) if sampled is not None else classify_samples(counts, session.frames)
 
 
@@ -112,14 +112,15 @@ class _Gathered:
                 else:
                     self._merge(record)
             if isinstance(record, Threads):
-                self._roles.update({(row.pid, row.tid): row.role for row in self.session.threads_of(record.pid)})
+                rows = self.session.over("recent").threads_of(record.pid)
+                self._roles.update({(row.pid, row.tid): row.role for row in rows})
         for window in early:
-            if self.session.step_stats(window.pid) is None:
+            if self.session.step_stats.get(window.pid) is None:
                 self._merge(window)
 
     def _before_steps(self, record: Stacks) -> bool:
         """True if no step was known yet when this window began."""
-        stats = self.session.step_stats(record.pid)
+        stats = self.session.step_stats.get(record.pid)
         return stats is None or stats.first_step_s is None or record.t - record.window_s < stats.first_step_s - 1.0
 
     def _merge(self, record: Stacks) -> None:

@@ -76,7 +76,7 @@ def evidence(session: Session, findings: Sequence[Finding], rule: str) -> str:
 def hot_lines(session: Session, phase: str | None, most: int) -> str:
     """The training thread's lines with most samples, over all phases or in one."""
     pid = session.trainer()
-    lines = by_line(session.hot_lines(pid, phase)) if pid is not None else []
+    lines = by_line(session.over("recent").hot_lines(pid, phase)) if pid is not None else []
     where = f" in {phase}" if phase in PHASES else ""
     if not lines:
         return f"no stack samples of the training thread{where}"

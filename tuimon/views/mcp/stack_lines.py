@@ -36,8 +36,9 @@ def stack_lines(session: Session) -> list[str]:
 def _groups(session: Session) -> list[_Group]:
     trainers = session.trainers()
     training = {(pid, session.training_tid(pid)) for pid in trainers}
-    mains = [row for pid in trainers for row in session.threads_of(pid) if (pid, row.tid) in training]
-    rest = [row for row in session.threads() if (row.pid, row.tid) not in training]
+    now = session.over("recent")
+    mains = [row for pid in trainers for row in now.threads_of(pid) if (pid, row.tid) in training]
+    rest = [row for row in now.threads() if (row.pid, row.tid) not in training]
     found: dict[tuple[str, bool, tuple[int, ...]], _Group] = {}
     for row in (*mains, *rest):
         role, is_main = (row.role or row.name).rstrip(" 0123456789"), (row.pid, row.tid) in training
@@ -48,7 +49,7 @@ def _groups(session: Session) -> list[_Group]:
 
 def _frames(session: Session, row: ThreadRow) -> list[int]:
     """Frame ids of a thread's most frequent stack, root first; empty without samples."""
-    sampled = session.process_samples(row.pid)
+    sampled = session.samples.get(row.pid)
     found = sampled.threads.stack_of(row.tid) if sampled is not None else None
     return list(program_part(found[0], session.frames)) if found is not None else []
 
@@ -84,9 +85,9 @@ def _threads_line(session: Session, group: _Group) -> str:
 
 
 def _how_long(session: Session, row: ThreadRow) -> Iterator[str]:
-    sampled = session.process_samples(row.pid)
+    sampled = session.samples.get(row.pid)
     found = sampled.threads.stack_of(row.tid) if sampled is not None else None
-    same_s = session.same_stack_s(row.pid, row.tid)
+    same_s = sampled.threads.same_stack_s(row.tid) if sampled is not None else None
     if same_s is not None and same_s >= 1:
         yield f"  the same stack for {number(same_s)} s"
     elif found is not None and found[1] < 1:

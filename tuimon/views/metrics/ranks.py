@@ -10,7 +10,7 @@ from tuimon.records import BETWEEN, PHASES, length_bucket
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankState
 from tuimon.session.rows import LoaderRow, PhaseTable
-from tuimon.session.session import Session
+from tuimon.session.session import Session, SessionView
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.steps.totals import Totals
 from tuimon.views.metrics import table
@@ -24,12 +24,13 @@ _BOUNDARIES = frozenset({"fetch end", "backward begin", "backward end", "optimiz
 
 def rank_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
     """All of one rank."""
-    stats = session.step_stats(pid)
+    stats, now = session.step_stats.get(pid), session.over("recent")
     if stats is not None:
         yield from _step_samples(session, rank, stats)
-    yield from _recent_samples(session, rank, pid)
-    yield from _process_samples(session, rank, pid)
-    yield from _gpu_samples(session, rank, pid)
+    yield from _recent_samples(now, rank, pid)
+    yield from _process_samples(now, rank, pid)
+    yield from _gpu_samples(now, rank, pid)
+    yield from _loader_samples(now, rank, pid)
 
 
 def distribution(totals: Totals) -> Distribution:
@@ -55,12 +56,12 @@ def _step_samples(session: Session, rank: str, stats: StepStats) -> Iterator[Sam
         yield Sample(table.LAST_STEP, (rank,), session.header.wall_unix_s + stats.last_step_s - session.header.t)
 
 
-def _recent_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
-    steps = session.steps(pid)
+def _recent_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
+    steps = now.steps(pid)
     if steps is not None:
         for statistic, ms in (("median", steps.median_ms), ("p95", steps.p95_ms)):
             yield from known(table.STEP_RECENT, (rank, statistic), ms, 1e-3)
-    phases = session.phases(pid)
+    phases = now.phases(pid)
     if phases is not None:
         yield from _share_samples(rank, phases)
 
@@ -72,8 +73,8 @@ def _share_samples(rank: str, phases: PhaseTable) -> Iterator[Sample]:
             yield from known(table.PHASE_ERROR, (rank, row.name), row.error)
 
 
-def _process_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
-    process, threads = session.process(pid), session.process_threads(pid)
+def _process_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
+    process, threads = now.process(pid), now.process_threads(pid)
     if process is not None:
         yield Sample(table.MARKERS, (rank,), float(process.markers))
     if threads is not None:
@@ -81,8 +82,8 @@ def _process_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
         yield from known(table.PROCESS_MEMORY, (rank,), threads.rss_bytes)
 
 
-def _gpu_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
-    on_gpu = session.gpu_time(pid)
+def _gpu_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
+    on_gpu = now.gpu_time(pid)
     if on_gpu is not None:
         for lead in on_gpu.leads:
             if lead.boundary in _BOUNDARIES:
@@ -90,16 +91,16 @@ def _gpu_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
         yield Sample(table.GPU_IDLE, (rank, "at_least"), on_gpu.idle_ratio)
         if on_gpu.bounded:
             yield Sample(table.GPU_IDLE, (rank, "at_most"), on_gpu.idle_ratio + on_gpu.maybe_idle_ratio)
-    for row in session.torch_memory(pid):
+    for row in now.session.torch_memory(pid):
         device = str(row.device)
         yield from known(table.TORCH_ALLOCATED, (rank, device), row.allocated_bytes)
         yield from known(table.TORCH_RESERVED, (rank, device), row.reserved_bytes)
 
 
-def loader_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
+def _loader_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
     """All of one rank. A loader's number is no label: a program may make a new one for every epoch."""
     latest: dict[str, LoaderRow] = {}
-    for row in session.loader_figures(pid):
+    for row in now.loader_figures(pid):
         role: str = row.latest.role or "unknown"
         if role not in latest or row.idle_s < latest[role].idle_s:
             latest[role] = row
@@ -119,7 +120,7 @@ def _loader_row_samples(labels: tuple[str, str], row: LoaderRow) -> Iterator[Sam
 
 def rank_group_samples(session: Session, labels: Mapping[int, str]) -> Iterator[Sample]:
     """Samples of the training in focus; none of a single rank. ``labels``: those of the ranks, by pid."""
-    rows = rank_rows(session)
+    rows = rank_rows(session.over("recent"))
     for state in get_args(RankState) if rows else ():
         yield Sample(table.RANK_STATES, (state,), sum(1 for row in rows if row.state == state))
     for row in rows:

@@ -16,7 +16,7 @@ from tuimon.session.session import Session
 from tuimon.session.windows import WINDOW_S
 from tuimon.views.metrics import table
 from tuimon.views.metrics.metric import Metric, Sample, known, label_value
-from tuimon.views.metrics.ranks import loader_samples, rank_group_samples, rank_samples
+from tuimon.views.metrics.ranks import rank_group_samples, rank_samples
 
 #: How long a scrape waits for a new snapshot before it gets the one before: the monitor ticks twice a second and more,
 #: but may be stopped, or behind.
@@ -106,7 +106,6 @@ def _samples(session: Session, findings: Sequence[Finding], ranks: RankLabels) -
     yield from _run_samples(session, 0 if ended else len(labelled))
     for rank, pid in labelled:
         yield from rank_samples(session, rank, pid)
-        yield from loader_samples(session, rank, pid)
     yield from rank_group_samples(session, {pid: rank for rank, pid in labelled})
     yield from gpu_samples(session)
     yield from _finding_samples(findings)
@@ -182,7 +181,7 @@ def _monitor_samples(session: Session) -> Iterator[Sample]:
 def gpu_samples(session: Session) -> Iterator[Sample]:
     """All GPUs and MIG instances, on all nodes of the run, that the driver has reported in the last 30 s."""
     for node in sorted(session.nodes.known) or [session.focus_node]:
-        for row in session.gpus(node):
+        for row in session.over("recent").gpus(node):
             if row.stale_s <= WINDOW_S:
                 yield from _gpu_row_samples(row)
 

@@ -10,9 +10,8 @@ from tuimon.records import PHASES
 from tuimon.session.rank_list import rank_rows, superseded
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import PhaseTable, StepSummary
-from tuimon.session.session import Session
+from tuimon.session.session import Session, SessionView
 from tuimon.session.trainings import training_numbers
-from tuimon.session.whole_run import WholeRun
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
 
@@ -27,7 +26,7 @@ WELL = ("training", "starting", "ended", "writing", "restarted")
 def ranks_json(session: Session, *, full: bool = False) -> dict[str, Json]:
     """``ranks`` by rank: all, or of more than 64 those that are not well or hold the others up most."""
     pids = session.trainers()
-    whole = WholeRun(session)
+    whole = session.over("whole")
     rows = {row.pid: row for row in rank_rows(whole)} if len(pids) > 1 else {}
     listed = pids if full or len(pids) <= LISTED else _worst(pids, rows)[:LISTED]
     chosen = set(listed)
@@ -39,7 +38,7 @@ def ranks_json(session: Session, *, full: bool = False) -> dict[str, Json]:
         for pid in pids
         if pid in chosen
     ]
-    return {"ranks": ranks, **({"ranks_summary": _summary(session, pids)} if len(pids) > FEW else {})}
+    return {"ranks": ranks, **({"ranks_summary": _summary(whole, pids)} if len(pids) > FEW else {})}
 
 
 def nodes_json(session: Session) -> dict[str, Json]:
@@ -71,7 +70,7 @@ def _worst(pids: Sequence[int], rows: dict[int, RankRow]) -> list[int]:
     return sorted(pids, key=key)
 
 
-def _rank(run: WholeRun, pid: int, row: RankRow | None, *, is_earlier: bool) -> dict[str, Json]:
+def _rank(run: SessionView, pid: int, row: RankRow | None, *, is_earlier: bool) -> dict[str, Json]:
     """``late_ms``: by how much its own work is longer than the others', a step; ``wait_ms``: that it waits for them.
 
     ``is_earlier``: another process has taken its rank since.
@@ -85,21 +84,21 @@ def _rank(run: WholeRun, pid: int, row: RankRow | None, *, is_earlier: bool) -> 
         among_ranks = {"state": "restarted"}
     return {
         "pid": own_id(pid),
-        **({"host": run.host_of(pid)} if run.nodes.known else {}),
+        **({"host": run.session.host_of(pid)} if run.session.nodes.known else {}),
         "rank": process.rank if process else None,
         "world_size": process.world_size if process else None,
         "markers": process.markers if process else False,
         "gpus": list(process.gpu_uuids) if process else [],
-        "steps": steps_json(run.run_steps(pid)),
+        "steps": steps_json(run.steps(pid)),
         "phases": phases_json(with_idle_bounds(run, pid)[0]),
         **among_ranks,
     }
 
 
-def _summary(session: Session, pids: Sequence[int]) -> dict[str, Json]:
+def _summary(run: SessionView, pids: Sequence[int]) -> dict[str, Json]:
     """Summary of all ranks: least, median and most of steps and step times, the median of each phase's share."""
-    steps = [found for pid in pids if (found := session.run_steps(pid)) is not None]
-    tables = [table for pid in pids if (table := session.run_phases(pid)) is not None]
+    steps = [found for pid in pids if (found := run.steps(pid)) is not None and not found.estimated]
+    tables = [table for pid in pids if (table := run.phases(pid)) is not None]
     return {
         "count": len(pids),
         "steps": _spread([found.total for found in steps]),

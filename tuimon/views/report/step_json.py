@@ -12,7 +12,8 @@ Json = Any  # a recursive alias is beyond mypy's inference in the literals below
 
 
 def steps_json(steps: StepSummary | None) -> dict[str, Json]:
-    """``timed_share`` only where not all steps were timed (fast loops)."""
+    """Of measured steps; ``timed_share`` only where not all were timed (fast loops)."""
+    steps = None if steps is not None and steps.estimated else steps
     timed = {"timed_share": rounded(steps.timed_ratio)} if steps and steps.timed_ratio < 1 else {}
     return {
         "count": steps.total if steps else 0,

@@ -17,13 +17,10 @@ from tuimon.records import Header, MemoryHistory, TraceTaken
 from tuimon.session.rows import PhaseTable
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
-from tuimon.session.state import RunState, run_state
+from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
 from tuimon.session.trainings import which_training
-from tuimon.session.unseen import Unseen, unseen_trainings
-from tuimon.session.whole_run import WholeRun
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.memory_text import memory_lines
-from tuimon.views.report.course import Course
 from tuimon.views.report.ranks_json import nodes_json, ranks_json
 from tuimon.views.report.sentences import summary_of
 from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
@@ -41,7 +38,6 @@ class Page(NamedTuple):
 
     report: dict[str, Json]
     session: Session
-    course: Course | None = None
 
 
 def report_of(
@@ -49,21 +45,21 @@ def report_of(
 ) -> dict[str, Json]:
     """The object of ``report --format json``; ``full``: with all ranks, however many."""
     pid = session.trainer()
-    steps = session.run_steps(pid) if pid is not None else None
-    table = with_idle_bounds(WholeRun(session), pid)[0] if pid is not None else None
+    trainings, whole = trainings_json(session), session.over("whole")
+    table = with_idle_bounds(whole, pid)[0] if pid is not None else None
     report = {
         "schema": REPORT_SCHEMA,
         "run": _run(session, log),
-        **trainings_json(session),
+        **trainings,
         **ranks_json(session, full=full),
         "state": _state(run_state(session)),
         "unseen": [_unseen(each) for each in unseen_trainings(session)],
-        "steps": steps_json(steps),
+        "steps": steps_json(whole.steps(pid) if pid is not None else None),
         "span": _span(session, pid),
         **_phases_of(session, pid),
         "phases": phases_json(table),
         "ranges": _ranges(table),
-        "sampling": _sampling(session.run_sampling()),
+        "sampling": _sampling(whole.sampling()),
         **({"memory": [_memory(each) for each in session.memory_history.values()]} if session.memory_history else {}),
         **({"traces": [_trace(each) for each in session.traces]} if session.traces else {}),
         **_standstills(session),
@@ -178,7 +174,7 @@ def _iso(header: Header) -> str:
 
 def _span(session: Session, pid: int | None) -> dict[str, Json] | None:
     """The steps that phases, findings and their evidence are of; None without markers."""
-    stats = session.step_stats(pid) if pid is not None else None
+    stats = session.step_stats.get(pid) if pid is not None else None
     totals = stats.whole_run() if stats is not None else None
     if stats is None or totals is None or not totals.count:
         return None

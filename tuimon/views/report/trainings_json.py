@@ -29,7 +29,7 @@ def _training(session: Session, row: TrainingRow) -> dict[str, Json]:
         "ranks": row.ranks,
         "pid": own_id(pid),
         "command": list(row.command),
-        "steps": steps_json(session.run_steps(pid)),
+        "steps": steps_json(session.over("whole").steps(pid)),
         "findings": _findings(session, pid),
     }
 

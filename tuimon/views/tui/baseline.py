@@ -41,7 +41,8 @@ def take_baseline(session: Session, findings: Sequence[Finding]) -> Baseline | N
 
     pid = session.trainer()
     figures = recent_figures(session, findings)
-    table, steps = (session.phases(pid), session.steps(pid)) if pid is not None else (None, None)
+    now = session.over("recent")
+    table, steps = (now.phases(pid), now.steps(pid)) if pid is not None else (None, None)
     if pid is None or figures is None or table is None or steps is None:
         return None
     phases_ms = {row.name: row.ms_per_step for row in table.rows if row.ms_per_step is not None}
@@ -106,7 +107,7 @@ class BaselineLine(Pane[Compared | None], can_focus=False):
             return None
         if not self._next_s - _EVERY_S <= session.now_s < self._next_s:  # a clock that begins anew is another run's
             self._said, self._next_s = _compare(taken, session, findings), session.now_s + _EVERY_S
-        steps = session.steps(pid) if pid is not None else None
+        steps = session.over("recent").steps(pid) if pid is not None else None
         now_ms = steps.median_ms if steps is not None else None
         return Compared(*self._said, taken.step_ms, now_ms, is_past(taken, session))
 

@@ -37,7 +37,7 @@ def at_most(*counted, pinned=0):
     lines = Frames(t=1.0, pid=PID, first=MORE.first, frames=MORE.frames)
     window = steps(1.0, {"forward": 50, "backward": 50}, pid=PID)
     session = session_of(process(PID), LINES, lines, window, memory, stacks(1.0, *counted, pid=PID))
-    evidence = evidence_of(session, PID)
+    evidence = evidence_of(session.over("recent"), PID)
     return copying_upper_bound(evidence.stacks.main, evidence.torch_memory)
 
 
@@ -92,7 +92,7 @@ def test_bytes_that_are_not_known_bound_nothing(row):
 def test_bytes_of_a_step_are_those_of_all_its_fetches():
     """Two fetches of 1 MiB in each step of 20 ms."""
     session = session_of(process(PID), steps(1.0, {"data": 4, "forward": 16}, count=50, pid=PID))
-    assert bytes_per_step(loader_row(), session.phases(PID)) == pytest.approx(2 << 20)
+    assert bytes_per_step(loader_row(), session.over("recent").phases(PID)) == pytest.approx(2 << 20)
 
 
 @pytest.mark.parametrize(

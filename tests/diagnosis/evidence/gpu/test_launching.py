@@ -43,7 +43,7 @@ def shown(*counted: tuple[list[int], int], looped: Frame | None = None) -> Launc
         found.append(type(more)(t=0.0, pid=100, first=LOOP, frames=[looped]))
     window = steps(1.0, {"forward": 40, "backward": 40, "optimizer": 20})
     session = session_of(process(100), *found, window, stacks(1.0, *counted))
-    return evidence_of(session, 100).launching
+    return evidence_of(session.over("recent"), 100).launching
 
 
 def test_a_plain_loop_shows_nothing() -> None:

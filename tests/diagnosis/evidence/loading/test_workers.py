@@ -17,7 +17,6 @@ from tuimon.records import Exit, Loader, LoaderFacts, LoaderWorker
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
 
 DATALOADER = "/lib/site-packages/torch/utils/data/dataloader.py"
 LOOP = frames(
@@ -51,8 +50,8 @@ def epochs(number=20):
 
 def test_samples_of_workers_that_come_and_go_add_up():
     session = epochs()
-    loader = training_loader(session.loaders(100))
-    workers = worker_evidence(session, 100, loader)
+    loader = training_loader(session.over("recent").loaders(100))
+    workers = worker_evidence(session.over("recent"), 100, loader)
     assert workers.number == 1
     assert workers.busy_ratio == pytest.approx(0.9)
     assert (workers.hot.place.line, workers.hot.samples) == (31, 80)
@@ -62,7 +61,7 @@ def test_they_are_known_at_the_end_of_a_run_too():
     session = epochs(60)
     session.add(process(t=60.5, ended=True))
     session.add(Exit(t=60.5, pid=100, exit_code=0))
-    whole = WholeRun(session)
+    whole = session.over("whole")
     workers = worker_evidence(whole, 100, training_loader(whole.loaders(100)))
     assert (workers.number, workers.busy_ratio) == (1, pytest.approx(0.9))
     assert workers.hot.samples >= 200  # of all epochs, not of the last ones
@@ -131,7 +130,7 @@ def test_without_markers_samples_that_draw_indices_leave_open_whether_batches_li
     table.add_frames(20, frames(*drawing).frames)
     counted = ([0, 1, 20, 21], 60), ([0, 1, 2], 30), ([0, 1, 3], 10)
     data = resolved([Sample(stack, count, "data") for stack, count in counted], table)
-    workers = structs.replace(worker_evidence(Session(), 100, None), number=1, busy_ratio=0.1)
+    workers = structs.replace(worker_evidence(Session().over("recent"), 100, None), number=1, busy_ratio=0.1)
     assert lie_ready(None, workers, data)
 
 
@@ -139,7 +138,9 @@ def test_without_markers_a_thread_at_work_in_a_fetch_may_wait_for_a_core_where_w
     table = FrameTable()
     table.add_frames(0, TAKING.frames)
     data = resolved([Sample(stack, count, "data") for stack, count in ((TAKES, 60), (WAITS, 10))], table)
-    busy = structs.replace(worker_evidence(Session(), 100, None), number=4, busy_ratio=0.65, cpu_ratio=0.6)
+    busy = structs.replace(
+        worker_evidence(Session().over("recent"), 100, None), number=4, busy_ratio=0.65, cpu_ratio=0.6
+    )
     assert lie_ready(None, structs.replace(busy, ran_ratio=0.65), data)
     crowded = structs.replace(busy, cpu_ratio=0.27, ran_ratio=0.65)
     assert not lie_ready(None, crowded, data)
@@ -148,7 +149,7 @@ def test_without_markers_a_thread_at_work_in_a_fetch_may_wait_for_a_core_where_w
 
 def test_a_loader_of_the_set_up_is_not_the_one_that_trains():
     session = epochs()
-    done, *others = session.loaders(100)
+    done, *others = session.over("recent").loaders(100)
     idle = done._replace(fetches_per_s=None)
     assert training_loader([idle, done, *others]) is done
     assert training_loader([idle]) is idle

@@ -137,7 +137,7 @@ def test_how_many_more_workers_may_depend_on_what_is_not_certain():
         session.add(record)
     for record in workers(2, 0.03, ([0, 30], 40)):
         session.add(record)
-    evidence = evidence_of(session, 100)
+    evidence = evidence_of(session.over("recent"), 100)
     sure, unsure = (
         fixes_for("workers_saturated", evidence.workers.hot, evidence, Part(0.62, error))[0] for error in (0.0, 0.2)
     )

@@ -67,7 +67,7 @@ def session_of(evaluation, block, visits=1, phases=PHASES, windows=12, more=()):
 
 
 def shares(session):
-    return {row.name: row.share for row in session.phases(100).rows}
+    return {row.name: row.share for row in session.over("recent").phases(100).rows}
 
 
 EVALUATION = {"early, eval batch, batch": 3, "early, eval model, module": 6}
@@ -80,7 +80,7 @@ def test_a_function_that_runs_the_model_without_gradients_in_few_steps_evaluates
     steps_part = 0.4 - 0.4 * 9 / 18  # of the time between two passes, the rest
     assert found["data"] == pytest.approx(steps_part * 3 / 9 / (1 - found["eval"]), abs=0.01)
     assert sum(share for name, share in found.items() if name != "eval") == pytest.approx(1.0)
-    row = next(row for row in session.phases(100).rows if row.name == "eval")
+    row = next(row for row in session.over("recent").phases(100).rows if row.name == "eval")
     assert row.estimated and row.error > 0.01 and row.ms_per_step is None
 
 
@@ -131,7 +131,7 @@ def test_where_a_loader_is_fetched_from_it_is_taken_from_what_markers_count():
 
 def test_what_markers_count_as_evaluation_is_not_counted_twice():
     session = session_of(EVALUATION, "eval model", phases=PHASES | {"eval": 2})
-    row = next(row for row in session.phases(100).rows if row.name == "eval")
+    row = next(row for row in session.over("recent").phases(100).rows if row.name == "eval")
     assert row.share == pytest.approx(0.2, abs=0.01) and not row.estimated
 
 

@@ -139,7 +139,7 @@ def test_processes_keep_their_parents_and_threads(logs: Path) -> None:
     for pid in session.trainers():
         own = [p for p in session.processes() if p.role == "worker" and p.ppid == pid]
         assert len(own) == JOB.workers
-        assert next(row.role for row in session.threads_of(pid)) == "main"
+        assert next(row.role for row in session.over("recent").threads_of(pid)) == "main"
 
 
 def test_frames_of_all_nodes_are_kept_once(logs: Path) -> None:
@@ -163,7 +163,7 @@ def test_frames_of_all_nodes_are_kept_once(logs: Path) -> None:
 
 def test_one_step_of_ranks_on_several_nodes_ends_at_one_moment(logs: Path) -> None:
     session = session_of(joined(logs))
-    ends = [{step.index: step.end_s for step in session.shared_steps(pid)} for pid in session.trainers()]
+    ends = [{step.index: step.end_s for step in session.over("recent").shared_steps(pid)} for pid in session.trainers()]
     last = min(max(each) for each in ends)
     assert session.now_s - 2.0 < ends[0][last] < session.now_s
     assert max(each[last] for each in ends) - min(each[last] for each in ends) < 0.1

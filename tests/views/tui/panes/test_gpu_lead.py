@@ -165,7 +165,7 @@ def test_the_gpu_idles_as_long_as_the_verdict_says(log):
     """By events alone, launches that set the pace leave 8 to 100 % of the step open; NVML's counters know better."""
     session, _ = fold(read_log(str(LOGS / f"{log}.jsonl.gz")))
     state = PhasesPane().collect(session, [])
-    known = evidence_of(session, state.table.pid).gpu_steps
+    known = evidence_of(session.over("recent"), state.table.pid).gpu_steps
     (line,) = [line for line in drawn(phases_lines(state, 76, 20)) if line.startswith("GPU idle")]
     assert line.endswith(f"{percent_range(known.idle, known.idle_at_most)} of its time")
     assert known.idle_at_most - known.idle < 0.1

@@ -17,25 +17,25 @@ MAIN_ROW = ThreadRow(4242, 4242, "main", "python", 0.38, "waiting", 0.01, None)
 
 @pytest.mark.parametrize("width", [36, 60, 76, 96, 116, 196])
 def test_thread_rows_fill_their_width(width):
-    rows = [*streams.hostile().session.threads(), MAIN_ROW]
+    rows = [*streams.hostile().session.over("recent").threads(), MAIN_ROW]
     columns = column_widths(rows, width)
     for row in rows:
         assert cell_len(text_of(thread_line(row, columns))) <= max(width, 40)
 
 
 def test_a_thread_whole():
-    (row, *_) = streams.input_bound(3).session.threads()
-    hot = streams.input_bound(3).session.hot_lines(MAIN)
+    (row, *_) = streams.input_bound(3).session.over("recent").threads()
+    hot = streams.input_bound(3).session.over("recent").hot_lines(MAIN)
     drawn = "\n".join(texts(thread_lines(row, hot, 100)))
     for part in ("role      main", "/home/me/project/train.py:44", "for x, y in loader:", "65 %", "train.py:52"):
         assert part in drawn
 
 
 def test_a_long_files_name_leaves_its_line_to_be_read():
-    (row, *_) = streams.input_bound(3).session.threads()
+    (row, *_) = streams.input_bound(3).session.over("recent").threads()
     place = row.place._replace(file="/me/finetune_everything_on_one_machine.py", line=701)
     row = replace(row, place=place)
-    (hot, *_) = streams.input_bound(3).session.hot_lines(MAIN)
+    (hot, *_) = streams.input_bound(3).session.over("recent").hot_lines(MAIN)
     hot = hot._replace(place=place)
     for width in (80, 120):
         assert ":701 " in text_of(thread_line(row, column_widths([row], width)))
@@ -43,7 +43,7 @@ def test_a_long_files_name_leaves_its_line_to_be_read():
 
 
 def test_who_holds_the_gil_is_a_column_once_it_was_looked_at():
-    (row, *_) = profiles.session(2).threads()
+    (row, *_) = profiles.session(2).over("recent").threads()
     assert "gil" not in text_of(header_line(column_widths([row], 120), "role"))
     rows = [replace(row, gil_ratio=0.42), replace(row, tid=9, gil_ratio=None)]
     columns = column_widths(rows, 120)

@@ -14,7 +14,7 @@ from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 
 
 def test_filter_looks_everywhere():
-    (row, *_) = streams.input_bound(3).session.threads()
+    (row, *_) = streams.input_bound(3).session.over("recent").threads()
     assert all(matches(row, text) for text in ("MAIN", "4242", "loader", "train.py:44", "waiting", ""))
     assert not matches(row, "worker")
 

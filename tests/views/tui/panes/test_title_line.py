@@ -10,7 +10,6 @@ from tuimon.records import NO_TORCH_YET, Cost, Exit, Node
 from tuimon.session.rows import StepSummary
 from tuimon.session.session import Session
 from tuimon.session.trainings import Which
-from tuimon.session.whole_run import WholeRun
 from tuimon.sources.log.reader import read_log
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.panes.progress import Progress
@@ -37,7 +36,7 @@ def test_what_the_output_shows_of_progress_stands_in_the_title():
 def test_samples_a_second_are_the_batches_of_the_training_loader():
     session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
     facts = TitleLine().collect(session, ())
-    (loader,) = [row for row in WholeRun(session).loaders(facts.pid) if row.latest.role == "train"]
+    (loader,) = [row for row in session.over("whole").loaders(facts.pid) if row.latest.role == "train"]
     assert facts.samples_per_s == loader.facts.batch_size * loader.fetches_per_s
     assert f" · {facts.samples_per_s:.0f} samples/s" in text_of(title_line(facts, 200))
 

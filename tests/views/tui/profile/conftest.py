@@ -5,7 +5,7 @@ import pytest
 from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.scope import Scope
+from tuimon.views.tui.profile.scope import Scope
 
 
 @pytest.fixture

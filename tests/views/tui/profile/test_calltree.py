@@ -7,9 +7,9 @@ from tests.views.tui.texts import texts
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.session.samples.tree import CallTree
-from tuimon.session.scope import Scope
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.profile.calltree import TreeView, indent, visible_nodes
+from tuimon.views.tui.profile.scope import Scope
 from tuimon.views.tui.profile.tree_cursor import TreeCursor, node_of_line
 
 

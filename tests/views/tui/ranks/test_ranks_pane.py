@@ -173,7 +173,7 @@ def test_a_rank_in_focus_that_ends_gives_way_to_one_that_lives():
     session.add(streams.process(streams.MAIN + 5, rank=5, world_size=8, ppid=50, python="3.11.7", ended=True))
     assert session.trainer() == streams.MAIN
     session.add(Exit(t=61.0, pid=50, exit_code=0))
-    assert len(rank_rows(session)) == 8
+    assert len(rank_rows(session.over("recent"))) == 8
 
 
 def test_the_pane_reads_well_as_plain_text():

@@ -7,7 +7,7 @@ from tests.session.samples.profiles import MAIN
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running
 from tuimon.records import Place
-from tuimon.session.session import Session
+from tuimon.session.samples.thread_stacks import ThreadStacks
 from tuimon.sources.stacks.closeup import Dump, ThreadStack
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 
@@ -83,7 +83,7 @@ async def test_a_dump_that_fails_says_why():
 
 
 async def test_the_same_stack_for_long_is_flagged(monkeypatch):
-    monkeypatch.setattr(Session, "same_stack_s", lambda self, pid, tid: 42.0, raising=False)
+    monkeypatch.setattr(ThreadStacks, "same_stack_s", lambda self, tid: 42.0)
     async with running(play()) as (app, pilot):
         await pilot.press("enter")
         assert " same stack for 42s " in sheet(app)

@@ -14,7 +14,7 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSa
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import Process, Threads
 from tuimon.session.rows import LoaderRow
-from tuimon.session.session import Session
+from tuimon.session.session import SessionView
 from tuimon.session.windows import mean_of_known
 
 #: Workers of so many epochs show that they are started anew for each; the next are seen within so many seconds.
@@ -49,23 +49,23 @@ class Workers(Struct, frozen=True, gc=False):
         return self.ran_ratio is not None and self.busy_ratio is not None and self.ran_ratio < MOST * self.busy_ratio
 
 
-def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Workers:
+def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Workers:
     """The workers of a process: those that live, and what was measured of those that lived lately."""
-    recent = session.recent_workers(pid)
-    live = _pids(session.workers(pid) or _between_epochs(recent, session.now_s), pid, loader)
+    recent = view.recent_workers(pid)
+    live = _pids(view.workers(pid) or _between_epochs(recent, view.now_s), pid, loader)
     pids = list(dict.fromkeys([*live, *(worker.pid for worker in recent)]))
-    threads = [t for p in pids if (t := session.process_threads(p)) is not None]
+    threads = [t for p in pids if (t := view.process_threads(p)) is not None]
     cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
     mains = [row for t in threads for row in t.threads if row.tid == t.pid]
     delays = [row.delay_ratio or 0.0 for row in mains]
-    disk = [ratio for p in pids if (ratio := session.disk_ratio(p)) is not None]
-    spots = [s for p in pids if (s := session.process_samples(p)) is not None]
+    disk = [ratio for p in pids if (ratio := view.disk_ratio(p)) is not None]
+    spots = [s for p in pids if (s := view.process_samples(p)) is not None]
     by_markers = mean_of_known([w.busy_ratio for w in loader.worker_rows]) if loader and loader.facts.workers else None
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
-    own = [thread_samples(s, s.tid, session.frames) for s in spots]
+    own = [thread_samples(s, s.tid, view.session.frames) for s in spots]
     number = loader.facts.workers if loader is not None and loader.facts.workers else len(live)
     renewed = are_renewed(live, recent)
-    brief = _brief_share(session, pid, number) if renewed else None
+    brief = _brief_share(view, pid, number) if renewed else None
     shares = (_busiest_share(threads), _busy_share(own), brief)
     known = [share for share in shares if share is not None]
     return Workers(
@@ -79,7 +79,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
         hot_in_collate=hottest_function(merged_lines(s.hot_lines_in_collate() for s in spots)),
         collate_share=collate_share(loader, spots),
         batch_ms=_batch_ms(loader),
-        gone=not live and session.had_workers(pid),
+        gone=not live and view.session.run_processes.had_workers(pid),
         renewed=renewed,
     )
 
@@ -130,12 +130,12 @@ def _busy_share(workers: Sequence[ThreadSamples]) -> float | None:
     return busy / total if total >= MIN_SAMPLES else None
 
 
-def _brief_share(session: Session, pid: int, number: int) -> float | None:
+def _brief_share(view: SessionView, pid: int, number: int) -> float | None:
     """The share of their cores that workers use which live too briefly for records of their own.
 
     Samples show little of them: a sampler starts in the middle of a life of a second, and sees how it ends.
     """
-    trainer, cores = session.process_threads(pid), session.cpu_count
+    trainer, cores = view.process_threads(pid), view.session.cpu_count
     if trainer is None or not trainer.childrens_cores or cores is None or not number:
         return None
     return min(1.0, trainer.childrens_cores / max(1.0, min(number, cores - (trainer.cpu_ratio or 0.0))))

@@ -5,17 +5,19 @@ A path's ``d`` runs from 0 to ``WIDTH`` in x and to ``HEIGHT`` in y.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tuimon.session.session import Session
+from tuimon.session.session import SessionView
+from tuimon.session.steps.course import LIMIT, StepStretch
 from tuimon.session.steps.history import STACKED
 from tuimon.views.finding_text import rule_title
-from tuimon.views.report.course import Course
 from tuimon.views.report.step_json import Json
 
-_WINDOWS = 1800  # the Session keeps no longer history
+#: Values of the chart at most: as many stretches as the Session keeps of a run.
+MOST = LIMIT
 _MARKS = 12  # more would hide the chart
 WIDTH, HEIGHT = 1000, 100
 #: Values drawn at most, so that the page of a long run stays small.
@@ -34,24 +36,42 @@ class Mark(NamedTuple):
     severity: str  # of the finding that came; "benign" where none did
 
 
-def chart_of(session: Session, pid: int, course: Course | None, report: dict[str, Json]) -> dict[str, Any] | None:
-    """The chart that the template draws; without a course, of the windows that the Session keeps."""
-    found = course.rows(pid, session.between_parts(pid)) if course is not None else None
-    interval_s = session.header.interval_s if session.header else None
-    length_s, history = found or (interval_s, session.phase_history(pid, _WINDOWS))
-    rows = history if found else decimated(history)
+def chart_of(run: SessionView, pid: int, report: dict[str, Json]) -> dict[str, Any] | None:
+    """The chart that the template draws; None before a step."""
+    stats, start_s = run.session.step_stats.get(pid), run.session.start_s
+    stretches = stats.course.stretches() if stats is not None else []
+    if not stretches or start_s is None:
+        return None
+    span_s = stretches[-1].end_s - start_s
+    rows = rows_of(stretches, start_s, run.between_parts(pid))
     top_ms = top_of(rows)
     if not top_ms:
         return None
-    span_s = len(history) * length_s if length_s else None
     return {
         "top_ms": top_ms,
         "cut": any(sum(row) > top_ms * 1.001 for row in rows if row is not None),
         "span_s": span_s,
-        "whole": found is not None,
         "parts": [(name, bars(rows, part, top_ms)) for part, name in enumerate(STACKED)],
-        "marks": _marks(report, span_s) if found and span_s else [],
+        "marks": _marks(report, span_s),
     }
+
+
+def rows_of(stretches: Sequence[StepStretch], start_s: float, between: Sequence[float]) -> list[Row | None]:
+    """The mean step in ms by ``STACKED``, evenly spaced from a moment on; None where no step ended.
+
+    ``between``: how the time that markers cannot split is divided into STACKED.
+    """
+    ends_s, shortest_s = [each.end_s for each in stretches], min(each.end_s - each.begin_s for each in stretches)
+    span_s = ends_s[-1] - start_s
+    number = max(1, min(MOST, round(span_s / max(shortest_s, span_s / MOST))))
+    middles_s = (start_s + (at + 0.5) * span_s / number for at in range(number))
+    found = [(t, stretches[bisect_right(ends_s, t)]) for t in middles_s]
+    return [_mean_ms(each, between) if each.steps and each.begin_s <= t else None for t, each in found]
+
+
+def _mean_ms(of: StepStretch, between: Sequence[float]) -> Row:
+    parts_ns = of.data_ns, of.forward_ns, of.backward_ns, of.optimizer_ns, of.other_ns
+    return tuple((ns + of.between_ns * share) / of.steps / 1e6 for ns, share in zip(parts_ns, between, strict=True))
 
 
 def _marks(report: dict[str, Json], span_s: float) -> list[Mark]:

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.samples.tree import CallTree, Node, call_tree
-from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
+from tuimon.session.session import SessionView
 from tuimon.views.format import count, percent, place
 
 _LEAST_SHARE = 0.004
@@ -30,22 +29,22 @@ class Box(NamedTuple):
     user: bool
 
 
-def trees(session: Session, pid: int) -> list[tuple[str, CallTree]]:
+def trees(run: SessionView, pid: int) -> list[tuple[str, CallTree]]:
     """The call trees of a process's training thread and of its DataLoader workers together, each with its title.
 
     Without samples there is no tree.
     """
-    workers = [worker.pid for worker in WholeRun(session).workers(pid)]
+    workers = [worker.pid for worker in run.workers(pid)]
     found = (
-        ("What the training thread does", _tree(session, [pid])),
-        ("What the DataLoader workers do", _tree(session, workers)),
+        ("What the training thread does", _tree(run, [pid])),
+        ("What the DataLoader workers do", _tree(run, workers)),
     )
     return [(title, tree) for title, tree in found if tree.samples]
 
 
-def _tree(session: Session, pids: Sequence[int]) -> CallTree:
-    sampled = [found for pid in pids if (found := session.process_samples(pid)) is not None]
-    return call_tree((one for each in sampled for one in each.samples_of(_sampled_tid(each))), session.frames)
+def _tree(run: SessionView, pids: Sequence[int]) -> CallTree:
+    sampled = [found for pid in pids if (found := run.process_samples(pid)) is not None]
+    return call_tree((one for each in sampled for one in each.samples_of(_sampled_tid(each))), run.session.frames)
 
 
 def boxes_of(tree: CallTree) -> list[Box]:

@@ -12,8 +12,7 @@ from tuimon.diagnosis.rank import is_minor
 from tuimon.errors import TuimonError
 from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.session import Session
-from tuimon.session.whole_run import WholeRun
+from tuimon.session.session import SessionView
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain_html import page_html
@@ -87,11 +86,12 @@ def _written(value: object) -> object:
 
 
 def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, field by field
-    report, session, course = page
+    report, session = page
     pid = session.trainer()
     process = session.process(pid) if pid is not None else None
-    code = _code(session)
-    run = WholeRun(session)
+    run = session.over("whole")
+    code = _code(run)
+    table = run.phases(pid) if pid is not None else None
     gpus = [gpu for gpu in run.gpus() if gpu.used_by_run]
     return {
         "report": report,
@@ -101,17 +101,17 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "command": " ".join(report["run"]["command"]) or "?",
         "findings": [_finding(finding, code) for finding in report["findings"]],
         "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
-        "table": session.run_phases(pid) if pid is not None else None,
-        "bar": _bar(session.run_phases(pid) if pid is not None else None),
-        "chart": chart_of(session, pid, course, report) if pid is not None else None,
+        "table": table,
+        "bar": _bar(table),
+        "chart": chart_of(run, pid, report) if pid is not None else None,
         "ranks": ranks_table(report["ranks"]),
         "traces": [trace_tables(trace) for trace in report.get("traces", ())[-_TRACES:]],
         "gpu_time": with_idle_bounds(run, pid)[1] if pid is not None else None,
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
-        "loaders": session.loaders(pid) if pid is not None else (),
-        "threads": _threads(session),
-        "flames": _flames(session, pid) if pid is not None else [],
+        "loaders": run.loaders(pid) if pid is not None else (),
+        "threads": _threads(run),
+        "flames": _flames(run, pid) if pid is not None else [],
         "process": process,
         "cost": session.cost,
     }
@@ -166,14 +166,14 @@ def _around(code: Code, file: str, line: int) -> list[tuple[int | None, str]]:
     return found
 
 
-def _code(session: Session) -> Code:
+def _code(run: SessionView) -> Code:
     """The source text that the log holds: never read from a file that a log names."""
     code: Code = {}
-    for process in session.processes():
-        sampled = session.process_samples(process.pid)
+    for process in run.processes():
+        sampled = run.process_samples(process.pid)
         for tid in sampled.tids() if sampled else ():
             for sample in sampled.samples_of(tid) if sampled else ():
-                _add_lines(code, sample.stack, session.frames)
+                _add_lines(code, sample.stack, run.session.frames)
     return code
 
 
@@ -218,13 +218,13 @@ def _most(history: Sequence[float | None]) -> float:
     return max((value for value in history if value is not None), default=0.0) or 1.0
 
 
-def _threads(session: Session) -> list[ThreadRow]:
-    rows = [row for row in session.threads() if row.cpu_ratio is not None]
+def _threads(run: SessionView) -> list[ThreadRow]:
+    rows = [row for row in run.threads() if row.cpu_ratio is not None]
     return sorted(rows, key=lambda row: -(row.cpu_ratio or 0.0))[:_THREADS]
 
 
-def _flames(session: Session, pid: int) -> list[dict[str, Any]]:
-    drawn = ((title, boxes_of(tree), tree.samples) for title, tree in trees(session, pid))
+def _flames(run: SessionView, pid: int) -> list[dict[str, Any]]:
+    drawn = ((title, boxes_of(tree), tree.samples) for title, tree in trees(run, pid))
     return [
         {"title": title, "boxes": boxes, "rows": 1 + max((box.row for box in boxes), default=0), "samples": samples}
         for title, boxes, samples in drawn

@@ -11,7 +11,6 @@ from rich.cells import cell_len
 
 from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.rows import GpuRow, TorchMemoryRow
-from tuimon.session.whole_run import once_ended_whole
 from tuimon.views.format import plain
 from tuimon.views.gpu_text import stale_after_s
 from tuimon.views.tui.drawing.charts import WIDEST_CHART
@@ -47,7 +46,7 @@ class GpuPane(Pane[GpuState]):
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> GpuState:
         """All devices, and the source's notice."""
-        notice, run = session.notices.get("gpu"), once_ended_whole(session)
+        notice, run = session.notices.get("gpu"), session.shown()
         gpus = run.gpus()
         stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
         spans = run.stepping_spans() if session.exit is not None else []
@@ -161,7 +160,8 @@ def _shown(session: Session, gpu: GpuRow, spans: Sequence[SteppingSpan]) -> slic
     """Which windows the charts show: of an ended run those in which it made steps, else the newest."""
     if not spans:
         return slice(-WIDEST_CHART, None)
-    return session.gpu_windows_within(gpu.latest.uuid, spans[0].begin_s, spans[-1].end_s)
+    devices = session.nodes.tables_of(session.focus_node).devices
+    return devices.windows_within(gpu.latest.uuid, spans[0].begin_s, spans[-1].end_s)
 
 
 def _for_display(gpu: GpuRow, stale_s: float, shown: slice) -> GpuRow:

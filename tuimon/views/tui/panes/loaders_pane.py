@@ -36,9 +36,9 @@ class LoadersPane(Pane[LoadersState]):
     """A block for each loader: how it was made, its ready batches, a row for each worker."""
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> LoadersState:
-        """The loaders of the trainer in focus."""
+        """The loaders of the trainer in focus; once the run has ended, over all of it."""
         pid = session.trainer()
-        rows = session.loaders(pid) if pid is not None else ()
+        rows = session.shown().loaders(pid) if pid is not None else ()
         return LoadersState(tuple(_for_display(row) for row in rows))
 
     def draw(self, state: LoadersState, width: int, height: int) -> list[Line]:

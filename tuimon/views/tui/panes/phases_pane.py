@@ -10,7 +10,6 @@ from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
 from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.steps.history import STACKED
 from tuimon.session.trainings import which_training
-from tuimon.session.whole_run import once_ended_whole
 from tuimon.session.windows import HISTORY_LIMIT
 from tuimon.views.format import advice, code, duration, ms, percent, phase_name, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
@@ -65,7 +64,7 @@ class PhasesPane(Pane[PhasesState]):
 
         Beside a baseline it stays that of the last 30 s, as the baseline is.
         """
-        pid, run = session.trainer(), session if self.baseline is not None else once_ended_whole(session)
+        pid, run = session.trainer(), session.over("recent") if self.baseline is not None else session.shown()
         if pid is None:
             return PhasesState(None, None, (), 1.0, (), _notes(session, None), ended=session.exit is not None)
         steps = run.steps(pid)
@@ -73,7 +72,7 @@ class PhasesPane(Pane[PhasesState]):
         return PhasesState(
             table,
             steps,
-            tuple(session.phase_history(pid, WIDEST_CHART if session.exit is None else HISTORY_LIMIT)),
+            tuple(run.phase_history(pid, WIDEST_CHART if session.exit is None else HISTORY_LIMIT)),
             session.header.interval_s if session.header else 1.0,
             tuple(by_line(run.hot_lines(pid))[:_HOT]) if self.size.height > _CALM_CHART + 6 else (),
             _notes(session, steps),

@@ -66,7 +66,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         """All threads of the run: as they are, or, once it has ended, with means of the training."""
         notices = (session.notices.get(source) for source in ("stacks", "processes"))
         notes = [advice(n.message, n.hint) for n in notices if n is not None and not _is_refuted(n, session)]
-        return ThreadsState(_threads(session), tuple(notes), tuple(session.processes()))
+        return ThreadsState(tuple(session.shown().threads()), tuple(notes), tuple(session.processes()))
 
     @property
     def filter_text(self) -> str:
@@ -202,7 +202,7 @@ def _is_refuted(notice: Notice, session: Session) -> bool:
     """True if there are samples of nearly all the time where a notice says that there are none."""
     if notice.source != "stacks" or notice.level != "warning":
         return False
-    sampling = session.sampling() if session.exit is None else session.run_sampling()
+    sampling = session.shown().sampling()
     return sampling is not None and (sampling.coverage_ratio or 0.0) >= _COVERED
 
 
@@ -214,13 +214,3 @@ def _empty(state: ThreadsState, filter_text: str) -> Line:
     if state.rows and filter_text:
         return line(("no thread matches", "dim"), (f" “{plain(filter_text)}” ", "text"), ("(Esc clears)", "dim"))
     return line(("no thread seen yet", "dim"))
-
-
-def _threads(session: Session) -> tuple[ThreadRow, ...]:
-    latest = tuple(session.threads())
-    if session.exit is None:
-        return latest
-    from tuimon.session.whole_run import WholeRun  # noqa: PLC0415  (no run has ended at the first frame)
-
-    whole = WholeRun(session)
-    return tuple(row for pid in dict.fromkeys(row.pid for row in latest) for row in whole.threads_of(pid))

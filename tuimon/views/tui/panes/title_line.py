@@ -12,7 +12,6 @@ from tuimon.records import Cost, Exit
 from tuimon.session.rows import GpuRow, StepSummary
 from tuimon.session.state import stands_still
 from tuimon.session.trainings import Which, which_training
-from tuimon.session.whole_run import once_ended_whole
 from tuimon.views.format import count, duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text
 from tuimon.views.node_text import nodes_text
@@ -22,7 +21,7 @@ from tuimon.views.tui.panes.progress import Progress
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
-    from tuimon.session.session import Session
+    from tuimon.session.session import Session, SessionView
 
 
 #: (importance, text, role): the least important, of the highest number, goes first where room is short.
@@ -61,7 +60,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> RunFacts:
         """Facts about the run and about ourselves; pace and GPUs of the last 30 s, at the end of the whole run."""
-        pid, run = session.trainer(), once_ended_whole(session)
+        pid, run = session.trainer(), session.shown()
         gpus = run.gpus()
         return RunFacts(
             name=run_name(started_command(session) if session.header else _command(session, pid)),
@@ -181,9 +180,9 @@ def _gpu_model(gpus: Sequence[GpuRow]) -> str | None:
     return f"{len(names)}x {words[0]}" if len(names) > 1 else words[0]
 
 
-def _samples_per_s(session: Session, pid: int) -> float | None:
+def _samples_per_s(run: SessionView, pid: int) -> float | None:
     """Samples of all batches that training loaders hand out in a second; None where one has no fixed size of batch."""
-    loaders = [row for row in session.loader_figures(pid) if row.latest.role == "train" and row.fetches_per_s]
+    loaders = [row for row in run.loader_figures(pid) if row.latest.role == "train" and row.fetches_per_s]
     rates = [row.facts.batch_size * row.fetches_per_s for row in loaders if row.facts.batch_size and row.fetches_per_s]
     return sum(rates) if rates and len(rates) == len(loaders) else None
 

@@ -11,8 +11,7 @@ from textual.message import Message
 
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, Place
-from tuimon.session.state import RunState, run_state
-from tuimon.session.unseen import Unseen, unseen_trainings
+from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, rule_title, speedup
 from tuimon.views.format import place, plain
 from tuimon.views.state_text import state_details, state_name, unseen_text
@@ -71,7 +70,7 @@ class VerdictPane(Pane[Verdict]):
     def collect(self, session: Session, findings: Sequence[Finding]) -> Verdict:
         """The findings, and the facts shown where there is none."""
         pid = session.trainer()
-        table = session.phases(pid) if pid is not None else None
+        table = session.over("recent").phases(pid) if pid is not None else None
         state = run_state(session)
         return Verdict(
             findings=tuple(findings),
@@ -80,7 +79,7 @@ class VerdictPane(Pane[Verdict]):
             exit=session.exit,
             focused=self.has_focus,
             unseen=tuple(unseen_trainings(session)),
-            sampled=pid is not None and session.process_samples(pid) is not None,
+            sampled=pid is not None and session.samples.get(pid) is not None,
             measuring_s=self._first.measuring_s(session, findings)
             if self.is_live and state.name == "training"
             else None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.records import Place
 from tuimon.session.rows import ThreadRow
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.scope import Scope
+from tuimon.views.tui.profile.scope import Scope
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -31,7 +31,7 @@ def blamed(session: Session, findings: Sequence[Finding]) -> Blamed | None:
     pid = session.trainer()
     if where is None or pid is None:
         return None
-    rows = session.threads()
+    rows = session.over("recent").threads()
     training = [row for row in rows if (row.pid, row.tid) == (pid, session.training_tid(pid))]
     workers = [row for row in rows if row.kind == "worker"][:_WORKERS]
     passed = [(_samples_at(session, row, where), row) for row in (*training, *workers)]

@@ -9,9 +9,9 @@ from tuimon.node_ids import own_id
 from tuimon.records import PHASES
 from tuimon.session.samples.range_join import RANGE
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.scope import Scope
 from tuimon.views.format import count, percent, plain
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line
+from tuimon.views.tui.profile.scope import Scope
 
 Mode = Literal["lines", "tree", "icicle"]
 MODES: tuple[tuple[str, Mode, str], ...] = (

@@ -15,12 +15,12 @@ from textual.worker import Worker, WorkerState
 from tuimon.records import Place
 from tuimon.session.rows import ThreadRow
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.scope import SCOPE_LEVELS, Scope, count_same_role, latest_times
 from tuimon.views.tui.drawing.lines import Line, Span
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.profile.header import Mode, empty_lines, phases_line, ranges_line, tabs_line, who_text
 from tuimon.views.tui.profile.sample_views import SampleViews
+from tuimon.views.tui.profile.scope import SCOPE_LEVELS, Scope, count_same_role, latest_times
 from tuimon.views.tui.sheets.code_around import Code, CodeAround
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
             self._made_from = made_from
             self._profile = SampleProfile(scope.samples(session), session.frames)
         process = session.process(scope.pid)
-        alike = count_same_role(session.threads(), scope) if scope.level == "role" else 0
+        alike = count_same_role(session.over("recent").threads(), scope) if scope.level == "role" else 0
         return ProfileState(self._profile, who_text(scope, alike), bool(process and process.gpu_uuids))
 
     def draw(self, state: ProfileState, width: int, height: int) -> list[Line]:
@@ -229,7 +229,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
         if self.scope is None or self._session is None:
             return
         following = SCOPE_LEVELS[(SCOPE_LEVELS.index(self.scope.level) + 1) % len(SCOPE_LEVELS)]
-        if following == "role" and count_same_role(self._session.threads(), self.scope) < 2:
+        if following == "role" and count_same_role(self._session.over("recent").threads(), self.scope) < 2:
             following = "process"
         if following == "run" and len(self._session.processes()) < 2:
             following = "thread"

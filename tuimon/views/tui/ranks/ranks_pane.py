@@ -98,11 +98,12 @@ class RanksPane(Moving, Pane[RanksState]):
     def collect(self, session: Session, findings: Sequence[Finding]) -> RanksState:
         """All ranks of the training in focus, and the run's other trainings."""
         verdict = bool(findings) and findings[0].rule == "straggler_rank"
-        ranks, trainings = rank_rows(session), training_rows(session)
+        now = session.over("recent")
+        ranks, trainings = rank_rows(now), training_rows(session)
         listed = [row for row in trainings if not (ranks and row.in_focus)] if len(trainings) > 1 else []
-        firsts = with_utilisation(session, [row.first for row in listed])
+        firsts = with_utilisation(now, [row.first for row in listed])
         return RanksState(
-            tuple(with_utilisation(session, ranks)),
+            tuple(with_utilisation(now, ranks)),
             session.trainer(),
             verdict,
             session.now_s,

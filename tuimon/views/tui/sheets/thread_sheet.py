@@ -39,13 +39,13 @@ class LatestStack(NamedTuple):
 
 def latest_stack(session: Session, row: ThreadRow) -> LatestStack | None:
     """The latest stack of a thread; None where no sample is known."""
-    sampled = session.process_samples(row.pid)
+    sampled = session.samples.get(row.pid)
     found = sampled.threads.stack_of(row.tid) if sampled is not None else None
-    if found is None:
+    if sampled is None or found is None:
         return None
     numbers, share = found
     frames = [session.frames[number] for number in program_part(numbers, session.frames)]
-    return LatestStack(tuple(reversed(frames)), share, session.same_stack_s(row.pid, row.tid))
+    return LatestStack(tuple(reversed(frames)), share, sampled.threads.same_stack_s(row.tid))
 
 
 def own_line(stack: LatestStack | None) -> Frame | None:
@@ -157,7 +157,7 @@ class ThreadSheet(Sheet):
 
     def _find_row(self) -> None:
         mine = (self._row.pid, self._row.tid)
-        rows = self._session.threads_of(self._row.pid)
+        rows = self._session.over("recent").threads_of(self._row.pid)
         found = next((row for row in rows if (row.pid, row.tid) == mine), None)
         if found is not None and self._row.count > found.count:  # several that the table shows as one
             return
@@ -168,7 +168,7 @@ class ThreadSheet(Sheet):
         own = own_line(stack)
         drawn = stack_lines(stack, self._code_of(own), width) if stack is not None else _no_stack()
         drawn += self._dump_part(width)
-        sampled = self._session.process_samples(self._row.pid)
+        sampled = self._session.samples.get(self._row.pid)
         hot_lines = by_line(sampled.now().hot_lines()) if sampled is not None else []
         return thread_lines(self._row, hot_lines, width, drawn)
 

@@ -35,7 +35,7 @@ class Scope(NamedTuple):
             case "process":
                 return _sampled(session, [self.pid])
             case "role":
-                return [(row.pid, row.tid) for row in session.threads() if row.kind == self.kind]
+                return [(row.pid, row.tid) for row in session.over("recent").threads() if row.kind == self.kind]
             case "run":
                 return _sampled(session, [process.pid for process in session.processes()] or [self.pid])
 
@@ -44,7 +44,7 @@ class Scope(NamedTuple):
         trainers = set(session.trainers())
         found: list[Sample] = []
         for pid, tid in self.threads(session):
-            sampled = session.process_samples(pid)
+            sampled = session.samples.get(pid)
             own = sampled.now().samples_of(tid) if sampled is not None else []
             found += own if pid in trainers else [Sample(sample.stack, sample.count, "none") for sample in own]
         return found
@@ -58,10 +58,10 @@ def count_same_role(rows: list[ThreadRow], scope: Scope) -> int:
 def latest_times(session: Session, scope: Scope) -> tuple[float, ...]:
     """Times of the selected processes' latest samples: changes whenever the samples do."""
     pids = {pid for pid, _ in scope.threads(session)}
-    spots = (session.process_samples(pid) for pid in sorted(pids))
+    spots = (session.samples.get(pid) for pid in sorted(pids))
     return tuple(spot.latest.t for spot in spots if spot is not None and spot.latest is not None)
 
 
 def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:
-    spots = [(pid, session.process_samples(pid)) for pid in pids]
+    spots = [(pid, session.samples.get(pid)) for pid in pids]
     return [(pid, tid) for pid, spot in spots if spot is not None for tid in spot.now().tids()]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.records import BETWEEN, Steps
-from tuimon.session.held_steps import HeldSteps
+from tuimon.session.steps.held_steps import HeldSteps
 from tuimon.session.windows import shared_limit
 
 #: Most stretches that are kept; when they are reached, each two neighbours become one. A minute has one a second.

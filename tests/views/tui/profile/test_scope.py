@@ -7,7 +7,7 @@ from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tuimon.records import StackCount, Stacks
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.scope import Scope, count_same_role, latest_times
+from tuimon.views.tui.profile.scope import Scope, count_same_role, latest_times
 
 WORKER = Scope(4301, 4301, "worker 1")
 
@@ -30,8 +30,8 @@ def test_levels(level, threads, samples):
 
 def test_same_role_whatever_its_number():
     session = profiles.session(2)
-    assert count_same_role(session.threads(), WORKER) == 2
-    assert count_same_role(session.threads(), Scope(MAIN, MAIN, "main")) == 1
+    assert count_same_role(session.over("recent").threads(), WORKER) == 2
+    assert count_same_role(session.over("recent").threads(), Scope(MAIN, MAIN, "main")) == 1
 
 
 def test_workers_have_no_phase_the_trainer_has():

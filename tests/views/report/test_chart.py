@@ -1,0 +1,65 @@
+"""The chart of a whole run: bounded whatever its length, true to its sums, with the verdicts where they changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.session.records import header, process, session_of, steps
+from tuimon.records import Exit
+from tuimon.views.report.html.chart import MOST, chart_of, rows_of
+
+PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 8, "other": 2}
+SLOW = {**PHASES, "data": 200}
+NOTHING = (0.0,) * 5
+
+
+def chart(*records, report=None, pid=100):
+    session = session_of(header(), process(), *records)
+    return chart_of(session.over("whole"), pid, report or {"findings": [], "changes": []})
+
+
+def rows(*records, between=NOTHING):
+    session = session_of(header(), process(), *records)
+    return rows_of(session.step_stats[100].course.stretches(), 0.0, between)
+
+
+def test_a_short_run_has_a_row_for_each_second():
+    found = rows(*(steps(t, PHASES, first_index=10 * t) for t in (2, 3, 5)))
+    assert len(found) == 5
+    assert found[0] is None and found[3] is None  # no step ended there
+    assert found[1] == pytest.approx((20, 30, 40, 8, 2))
+
+
+def test_a_day_has_no_more_rows_and_the_same_steps():
+    day = [steps(10.0 * n, SLOW if 3000 <= n < 3600 else PHASES, first_index=n, window_s=10.0) for n in range(1, 8641)]
+    found = rows(*day)
+    assert MOST / 2 <= len(found) <= MOST
+    length_s = 86_400 / len(found)
+    slow = [at * length_s for at, row in enumerate(found) if row[0] > 150]
+    assert slow[0] == pytest.approx(30_000, abs=length_s) and slow[-1] == pytest.approx(36_000, abs=2 * length_s)
+
+
+def test_what_markers_cannot_split_is_divided_as_samples_say():
+    (row,) = rows(steps(1, {"between": 50, "backward": 40}), between=(0.5, 0.3, 0.0, 0.0, 0.2))
+    assert row == pytest.approx((25, 15, 40, 0, 10))
+
+
+def test_without_a_step_there_is_no_chart():
+    assert chart(steps(1, {}, count=0)) is None and chart(steps(1, PHASES), pid=7) is None
+
+
+def changes(*at_s):
+    return [{"at_s": s, "step": int(s), "from": "side_work", "to": "input_bound/slow_item"} for s in at_s]
+
+
+def test_the_chart_has_the_changes_where_they_were_and_not_too_many():
+    run = [*(steps(t, PHASES, first_index=10 * t) for t in range(1, 101)), Exit(t=100, pid=100, exit_code=0)]
+    report = {"findings": [{"rule": "input_bound", "severity": "critical"}], "changes": changes(25.0)}
+    found = chart(*run, report=report)
+    (mark,) = found["marks"]
+    assert mark.left == pytest.approx(0.25)
+    assert (mark.text, mark.severity, mark.step) == ("INPUT-BOUND (slow item)", "critical", 25)
+    assert found["span_s"] == 100
+    marks = chart(*run, report={"findings": [], "changes": changes(*range(0, 40), 60.0)})["marks"]
+    assert [mark.number for mark in marks] == list(range(1, 13))
+    assert {39.0, 60.0} <= {mark.at_s for mark in marks}  # after which it stayed
