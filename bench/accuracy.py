@@ -19,7 +19,7 @@ from bench.overhead import Say
 from bench.table import Row, Spread
 from tuimon.proc import procfs
 from tuimon.records import Process, Stacks
-from tuimon.session.samples.phases.sample import Sample
+from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.session import Session
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.threads import ThreadMeter

@@ -2,7 +2,7 @@
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.records import Exit, Frame, Gpu, Notice
-from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.rows import ThreadRow, role_kind
-from tuimon.session.samples.phases.sample import Sample
 
 if TYPE_CHECKING:
     from tuimon.session.session import Session

@@ -13,12 +13,12 @@ from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import Frame, Place
+from tuimon.session.loop_tree.activity import Activity, activity_of, awaits_process
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.sample import Sample
+from tuimon.session.loop_tree.stack_phase import FrameKind
 from tuimon.session.rows import HotLine
-from tuimon.session.samples.activity import Activity, activity_of, awaits_process
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.process_samples import ProcessSamples
-from tuimon.session.samples.stack_phase import FrameKind
 from tuimon.session.standing.standing import innermost_wait
 from tuimon.torch_code import collates, is_module_call
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from tuimon.records import BETWEEN, Process, Steps, Threads
+from tuimon.session.loop_tree.activity import activity_of
+from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.stats import RankStats
 from tuimon.session.ranks.waits import NO_SAMPLES, PhaseSamples, RankTimes
-from tuimon.session.samples.activity import activity_of
-from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples
 
 #: How many ranks' samples are sorted at a time: those of a rank take about 2 ms, and a thousand ranks wait their turn.

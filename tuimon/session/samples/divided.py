@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tuimon.records import BETWEEN, Stacks, Steps
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.sample import Sample
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.steps.split_shares import Counted, Moved, SplitShares
 
 #: Most windows of steps that are held; those that follow one another and are all outside are one.

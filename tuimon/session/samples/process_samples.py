@@ -10,15 +10,15 @@ from copy import copy
 from msgspec.structs import replace
 
 from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
+from tuimon.session.loop_tree.evaluation import OccasionalBlocks
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.order import UPDATES
+from tuimon.session.loop_tree.phases import classify_samples
+from tuimon.session.loop_tree.range_join import RangeJoin
+from tuimon.session.loop_tree.sample import Sample
+from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.divided import OutsideTimes, phase_counts, split_shares, without_imports
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.classify import classify_samples
-from tuimon.session.samples.phases.evaluation import OccasionalBlocks
-from tuimon.session.samples.phases.loop_path import UPDATES
-from tuimon.session.samples.phases.sample import Sample
-from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
-from tuimon.session.samples.range_join import RangeJoin
 from tuimon.session.samples.sample_windows import LoopWindow, RunSamples
 from tuimon.session.samples.set_up import SetUp
 from tuimon.session.samples.thread_stacks import ThreadStacks

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.hot_lines import LineTable, line_table
-from tuimon.session.samples.phases.sample import Sample
-from tuimon.session.samples.range_join import RANGE
-from tuimon.session.samples.tree import CallTree, call_tree
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.hot_lines import LineTable, line_table
+from tuimon.session.loop_tree.range_join import RANGE
+from tuimon.session.loop_tree.sample import Sample
+from tuimon.session.loop_tree.tree import CallTree, call_tree
 
 
 class SampleProfile:

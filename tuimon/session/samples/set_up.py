@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from tuimon.code_origin import is_agent_file, is_import_system, package_of
 from tuimon.records import Frame, Place, Stacks
-from tuimon.session.samples.activity import Activity, activity_of
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.stack_phase import stack_phase
+from tuimon.session.loop_tree.activity import Activity, activity_of
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.stack_phase import stack_phase
 from tuimon.torch_code import is_compiler, is_module_body
 
 _IMPORT = re.compile(r"\s*(?:from\s+([\w.]+)|import\s+([\w.]+)(?:\s+as\s+\w+)?\s*(,.*)?)")

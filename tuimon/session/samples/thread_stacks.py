@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tuimon.records import Place, StackCount, Stacks
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.stack_phase import stack_phase
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.stack_phase import stack_phase
 
 #: How many thread names are held, the latest ones.
 _NAMES_LIMIT = 1024

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from tuimon.records import StackCount, Stacks
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.stack_phase import stack_phase
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.stack_phase import stack_phase
 
 #: Passes through backward between the beginnings of which one whole step lies.
 _WHOLE_STEP = 2

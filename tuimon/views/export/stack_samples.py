@@ -8,10 +8,10 @@ from msgspec import Struct, field
 
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Frame, Record, Stacks, Threads
+from tuimon.session.loop_tree.phases import classify_samples
+from tuimon.session.loop_tree.range_join import RANGE
+from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.rows import role_kind
-from tuimon.session.samples.phases.classify import classify_samples
-from tuimon.session.samples.phases.sample import Sample
-from tuimon.session.samples.range_join import RANGE
 from tuimon.session.session import Session
 from tuimon.views.export.process_names import ProcessNames
 

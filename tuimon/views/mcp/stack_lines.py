@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tuimon.node_ids import own_id
+from tuimon.session.loop_tree.tree import program_part
 from tuimon.session.rows import ThreadRow
-from tuimon.session.samples.tree import program_part
 from tuimon.session.session import Session
 from tuimon.session.standing.text import rank_list
 from tuimon.views.format import number, percent

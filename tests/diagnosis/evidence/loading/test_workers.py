@@ -14,8 +14,8 @@ from tuimon.diagnosis.evidence.loading.workers import worker_evidence
 from tuimon.diagnosis.evidence.samples import resolved
 from tuimon.diagnosis.judging import diagnose_run
 from tuimon.records import Exit, Loader, LoaderFacts, LoaderWorker
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.sample import Sample
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
 

@@ -1,9 +1,9 @@
 """Samples that the views of the profile are drawn from, and a monitor that plays them."""
 
+from tests.session.loop_tree.test_tree import table
 from tests.session.samples import profiles
-from tests.session.samples.test_tree import table
 from tests.views.playback import Playback
-from tuimon.session.samples.phases.sample import Sample
+from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.samples.sample_profile import SampleProfile
 
 SIZES = [(36, 6), (76, 18), (116, 30), (196, 50)]

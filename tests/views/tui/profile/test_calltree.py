@@ -4,9 +4,9 @@ from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tests.views.tui.profile.samples import of
 from tests.views.tui.texts import texts
-from tuimon.session.samples.phases.sample import Sample
+from tuimon.session.loop_tree.sample import Sample
+from tuimon.session.loop_tree.tree import CallTree
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.samples.tree import CallTree
 from tuimon.session.scope import Scope
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.profile.calltree import TreeView, indent, visible_nodes

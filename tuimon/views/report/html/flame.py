@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tuimon.session.loop_tree.tree import CallTree, Node, call_tree
 from tuimon.session.samples.process_samples import ProcessSamples
-from tuimon.session.samples.tree import CallTree, Node, call_tree
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
 from tuimon.views.format import count, percent, place

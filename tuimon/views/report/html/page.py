@@ -10,8 +10,8 @@ from typing import Any
 
 from tuimon.diagnosis.rank import is_minor
 from tuimon.errors import TuimonError
+from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
-from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
 from tuimon.views import format as shown

@@ -1,0 +1,147 @@
+"""The call tree: merged by function, lines kept, bounded, deep stacks without recursion."""
+
+import sys
+
+from tests.session.records import frames
+from tests.session.samples import profiles
+from tests.session.samples.profiles import MAIN
+from tuimon.records import Frame
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.sample import Sample
+from tuimon.session.loop_tree.tree import CallTree, call_tree, program_part
+
+
+def table(*places):
+    made = FrameTable()
+    made.add_frames(0, frames(*places).frames)
+    return made
+
+
+SMALL = table(
+    ("a.py", 1, "main", "main()", True),  # 0
+    ("a.py", 5, "loop", "x = load()", True),
+    ("a.py", 6, "loop", "fit(x)", True),
+    ("a.py", 20, "load", "open(p)", True),
+    ("b.py", 3, "fit", "a @ b", True),
+)  # fmt: skip
+
+
+def small():
+    tree = CallTree()
+    tree.add_stack([0, 1, 3], 30, SMALL, "data")
+    tree.add_stack([0, 2, 4], 60, SMALL, "forward")
+    tree.add_stack([0, 1], 10, SMALL, "data")
+    return tree
+
+
+def shape(tree):
+    return [(node.depth, node.function, node.total, node.own) for node in tree.root.walk()]
+
+
+def test_merged_by_function_the_heaviest_first():
+    assert shape(small()) == [
+        (0, "all", 100, 0),
+        (1, "main", 100, 0),
+        (2, "loop", 100, 10),
+        (3, "fit", 60, 60),
+        (3, "load", 30, 30),
+    ]
+
+
+def test_lines_are_the_detail_of_a_node():
+    loop = next(node for node in small().root.walk() if node.function == "loop")
+    assert {number: (line.total, line.own, line.source) for number, line in loop.lines.items()} == {
+        5: (40, 10, "x = load()"),
+        6: (60, 0, "fit(x)"),
+    }
+    assert loop.hottest_line() == 6
+    assert loop.place().source == "fit(x)"
+
+
+def test_a_node_knows_the_line_it_was_called_at():
+    fit = next(node for node in small().root.walk() if node.function == "fit")
+    assert (fit.call().line, fit.call().source) == (6, "fit(x)")
+    assert next(iter(small().root.children.values())).call() is None
+
+
+def test_phase_of_a_node():
+    phases = {node.function: node.phase() for node in small().root.walk()}
+    assert phases == {"all": None, "main": None, "loop": None, "fit": "forward", "load": "data"}
+
+
+def test_ids_are_the_same_in_the_next_tree():
+    first, second = small(), CallTree()
+    second.add_stack([0, 2, 4], 1, SMALL)
+    known = {node.id: node.function for node in first.root.walk()}
+    assert [known[node.id] for node in second.root.walk()] == ["all", "main", "loop", "fit"]
+
+
+def test_hottest_path_ends_where_less_than_a_tenth_is_left():
+    tree = small()
+    assert [node.function for node in tree.hottest_path()] == ["main", "loop", "fit"]
+    assert CallTree().hottest_path() == []
+    thin = CallTree()
+    for number in range(1, 12):
+        thin.add_stack([0, number], 1, table(*(("a.py", n, f"f{n}") for n in range(12))))
+    assert [node.function for node in thin.hottest_path()] == ["f0"]
+
+
+def test_equal_children_keep_their_order():
+    one, other = CallTree(), CallTree()
+    one.add_stack([1], 5, SMALL), one.add_stack([4], 5, SMALL)
+    other.add_stack([4], 5, SMALL), other.add_stack([1], 5, SMALL)
+    assert [n.function for n in one.root.ordered()] == [n.function for n in other.root.ordered()]
+
+
+def test_a_full_tree_counts_what_it_cuts():
+    tree = CallTree(limit=3)
+    tree.add_stack([0, 1, 3], 7, SMALL)
+    assert len(tree) == 3
+    assert tree.cut == 7
+    assert shape(tree)[-1] == (2, "loop", 7, 7)
+    assert sum(node.own for node in tree.root.walk()) == tree.samples == 7
+
+
+def test_recursion_of_thousands_of_frames():
+    deep = table(("r.py", 1, "main"), ("r.py", 9, "again"))
+    tree = CallTree()
+    tree.add_stack([0] + [1] * 9_999, 3, deep)
+    depth = max(node.depth for node in tree.root.walk())
+    assert depth == 10_000 > sys.getrecursionlimit()
+    assert len(tree.hottest_path()) == 10_000
+    assert len(tree.hottest_path()[-1].path()) == 10_000
+
+
+def test_only_one_phase():
+    samples = [Sample([0, 1, 3], 30, "data"), Sample([0, 2, 4], 60, "forward")]
+    assert call_tree(samples, SMALL, "data").samples == 30
+    assert call_tree(samples, SMALL, "eval").samples == 0
+    assert call_tree(samples, SMALL).samples == 90
+
+
+def test_a_forked_worker_begins_at_its_loop_and_our_hooks_are_left_out():
+    known = table(
+        ("t.py", 1, "main", "", True),
+        ("/x/torch/utils/data/_utils/worker.py", 9, "_worker_loop"),
+        ("/x/tuimon/agent/hooks.py", 63, "tuimon_fetch"),
+        ("d.py", 2, "item", "", True),
+    )
+    assert program_part([0, 1, 3], known) == [1, 3]
+    assert program_part([0, 2, 3], known) == [0, 3]
+    assert program_part([0, 2], known) == [0, 2]
+    assert program_part([], known) == []
+
+
+def test_unknown_frames_are_counted_as_unknown():
+    tree = CallTree()
+    tree.add_stack([77], 2, FrameTable())
+    assert shape(tree)[1] == (1, "?", 2, 2)
+
+
+def test_of_a_session():
+    session = profiles.session(3)
+    samples = session.process_samples(MAIN).samples_of(MAIN)
+    tree = call_tree(samples, session.frames)
+    assert tree.samples == 300
+    assert tree.share(next(n for n in tree.root.walk() if n.function == "select").own) == 0.62
+    assert session.frames[1] == Frame(*profiles.PLACES[1])
