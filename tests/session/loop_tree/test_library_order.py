@@ -70,7 +70,7 @@ def classified(stack: str, training: list[str], *, has_loader: bool = True, note
     """A stack among those of training, whose loop was noted."""
     table, seen = FrameTable(), SeenBoundaries()
     table.add_frames(0, list(FRAMES.values()))
-    seen.add_noted([LoopStack("backward", list(ids(noted)))] if noted else [])
+    seen.add_noted([LoopStack("backward", list(ids(noted)))] if noted else [], table)
     stacks = {ids(each): 20 for each in [*training, stack]}
     return classify_samples(stacks, table, has_loader=has_loader, seen=seen)[-1]
 
@@ -253,7 +253,7 @@ def test_the_librarys_own_code_from_the_model_to_backward_is_forward(stack: str,
 def test_where_a_library_evaluates_is_remembered_for_windows_in_which_no_fetch_of_it_is_sampled() -> None:
     table, seen = FrameTable(), SeenBoundaries()
     table.add_frames(0, list(FRAMES.values()))
-    seen.add_noted([LoopStack("backward", list(ids(WHOLE_PATH)))])
+    seen.add_noted([LoopStack("backward", list(ids(WHOLE_PATH)))], table)
     for shown, phase in ((EVALUATION[1:], "other"), (EVALUATION, "eval"), (EVALUATION[1:], "eval")):
         stacks = {ids(each): 20 for each in [*TRAINING, *shown]}
         assert classify_samples(stacks, table, has_loader=True, seen=seen)[-1].phase == phase
@@ -418,7 +418,7 @@ def test_few_of_many_samples_that_seem_to_update_after_the_update_were_torn(upda
     """
     table, seen = FrameTable(), SeenBoundaries()
     table.add_frames(0, list(FRAMES.values()))
-    seen.add_noted([LoopStack("backward", list(ids(WHOLE_PATH)))])
+    seen.add_noted([LoopStack("backward", list(ids(WHOLE_PATH)))], table)
     stacks = {ids(each): 20 for each in [*TRAINING[1:], "main fit epoch:prepare environment"]}
     torn = {ids("main fit epoch:end update_hooks update"): updates}
     *_, last = classify_samples({**stacks, **torn, ids("main fit epoch:end save"): 60}, table, seen=seen)

@@ -6,10 +6,10 @@ import pytest
 
 from tuimon.records import Frame, LoopStack
 from tuimon.session.loop_tree.frame_table import FrameTable
-from tuimon.session.loop_tree.order import CountedStack
 from tuimon.session.loop_tree.phases import ENOUGH_SAMPLES, classify_samples
 from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
+from tuimon.session.loop_tree.stacks import StackSample
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 BELOW = {
@@ -254,7 +254,7 @@ def test_the_hooks_show_the_lines_of_passes_that_no_sample_has_shown() -> None:
     frames, seen = FrameTable(), SeenBoundaries()
     frames.add_frames(0, [Frame("train.py", 45, "main", "", True), Frame("train.py", 9, "make_batch", "", True)])
     frames.add_frames(2, [Frame("train.py", 50, "main", "", True)])
-    seen.add_noted([noted(47, "backward", 10, frames), noted(49, "update", 20, frames)])
+    seen.add_noted([noted(47, "backward", 10, frames), noted(49, "update", 20, frames)], frames)
     samples = {sample.stack[0]: sample for sample in classify_samples({(0, 1): 20, (2,): 80}, frames, seen=seen)}
     assert [(samples[n].phase, samples[n].unsure) for n in (0, 2)] == [("data", False), ("other", False)]
     assert sum(sample.count for sample in samples.values()) == 100  # noted stacks are no samples
@@ -264,7 +264,7 @@ def test_what_samples_show_of_a_boundary_counts_before_what_the_hooks_noted() ->
     frames, seen = FrameTable(), SeenBoundaries()
     frames.add_frames(0, [Frame("train.py", 80, "train", "", True), BELOW["backward"]])
     frames.add_frames(2, [Frame("train.py", 85, "train", "", True)])
-    seen.add_noted([noted(90, "backward", 10, frames)])  # of the search for a learning rate
+    seen.add_noted([noted(90, "backward", 10, frames)], frames)  # of the search for a learning rate
     assert classify_samples({(0, 1): 1, (2,): 9}, frames, seen=seen)[-1].phase == "other"
 
 
@@ -273,17 +273,18 @@ def test_what_is_far_more_than_backward_is_no_forward_pass_without_modules(above
     frames, seen = FrameTable(), SeenBoundaries()
     frames.add_frames(0, [Frame("train.py", 46, "main", "", True)])
     stack = noted(47, "backward", 10, frames)
-    seen.add_noted([stack])
+    seen.add_noted([stack], frames)
     stacks = {(0,): above, **({tuple(stack.frames): in_backward} if in_backward else {})}
     assert classify_samples(stacks, frames, seen=seen)[0].phase == found
 
 
 def test_of_the_stacks_that_show_boundaries_the_latest_are_remembered() -> None:
-    seen = SeenBoundaries()
+    frames, seen = FrameTable(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", line, "main", "", True) for line in range(100)])
     for number in range(100):
-        seen.completed([CountedStack((number,), 1, "backward")])
-    remembered = [stack for (stack,), *_ in seen.completed([])]
-    assert remembered == list(range(36, 100))
+        seen.completed([StackSample(frames.stack([number]), 1, "backward")])
+    remembered = [sample.ids for sample in seen.completed([])]
+    assert remembered == [[number] for number in range(36, 100)]
 
 
 def called(

@@ -5,7 +5,6 @@ import sys
 from tests.session.records import frames
 from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
-from tuimon.records import Frame
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.loop_tree.tree import CallTree, call_tree, program_part
@@ -144,4 +143,5 @@ def test_of_a_session():
     tree = call_tree(samples, session.frames)
     assert tree.samples == 300
     assert tree.share(next(n for n in tree.root.walk() if n.function == "select").own) == 0.62
-    assert session.frames[1] == Frame(*profiles.PLACES[1])
+    frame = session.frames[1]
+    assert (frame.file, frame.line, frame.function, frame.source, frame.user) == profiles.PLACES[1]

@@ -16,10 +16,12 @@ from msgspec import Struct
 from tuimon.code_origin import WITHIN, is_import_system, is_torch
 from tuimon.records import Frame
 from tuimon.torch_code import (
+    is_backward_entry,
     is_checkpoint_io,
     is_collective,
     is_compiler,
     is_distributed,
+    is_fetch,
     is_gpu_sync,
     is_loader_code,
     is_loader_idle_loop,
@@ -181,6 +183,18 @@ def awaits_process(stack: Sequence[Frame]) -> bool:
     if leaf.user:
         return _RECEIVES.search(leaf.source) is not None
     return _wait(leaf.file, leaf.function) is not None and _MESSAGES.search(leaf.file) is not None
+
+
+def innermost_wait(frames: Sequence[Frame]) -> Literal["batch", "ranks"] | None:
+    """True if a rank waits for other ranks or for a batch, with none of the user's code inside that wait."""
+    for frame in reversed(frames):
+        if frame.user:
+            return None
+        if is_collective(frame.file, frame.function) or is_backward_entry(frame.file, frame.function):
+            return "ranks"
+        if is_fetch(frame.file, frame.function):
+            return "batch"
+    return None
 
 
 def outside_wait(stack: Sequence[Frame]) -> OutsideWait | None:

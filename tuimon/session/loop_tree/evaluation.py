@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from tuimon.library_code import evaluates_by_name
 from tuimon.records import Steps
-from tuimon.session.loop_tree.frame_table import Block, FrameTable, Function
-from tuimon.session.loop_tree.order import UPDATES, CountedStack
+from tuimon.session.loop_tree.frame_table import Function
+from tuimon.session.loop_tree.roles import Block
+from tuimon.session.loop_tree.stacks import UPDATES, StackSample
 
 #: Twice the visits, and this many more, are expected of a block in every step. By chance it has as few in one of
 #: 20,000 cases: no visit where 10 are expected, 5 where 20 are, 10 where 30 are (Poisson).
@@ -151,26 +152,23 @@ class EvaluationBlocks:
     ``if``; beside rollouts nothing else is.
     """
 
-    def __init__(
-        self, samples: Sequence[CountedStack], frames: FrameTable, occasional: OccasionalBlocks, makes_data: bool
-    ) -> None:
+    def __init__(self, samples: Sequence[StackSample], occasional: OccasionalBlocks, makes_data: bool) -> None:
         """``makes_data``: whether there are rollouts."""
-        self._frames = frames
         self._blocks: set[Block] = set()
         self._functions: set[Function] = set()
         if not occasional:
             return
         self._training: dict[Function, set[int]] = {}  # the lines with which functions lead to backward or the update
-        for stack, _, boundary in samples:
-            for number in self._before_torch(stack) if boundary in UPDATES else ():
-                self._training.setdefault(self._frames.function(number), set()).add(frames[number].line)
+        for sample in samples:
+            for frame in sample.outside_torch if sample.phase in UPDATES else ():
+                self._training.setdefault(frame.code, set()).add(frame.line)
         totals, models, apart = Counter[Block](), Counter[Block](), Counter[Block]()
-        for stack, times, boundary in samples:
-            blocks = dict.fromkeys((block for block in self._blocks_of(stack) if block in occasional), times)
+        for sample in samples:
+            blocks = dict.fromkeys((block for block in _blocks_of(sample) if block in occasional), sample.count)
             totals.update(blocks)
-            models.update(blocks if boundary == "forward" else {})
-            if boundary in ("rest", "forward"):  # batches from a DataLoader are what markers count
-                apart.update({block: times for block in blocks if self._is_apart(stack, block, makes_data)})
+            models.update(blocks if sample.phase == "forward" else {})
+            if sample.phase in ("rest", "forward"):  # batches from a DataLoader are what markers count
+                apart.update({block: n for block, n in blocks.items() if self._is_apart(sample, block, makes_data)})
         self._blocks = {
             block
             for block, total in totals.items()
@@ -179,49 +177,37 @@ class EvaluationBlocks:
         if self._blocks:
             self._note_functions(samples)
 
-    def _is_apart(self, stack: Sequence[int], block: Block, makes_data: bool) -> bool:
+    def _is_apart(self, sample: StackSample, block: Block, makes_data: bool) -> bool:
         """True if a block is named as evaluation, or is in a branch or after the update, where data for that is not."""
         if evaluates_by_name(block[2]):
             return True
-        path = [number for number in self._before_torch(stack) if self._frames.function(number) in self._training]
+        path = [frame for frame in sample.outside_torch if frame.code in self._training]
         if makes_data or not path:
             return False
-        frame, lines = self._frames[path[-1]], self._training[self._frames.function(path[-1])]
+        frame, lines = path[-1], self._training[path[-1].code]
         if frame.branch is not None and not any(frame.branch[0] <= line <= frame.branch[1] for line in lines):
             return True
         return frame.line > max(lines)
 
-    def holds(self, stack: Sequence[int]) -> bool:
-        """True if a stack, in neither backward nor an update, evaluates."""
+    def holds(self, sample: StackSample) -> bool:
+        """True if a sample, in neither backward nor an update, evaluates."""
         if not self._blocks:
             return False
-        if any(block in self._blocks for block in self._blocks_of(stack)):
-            return True
-        return any(self._frames.function(number) in self._functions for number in self._before_torch(stack))
+        return any(frame.block in self._blocks or frame.code in self._functions for frame in sample.outside_torch)
 
-    def _note_functions(self, samples: Sequence[CountedStack]) -> None:
+    def _note_functions(self, samples: Sequence[StackSample]) -> None:
         """The functions around the blocks in which nothing else runs modules."""
         inside, runs = Counter[Function](), Counter[Function]()
-        for stack, times, boundary in samples:
-            around = {self._frames.function(n) for n in self._before_torch(stack)} - self._training.keys()
-            runs.update(dict.fromkeys(around if boundary == "forward" else (), times))
-            own = self._function_of_block(stack)
-            if own in around and boundary == "forward":
-                inside[own] += times
+        for sample in samples:
+            if sample.phase != "forward":
+                continue
+            around = {frame.code for frame in sample.outside_torch} - self._training.keys()
+            runs.update(dict.fromkeys(around, sample.count))
+            own = next((frame.code for frame in sample.outside_torch if frame.block in self._blocks), None)
+            if own in around:
+                inside[own] += sample.count
         self._functions = {function for function, times in inside.items() if times >= _NEARLY_ALL * runs[function]}
 
-    def _function_of_block(self, stack: Sequence[int]) -> Function | None:
-        outside = list(self._before_torch(stack))
-        found = (n for n in outside if (block := self._frames.block(n)) is not None and block in self._blocks)
-        return next((self._frames.function(number) for number in found), None)
 
-    def _blocks_of(self, stack: Sequence[int]) -> Iterator[Block]:
-        blocks = (self._frames.block(number) for number in self._before_torch(stack))
-        return (block for block in blocks if block is not None)
-
-    def _before_torch(self, stack: Sequence[int]) -> Iterator[int]:
-        """The frames from the root to the first boundary or module."""
-        for number in stack:
-            if self._frames.kind(number) not in ("none", "import"):
-                return
-            yield number
+def _blocks_of(sample: StackSample) -> Iterator[Block]:
+    return (frame.block for frame in sample.outside_torch if frame.block is not None)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Set
 from typing import NamedTuple
 
-from tuimon.session.loop_tree.stack_phase import StackPhase
+from tuimon.session.loop_tree.frame_table import Function
 
 _LOOP = re.compile(r"\bfor\b")
 
@@ -19,7 +19,7 @@ class Branch(NamedTuple):
 
     depth: int
     line: int
-    called: tuple[str, str] | None
+    called: Function | None
 
 
 def is_loop(source: str) -> bool:
@@ -41,7 +41,7 @@ class EvaluationLines:
 
     def __init__(
         self,
-        placed: Iterable[tuple[StackPhase, Branch]],
+        placed: Iterable[tuple[str, Branch]],
         loops: Set[Branch],
         is_after: Callable[[Branch], bool],
     ) -> None:

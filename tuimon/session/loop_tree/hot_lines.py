@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -112,7 +112,7 @@ def _tally(tallies: dict[_Line, _Tally], frame: Frame) -> _Tally:
     return tally
 
 
-def _innermost(stack: list[Frame], libraries: bool) -> Frame | None:
+def _innermost(stack: Sequence[Frame], libraries: bool) -> Frame | None:
     """The line whose own time a stack is; without user code the innermost of a package, torch last, then the leaf."""
     if not stack or libraries:
         return stack[-1] if stack else None

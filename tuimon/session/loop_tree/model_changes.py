@@ -6,15 +6,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-
-from msgspec.structs import replace
+from collections.abc import Sequence
 
 from tuimon.records import Frame
-from tuimon.session.loop_tree.frame_table import FrameTable, Function
-from tuimon.session.loop_tree.order import UPDATES, CountedStack
-from tuimon.session.loop_tree.sample import Sample
-from tuimon.torch_code import is_model_upkeep, is_parameter_copy
+from tuimon.session.loop_tree.frame_table import Function, KnownFrame
+from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 
 #: What is changed in place, or set as a parameter's data, by a gradient: ``m.mul_(0.9).add_(p.grad)``,
 #: ``p.data += -lr * p.grad``. Not the gradient itself, as ``p.grad.mul_(scale)`` clips it.
@@ -51,54 +47,37 @@ class OwnUpdates:
     Where there is an optimizer as well there are none: what else changes by gradients is beside the training.
     """
 
-    def __init__(self, samples: Sequence[CountedStack], frames: FrameTable, has_optimizer: bool = False) -> None:
+    def __init__(self, samples: Sequence[StackSample], has_optimizer: bool = False) -> None:
         """``has_optimizer``: whether markers show one; a cheap one may be in no sample."""
-        self._frames = frames
-        self._lines: set[int] = set()
+        self._lines: set[KnownFrame] = set()
         self._functions: set[Function] = set()
-        if has_optimizer or any(frames.kind(number) == "optimizer" for number in _numbers(samples)):
+        if has_optimizer or any(sample.passes("optimizer") for sample in samples):
             return
-        passes = [sample.stack for sample in samples if sample.boundary == "backward"]
-        returned = bool(passes) and all(map(frames.returns_gradients, passes))
-        self._lines = {number for number in _numbers(samples) if _updates(frames[number], returned)}
-        loop = _numbers(sample for sample in samples if sample.boundary in UPDATES)
-        self._functions = {frames.function(n) for n in self._lines} - {frames.function(n) for n in loop}
+        passes = [sample for sample in samples if sample.phase == "backward"]
+        returned = bool(passes) and all(sample.returns_gradients for sample in passes)
+        every = {frame for sample in samples for frame in sample.frames}
+        self._lines = {frame for frame in every if _updates(frame, returned)}
+        loop = {frame.code for sample in samples if sample.phase in UPDATES for frame in sample.frames}
+        self._functions = {frame.code for frame in self._lines} - loop
 
-    def holds(self, stack: Sequence[int]) -> bool:
+    def holds(self, stack: Stack) -> bool:
         """True if this stack is in such an update."""
-        if not self._lines:
-            return False
-        return any(n in self._lines or self._frames.function(n) in self._functions for n in stack)
-
-
-def _numbers(samples: Iterable[CountedStack]) -> set[int]:
-    return {number for sample in samples for number in sample.stack}
+        return bool(self._lines) and any(f in self._lines or f.code in self._functions for f in stack)
 
 
 class ModelUpkeep:
-    """Which stacks are at it: in torch's code for that, or at a line that copies a model.
+    """Which samples are at it: in torch's code for that, or at a line that copies a model.
 
     Where federated clients each get a copy of the model, it comes before their forward passes as a batch does, but is
     none. Most samples of a copy are in Python's ``copy`` alone; a few in the parameters show of what it is.
     """
 
-    def __init__(self, samples: Sequence[CountedStack], frames: FrameTable) -> None:
-        self._frames = frames
-        self._copying = {
-            frames.innermost_user(sample.stack)
-            for sample in samples
-            if any(is_parameter_copy(*frames.function(number)) for number in sample.stack)
-        }
+    def __init__(self, samples: Sequence[StackSample]) -> None:
+        self._copying = {sample.user_line for sample in samples if sample.has("copies_parameter")}
 
-    def relabeled(self, sample: Sample) -> Sample:
-        """The sample, as side work if it is at it and counts as data outside a fetch."""
-        if sample.phase != "data" or any(self._frames.kind(number) == "fetch" for number in sample.stack):
-            return sample
-        return replace(sample, phase="other", unsure=False) if self._holds(sample.stack) else sample
-
-    def _holds(self, stack: Sequence[int]) -> bool:
-        inner = self._frames.innermost_user(stack)
-        if inner is None:
+    def holds(self, sample: StackSample) -> bool:
+        """True if a sample outside a fetch is at it."""
+        if sample.passes("fetch") or sample.user_line is None:
             return False
-        below = stack[stack.index(inner) + 1 :]
-        return inner in self._copying or any(is_model_upkeep(*self._frames.function(number)) for number in below)
+        below = sample.frames[sample.frames.index(sample.user_line) + 1 :]
+        return sample.user_line in self._copying or any("upkeep" in frame.roles for frame in below)

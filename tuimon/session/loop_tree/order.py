@@ -7,129 +7,157 @@ return gradients, such as forces, are on no path: training takes them, and so ma
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Literal
 
-from tuimon.session.loop_tree.frame_table import FrameTable
-from tuimon.session.loop_tree.stack_phase import StackPhase
+from tuimon.session.loop_tree.frame_table import Function, KnownFrame
+from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 
-#: Where gradients are made or used.
-UPDATES: frozenset[StackPhase] = frozenset({"backward", "optimizer"})
-_Stack = tuple[int, ...]
 #: Lines of the library's functions from the outermost on, and the line at which a stack leaves them.
 Lines = tuple[int, ...]
 
 
-class CountedStack(NamedTuple):
-    """A stack (frame ids, root first), how often it was sampled, and the innermost boundary that it is in."""
-
-    stack: tuple[int, ...]
-    times: int
-    boundary: StackPhase
-
-
-def path_to(
-    kind: Literal["backward", "optimizer"], samples: Sequence[CountedStack], frames: FrameTable
-) -> Sequence[int]:
+def path_to(kind: Literal["backward", "optimizer"], samples: Sequence[StackSample]) -> Stack:
     """Frames from the root to the user's line that most stacks in backward, or in the update, come through.
 
     Of few, one that was read while it changed may be as frequent: the forward pass has no such callers.
     """
-    paths: Counter[tuple[int, ...]] = Counter()
-    returned = returned_gradients({s.stack for s in samples if s.boundary in UPDATES}, frames)
+    paths: Counter[Stack] = Counter()
+    returned = returned_gradients(samples)
     for sample in samples:
-        if sample.boundary == kind and sample.stack not in returned:
-            paths[_to_user_line(sample.stack, kind, frames)] += sample.times
-    if not paths:
-        return ()
-    most = paths.most_common(1)[0][1]
-    first, *others = (path for path, times in paths.items() if times == most)
-    likeliest = _forward_beside(first, samples) if others else 0
-    for path in others:
-        if (beside := _forward_beside(path, samples)) > likeliest:
-            first, likeliest = path, beside
-    return first
+        if sample.phase == kind and sample.frames not in returned:
+            paths[to_user(sample.before(kind))] += sample.count
+    most = max(paths.values(), default=0)
+    likeliest = [path for path, count in paths.items() if count == most]
+    return max(likeliest, key=lambda path: _forward_beside(path, samples) if likeliest[1:] else 0, default=())
 
 
-def _to_user_line(
-    stack: tuple[int, ...], kind: Literal["backward", "optimizer"], frames: FrameTable
-) -> tuple[int, ...]:
-    boundary = next((i for i, n in enumerate(stack) if frames.kind(n) == kind), len(stack))
-    while boundary and not frames[stack[boundary - 1]].user:
-        boundary -= 1
-    return stack[:boundary]
+def to_user(stack: Stack) -> Stack:
+    """The frames from the root to the innermost of the user's."""
+    return stack[: next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1].user), 0)]
 
 
-def _forward_beside(path: tuple[int, ...], samples: Sequence[CountedStack]) -> int:
+def _forward_beside(path: Stack, samples: Sequence[StackSample]) -> int:
     """How many samples of the forward pass have all callers of a path."""
-    return sum(s.times for s in samples if s.boundary == "forward" and s.stack[: len(path) - 1] == path[:-1])
+    return sum(s.count for s in samples if s.phase == "forward" and s.frames[: len(path) - 1] == path[:-1])
 
 
-def returned_gradients(updates: Set[_Stack], frames: FrameTable) -> set[_Stack]:
+def returned_gradients(samples: Collection[StackSample]) -> set[Stack]:
     """Which of the stacks in backward, or in an optimizer's step, are in such a pass; none where they all are.
 
     Where nothing else trains they are what does.
     """
-    found = {stack for stack in updates if frames.returns_gradients(stack)}
-    return found if found != updates else set()
-
-
-class LibraryPath:
-    """The frames down to backward, be they noted by the hooks or sampled; without any, no stack leaves them."""
-
-    def __init__(self, samples: Sequence[CountedStack], noted: Sequence[CountedStack], frames: FrameTable) -> None:
-        self._frames = frames
-        path = self._to_backward(noted) or self._to_backward(samples)
-        seen_once = {function for function, n in Counter(map(frames.function, path)).items() if n == 1}
-        self.passes_optimizer = any(frames.kind(number) == "optimizer" for number in path)
-        self.lines = tuple(frames[number].line for number in path)
-        self._user_lines = {frames.function(n): frames[n].line for n in path if frames[n].user}
-        #: Of the library's functions.
-        self.depth = {
-            frames.function(number): depth
-            for depth, number in enumerate(path)
-            if frames.is_library(number) and frames.function(number) in seen_once
-        }
-
-    def leaves_at(self, stack: Sequence[int]) -> Lines:
-        """Where a stack leaves the path; nothing where it is elsewhere."""
-        left = self._left_by(stack)
-        if left is None or any(map(self._is_elsewhere, stack[:left])):
-            return ()
-        return (*self.lines[: self.depth[self._frames.function(stack[left])]], self._frames[stack[left]].line)
-
-    def is_cut_short(self, place: Lines) -> bool:
-        """True if a stack that leaves the path there lacks frames: at this line the path goes on in the library."""
-        return len(place) <= max(self.depth.values(), default=0) and place == self.lines[: len(place)]
-
-    def inside(self, stack: Sequence[int]) -> Sequence[int]:
-        """What the innermost function on the path calls."""
-        left = self._left_by(stack)
-        return stack[left + 1 :] if left is not None else ()
-
-    def _left_by(self, stack: Sequence[int]) -> int | None:
-        """The frame at which a stack leaves the path: the first of a library at another line, else the last on it."""
-        left = None
-        for i, number in enumerate(stack):
-            depth = self.depth.get(self._frames.function(number)) if self._frames.is_library(number) else None
-            if depth is not None:
-                left = i
-                if self._frames[number].line != self.lines[depth]:
-                    break
-        return left
-
-    def _is_elsewhere(self, number: int) -> bool:
-        """True if a frame is the user's and at another line than the one that leads to backward."""
-        frame = self._frames[number]
-        return frame.user and self._user_lines.get(self._frames.function(number)) != frame.line
-
-    def _to_backward(self, samples: Sequence[CountedStack]) -> Sequence[int]:
-        """The frames down to backward of the most frequent stack in it."""
-        inside = [sample for sample in samples if sample.boundary == "backward"]
-        stack = max(inside, key=lambda sample: sample.times).stack if inside else ()
-        return stack[: next((i for i, n in enumerate(stack) if self._frames.kind(n) == "backward"), len(stack))]
+    returned = {sample.frames: sample.returns_gradients for sample in samples if sample.phase in UPDATES}
+    return set() if all(returned.values()) else {stack for stack, is_returned in returned.items() if is_returned}
 
 
 def is_before(place: Lines, other: Lines) -> bool:
     """True if the loop comes to a place before another; not where one is within the other."""
     return next((line < of_other for line, of_other in zip(place, other, strict=False) if line != of_other), False)
+
+
+class LibraryPath:
+    """The frames down to backward, be they noted by the hooks or sampled; without any, no stack leaves them."""
+
+    def __init__(self, samples: Sequence[StackSample], noted: Sequence[StackSample]) -> None:
+        path = _to_backward(noted) or _to_backward(samples)
+        times = Counter(frame.code for frame in path)
+        self.passes_optimizer = any(frame.kind == "optimizer" for frame in path)
+        self.lines = tuple(frame.line for frame in path)
+        self._user_lines = {frame.code: frame.line for frame in path if frame.user}
+        #: Of the library's functions.
+        self.depth: dict[Function, int] = {
+            frame.code: depth for depth, frame in enumerate(path) if "library" in frame.roles and times[frame.code] == 1
+        }
+
+    def leaves_at(self, stack: Stack) -> Lines:
+        """Where a stack leaves the path; nothing where it is elsewhere."""
+        left = self._left_by(stack)
+        if left is None or any(map(self._is_elsewhere, stack[:left])):
+            return ()
+        return (*self.lines[: self.depth[stack[left].code]], stack[left].line)
+
+    def is_cut_short(self, place: Lines) -> bool:
+        """True if a stack that leaves the path there lacks frames: at this line the path goes on in the library."""
+        return len(place) <= max(self.depth.values(), default=0) and place == self.lines[: len(place)]
+
+    def inside(self, stack: Stack) -> Stack:
+        """What the innermost function on the path calls."""
+        left = self._left_by(stack)
+        return stack[left + 1 :] if left is not None else ()
+
+    def _left_by(self, stack: Stack) -> int | None:
+        """The frame at which a stack leaves the path: the first of a library at another line, else the last on it."""
+        left = None
+        for i, frame in enumerate(stack):
+            depth = self.depth.get(frame.code) if "library" in frame.roles else None
+            if depth is not None:
+                left = i
+                if frame.line != self.lines[depth]:
+                    break
+        return left
+
+    def _is_elsewhere(self, frame: KnownFrame) -> bool:
+        """True if a frame is the user's and at another line than the one that leads to backward."""
+        return frame.user and self._user_lines.get(frame.code) != frame.line
+
+
+def _to_backward(samples: Sequence[StackSample]) -> Stack:
+    """The frames down to backward of the most frequent stack in it."""
+    inside = (sample for sample in samples if sample.phase == "backward")
+    most = max(inside, key=lambda sample: sample.count, default=None)
+    return () if most is None else most.before("backward")
+
+
+#: Of so many samples more than one is in an update where a line leads to it: where a tenth of the time goes to
+#: backward and the update, 30 hold at most one in 18 of 100 cases, and a later window shows more.
+_MANY = 30
+
+
+def is_torn(updates: int, every: int) -> bool:
+    """True if the one sample of an update at a place was read while the stack changed: it is one of many there."""
+    return updates == 1 and every >= _MANY
+
+
+class OtherCalls:
+    """Finds the stacks in which a function of the path to the backward call is called from another line than there.
+
+    Such as ``train(second)`` below ``train(first)``, or ``train`` by another function: where those calls lead to
+    backward too, the frames from that function on are the loop's, and the frames of the path stand before them.
+    """
+
+    def __init__(self, path: Stack, samples: Sequence[StackSample]) -> None:
+        """``path``: the frames to the user's line that calls backward."""
+        self._path = path
+        self._depths = {frame.code: depth for depth, frame in reversed(list(enumerate(path)))}
+        updates: Counter[Stack] = Counter()
+        for sample in samples:
+            entry = self._entry(sample.frames) if sample.phase in UPDATES else None
+            if entry is not None:
+                updates[sample.frames[: entry[0]]] += sample.count
+        self._callers = {caller for caller, n in updates.items() if not is_torn(n, _times_below(caller, samples))}
+
+    def aligned(self, stack: Stack) -> Stack:
+        """The stack as if called along the path; as it is where it is on the path, or its call does not train."""
+        entry = self._entry(stack) if self._callers else None
+        if entry is None or stack[: entry[0]] not in self._callers:
+            return stack
+        return (*self._path[: entry[1]], *stack[entry[0] :])
+
+    def _entry(self, stack: Stack) -> tuple[int, int] | None:
+        """Where a stack that has left the path enters one of its functions again: its depth in the stack, and in it."""
+        left = next(
+            (i for i, (own, other) in enumerate(zip(stack, self._path, strict=False)) if own is not other), None
+        )
+        if left is None:
+            return None
+        first = left + (stack[left].code == self._path[left].code)
+        for at in range(first, len(stack)):
+            depth = self._depths.get(stack[at].code, -1)
+            if depth >= first and stack[at].user:
+                return at, depth
+        return None
+
+
+def _times_below(caller: Stack, samples: Sequence[StackSample]) -> int:
+    return sum(sample.count for sample in samples if sample.frames[: len(caller)] == caller)

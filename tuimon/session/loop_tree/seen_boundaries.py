@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Literal, get_args
 
 from tuimon.records import LoopStack
-from tuimon.session.loop_tree.frame_table import FrameTable
-from tuimon.session.loop_tree.order import CountedStack
+from tuimon.session.loop_tree.frame_table import FrameTable, Function
+from tuimon.session.loop_tree.order import Lines, to_user
+from tuimon.session.loop_tree.stacks import Stack, StackSample
 
 _Kept = Literal["forward", "backward"]
 #: Most stacks that are remembered of each: a training shows some tens.
@@ -23,47 +23,36 @@ class SeenBoundaries:
     """
 
     def __init__(self) -> None:
-        self._stacks: dict[_Kept, dict[tuple[int, ...], CountedStack]] = {kept: {} for kept in get_args(_Kept)}
-        self._noted: list[CountedStack] = []
-        self._evaluating: set[tuple[int, ...]] = set()
+        self._stacks: dict[_Kept, dict[Stack, StackSample]] = {kept: {} for kept in get_args(_Kept)}
+        self.noted: list[StackSample] = []  # what the hooks noted of the loop
+        self._evaluating: set[Lines] = set()
 
-    def add_noted(self, stacks: Sequence[LoopStack]) -> None:
+    def add_noted(self, stacks: Sequence[LoopStack], frames: FrameTable) -> None:
         """Take up what the hooks noted of the loop, in place of what they noted before."""
-        self._noted = [CountedStack(tuple(stack.frames), 1, stack.boundary) for stack in stacks]
+        self.noted = [StackSample(frames.stack(stack.frames), 1, stack.boundary) for stack in stacks]
 
-    @property
-    def noted(self) -> Sequence[CountedStack]:
-        """What the hooks noted of the loop."""
-        return self._noted
-
-    def calling_backward(self, frames: FrameTable) -> set[tuple[str, str]]:
+    def calling_backward(self) -> set[Function]:
         """The user's functions that call backward or the update, as file and name."""
-        kept = (
-            stack.stack for stacks in self._stacks.values() for stack in stacks.values() if stack.boundary != "forward"
-        )
-        found = set()
-        for stack in (*kept, *(noted.stack for noted in self._noted)):
-            called = takewhile(lambda number: frames.kind(number) not in ("backward", "optimizer"), stack)
-            users = [frames[number] for number in called if frames[number].user]
-            found |= {(frame.file, frame.function) for frame in users[-1:]}
-        return found
+        kept = (sample for stacks in self._stacks.values() for sample in stacks.values() if sample.phase != "forward")
+        callers = (to_user(sample.before("backward", "optimizer")) for sample in (*kept, *self.noted))
+        return {caller[-1].code for caller in callers if caller}
 
-    def completed_evaluating(self, places: set[tuple[int, ...]]) -> set[tuple[int, ...]]:
-        """These places at which a library's loop evaluates (its lines, outer ones first), and those of before."""
+    def completed_evaluating(self, places: set[Lines]) -> set[Lines]:
+        """These places at which a library's loop evaluates, and those of before."""
         if len(self._evaluating | places) <= _STACKS:
             self._evaluating |= places
         return self._evaluating
 
-    def completed(self, samples: Sequence[CountedStack]) -> list[CountedStack]:
+    def completed(self, samples: Sequence[StackSample]) -> list[StackSample]:
         """These samples, and the remembered stacks of each boundary that none of them shows."""
         out = list(samples)
         for kept, stacks in self._stacks.items():
-            shown = [sample for sample in samples if sample.boundary == kept]
+            shown = [sample for sample in samples if sample.phase == kept]
             out += [] if shown else stacks.values()
             for sample in shown[:_STACKS]:
-                stacks.pop(sample.stack, None)
-                stacks[sample.stack] = sample
+                stacks.pop(sample.frames, None)
+                stacks[sample.frames] = sample
             for stack in list(stacks)[:-_STACKS]:
                 del stacks[stack]
-        shown_boundaries = {sample.boundary for sample in out}
-        return out + [stack for stack in self._noted if stack.boundary not in shown_boundaries]
+        shown_boundaries = {sample.phase for sample in out}
+        return out + [sample for sample in self.noted if sample.phase not in shown_boundaries]

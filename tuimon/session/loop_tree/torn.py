@@ -7,72 +7,43 @@ from collections.abc import Container, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tuimon.session.loop_tree.frame_table import FrameTable, Function
-from tuimon.session.loop_tree.order import CountedStack
+from tuimon.session.loop_tree.frame_table import Function, KnownFrame
+from tuimon.session.loop_tree.order import to_user
 from tuimon.session.loop_tree.sample import Sample
+from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 
 #: A root that at least this share (0..1) of a thread's samples has is the thread's; a stack with another root was read
 #: while it changed, and is torn.
 _COMMON_ROOT_SHARE = 0.8
 
 
-def by_root(counted: Sequence[CountedStack], frames: FrameTable) -> tuple[list[CountedStack], list[CountedStack]]:
+def by_root(samples: Sequence[StackSample]) -> tuple[list[StackSample], list[StackSample]]:
     """Stacks that begin at the thread's root, and others: torn ones, and what Python runs at exit.
 
     Neither counts for which root is the thread's where it holds no code of the user's.
     """
-    roots: Counter[Function] = Counter()
-    own = [sample for sample in counted if any(frames[number].user for number in sample.stack)]
-    for sample in own or counted:
-        roots[_root(sample, frames)] += sample.times
+    roots: Counter[Function | None] = Counter()
+    for sample in [sample for sample in samples if sample.user_line is not None] or samples:
+        roots[_root(sample)] += sample.count
     root, most = next(iter(roots.most_common(1)), (None, 0))
     if most < _COMMON_ROOT_SHARE * roots.total():
-        return list(counted), []
-    torn = [sample for sample in counted if _root(sample, frames) != root]
-    return [sample for sample in counted if _root(sample, frames) == root], torn
+        return list(samples), []
+    whole = [sample for sample in samples if _root(sample) == root]
+    return whole, [sample for sample in samples if _root(sample) != root]
 
 
-def like_whole_ones(torn: Sequence[CountedStack], samples: Sequence[Sample], frames: FrameTable) -> list[Sample]:
+def like_whole_ones(torn: Sequence[StackSample], whole: Sequence[tuple[Stack, Sample]]) -> list[Sample]:
     """Torn stacks, each in the phase of most whole ones that pass through its outermost function, called as by these.
 
     Without their callers, those of a line that takes most of its time in short calls would count for no line.
     """
-    left = {_root(sample, frames) for sample in torn}
-    callers: dict[Function, Counter[tuple[_Counted, tuple[int, ...]]]] = {function: Counter() for function in left}
-    for whole in samples if left else ():
-        for function, depth in _first_depths(whole.stack, frames).items():
-            if function in left:
-                counted = _Counted(whole.phase, whole.excluded, whole.moved_from, whole.maybe_from)
-                callers[function][counted, tuple(whole.stack[:depth])] += whole.count
-    out = []
-    for sample in torn:
-        found = callers[_root(sample, frames)]
-        phases: Counter[str] = Counter()
-        ways: Counter[_Counted] = Counter()
-        for (way, _), count in found.items():
-            phases[way.phase] += count
-            ways[way] += count
-        likely = next((phase for phase, _ in phases.most_common(1)), None)
-        is_known = sample.boundary != "rest"
-        way = _Counted(sample.boundary, likely is None)
-        if not is_known:
-            way = next((way for way, _ in ways.most_common() if way.phase == likely), _Counted("other", True))
-        called = next((path for (of, path), _ in found.most_common() if of.phase == way.phase), ())
-        is_lost = not (likely or is_known or any(frames[number].user for number in sample.stack))
-        out.append(
-            Sample(
-                [*called, *sample.stack],
-                sample.times,
-                way.phase,
-                way.excluded,
-                False,
-                way.moved_from,
-                way.maybe_from,
-                (),
-                is_lost,
-            )
-        )
-    return out
+    callers: dict[Function | None, Counter[tuple[_Counted, Stack]]] = {_root(sample): Counter() for sample in torn}
+    for stack, placed in whole if torn else ():
+        counted = _Counted(placed.phase, placed.excluded, placed.moved_from, placed.maybe_from)
+        for function, depth in _first_depths(stack).items():
+            if function in callers:
+                callers[function][counted, stack[:depth]] += placed.count
+    return [_like(sample, callers[_root(sample)]) for sample in torn]
 
 
 class _Counted(NamedTuple):
@@ -84,78 +55,79 @@ class _Counted(NamedTuple):
     maybe_from: str | None = None
 
 
-def _first_depths(stack: Sequence[int], frames: FrameTable) -> dict[Function, int]:
+def _like(sample: StackSample, found: Counter[tuple[_Counted, Stack]]) -> Sample:
+    phases, ways = Counter[str](), Counter[_Counted]()
+    for (way, _), count in found.items():
+        phases[way.phase] += count
+        ways[way] += count
+    likely = next((phase for phase, _ in phases.most_common(1)), None)
+    is_known = sample.phase != "rest"
+    way = _Counted(sample.phase, likely is None)
+    if not is_known:
+        way = next((way for way, _ in ways.most_common() if way.phase == likely), _Counted("other", True))
+    called = next((path for (of, path), _ in found.most_common() if of.phase == way.phase), ())
+    return Sample(
+        [frame.id for frame in (*called, *sample.frames)],
+        sample.count,
+        way.phase,
+        way.excluded,
+        moved_from=way.moved_from,
+        maybe_from=way.maybe_from,
+        is_lost=not (likely or is_known or sample.user_line is not None),
+    )
+
+
+def _first_depths(stack: Stack) -> dict[Function, int]:
     """The depth at which each function of a stack is called first."""
-    depths: dict[Function, int] = {}
-    for depth, number in enumerate(stack):
-        depths.setdefault(frames.function(number), depth)
-    return depths
+    return {frame.code: depth for depth, frame in reversed(list(enumerate(stack)))}
 
 
-def _root(sample: CountedStack, frames: FrameTable) -> Function:
+def _root(sample: StackSample) -> Function | None:
     """The outermost function of a stack."""
-    return frames.function(sample.stack[0] if sample.stack else -1)
+    return sample.frames[0].code if sample.frames else None
 
 
 #: Where so many samples have a line as their innermost, and one is in backward or an update below it, that one is torn:
 #: our choice. A line that calls either is in torch when it is sampled; its own bytecode takes a microsecond. So is one
 #: that a line calls directly which calls something else, neither that nor a model, in so many samples.
 _MANY = 8
-_TRAINS = ("backward", "optimizer")
+_TRAINING_KINDS = ("backward", "optimizer", "module")
 
 
-def without_torn_updates(samples: Sequence[CountedStack], frames: FrameTable) -> list[CountedStack]:
+def without_torn_updates(samples: Sequence[StackSample]) -> list[StackSample]:
     """The samples of one thread, those of torn stacks as if they ended at the line that called it, or the user's.
 
     py-spy reads a running process: ``main log``, and then ``main adam``, may come out as ``main log adam``. Taken as it
     is, ``log`` would be where the loop updates its parameters, and no side work.
     """
-    innermost: Counter[int] = Counter()
-    updates: Counter[int] = Counter()
-    called: Counter[int] = Counter()
-    for stack, times, boundary in samples:
-        if boundary in _TRAINS:
-            depth = _depth(stack, frames)
-            updates[_users(stack, depth, frames)] += times
-            called[_caller(stack, depth)] += times
-        elif stack:
-            innermost[stack[-1]] += times
-    once = {caller for caller, times in called.items() if times == 1}
-    torn = {caller for caller, times in updates.items() if times == 1 and innermost[caller] >= _MANY}
-    torn |= {caller for caller, times in _others(samples, once, frames).items() if times >= _MANY}
-    return [_ended(sample, torn, frames) for sample in samples] if torn else list(samples)
-
-
-def _others(samples: Sequence[CountedStack], lines: Container[int], frames: FrameTable) -> Counter[int]:
-    """How many samples show that these lines call what neither trains nor is a model."""
-    others: Counter[int] = Counter()
-    for stack, times, boundary in samples:
-        if boundary in _TRAINS:
+    innermost, by_user, called = Counter[KnownFrame](), Counter[KnownFrame](), Counter[KnownFrame]()
+    for sample in samples:
+        if sample.phase not in UPDATES:
+            innermost.update(dict.fromkeys(sample.frames[-1:], sample.count))
             continue
-        for number, inner in pairwise(stack):
-            if number in lines and frames.kind(inner) not in (*_TRAINS, "module"):
-                others[number] += times
+        callers = sample.before("backward", "optimizer")
+        by_user.update(dict.fromkeys(to_user(callers)[-1:], sample.count))
+        called.update(dict.fromkeys(callers[-1:], sample.count))
+    others = _others(samples, {caller for caller, n in called.items() if n == 1})
+    torn = {caller for caller, n in by_user.items() if n == 1 and innermost[caller] >= _MANY}
+    torn |= {caller for caller, n in others.items() if n >= _MANY}
+    return [_ended(sample, torn) for sample in samples] if torn else list(samples)
+
+
+def _others(samples: Sequence[StackSample], callers: Container[KnownFrame]) -> Counter[KnownFrame]:
+    """How many samples show that these lines call what neither trains nor is a model."""
+    others: Counter[KnownFrame] = Counter()
+    for sample in samples:
+        if sample.phase not in UPDATES:
+            for frame, inner in pairwise(sample.frames):
+                if frame in callers and inner.kind not in _TRAINING_KINDS:
+                    others[frame] += sample.count
     return others
 
 
-def _ended(sample: CountedStack, torn: Container[int], frames: FrameTable) -> CountedStack:
-    if sample.boundary not in _TRAINS:
+def _ended(sample: StackSample, torn: Container[KnownFrame]) -> StackSample:
+    if sample.phase not in UPDATES:
         return sample
-    stack, depth = sample.stack, _depth(sample.stack, frames)
-    last = next((number for number in (_caller(stack, depth), _users(stack, depth, frames)) if number in torn), None)
-    return sample if last is None else CountedStack(stack[: stack.index(last) + 1], sample.times, "rest")
-
-
-def _depth(stack: Sequence[int], frames: FrameTable) -> int:
-    """The first frame of the boundary."""
-    return next((i for i, number in enumerate(stack) if frames.kind(number) in _TRAINS), len(stack))
-
-
-def _caller(stack: Sequence[int], depth: int) -> int:
-    """The frame that calls this one; -1 without one."""
-    return stack[depth - 1] if depth else -1
-
-
-def _users(stack: Sequence[int], depth: int, frames: FrameTable) -> int:
-    """The user's innermost frame outside this one; -1 without one."""
-    return next((number for number in reversed(stack[:depth]) if frames[number].user), -1)
+    callers = sample.before("backward", "optimizer")
+    last = next((frame for frame in (*callers[-1:], *to_user(callers)[-1:]) if frame in torn), None)
+    return sample if last is None else sample.at("rest", sample.frames[: sample.frames.index(last) + 1])

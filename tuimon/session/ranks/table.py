@@ -97,7 +97,7 @@ def sorted_samples(sampled: ProcessSamples, frames: FrameTable) -> RankSamples:
     found = PhaseSamples(Counter(), Counter(), Counter())
     for sample in sampled.samples_of(sampled.tid):
         found.total[sample.phase] += sample.count
-        activity = activity_of([frames[number] for number in sample.stack])
+        activity = activity_of(frames.stack(sample.stack))
         if activity == "ranks":
             found.collective[sample.phase] += sample.count
         elif activity in _WAITS:

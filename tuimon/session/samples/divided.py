@@ -29,7 +29,7 @@ def without_imports(samples: Sequence[Sample], frames: FrameTable) -> list[Sampl
 
 def imports(stack: Sequence[int], frames: FrameTable) -> bool:
     """True if a stack imports a module; its root is the program itself."""
-    return any(frames.kind(number) == "import" for number in stack[1:])
+    return any(frames[number].kind == "import" for number in stack[1:])
 
 
 def phase_counts(samples: Sequence[Sample], frames: FrameTable) -> Counter[str]:
@@ -65,7 +65,7 @@ def split_shares(samples: Sequence[Sample], frames: FrameTable) -> SplitShares |
         return SplitShares({"forward": 1.0}, 0, moved=moved) if moved else None
     shares = {name: n / total for name, n in outside.items()}
     closures = any(
-        sample.phase == "forward" and any(frames.kind(n) == "optimizer" for n in sample.stack) for sample in samples
+        sample.phase == "forward" and any(frames[n].kind == "optimizer" for n in sample.stack) for sample in samples
     )
     optimizer = sum(sample.count for sample in samples if sample.phase == "optimizer") / _of_steps(samples)
     return SplitShares(
@@ -102,7 +102,7 @@ def _of_steps(samples: Iterable[Sample]) -> int:
 
 
 def _fetches(sample: Sample, frames: FrameTable) -> bool:
-    return any(frames.kind(number) == "fetch" for number in sample.stack)
+    return any(frames[number].kind == "fetch" for number in sample.stack)
 
 
 class _Window(NamedTuple):

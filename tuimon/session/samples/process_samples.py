@@ -12,17 +12,18 @@ from msgspec.structs import replace
 from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
 from tuimon.session.loop_tree.evaluation import OccasionalBlocks
 from tuimon.session.loop_tree.frame_table import FrameTable
-from tuimon.session.loop_tree.order import UPDATES
 from tuimon.session.loop_tree.phases import classify_samples
 from tuimon.session.loop_tree.range_join import RangeJoin
+from tuimon.session.loop_tree.roles import stack_phase
 from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
+from tuimon.session.loop_tree.stacks import UPDATES, user_place
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.divided import OutsideTimes, phase_counts, split_shares, without_imports
 from tuimon.session.samples.sample_windows import LoopWindow, RunSamples
 from tuimon.session.samples.set_up import SetUp
 from tuimon.session.samples.thread_stacks import ThreadStacks
-from tuimon.session.samples.unmarked_steps import UnmarkedSteps, boundary_phase
+from tuimon.session.samples.unmarked_steps import UnmarkedSteps
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.windows import Span
 
@@ -65,7 +66,7 @@ class ProcessSamples:
         self.failed += record.failed
         self.samples += record.samples
         if record.loop:
-            self._seen.add_noted(record.loop)
+            self._seen.add_noted(record.loop, self._frames)
         self.threads.add_names(record)
         if not record.samples:
             return
@@ -123,13 +124,13 @@ class ProcessSamples:
     def _shows_loop(self, record: Stacks) -> bool:
         """True if its training thread fetches, or is in backward or an update."""
         own = (stack.frames for stack in record.stacks if stack.tid == self.tid)
-        return any(boundary_phase(stack, self._frames) in _OF_LOOP for stack in own)
+        return any(self._boundary(stack) in _OF_LOOP for stack in own)
 
     def _note_blocks(self, record: Stacks) -> None:
         """Note which blocks that may evaluate its samples are in."""
         own = [stack for stack in record.stacks if stack.tid == self.tid]
-        training = sum(stack.count for stack in own if boundary_phase(stack.frames, self._frames) in UPDATES)
-        visited = ((self._frames.block(one.frame), one.samples, one.visits) for one in record.blocks)
+        training = sum(stack.count for stack in own if self._boundary(stack.frames) in UPDATES)
+        visited = ((self._frames[one.frame].block, one.samples, one.visits) for one in record.blocks)
         blocks = ((block, samples, visits) for block, samples, visits in visited if block is not None)
         self.occasional.add_window(record.t - record.window_s, record.t, blocks, training, record.cycles)
 
@@ -203,7 +204,7 @@ class ProcessSamples:
 
     def hot_lines_in_collate(self) -> list[HotLine]:
         """Like ``hot_lines``, for what makes batches of items."""
-        return self._hot_lines_under(self._frames.collates)
+        return self._hot_lines_under(lambda number: "collates" in self._frames[number].roles)
 
     def _hot_lines_under(self, is_it: Callable[[int], bool]) -> list[HotLine]:
         calls = []
@@ -218,7 +219,7 @@ class ProcessSamples:
         total = 0
         for sample in samples:
             total += sample.count
-            place = self._frames.user_place(sample.stack)
+            place = user_place(self._frames.stack(sample.stack))
             if place is not None:
                 counts[place] += sample.count
         return [HotLine(place, n / total, n, total) for place, n in counts.most_common(_HOT_LINES)]
@@ -227,7 +228,11 @@ class ProcessSamples:
         """Share (0..1) of the training thread's samples in what makes batches of items; None without any."""
         samples = self._samples()
         total = sum(sample.count for sample in samples)
-        hits = sum(sample.count for sample in samples if any(map(self._frames.collates, sample.stack)))
+        hits = sum(
+            sample.count
+            for sample in samples
+            if any("collates" in frame.roles for frame in self._frames.stack(sample.stack))
+        )
         return hits / total if total else None
 
     def unsure_counts(self) -> Counter[str]:
@@ -253,12 +258,12 @@ class ProcessSamples:
 
     def calls_backward(self, stack: Iterable[Frame]) -> bool | None:
         """Whether a stack is in a function of the user's that calls backward; None while none is known."""
-        calling = self._seen.calling_backward(self._frames)
+        calling = self._seen.calling_backward()
         return any((frame.file, frame.function) in calling for frame in stack) if calling else None
 
     def noted_loops(self) -> list[tuple[int, ...]]:
         """Whole stacks (frame ids, root first) in the boundaries of the loop, as its hooks noted them."""
-        return [noted.stack for noted in self._seen.noted]
+        return [tuple(noted.ids) for noted in self._seen.noted]
 
     # ---- any thread
 
@@ -266,7 +271,12 @@ class ProcessSamples:
         """The samples of one thread; off the training thread only boundaries show a phase, else it is "none"."""
         if tid == self.tid:
             return self._samples()
-        return [Sample(list(ids), n, boundary_phase(ids, self._frames)) for ids, n in self._merged(tid).items()]
+        merged = self._merged(tid).items()
+        return [Sample(list(ids), n, "none" if (at := self._boundary(ids)) == "rest" else at) for ids, n in merged]
+
+    def _boundary(self, stack: Sequence[int]) -> str:
+        """The phase that a boundary in a stack (frame ids) shows, else ``rest``."""
+        return stack_phase([frame.kind for frame in self._frames.stack(stack)])
 
     def classify(self, stacks: Mapping[tuple[int, ...], int]) -> list[Sample]:
         """These samples of the training thread (frame ids, root first -> count), by all that is known of its loop."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.loop_tree.activity import Activity
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow, PhaseTable, TorchMemoryRow
 from tuimon.torch_code import copies_nothing
 

@@ -10,9 +10,10 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hottest_place, merged_lines
 from tuimon.diagnosis.evidence.loading.batches import collate_share
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, thread_samples, with_callees
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, thread_samples, with_callees
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import Process, Threads
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
 from tuimon.session.session import Session
 from tuimon.session.windows import mean_of_known

@@ -8,9 +8,10 @@ from itertools import dropwhile
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, with_callees
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, with_callees
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.library_code import is_collector, is_environment, is_generation, steps_environment
+from tuimon.session.loop_tree.stacks import StackSample
 
 ROLLOUT_SHARE = Threshold(
     0.50,

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.places.libraries import in_library, is_library, library_frame, with_library
-from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples, with_callees
+from tuimon.diagnosis.evidence.samples import ThreadSamples, with_callees
 from tuimon.records import Frame, Place
-from tuimon.session.loop_tree.frame_table import function_at
+from tuimon.session.loop_tree.stacks import StackSample, function_at
 
 #: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.
 _TRAINING = ("backward", "optimizer")

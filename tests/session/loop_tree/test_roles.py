@@ -3,7 +3,7 @@
 import pytest
 
 from tuimon.records import Frame
-from tuimon.session.loop_tree.stack_phase import frame_kind, stack_phase
+from tuimon.session.loop_tree.roles import frame_kind, stack_phase
 
 TORCH = "/lib/python3.11/site-packages/torch"
 USER = Frame("train.py", 1, "main", "", True)
