@@ -84,7 +84,7 @@ class WholeRun(Session):
         return RankTimes(
             {row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
             means.thread(self.training_tid(pid)) if means is not None else MainThread(),
-            sorted_samples(sampled, self.frames).phases if sampled is not None else NO_SAMPLES,
+            sorted_samples(sampled).phases if sampled is not None else NO_SAMPLES,
             on_gpu=process is not None and bool(process.gpu_uuids),
             gc_ms=(totals.gc_ns or 0) / totals.count / 1e6,
         )

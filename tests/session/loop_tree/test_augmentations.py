@@ -7,7 +7,7 @@ import pytest
 from tuimon.records import Frame
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.phases import classify_samples
-from tuimon.session.loop_tree.sample import Sample
+from tuimon.session.loop_tree.stacks import StackSample
 
 SITE = "/v/lib/python3.11/site-packages"
 LINES = {
@@ -35,7 +35,9 @@ BELOW = {
 TRAINING = [(10, "fetch"), (14, "call linear"), (16, "backward"), (17, "update")]
 
 
-def sample(line: int, below: str, others: list[tuple[int, str]], function: str = "main", source: str = "") -> Sample:
+def sample(
+    line: int, below: str, others: list[tuple[int, str]], function: str = "main", source: str = ""
+) -> StackSample:
     """A sample at a line of the loop, among others."""
     frames, stacks = FrameTable(), {}
     for number, (at, called) in enumerate([*others, (line, below)]):

@@ -7,13 +7,17 @@ from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN, PLACES
 from tuimon.records import Place
 from tuimon.session.loop_tree.hot_lines import LINES_LIMIT, by_line, line_table
-from tuimon.session.loop_tree.sample import Sample
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import HotLine
+
+
+def of_stacks(known, *counted):
+    return line_table([StackSample(known.stack(ids), count, "none") for ids, count in counted])
 
 
 def of_session(**more):
     session = profiles.session(2)
-    return line_table(session.process_samples(MAIN).samples_of(MAIN), session.frames, **more)
+    return line_table(session.process_samples(MAIN).samples_of(MAIN), **more)
 
 
 def rows(found):
@@ -59,13 +63,13 @@ def test_only_one_phase():
 
 def test_recursion_counts_once():
     known = table(("r.py", 1, "main", "", True), ("r.py", 9, "again", "", True))
-    found = rows(line_table([Sample([0] + [1] * 500, 3, "none")], known))
+    found = rows(of_stacks(known, ([0] + [1] * 500, 3)))
     assert found == {("r.py", 9): (3, 3, "python"), ("r.py", 1): (0, 3, "python")}
 
 
 def test_without_user_code_the_innermost_line_of_a_package():
     known = table(("/x/site-packages/a/b.py", 1, "run"), ("/usr/lib/python3.11/json/decoder.py", 2, "decode"))
-    found = line_table([Sample([0, 1], 3, "none")], known)
+    found = of_stacks(known, ([0, 1], 3))
     assert [(row.place.file, row.own, row.total, row.user) for row in found.lines] == [
         ("/x/site-packages/a/b.py", 3, 3, False)
     ]
@@ -73,13 +77,13 @@ def test_without_user_code_the_innermost_line_of_a_package():
 
 def test_most_of_what_is_done_at_a_line_names_it():
     known = table(PLACES[1], PLACES[8], ("/e/torch/nn/modules/conv.py", 1, "f"))
-    (row,) = line_table([Sample([0, 1], 3, "none"), Sample([0, 2], 7, "none")], known).lines
+    (row,) = of_stacks(known, ([0, 1], 3), ([0, 2], 7)).lines
     assert row.activity == "torch"
 
 
 def test_bounded():
     known = table(*(("f.py", n, "f", "", True) for n in range(1, 2000)))
-    found = line_table([Sample([n], 1, "none") for n in range(1999)], known)
+    found = of_stacks(known, *(([n], 1) for n in range(1999)))
     assert len(found.lines) == LINES_LIMIT
     assert found.samples == 1999
 
@@ -87,13 +91,13 @@ def test_bounded():
 def test_a_line_is_one_row_whatever_has_a_frame_in_it():
     text = "batch = torch.stack([load(n) for n in range(9)])"
     known = table(*(("/p/a.py", 7, name, text, True) for name in ("main", "<listcomp>", "<genexpr>")))
-    found = line_table([Sample([0], 1, "none"), Sample([0, 1], 3, "none"), Sample([1, 2], 1, "none")], known)
+    found = of_stacks(known, ([0], 1), ([0, 1], 3), ([1, 2], 1))
     (row,) = found.lines
     assert (row.place.function, row.own, row.total, row.activity) == ("main", 5, 5, "python")
 
 
 def test_nothing():
-    assert line_table([], table()) == ((), 0, ())
+    assert line_table([]) == ((), 0, ())
 
 
 def test_a_lambda_shares_the_row_of_its_line():

@@ -7,8 +7,8 @@ import pytest
 from tuimon.records import Frame, LoopStack
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.phases import classify_samples
-from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
+from tuimon.session.loop_tree.stacks import StackSample
 
 SITE = "/v/lib/python3.11/site-packages"
 LIBRARY = f"{SITE}/nice/trainer.py"
@@ -66,7 +66,7 @@ def ids(stack: str) -> tuple[int, ...]:
     return tuple(IDS[name] for name in stack.split())
 
 
-def classified(stack: str, training: list[str], *, has_loader: bool = True, noted: str = WHOLE_PATH) -> Sample:
+def classified(stack: str, training: list[str], *, has_loader: bool = True, noted: str = WHOLE_PATH) -> StackSample:
     """A stack among those of training, whose loop was noted."""
     table, seen = FrameTable(), SeenBoundaries()
     table.add_frames(0, list(FRAMES.values()))

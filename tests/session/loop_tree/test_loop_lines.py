@@ -7,7 +7,6 @@ import pytest
 from tuimon.records import Frame, LoopStack
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.phases import ENOUGH_SAMPLES, classify_samples
-from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
 from tuimon.session.loop_tree.stacks import StackSample
 
@@ -24,7 +23,7 @@ BELOW = {
 LOOP = [(44, "fetch"), (46, "module"), (47, "backward"), (49, "update")]
 
 
-def sample(line: int, below: str | None, loop: list[tuple[int, str]], count: int = 1) -> Sample:
+def sample(line: int, below: str | None, loop: list[tuple[int, str]], count: int = 1) -> StackSample:
     """A sample at a line of the loop."""
     frames, stacks = FrameTable(), {}
     for at, called in [*loop, (line, below)]:
@@ -149,7 +148,7 @@ CALLS = {
 }
 
 
-def on_line_46(below: list[Frame], first_called: list[Frame]) -> Sample:
+def on_line_46(below: list[Frame], first_called: list[Frame]) -> StackSample:
     """A sample at the line that calls the model, which a sample shows running ``first_called``."""
     frames, stacks = FrameTable(), {}
     loop = [(44, [BELOW["fetch"]]), (46, first_called), (47, [BELOW["backward"]]), (49, [BELOW["update"]])]
@@ -255,7 +254,7 @@ def test_the_hooks_show_the_lines_of_passes_that_no_sample_has_shown() -> None:
     frames.add_frames(0, [Frame("train.py", 45, "main", "", True), Frame("train.py", 9, "make_batch", "", True)])
     frames.add_frames(2, [Frame("train.py", 50, "main", "", True)])
     seen.add_noted([noted(47, "backward", 10, frames), noted(49, "update", 20, frames)], frames)
-    samples = {sample.stack[0]: sample for sample in classify_samples({(0, 1): 20, (2,): 80}, frames, seen=seen)}
+    samples = {sample.frames[0].id: sample for sample in classify_samples({(0, 1): 20, (2,): 80}, frames, seen=seen)}
     assert [(samples[n].phase, samples[n].unsure) for n in (0, 2)] == [("data", False), ("other", False)]
     assert sum(sample.count for sample in samples.values()) == 100  # noted stacks are no samples
 

@@ -7,7 +7,7 @@ import pytest
 from tuimon.records import Frame
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.phases import classify_samples
-from tuimon.session.loop_tree.sample import Sample
+from tuimon.session.loop_tree.stacks import StackSample
 
 SITE = "/v/lib/python3.11/site-packages"
 TRAINER = f"{SITE}/nice/trainer.py"
@@ -34,12 +34,12 @@ LOSS = "main fit update closure:loss training_step "
 TRAINING = {LOSS + "loss module": 30, "main fit update closure:backward backward": 40}
 
 
-def classified(stacks: dict[str, int]) -> dict[str, Sample]:
+def classified(stacks: dict[str, int]) -> dict[str, StackSample]:
     """Each stack (frames by name, root first -> how often it was seen) among those of training."""
     table, stacks = FrameTable(), TRAINING | stacks
     table.add_frames(0, list(FRAMES.values()))
     numbered = {tuple(IDS[name] for name in stack.split()): times for stack, times in stacks.items()}
-    samples = {tuple(sample.stack): sample for sample in classify_samples(numbered, table, has_loader=True)}
+    samples = {tuple(sample.ids): sample for sample in classify_samples(numbered, table, has_loader=True)}
     return {stack.removeprefix(LOSS): samples[numbers] for stack, numbers in zip(stacks, numbered, strict=True)}
 
 

@@ -6,7 +6,7 @@ from tests.session.records import frames
 from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tuimon.session.loop_tree.frame_table import FrameTable
-from tuimon.session.loop_tree.sample import Sample
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.loop_tree.tree import CallTree, call_tree, program_part
 
 
@@ -27,9 +27,9 @@ SMALL = table(
 
 def small():
     tree = CallTree()
-    tree.add_stack([0, 1, 3], 30, SMALL, "data")
-    tree.add_stack([0, 2, 4], 60, SMALL, "forward")
-    tree.add_stack([0, 1], 10, SMALL, "data")
+    tree.add_stack(SMALL.stack([0, 1, 3]), 30, "data")
+    tree.add_stack(SMALL.stack([0, 2, 4]), 60, "forward")
+    tree.add_stack(SMALL.stack([0, 1]), 10, "data")
     return tree
 
 
@@ -70,7 +70,7 @@ def test_phase_of_a_node():
 
 def test_ids_are_the_same_in_the_next_tree():
     first, second = small(), CallTree()
-    second.add_stack([0, 2, 4], 1, SMALL)
+    second.add_stack(SMALL.stack([0, 2, 4]), 1)
     known = {node.id: node.function for node in first.root.walk()}
     assert [known[node.id] for node in second.root.walk()] == ["all", "main", "loop", "fit"]
 
@@ -81,20 +81,20 @@ def test_hottest_path_ends_where_less_than_a_tenth_is_left():
     assert CallTree().hottest_path() == []
     thin = CallTree()
     for number in range(1, 12):
-        thin.add_stack([0, number], 1, table(*(("a.py", n, f"f{n}") for n in range(12))))
+        thin.add_stack(table(*(("a.py", n, f"f{n}") for n in range(12))).stack([0, number]), 1)
     assert [node.function for node in thin.hottest_path()] == ["f0"]
 
 
 def test_equal_children_keep_their_order():
     one, other = CallTree(), CallTree()
-    one.add_stack([1], 5, SMALL), one.add_stack([4], 5, SMALL)
-    other.add_stack([4], 5, SMALL), other.add_stack([1], 5, SMALL)
+    one.add_stack(SMALL.stack([1]), 5), one.add_stack(SMALL.stack([4]), 5)
+    other.add_stack(SMALL.stack([4]), 5), other.add_stack(SMALL.stack([1]), 5)
     assert [n.function for n in one.root.ordered()] == [n.function for n in other.root.ordered()]
 
 
 def test_a_full_tree_counts_what_it_cuts():
     tree = CallTree(limit=3)
-    tree.add_stack([0, 1, 3], 7, SMALL)
+    tree.add_stack(SMALL.stack([0, 1, 3]), 7)
     assert len(tree) == 3
     assert tree.cut == 7
     assert shape(tree)[-1] == (2, "loop", 7, 7)
@@ -104,7 +104,7 @@ def test_a_full_tree_counts_what_it_cuts():
 def test_recursion_of_thousands_of_frames():
     deep = table(("r.py", 1, "main"), ("r.py", 9, "again"))
     tree = CallTree()
-    tree.add_stack([0] + [1] * 9_999, 3, deep)
+    tree.add_stack(deep.stack([0] + [1] * 9_999), 3)
     depth = max(node.depth for node in tree.root.walk())
     assert depth == 10_000 > sys.getrecursionlimit()
     assert len(tree.hottest_path()) == 10_000
@@ -112,10 +112,12 @@ def test_recursion_of_thousands_of_frames():
 
 
 def test_only_one_phase():
-    samples = [Sample([0, 1, 3], 30, "data"), Sample([0, 2, 4], 60, "forward")]
-    assert call_tree(samples, SMALL, "data").samples == 30
-    assert call_tree(samples, SMALL, "eval").samples == 0
-    assert call_tree(samples, SMALL).samples == 90
+    samples = [
+        StackSample(SMALL.stack(ids), n, at) for ids, n, at in (([0, 1, 3], 30, "data"), ([0, 2, 4], 60, "forward"))
+    ]
+    assert call_tree(samples, "data").samples == 30
+    assert call_tree(samples, "eval").samples == 0
+    assert call_tree(samples).samples == 90
 
 
 def test_a_forked_worker_begins_at_its_loop_and_our_hooks_are_left_out():
@@ -125,22 +127,22 @@ def test_a_forked_worker_begins_at_its_loop_and_our_hooks_are_left_out():
         ("/x/tuimon/agent/hooks.py", 63, "tuimon_fetch"),
         ("d.py", 2, "item", "", True),
     )
-    assert program_part([0, 1, 3], known) == [1, 3]
-    assert program_part([0, 2, 3], known) == [0, 3]
-    assert program_part([0, 2], known) == [0, 2]
-    assert program_part([], known) == []
+    assert program_part(known.stack([0, 1, 3])) == known.stack([1, 3])
+    assert program_part(known.stack([0, 2, 3])) == known.stack([0, 3])
+    assert program_part(known.stack([0, 2])) == known.stack([0, 2])
+    assert program_part(known.stack([])) == known.stack([])
 
 
 def test_unknown_frames_are_counted_as_unknown():
     tree = CallTree()
-    tree.add_stack([77], 2, FrameTable())
+    tree.add_stack(FrameTable().stack([77]), 2)
     assert shape(tree)[1] == (1, "?", 2, 2)
 
 
 def test_of_a_session():
     session = profiles.session(3)
     samples = session.process_samples(MAIN).samples_of(MAIN)
-    tree = call_tree(samples, session.frames)
+    tree = call_tree(samples)
     assert tree.samples == 300
     assert tree.share(next(n for n in tree.root.walk() if n.function == "select").own) == 0.62
     frame = session.frames[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container
 from functools import cached_property
 
 from msgspec import Struct, field
@@ -12,8 +12,6 @@ from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.loop_tree.activity import Activity
-from tuimon.session.loop_tree.frame_table import FrameTable
-from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.process_samples import ProcessSamples
@@ -79,14 +77,12 @@ class ThreadSamples(Struct, frozen=True, dict=True):
         return sum(stack.count for stack in self.stacks if matches(stack)) / self.total
 
 
-def thread_samples(sampled: ProcessSamples | None, tid: int, table: FrameTable) -> ThreadSamples:
-    """The samples of one thread; none where its process is not sampled."""
-    return resolved(sampled.samples_of(tid) if sampled else (), table)
+def thread_samples(sampled: ProcessSamples | None, tid: int) -> ThreadSamples:
+    """The samples of one thread; none where its process is not sampled.
 
-
-def resolved(samples: Iterable[Sample], table: FrameTable) -> ThreadSamples:
-    """Samples by frame ids, as what they show; without those of which nobody knows where they belong."""
-    return ThreadSamples(tuple(StackSample(table.stack(s.stack), s.count, s.phase) for s in samples if not s.is_lost))
+    Nor those of which nobody knows where they belong."""
+    samples = sampled.samples_of(tid) if sampled is not None else ()
+    return ThreadSamples(tuple(sample for sample in samples if not sample.is_lost))
 
 
 class StackEvidence(Struct, frozen=True, dict=True):
@@ -120,7 +116,7 @@ class StackEvidence(Struct, frozen=True, dict=True):
 
     def _of(self, tid: int) -> ThreadSamples:
         session = self._moment.session
-        return thread_samples(session.process_samples(self.pid), tid, session.frames)
+        return thread_samples(session.process_samples(self.pid), tid)
 
     def hot_lines(self, phase: str | None = None) -> tuple[HotLine, ...]:
         """Innermost user lines of the training thread in a phase (None: in all), most samples first."""

@@ -11,8 +11,7 @@ from msgspec import Struct, field
 from tuimon.code_origin import WITHIN, innermost_work
 from tuimon.records import Frame, Place
 from tuimon.session.loop_tree.activity import Activity, activity_of
-from tuimon.session.loop_tree.frame_table import FrameTable
-from tuimon.session.loop_tree.sample import Sample
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.loop_tree.tree import program_part
 from tuimon.session.rows import HotLine
 
@@ -65,9 +64,7 @@ class _Tally(Struct):
     total_activities: Counter[Activity] = field(default_factory=Counter)
 
 
-def line_table(
-    samples: Iterable[Sample], frames: FrameTable, phase: str | None = None, *, libraries: bool = False
-) -> LineTable:
+def line_table(samples: Iterable[StackSample], phase: str | None = None, *, libraries: bool = False) -> LineTable:
     """Own and total samples of each line, of the samples of a phase (None: of all).
 
     A library's time counts as the own time of the user's line that called it, unless ``libraries`` lists every line by
@@ -78,7 +75,7 @@ def line_table(
     for sample in samples:
         if not sample.lies_in(phase):
             continue
-        stack = [frames[number] for number in program_part(sample.stack, frames)]
+        stack = program_part(sample.frames)
         doing = activity_of(stack)
         everything[doing] += sample.count
         for frame in {_line(f): f for f in reversed(stack) if libraries or f.user}.values():

@@ -17,7 +17,6 @@ from tuimon.session.loop_tree.loops import Loops
 from tuimon.session.loop_tree.made_data import Augmentations, Rollouts
 from tuimon.session.loop_tree.model_changes import ModelUpkeep, OwnUpdates
 from tuimon.session.loop_tree.range_join import RangeJoin
-from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
 from tuimon.session.loop_tree.stacks import Stack, StackSample
 from tuimon.session.loop_tree.torn import by_root, like_whole_ones, without_torn_updates
@@ -43,7 +42,7 @@ def classify_samples(
     seen: SeenBoundaries | None = None,
     occasional: OccasionalBlocks | None = None,
     has_optimizer: bool = False,
-) -> list[Sample]:
+) -> list[StackSample]:
     """The samples of one training thread (stack of frame ids, root first -> count) with their phases and ranges.
 
     ``has_loader``: whether markers show that it fetches from a DataLoader; ``seen``: what its samples showed before;
@@ -52,11 +51,11 @@ def classify_samples(
     sampled = without_torn_updates([StackSample.unplaced(frames.stack(ids), n) for ids, n in stacks.items()])
     phases = _Phases(sampled, has_loader, seen, occasional or OccasionalBlocks(), has_optimizer)
     whole, torn = by_root(sampled)
-    placed = [(sample.frames, phases.of(sample)) for sample in whole]
-    samples = [sample for _, sample in placed] + like_whole_ones(torn, placed)
+    placed = [phases.of(sample) for sample in whole]
+    samples = placed + like_whole_ones(torn, placed)
     if join is None or not join.paths:
         return samples
-    return [replace(sample, ranges=join.ranges_of(sample.stack, frames)) for sample in samples]
+    return [replace(sample, ranges=join.ranges_of(sample.frames)) for sample in samples]
 
 
 class _Phases:
@@ -87,7 +86,7 @@ class _Phases:
         loop = self._loops.main
         self._makes_data = loop.is_known and not loop.shows_forward and self._exceeds_forward(counted)
 
-    def of(self, sample: StackSample) -> Sample:
+    def of(self, sample: StackSample) -> StackSample:
         """A sample in its phase."""
         return self._of_side_work(
             sample,
@@ -120,14 +119,14 @@ class _Phases:
                 above += 0 if sample.activity in _WAITS else sample.count
         return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
 
-    def _evaluates(self, sample: StackSample) -> Sample | None:
+    def _evaluates(self, sample: StackSample) -> StackSample | None:
         """A sample of evaluation that no marker shows: markers count it as what is around it."""
         if sample.phase not in ("forward", "rest") or not self._evaluation.holds(sample):
             return None
         at = self._loops.place(sample)
         return _in("eval", sample, moved_from=at.loop.measured_as(at.branch))
 
-    def _after_training(self, sample: StackSample) -> Sample | None:
+    def _after_training(self, sample: StackSample) -> StackSample | None:
         """The sample as evaluation or as work after the update, if a library that owns the loop runs it then.
 
         A module that the library runs between backward and the update counts as such work too. Stepping an environment,
@@ -141,7 +140,7 @@ class _Phases:
             return _in("other", sample, excluded=True, moved_from="optimizer" if sample.is_in_closure else None)
         return None
 
-    def _in_rollout(self, sample: StackSample) -> Sample | None:
+    def _in_rollout(self, sample: StackSample) -> StackSample | None:
         """A sample of a rollout, which makes the data.
 
         Where a closure is fetched for by a DataLoader, markers count what it does before backward as forward.
@@ -154,7 +153,7 @@ class _Phases:
         as_forward = sample.phase != "data" and self._fetches and in_closure
         return _in("data", sample, excluded=as_forward, moved_from="forward" if as_forward else None)
 
-    def _of_augmentation(self, sample: StackSample) -> Sample | None:
+    def _of_augmentation(self, sample: StackSample) -> StackSample | None:
         """A sample of a module that makes the batch, where the loop comes to it before the model."""
         plain = self._augmentations.without_module(sample)
         found = None if plain is None else self._of_library(plain) or self._by_lines(plain)
@@ -162,7 +161,7 @@ class _Phases:
             return None
         return _in("data", sample, found.excluded, moved_from="forward" if found.excluded else None)
 
-    def _of_library(self, sample: StackSample) -> Sample | None:
+    def _of_library(self, sample: StackSample) -> StackSample | None:
         """A sample in what makes a batch for a library that owns the loop, or in its code that runs the model.
 
         The user's code makes it, or other processes do, for which the library waits where it fetches from no
@@ -185,7 +184,7 @@ class _Phases:
             return self._made_unfetched(sample)
         return _in("data", sample, excluded=True, moved_from=None if sample.activity in _COPIES else "forward")
 
-    def _made_unfetched(self, sample: StackSample) -> Sample:
+    def _made_unfetched(self, sample: StackSample) -> StackSample:
         """A sample of what makes the batch in a library's loop that fetches none.
 
         Beside an optimizer that calls the forward pass and backward, markers count it as what is outside the step.
@@ -193,7 +192,7 @@ class _Phases:
         beside = self._library.trains_in_optimizer and sample.phase == "rest"
         return _in("data", sample, excluded=beside, moved_from="other" if beside else None)
 
-    def _in_closure(self, sample: StackSample) -> Sample | None:
+    def _in_closure(self, sample: StackSample) -> StackSample | None:
         """A sample outside every module in a closure that an optimizer calls.
 
         It is of the forward pass, as markers count it. What the user's code does there after backward is side work,
@@ -207,7 +206,7 @@ class _Phases:
         at = self._loops.place(sample)
         return _in("forward", sample, excluded=at.loop.is_measured(at.branch))
 
-    def _of_handler(self, sample: StackSample) -> Sample | None:
+    def _of_handler(self, sample: StackSample) -> StackSample | None:
         """A sample of a handler above backward. Before the model it may come before the fetch, too."""
         if sample.phase != "rest":
             return None
@@ -218,7 +217,7 @@ class _Phases:
             return _in("other", sample, excluded=self._fetches, moved_from=as_forward)
         return None
 
-    def _by_lines(self, sample: StackSample) -> Sample:
+    def _by_lines(self, sample: StackSample) -> StackSample:
         """The phase by boundary, else by the loop's lines.
 
         Where no forward pass was sampled, what is before backward is forward, but for waits, which are no model's, and
@@ -254,12 +253,12 @@ class _Phases:
         moved_from = "forward" if prepares and sample.activity not in _COPIES else None
         return _in(phase, sample, excluded=measured, moved_from=moved_from)
 
-    def _of_upkeep(self, sample: StackSample, placed: Sample) -> Sample:
+    def _of_upkeep(self, sample: StackSample, placed: StackSample) -> StackSample:
         """Upkeep of a model is side work, where it counts as data."""
         at_it = placed.phase == "data" and self._upkeep.holds(sample)
         return replace(placed, phase="other", unsure=False) if at_it else placed
 
-    def _of_side_work(self, sample: StackSample, placed: Sample) -> Sample:
+    def _of_side_work(self, sample: StackSample, placed: StackSample) -> StackSample:
         """A metric in the forward pass is side work; what is in an optimizer that calls no hook is none."""
         if placed.phase == "forward" and sample.computes_metric:
             moved_from = "forward" if placed.excluded else None  # markers count it as forward there
@@ -276,8 +275,8 @@ def _in(
     unsure: bool = False,
     moved_from: str | None = None,
     maybe_from: str | None = None,
-) -> Sample:
-    return Sample(sample.ids, sample.count, phase, excluded, unsure, moved_from, maybe_from)
+) -> StackSample:
+    return StackSample(sample.frames, sample.count, phase, excluded, unsure, moved_from, maybe_from)
 
 
 def _is_in_optimizer(stack: Stack) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from tuimon.records import Frame, RangePlace
-from tuimon.session.loop_tree.frame_table import FrameTable
 
 #: What a filter by a user range begins with, where a filter by a phase is its bare name.
 RANGE = "range:"
@@ -39,19 +38,18 @@ class RangeJoin:
         self._places = dict(sorted(self._places.items()))
         return True
 
-    def ranges_of(self, stack: Sequence[int], frames: FrameTable) -> tuple[str, ...]:
-        """Paths of the ranges that a stack (frame ids, root first) was sampled in, outer ones first.
+    def ranges_of(self, stack: Sequence[Frame]) -> tuple[str, ...]:
+        """Paths of the ranges that a stack (root first) was sampled in, outer ones first.
 
         A range holds a stack if one of its frames lies within the range's place, inside the range around it.
         """
         if not self._places:
             return ()
-        listed = [frames[number] for number in stack]
         depths: dict[str, int] = {}  # path: the first frame within it
         for path in self._places:
             outer = self._nearest_known(path)
             if outer is None or outer in depths:
-                depth = self._depth(path, listed, depths[outer] if outer is not None else 0)
+                depth = self._depth(path, stack, depths[outer] if outer is not None else 0)
                 if depth is not None:
                     depths[path] = depth
         return tuple(depths)

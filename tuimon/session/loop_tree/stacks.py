@@ -7,12 +7,14 @@ from functools import cached_property
 from itertools import dropwhile
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuimon.code_origin import WITHIN, innermost_work
 from tuimon.library_code import steps_environment
-from tuimon.records import Frame, Place
+from tuimon.records import BETWEEN, Frame, Place
 from tuimon.session.loop_tree.activity import Activity, activity_of, awaits_process, innermost_wait
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
+from tuimon.session.loop_tree.range_join import RANGE
 from tuimon.session.loop_tree.roles import FrameKind, Role, StackPhase, stack_phase
 from tuimon.torch_code import is_module_call, is_worker_loop
 
@@ -31,6 +33,12 @@ class StackSample(Struct, frozen=True, dict=True):
     frames: Stack
     count: int
     phase: str
+    excluded: bool = False  # from dividing what markers leave open: they measure its phase
+    unsure: bool = False  # "forward" may be "data", or "other" either of them: nothing shows yet which
+    moved_from: str | None = None  # the phase that markers count it in, where they cannot separate that from its own
+    maybe_from: str | None = None  # as moved_from, where nothing shows on which side of a marker it lies
+    ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
+    is_lost: bool = False  # it has lost all code of the user's, and no whole stack shows which: no share counts it
 
     @classmethod
     def unplaced(cls, frames: Stack, count: int) -> StackSample:
@@ -40,6 +48,21 @@ class StackSample(Struct, frozen=True, dict=True):
     def at(self, phase: str, frames: Stack | None = None) -> StackSample:
         """The same in another phase, with these frames."""
         return StackSample(self.frames if frames is None else frames, self.count, phase)
+
+    def lies_in(self, part: str | None) -> bool:
+        """Whether it is in a phase, or in a user range (RANGE and its path); None: always."""
+        if part is None:
+            return True
+        return part.removeprefix(RANGE) in self.ranges if part.startswith(RANGE) else self.phase == part
+
+    def between_backwards(self) -> StackSample:
+        """The same where a step has several backward passes: what lies between two of them markers leave open.
+
+        So it is with a metric after each of the batches that an update accumulates over, which are fetched in a row.
+        """
+        if self.phase != "other" or not self.excluded or self.moved_from is not None or self.maybe_from is not None:
+            return self
+        return replace(self, maybe_from=BETWEEN)
 
     @property
     def ids(self) -> list[int]:
@@ -190,6 +213,16 @@ class StackSample(Struct, frozen=True, dict=True):
     def may_wait_for_ranks(self) -> bool:
         """True if it is in a collective, or in backward, with none of the user's code inside: there ranks meet."""
         return innermost_wait(self.frames) == "ranks"
+
+
+def without_imports(samples: Sequence[StackSample]) -> list[StackSample]:
+    """Those that are no part of an import: what a step imports, it imports once.
+
+    Where the loop itself runs in a module while that is imported, an import shows nothing, and all are left.
+    """
+    if any(sample.phase == "backward" and sample.imports for sample in samples):
+        return list(samples)
+    return [sample for sample in samples if not sample.imports]
 
 
 def user_place(frames: Sequence[Frame]) -> Place | None:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
 from tuimon.session.loop_tree.order import to_user
-from tuimon.session.loop_tree.sample import Sample
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 
 #: A root that at least this share (0..1) of a thread's samples has is the thread's; a stack with another root was read
@@ -32,22 +31,22 @@ def by_root(samples: Sequence[StackSample]) -> tuple[list[StackSample], list[Sta
     return whole, [sample for sample in samples if _root(sample) != root]
 
 
-def like_whole_ones(torn: Sequence[StackSample], whole: Sequence[tuple[Stack, Sample]]) -> list[Sample]:
+def like_whole_ones(torn: Sequence[StackSample], whole: Sequence[StackSample]) -> list[StackSample]:
     """Torn stacks, each in the phase of most whole ones that pass through its outermost function, called as by these.
 
     Without their callers, those of a line that takes most of its time in short calls would count for no line.
     """
     callers: dict[Function | None, Counter[tuple[_Counted, Stack]]] = {_root(sample): Counter() for sample in torn}
-    for stack, placed in whole if torn else ():
-        counted = _Counted(placed.phase, placed.excluded, placed.moved_from, placed.maybe_from)
-        for function, depth in _first_depths(stack).items():
+    for sample in whole if torn else ():
+        counted = _Counted(sample.phase, sample.excluded, sample.moved_from, sample.maybe_from)
+        for function, depth in _first_depths(sample.frames).items():
             if function in callers:
-                callers[function][counted, stack[:depth]] += placed.count
+                callers[function][counted, sample.frames[:depth]] += sample.count
     return [_like(sample, callers[_root(sample)]) for sample in torn]
 
 
 class _Counted(NamedTuple):
-    """Where and how a sample counts, as in ``Sample``."""
+    """Where and how a sample counts, as in ``StackSample``."""
 
     phase: str
     excluded: bool
@@ -55,7 +54,7 @@ class _Counted(NamedTuple):
     maybe_from: str | None = None
 
 
-def _like(sample: StackSample, found: Counter[tuple[_Counted, Stack]]) -> Sample:
+def _like(sample: StackSample, found: Counter[tuple[_Counted, Stack]]) -> StackSample:
     phases, ways = Counter[str](), Counter[_Counted]()
     for (way, _), count in found.items():
         phases[way.phase] += count
@@ -66,8 +65,8 @@ def _like(sample: StackSample, found: Counter[tuple[_Counted, Stack]]) -> Sample
     if not is_known:
         way = next((way for way, _ in ways.most_common() if way.phase == likely), _Counted("other", True))
     called = next((path for (of, path), _ in found.most_common() if of.phase == way.phase), ())
-    return Sample(
-        [frame.id for frame in (*called, *sample.frames)],
+    return StackSample(
+        (*called, *sample.frames),
         sample.count,
         way.phase,
         way.excluded,

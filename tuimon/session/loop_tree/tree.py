@@ -9,8 +9,7 @@ from msgspec import Struct, field
 
 from tuimon.code_origin import is_agent_file
 from tuimon.records import Frame, Place
-from tuimon.session.loop_tree.frame_table import FrameTable
-from tuimon.session.loop_tree.sample import Sample
+from tuimon.session.loop_tree.stacks import Stack, StackSample
 from tuimon.torch_code import is_module_call, is_worker_loop
 
 #: How many nodes a tree may have; samples beyond are cut at their caller.
@@ -110,16 +109,15 @@ class CallTree:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def add_stack(self, stack: Sequence[int], count: int, frames: FrameTable, phase: str = "none") -> None:
-        """Add ``count`` samples of a stack (frame ids, root first)."""
+    def add_stack(self, stack: Sequence[Frame], count: int, phase: str = "none") -> None:
+        """Add ``count`` samples of a stack (root first)."""
         node = self.root
         node.total += count
         node.phases[phase] += count
         line: LineCount | None = None
         at = 0  # the line of the caller
-        for number in stack:
-            frame = frames[number]
-            child = node.children.get((frame.file, frame.function)) or self._grow(node, number, frames)
+        for frame in stack:
+            child = node.children.get((frame.file, frame.function)) or self._grow(node, frame)
             if child is None:
                 self.cut += count
                 break
@@ -147,10 +145,9 @@ class CallTree:
             path.append(node)
         return path
 
-    def _grow(self, parent: Node, number: int, frames: FrameTable) -> Node | None:
+    def _grow(self, parent: Node, frame: Frame) -> Node | None:
         if len(self._nodes) >= self._limit:
             return None
-        frame = frames[number]
         key = (frame.file, frame.function)
         node = Node(*key, frame.user, hash((parent.id, *key)), parent.depth + 1, parent)
         parent.children[key] = node
@@ -158,31 +155,25 @@ class CallTree:
         return node
 
 
-def call_tree(
-    samples: Iterable[Sample], frames: FrameTable, phase: str | None = None, limit: int = NODES_LIMIT
-) -> CallTree:
+def call_tree(samples: Iterable[StackSample], phase: str | None = None, limit: int = NODES_LIMIT) -> CallTree:
     """The call tree of the samples of a phase (None: of all)."""
     tree = CallTree(limit)
     for sample in samples:
         if sample.lies_in(phase):
-            tree.add_stack(program_part(sample.stack, frames), sample.count, frames, sample.phase)
+            tree.add_stack(program_part(sample.frames), sample.count, sample.phase)
     return tree
 
 
-def program_part(stack: list[int], frames: FrameTable) -> list[int]:
+def program_part(stack: Stack) -> Stack:
     """The part of a stack that the program itself put there.
 
     Without what a forked DataLoader worker inherited from the trainer (its own part begins at its loop), without the
     frame that torch puts between a module's call and its ``forward``, and without those of our hooks; the innermost
     frame always stays.
     """
-    start = next((d for d in range(len(stack) - 1, 0, -1) if _is_worker_loop(frames[stack[d]])), 0)
-    inner = stack[-1:]
-    return [number for number in stack[start:-1] if not _is_between(frames[number])] + inner
-
-
-def _is_worker_loop(frame: Frame) -> bool:
-    return is_worker_loop(frame.file, frame.function)
+    depths = range(len(stack) - 1, 0, -1)
+    start = next((depth for depth in depths if is_worker_loop(stack[depth].file, stack[depth].function)), 0)
+    return (*(frame for frame in stack[start:-1] if not _is_between(frame)), *stack[-1:])
 
 
 def _is_between(frame: Frame) -> bool:

@@ -70,7 +70,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
     spots = [s for p in pids if (s := session.process_samples(p)) is not None]
     by_markers = mean_of_known([w.busy_ratio for w in loader.worker_rows]) if loader and loader.facts.workers else None
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
-    own = [thread_samples(s, s.tid, session.frames) for s in spots]
+    own = [thread_samples(s, s.tid) for s in spots]
     number = loader.facts.workers if loader is not None and loader.facts.workers else len(live)
     renewed = are_renewed(live, recent)
     brief = _brief_share(session, pid, number) if renewed else None

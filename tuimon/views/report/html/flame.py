@@ -45,7 +45,7 @@ def trees(session: Session, pid: int) -> list[tuple[str, CallTree]]:
 
 def _tree(session: Session, pids: Sequence[int]) -> CallTree:
     sampled = [found for pid in pids if (found := session.process_samples(pid)) is not None]
-    return call_tree((one for each in sampled for one in each.samples_of(_sampled_tid(each))), session.frames)
+    return call_tree(one for each in sampled for one in each.samples_of(_sampled_tid(each)))
 
 
 def boxes_of(tree: CallTree) -> list[Box]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tuimon.diagnosis.rank import is_minor
 from tuimon.errors import TuimonError
-from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.records import Frame
 from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
@@ -173,13 +173,12 @@ def _code(session: Session) -> Code:
         sampled = session.process_samples(process.pid)
         for tid in sampled.tids() if sampled else ():
             for sample in sampled.samples_of(tid) if sampled else ():
-                _add_lines(code, sample.stack, session.frames)
+                _add_lines(code, sample.frames)
     return code
 
 
-def _add_lines(code: Code, stack: Sequence[int], frames: FrameTable) -> None:
-    for number in stack:
-        frame = frames[number]
+def _add_lines(code: Code, stack: Sequence[Frame]) -> None:
+    for frame in stack:
         if frame.source:
             code.setdefault(frame.file, {})[frame.line] = frame.source
 

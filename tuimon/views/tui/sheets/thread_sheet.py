@@ -44,7 +44,7 @@ def latest_stack(session: Session, row: ThreadRow) -> LatestStack | None:
     if found is None:
         return None
     numbers, share = found
-    frames = [session.frames[number] for number in program_part(numbers, session.frames)]
+    frames = program_part(session.frames.stack(numbers))
     return LatestStack(tuple(reversed(frames)), share, session.same_stack_s(row.pid, row.tid))
 
 
