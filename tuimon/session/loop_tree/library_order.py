@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from itertools import takewhile
 
 from tuimon.library_code import handles_event, is_handler, is_iteration, may_add_loss
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
-from tuimon.session.loop_tree.order import LibraryPath, Lines, is_before, returned_gradients
-from tuimon.session.loop_tree.roles import StackPhase
+from tuimon.session.loop_tree.order import Leaving, LibraryPath, Lines, is_before, returned_gradients
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
-from tuimon.session.loop_tree.stacks import Stack, StackSample
+from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 
 #: Of so many samples at a place that leads to an update more than one is in it: our choice, as for torn stacks of the
 #: user's (``torn.py``). What is at such a place is mostly done for the update.
@@ -48,97 +47,70 @@ class LibraryOrder:
         self._path = LibraryPath(samples, noted)
         #: Whether the optimizer calls the forward pass and backward as a closure.
         self.trains_in_optimizer = self._path.passes_optimizer
-        running = [sample.frames for sample in samples if self._path.depth and sample.phase == "forward"]
-        self._model = self._first(map(self._path.leaves_at, running))
+        running = [self._path.leave(sample.frames) for sample in samples if sample.phase == "forward"]
+        self._model = self._first(running)  # where it runs first; empty: nowhere
         self._model_lines: dict[Function, int] = {}  # of the functions that run it, the first line that does
-        for stack in running:
-            self._note_model_lines(stack)
-        self._last = self._last_place(known, {"backward", "optimizer"})
+        for _, inside in (at for at in running if self._model and at.place == self._model):
+            for frame in takewhile(_is_outside_torch, inside):
+                self._model_lines[frame.code] = min(frame.line, self._model_lines.get(frame.code, frame.line))
+        self._last = self._last_place(known, UPDATES)
         self._last_backward = self._last_place(known, {"backward"})
         self._after_backward = self._only_run_after_backward(samples)
-        fetching = (sample.frames for sample in samples if self._path.depth and sample.phase == "data")
-        evaluating = self._after_training(running) & self._after_training(fetching)
+        fetching = {self._path.leave(sample.frames).place for sample in samples if sample.phase == "data"}
+        evaluating = {at.place for at in running if at.place in fetching and is_before(self._last, at.place)}
         self._evaluating = evaluating if seen is None else seen.completed_evaluating(evaluating)
-        evaluators = [stack for stack in running if self._evaluates(stack)]
+        evaluators = [inside for place, inside in running if place in self._evaluating]
         #: The user's functions that run the model there.
-        self._evaluators = {inside[0].code for stack in evaluators if (inside := self._first_user(stack))}
+        self._evaluators = {own[0].code for inside in evaluators if (own := _from_user(inside))}
         #: The library's own files that run it there: of its models, and of what evaluates.
-        self._evaluating_files = {
-            caller.file for stack in evaluators if (caller := self._calls_model(stack)) is not None
-        } - {file for file, _ in self._path.depth}
+        self._evaluating_files = set(filter(None, map(_calls_model, evaluators))) - {f for f, _ in self._path.depth}
 
     def is_after_training(self, stack: Stack) -> bool:
         """True if the library comes to a stack after backward and the update, and not for the next batch."""
-        place = self._path.leaves_at(stack) if self._path.depth else ()
-        if not place or not is_before(self._last, place):
-            return False
-        inside = self._path.inside(stack)
-        return not inside or not _iterates(inside[0])
+        place, inside = self._path.leave(stack)
+        return is_before(self._last, place) and not (inside and _iterates(inside[0]))
 
     def is_after_backward(self, stack: Stack) -> bool:
         """True if the library comes to a stack after backward, such as at the end of a closure that it trains in."""
-        return bool(self._path.depth) and is_before(self._last_backward, self._path.leaves_at(stack))
+        return is_before(self._last_backward, self._path.leave(stack).place)
 
     def is_run_after_backward(self, stack: Stack) -> bool:
         """True if the library runs a module there after backward, as for a metric, and trains on none of it."""
-        return bool(self._after_backward) and self._path.leaves_at(stack) in self._after_backward
+        return self._path.leave(stack).place in self._after_backward
 
     def is_evaluation(self, sample: StackSample) -> bool:
         """True if a sample fetches or runs the model to evaluate, or is in the user's or a library's code for that.
 
         So does one that takes gradients there, of those that are only returned.
         """
-        if not self._evaluates(sample.frames) or sample.phase == "optimizer":
+        place, inside = self._path.leave(sample.frames)
+        if place not in self._evaluating or sample.phase == "optimizer":
             return False
-        if sample.phase == "backward":
-            return sample.returns_gradients
         if sample.phase != "rest":
-            return True
-        inside = self._first_user(sample.frames)
-        if inside:
-            return inside[0].code in self._evaluators or self._is_metric(sample.frames)
-        return any(frame.file in self._evaluating_files for frame in self._path.inside(sample.frames))
-
-    def _calls_model(self, stack: Stack) -> KnownFrame | None:
-        """The frame of a library that calls the model off the path; None where it is the user's, or the loop's own."""
-        outside = list(takewhile(_is_outside_torch, self._path.inside(stack)))
-        return outside[-1] if outside and not outside[-1].user else None
-
-    def _is_metric(self, stack: Stack) -> bool:
-        """True if the library calls the user's function by a function of its own there, and not to handle an event."""
-        called = _to_first_user(self._path.inside(stack))
-        return len(called) > 1 and not any(handles_event(frame.function) for frame in called)
+            return sample.phase != "backward" or sample.returns_gradients
+        own = _from_user(inside)
+        if own:
+            return own[0].code in self._evaluators or _is_metric(inside)
+        return any(frame.file in self._evaluating_files for frame in inside)
 
     def is_forward(self, stack: Stack) -> bool:
         """True if a stack outside every module is in the library's own code where it runs the model, or above backward.
 
         Such as a model's method that calls its modules one by one, and the library's arithmetic on the loss.
         """
-        place = self._path.leaves_at(stack) if self._model is not None else ()
-        if not place or self._model is None or is_before(place, self._model) or not is_before(place, self._path.lines):
+        place, inside = self._path.leave(stack)
+        if not self._model or is_before(place, self._model) or not is_before(place, self._path.lines):
             return False
-        return not any(frame.user or self._is_above_model(frame) for frame in self._path.inside(stack))
+        return not any(frame.user or frame.line < self._model_lines.get(frame.code, 0) for frame in inside)
 
-    def _is_above_model(self, frame: KnownFrame) -> bool:
-        """True if a line is above the one with which its function runs the model."""
-        return frame.line < self._model_lines.get(frame.code, 0)
-
-    def _evaluates(self, stack: Stack) -> bool:
-        return bool(self._evaluating) and self._path.leaves_at(stack) in self._evaluating
-
-    def _first_user(self, stack: Stack) -> Stack:
-        """What a stack off the path holds from the user's first frame on; nothing where it comes to torch before."""
-        inside = _without_library(self._path.inside(stack))
-        return inside if inside and inside[0].user else ()
-
-    def _last_place(self, samples: Sequence[StackSample], boundaries: Collection[StackPhase]) -> Lines:
+    def _last_place(self, samples: Sequence[StackSample], boundaries: Collection[str]) -> Lines:
         """The last place that leads to one of these: a loss with derivatives in it calls backward before.
 
         One of many samples at a place was read while the stack changed.
         """
         times, inside = Counter[Lines](), Counter[Lines]()
-        for sample in samples if self._path.depth else ():
-            place = self._path.leaves_at(sample.frames)
+        for sample in samples:
+            place = self._path.leave(sample.frames).place
             times[place] += sample.count
             inside[place] += sample.count if sample.phase in boundaries else 0
         places = (place for place, n in inside.items() if n and n * _MANY > times[place])
@@ -147,24 +119,19 @@ class LibraryOrder:
     def _only_run_after_backward(self, samples: Sequence[StackSample]) -> set[Lines]:
         """The places after backward in which a module runs, and nothing is fetched or trained."""
         running, used = Counter[Lines](), set[Lines]()
-        for sample in samples if self._path.depth else ():
+        for sample in samples:
+            place = self._path.leave(sample.frames).place
             if sample.phase == "forward":
-                running[self._path.leaves_at(sample.frames)] += sample.count
+                running[place] += sample.count
             elif sample.phase != "rest":
-                used.add(self._path.leaves_at(sample.frames))
+                used.add(place)
         often = {place for place, n in running.items() if n >= _MANY} - used
         return {place for place in often if is_before(self._last_backward, place)}
 
-    def _after_training(self, stacks: Iterable[Stack]) -> set[Lines]:
-        return {place for place in map(self._path.leaves_at, stacks) if place and is_before(self._last, place)}
-
     def made_by(self, stack: Stack) -> Function | None:
         """The function of the user's that makes a batch for the library's loop, given a stack in it; else None."""
-        place = self._path.leaves_at(stack) if self._model is not None else ()
-        if not place or self._model is None:
-            return None
-        inside = self._path.inside(stack)
-        if place == self._model:
+        place, inside = self._path.leave(stack)
+        if place and place == self._model:
             return self._called_above_model(inside)
         if not inside or not is_before(place, self._model):
             return None
@@ -175,38 +142,26 @@ class LibraryOrder:
 
     def handles_before_model(self, stack: Stack) -> bool:
         """True if a stack is in a handler of the loop's events that the library calls before it runs the model."""
-        return self._is_before_model(stack) and bool(self._handler(stack))
+        place, inside = self._path.leave(stack)
+        return is_before(place, self._model) and bool(_handler(inside))
 
     def handles_before_backward(self, stack: Stack) -> bool:
         """True if the library calls the handler that a stack is in after the model and above backward.
 
         One that is named after the loss, or the prediction, may be part of it.
         """
-        place = self._path.leaves_at(stack) if self._model is not None else ()
-        if self._model is None or not is_before(self._model, place) or not is_before(place, self._path.lines):
+        place, inside = self._path.leave(stack)
+        if not is_before(self._model, place) or not is_before(place, self._path.lines):
             return False
-        handler = self._handler(stack)
+        handler = _handler(inside)
         return bool(handler) and not any(may_add_loss(frame.function) for frame in handler)
-
-    def _is_before_model(self, stack: Stack) -> bool:
-        return self._model is not None and is_before(self._path.leaves_at(stack), self._model)
-
-    def _handler(self, stack: Stack) -> Stack:
-        """What calls the user's handler of an event where a stack leaves the path, and it; nothing without one."""
-        called = _to_first_user(self._path.inside(stack))
-        return called if any(handles_event(frame.function) for frame in called) else ()
 
     def awaits_batch(self, sample: StackSample) -> bool:
         """True if the library waits there for a message that brings the batch, and not in what handles an event."""
-        if not self._is_before_model(sample.frames):
+        place, inside = self._path.leave(sample.frames)
+        if not is_before(place, self._model) or not sample.receives_message:
             return False
-        inside = self._path.inside(sample.frames)
-        return sample.receives_message and not any(frame.user or handles_event(frame.function) for frame in inside)
-
-    def _note_model_lines(self, stack: Stack) -> None:
-        if self._path.leaves_at(stack) == self._model:
-            for frame in takewhile(_is_outside_torch, self._path.inside(stack)):
-                self._model_lines[frame.code] = min(frame.line, self._model_lines.get(frame.code, frame.line))
+        return not any(frame.user or handles_event(frame.function) for frame in inside)
 
     def _called_above_model(self, inside: Stack) -> Function | None:
         """What a function that runs the model, the user's or the library's, calls above the line that does."""
@@ -226,10 +181,10 @@ class LibraryOrder:
             return called if is_made_for_model(caller.source, called[1]) else None
         return called if caller.line < first else None
 
-    def _first(self, places: Iterable[Lines]) -> Lines | None:
+    def _first(self, running: Sequence[Leaving]) -> Lines:
         """Where the model runs first; runs below backward evaluate, and stacks that lack frames do not show where."""
-        known = [place for place in places if place and not is_before(self._path.lines, place)]
-        return min((place for place in known if not self._path.is_cut_short(place)), default=min(known, default=None))
+        known = [place for place, _ in running if place and not is_before(self._path.lines, place)]
+        return min((place for place in known if not self._path.is_cut_short(place)), default=min(known, default=()))
 
 
 def _to_first_user(stack: Stack) -> Stack:
@@ -237,9 +192,32 @@ def _to_first_user(stack: Stack) -> Stack:
     return stack[: next((depth for depth, frame in enumerate(stack) if frame.user), -1) + 1]
 
 
+def _from_user(inside: Stack) -> Stack:
+    """What a stack off the path holds from the user's first frame on; nothing where it comes to torch before."""
+    own = _without_library(inside)
+    return own if own and own[0].user else ()
+
+
 def _without_library(stack: Stack) -> Stack:
     """The stack from the first frame on that is no library's."""
     return stack[next((i for i, frame in enumerate(stack) if "library" not in frame.roles), len(stack)) :]
+
+
+def _handler(inside: Stack) -> Stack:
+    """What calls the user's handler of an event where a stack leaves the path, and it; nothing without one."""
+    called = _to_first_user(inside)
+    return called if any(handles_event(frame.function) for frame in called) else ()
+
+
+def _is_metric(inside: Stack) -> bool:
+    """True if the library calls the user's function by a function of its own there, and not to handle an event."""
+    return len(_to_first_user(inside)) > 1 and not _handler(inside)
+
+
+def _calls_model(inside: Stack) -> str | None:
+    """The file of a library that calls the model off the path; None where it is the user's, or the loop's own."""
+    outside = list(takewhile(_is_outside_torch, inside))
+    return outside[-1].file if outside and not outside[-1].user else None
 
 
 def _iterates(frame: KnownFrame) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from tuimon.session.loop_tree.frame_table import Function, KnownFrame
+from tuimon.session.loop_tree.frame_table import Function
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 
 #: Lines of the library's functions from the outermost on, and the line at which a stack leaves them.
@@ -56,12 +56,23 @@ def is_before(place: Lines, other: Lines) -> bool:
     return next((line < of_other for line, of_other in zip(place, other, strict=False) if line != of_other), False)
 
 
+class Leaving(NamedTuple):
+    """Where a stack leaves the path; the place is empty where it is in another call of the user's, or not on it."""
+
+    place: Lines
+    inside: Stack  # what the innermost function on the path calls
+
+
+_NOWHERE = Leaving((), ())
+
+
 class LibraryPath:
     """The frames down to backward, be they noted by the hooks or sampled; without any, no stack leaves them."""
 
     def __init__(self, samples: Sequence[StackSample], noted: Sequence[StackSample]) -> None:
         path = _to_backward(noted) or _to_backward(samples)
         times = Counter(frame.code for frame in path)
+        self._left: dict[Stack, Leaving] = {}
         self.passes_optimizer = any(frame.kind == "optimizer" for frame in path)
         self.lines = tuple(frame.line for frame in path)
         self._user_lines = {frame.code: frame.line for frame in path if frame.user}
@@ -70,24 +81,16 @@ class LibraryPath:
             frame.code: depth for depth, frame in enumerate(path) if "library" in frame.roles and times[frame.code] == 1
         }
 
-    def leaves_at(self, stack: Stack) -> Lines:
-        """Where a stack leaves the path; nothing where it is elsewhere."""
-        left = self._left_by(stack)
-        if left is None or any(map(self._is_elsewhere, stack[:left])):
-            return ()
-        return (*self.lines[: self.depth[stack[left].code]], stack[left].line)
+    def leave(self, stack: Stack) -> Leaving:
+        """Where a stack leaves the path: at the first function of a library at another line, else the last on it."""
+        if not self.depth:
+            return _NOWHERE
+        found = self._left.get(stack)
+        if found is None:
+            found = self._left[stack] = self._leave(stack)
+        return found
 
-    def is_cut_short(self, place: Lines) -> bool:
-        """True if a stack that leaves the path there lacks frames: at this line the path goes on in the library."""
-        return len(place) <= max(self.depth.values(), default=0) and place == self.lines[: len(place)]
-
-    def inside(self, stack: Stack) -> Stack:
-        """What the innermost function on the path calls."""
-        left = self._left_by(stack)
-        return stack[left + 1 :] if left is not None else ()
-
-    def _left_by(self, stack: Stack) -> int | None:
-        """The frame at which a stack leaves the path: the first of a library at another line, else the last on it."""
+    def _leave(self, stack: Stack) -> Leaving:
         left = None
         for i, frame in enumerate(stack):
             depth = self.depth.get(frame.code) if "library" in frame.roles else None
@@ -95,11 +98,16 @@ class LibraryPath:
                 left = i
                 if frame.line != self.lines[depth]:
                     break
-        return left
+        if left is None:
+            return _NOWHERE
+        inside = stack[left + 1 :]
+        if any(frame.user and self._user_lines.get(frame.code) != frame.line for frame in stack[:left]):
+            return Leaving((), inside)
+        return Leaving((*self.lines[: self.depth[stack[left].code]], stack[left].line), inside)
 
-    def _is_elsewhere(self, frame: KnownFrame) -> bool:
-        """True if a frame is the user's and at another line than the one that leads to backward."""
-        return frame.user and self._user_lines.get(frame.code) != frame.line
+    def is_cut_short(self, place: Lines) -> bool:
+        """True if a stack that leaves the path there lacks frames: at this line the path goes on in the library."""
+        return len(place) <= max(self.depth.values(), default=0) and place == self.lines[: len(place)]
 
 
 def _to_backward(samples: Sequence[StackSample]) -> Stack:

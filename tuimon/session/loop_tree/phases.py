@@ -234,9 +234,9 @@ class _Phases:
             if loop.may_be_training(branch):
                 return _in(boundary, sample)
             return _in("other", sample, excluded=True, moved_from=boundary)
-        measured = loop.is_measured(branch)
         if boundary == "forward":
-            return _in(boundary if loop.may_be_training(branch) else "other", sample, excluded=measured)
+            phase = boundary if loop.may_be_training(branch) else "other"
+            return _in(phase, sample, excluded=loop.is_measured(branch))
         if boundary != "rest":
             return _in(boundary, sample)
         if not loop.is_known:
@@ -245,13 +245,14 @@ class _Phases:
             return _in("other", sample)
         if loop.is_on_fetch_line(branch):
             return _in("forward", sample, excluded=True)
-        phase = loop.phase_of(branch, outline)
-        if phase is None:
+        found = loop.phase_of(branch, outline)
+        if found is None:
             is_data = sample.activity in _WAITS or (self._makes_data and loop.is_above_backward(branch))
             return _in("data", sample) if is_data else _in("forward", sample, unsure=self._few)
-        prepares = measured and phase == "data" and loop.is_call_beside_training(branch)
+        measured = loop.is_measured(branch)
+        prepares = measured and found == "data" and loop.is_call_beside_training(branch)
         moved_from = "forward" if prepares and sample.activity not in _COPIES else None
-        return _in(phase, sample, excluded=measured, moved_from=moved_from)
+        return _in(found, sample, excluded=measured, moved_from=moved_from)
 
     def _of_upkeep(self, sample: StackSample, placed: StackSample) -> StackSample:
         """Upkeep of a model is side work, where it counts as data."""

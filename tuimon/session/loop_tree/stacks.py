@@ -104,6 +104,8 @@ class StackSample(Struct, frozen=True, dict=True):
         What makes data stays: it shows that the user's functions that it calls are of a rollout.
         """
         frames = self.frames
+        if not self.has("library"):
+            return frames
         last = next((i for i in range(len(frames) - 1, -1, -1) if "anchor" in frames[i].roles), -1)
         return tuple(
             frame
@@ -114,7 +116,7 @@ class StackSample(Struct, frozen=True, dict=True):
     @property
     def outlined(self) -> StackSample:
         """The same with its outline for its frames."""
-        return self.at(self.phase, self.outline)
+        return self if self.outline is self.frames else self.at(self.phase, self.outline)
 
     # ---- whose code it is in
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Sequence, Set
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -113,10 +113,10 @@ def without_torn_updates(samples: Sequence[StackSample]) -> list[StackSample]:
     return [_ended(sample, torn) for sample in samples] if torn else list(samples)
 
 
-def _others(samples: Sequence[StackSample], callers: Container[KnownFrame]) -> Counter[KnownFrame]:
+def _others(samples: Sequence[StackSample], callers: Set[KnownFrame]) -> Counter[KnownFrame]:
     """How many samples show that these lines call what neither trains nor is a model."""
     others: Counter[KnownFrame] = Counter()
-    for sample in samples:
+    for sample in samples if callers else ():
         if sample.phase not in UPDATES:
             for frame, inner in pairwise(sample.frames):
                 if frame in callers and inner.kind not in _TRAINING_KINDS:
