@@ -19,7 +19,7 @@ from bench.overhead import Say
 from bench.table import Row, Spread
 from tuimon.proc import procfs
 from tuimon.records import Process, Stacks
-from tuimon.session.samples.phases.sample import Sample
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.session import Session
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.threads import ThreadMeter
@@ -121,11 +121,11 @@ def ranged(seconds: float, max_cpu_ratio: float = 0.03, samples: int = 0) -> tup
     return _right(session, process.pid, lambda sample, truth: next(iter(sample.ranges[-1:]), None) == RANGES[truth])
 
 
-def _right(session: Session, pid: int, is_right: Callable[[Sample, str], bool]) -> tuple[float, int]:
+def _right(session: Session, pid: int, is_right: Callable[[StackSample, str], bool]) -> tuple[float, int]:
     sampled = session.over("recent").process_samples(pid)
     right = total = 0
     for sample in sampled.samples_of(pid) if sampled else []:
-        names = {session.frames[number].function for number in sample.stack}
+        names = {frame.function for frame in sample.frames}
         truth = next((name.removeprefix("truth_") for name in names if name.startswith("truth_")), None)
         if truth is not None:
             total += sample.count

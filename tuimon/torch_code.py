@@ -106,6 +106,8 @@ _MODULE_FILE = "torch/nn/modules/module.py"
 _PARAMETER_FILE = "torch/nn/parameter.py"
 _CALL_WRAPPER = "_wrapped_call_impl"
 _MODULE_CALLS = frozenset({"_call_impl", _CALL_WRAPPER})
+_LAYER_FILE = re.compile(r"torch/nn/modules/(?:conv|linear|rnn|sparse|batchnorm|normalization|transformer)\.py$")
+_ATTENTION = "multi_head_attention_forward"
 
 
 def is_module_run(file: str, function: str) -> bool:
@@ -136,6 +138,11 @@ def is_parameter_copy(file: str, function: str) -> bool:
 def is_module_call(file: str, function: str) -> bool:
     """True if a frame only leads from a module's call to its ``forward``: ``module.py``, ``_call_impl``."""
     return function in _MODULE_CALLS and file.endswith(_MODULE_FILE)
+
+
+def is_layer(file: str, function: str) -> bool:
+    """True if a frame runs a layer with parameters: ``torch/nn/modules/linear.py``."""
+    return _LAYER_FILE.search(file) is not None or function == _ATTENTION
 
 
 def is_loss_module(file: str) -> bool:

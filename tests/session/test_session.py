@@ -1,8 +1,7 @@
 """Processes, threads, GPUs, notices: what a session is folded from besides steps and samples."""
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
-from tuimon.records import Exit, Frame, Gpu, Notice
-from tuimon.session.samples.frame_table import FrameTable
+from tuimon.records import Exit, Gpu, Notice
 from tuimon.session.session import Session
 
 
@@ -116,14 +115,6 @@ def test_the_end_is_kept():
     session = session_of(Exit(t=9, pid=100, exit_code=137, signal="SIGKILL"))
     assert session.exit.exit_code == 137
     assert session.now_s == 9
-
-
-def test_a_comprehension_belongs_to_its_function():
-    table = FrameTable()
-    table.add_frames(0, [Frame("a.py", 3, "rows", "", True), Frame("a.py", 4, "<listcomp>", "", True)])
-    assert table.user_place([0, 1]).function == "rows"
-    assert table.user_place([0, 1]).line == 4
-    assert table.user_place([1]).function == "<listcomp>"
 
 
 def test_of_workers_started_for_every_epoch_a_trainer_that_ended_had_those_of_its_last_one():

@@ -332,7 +332,7 @@ class SessionView:
         return RankTimes(
             {row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
             means.thread(self.session.training_tid(pid)) if means is not None else MainThread(),
-            sorted_samples(sampled, self.session.frames).phases if sampled is not None else NO_SAMPLES,
+            sorted_samples(sampled).phases if sampled is not None else NO_SAMPLES,
             on_gpu=process is not None and bool(process.gpu_uuids),
             gc_ms=(totals.gc_ns or 0) / totals.count / 1e6,
         )

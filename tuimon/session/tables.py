@@ -31,12 +31,12 @@ from tuimon.records import (
 )
 from tuimon.session.gpu_time import GpuTimeTable
 from tuimon.session.loaders import LoaderTable
+from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.processes.nodes import NodeTable
 from tuimon.session.processes.run_processes import RunProcesses, WorkerNames
 from tuimon.session.processes.threads import ThreadTable
 from tuimon.session.ranks.groups import ranks_of
 from tuimon.session.ranks.table import Held, RankTable
-from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.standing.standstills import Standstills

@@ -76,7 +76,7 @@ def test_a_main_thread_that_trains_again_is_the_one_that_counts():
     for t in range(13, 16):
         session.add(steps(t, PHASES, first_index=10 * t))
     assert session.training_tid(100) == 100
-    assert [sample.stack for sample in session.over("recent").process_samples(100).samples_of(100)] == [[0]]
+    assert [sample.ids for sample in session.over("recent").process_samples(100).samples_of(100)] == [[0]]
 
 
 def test_on_another_node_it_is_another_thread():

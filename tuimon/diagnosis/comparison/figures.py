@@ -14,9 +14,9 @@ from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import own_id
 from tuimon.records import LoaderFacts
+from tuimon.session.loop_tree.hot_lines import by_line
 from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.rows import HotLine
-from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.session import Session, SessionView
 from tuimon.session.steps.course import StepStretch
 from tuimon.session.steps.split_shares import SplitShares

@@ -41,6 +41,7 @@ from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.sampling import GilHeld
 from tuimon.session.session import SessionView, once
+from tuimon.session.windows import Span
 
 
 class Evidence(Struct, frozen=True, dict=True):
@@ -134,9 +135,9 @@ class Evidence(Struct, frozen=True, dict=True):
     def samples_since_first_step(self) -> ThreadSamples:
         """Those of the training thread in all of the run that come after the first steps; none without these."""
         begun_s = self.steps.first_step_s if self.steps is not None else None
-        session = self._moment.session
-        ends = session.before_and_since(self.pid, begun_s) if begun_s is not None else None
-        return thread_samples(ends[1] if ends is not None else None, self.training_tid, session.frames)
+        sampled = self._view.session.samples.get(self.pid)
+        since = sampled.over(Span(begun_s)) if sampled is not None and begun_s is not None else None
+        return thread_samples(since, self.training_tid)
 
     @cached_property
     def rollout(self) -> Rollout | None:

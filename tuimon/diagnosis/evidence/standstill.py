@@ -9,10 +9,11 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.standstill_waits import Rank, Wait, peers_of, sampled_stack, stack_of, wait_of
 from tuimon.records import Frame, Place, Process, Threads
 from tuimon.records import Standstill as Taken
+from tuimon.session.loop_tree.activity import innermost_wait
+from tuimon.session.loop_tree.stacks import user_place
 from tuimon.session.session import Session
 from tuimon.session.standing.collectives import Stuck
 from tuimon.session.standing.helpers import waits_for_thread, waits_for_work
-from tuimon.session.standing.standing import innermost_wait, user_place
 
 #: Reading and writing of files that was seen this long ago (s) still counts: it is measured every 5 s.
 MOVED_S = 12.0

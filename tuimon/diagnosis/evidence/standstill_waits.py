@@ -8,10 +8,9 @@ from typing import Literal, Protocol
 from tuimon.diagnosis.evidence.steps import StepEvidence
 from tuimon.records import Frame, Process, Threads
 from tuimon.records import Standstill as Taken
-from tuimon.session.samples.activity import OutsideWait, activity_of, outside_wait
+from tuimon.session.loop_tree.activity import OutsideWait, activity_of, innermost_wait, outside_wait
 from tuimon.session.session import Session
 from tuimon.session.standing.helpers import outer_calls, waits_for_work
-from tuimon.session.standing.standing import innermost_wait
 
 #: ``work``: to be given work, or whatever it waits for once the training is over; ``unknown``: its stack has not been
 #: sampled since it stands still, nor taken.

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from tuimon.records import BETWEEN, Process, Steps, Threads
+from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.ranks.stats import RankStats
 from tuimon.session.ranks.waits import NO_SAMPLES, PhaseSamples, RankTimes
-from tuimon.session.samples.activity import activity_of
-from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples
 
 #: How many ranks' samples are sorted at a time: those of a rank take about 2 ms, and a thousand ranks wait their turn.
@@ -70,7 +69,7 @@ class RankTable:
                 if known_s < own.latest.t:
                     due.append((known_s, pid, own))
         for _, pid, own in sorted(due, key=lambda row: row[:2])[:_SAMPLED_AT_ONCE]:
-            self._samples[pid] = sorted_samples(own, frames)
+            self._samples[pid] = sorted_samples(own)
 
     def times(self, pid: int, process: Process | None) -> RankTimes | None:
         """A rank over the last 30 s; None before a step."""
@@ -91,12 +90,12 @@ class RankTable:
         )
 
 
-def sorted_samples(sampled: ProcessSamples, frames: FrameTable) -> RankSamples:
+def sorted_samples(sampled: ProcessSamples) -> RankSamples:
     """The training thread's samples by phase, and by whether they are in collectives or wait for something else."""
     found = PhaseSamples(Counter(), Counter(), Counter())
     for sample in sampled.samples_of(sampled.tid):
         found.total[sample.phase] += sample.count
-        activity = activity_of([frames[number] for number in sample.stack])
+        activity = sample.activity
         if activity == "ranks":
             found.collective[sample.phase] += sample.count
         elif activity in _WAITS:

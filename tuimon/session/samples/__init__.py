@@ -1,1 +1,1 @@
-"""What stack samples show: phase, activity, lines, call tree."""
+"""Stack samples of a process: windows, threads, set-up, and how they divide its time."""

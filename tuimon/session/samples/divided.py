@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tuimon.records import BETWEEN, Stacks, Steps
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.sample import Sample
+from tuimon.session.loop_tree.stacks import StackSample, without_imports
 from tuimon.session.steps.split_shares import Counted, Moved, SplitShares
 
 #: Most windows of steps that are held; those that follow one another and are all outside are one.
@@ -17,42 +16,27 @@ _WINDOWS = 64
 _TOLERANCE_S = 0.01
 
 
-def without_imports(samples: Sequence[Sample], frames: FrameTable) -> list[Sample]:
-    """Those that are no part of an import: what a step imports, it imports once.
-
-    Where the loop itself runs in a module while that is imported, an import shows nothing, and all are left.
-    """
-    if any(sample.phase == "backward" and imports(sample.stack, frames) for sample in samples):
-        return list(samples)
-    return [sample for sample in samples if not imports(sample.stack, frames)]
-
-
-def imports(stack: Sequence[int], frames: FrameTable) -> bool:
-    """True if a stack imports a module; its root is the program itself."""
-    return any(frames.kind(number) == "import" for number in stack[1:])
-
-
-def phase_counts(samples: Sequence[Sample], frames: FrameTable) -> Counter[str]:
+def phase_counts(samples: Sequence[StackSample]) -> Counter[str]:
     """How many samples each phase has, as markers would count them, without imports.
 
     The loop's own lines between the fetch and the model belong to the forward pass.
     """
     counts: Counter[str] = Counter()
-    for sample in without_imports(samples, frames):
+    for sample in without_imports(samples):
         if not sample.is_lost:
             by_markers = sample.phase == "data" and sample.excluded and sample.moved_from is None
             counts["forward" if by_markers else sample.phase] += sample.count
     return counts
 
 
-def split_shares(samples: Sequence[Sample], frames: FrameTable) -> SplitShares | None:
+def split_shares(samples: Sequence[StackSample]) -> SplitShares | None:
     """How the samples outside fetch, backward and optimizer divide; None without any."""
     moved = _moved(samples)
     outside: Counter[str] = Counter({"data": 0, "forward": 0, "other": 0})
     unsure: Counter[str] = Counter()
     measured: Counter[str] = Counter()
-    for sample in without_imports(samples, frames):
-        if sample.phase in outside and not sample.excluded and not _fetches(sample, frames):
+    for sample in without_imports(samples):
+        if sample.phase in outside and not sample.excluded and not sample.passes("fetch"):
             outside[sample.phase] += sample.count
             unsure[sample.phase] += sample.count if sample.unsure else 0
         elif sample.moved_from != BETWEEN:
@@ -64,9 +48,7 @@ def split_shares(samples: Sequence[Sample], frames: FrameTable) -> SplitShares |
     if not total:
         return SplitShares({"forward": 1.0}, 0, moved=moved) if moved else None
     shares = {name: n / total for name, n in outside.items()}
-    closures = any(
-        sample.phase == "forward" and any(frames.kind(n) == "optimizer" for n in sample.stack) for sample in samples
-    )
+    closures = any(sample.phase == "forward" and sample.passes("optimizer") for sample in samples)
     optimizer = sum(sample.count for sample in samples if sample.phase == "optimizer") / _of_steps(samples)
     return SplitShares(
         shares,
@@ -79,7 +61,7 @@ def split_shares(samples: Sequence[Sample], frames: FrameTable) -> SplitShares |
     )
 
 
-def _moved(samples: Sequence[Sample]) -> tuple[Moved, ...]:
+def _moved(samples: Sequence[StackSample]) -> tuple[Moved, ...]:
     counts: Counter[tuple[str, str]] = Counter()
     for sample in samples:
         if sample.moved_from is not None and sample.moved_from != BETWEEN:
@@ -96,13 +78,9 @@ def _moved(samples: Sequence[Sample]) -> tuple[Moved, ...]:
     return tuple(moved)
 
 
-def _of_steps(samples: Iterable[Sample]) -> int:
+def _of_steps(samples: Iterable[StackSample]) -> int:
     """How many samples lie in steps, by markers: those in evaluation that markers show do not."""
     return sum(sample.count for sample in samples if sample.phase != "eval" or sample.moved_from is not None)
-
-
-def _fetches(sample: Sample, frames: FrameTable) -> bool:
-    return any(frames.kind(number) == "fetch" for number in sample.stack)
 
 
 class _Window(NamedTuple):

@@ -7,22 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 
-from msgspec.structs import replace
-
 from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
+from tuimon.session.loop_tree.evaluation import OccasionalBlocks
+from tuimon.session.loop_tree.frame_table import FrameTable, KnownFrame
+from tuimon.session.loop_tree.phases import classify_samples
+from tuimon.session.loop_tree.range_join import RangeJoin
+from tuimon.session.loop_tree.roles import stack_phase
+from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
+from tuimon.session.loop_tree.stacks import UPDATES, StackSample, without_imports
 from tuimon.session.rows import HotLine
-from tuimon.session.samples.divided import OutsideTimes, phase_counts, split_shares, without_imports
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.classify import classify_samples
-from tuimon.session.samples.phases.evaluation import OccasionalBlocks
-from tuimon.session.samples.phases.loop_path import UPDATES
-from tuimon.session.samples.phases.sample import Sample
-from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
-from tuimon.session.samples.range_join import RangeJoin
+from tuimon.session.samples.divided import OutsideTimes, phase_counts, split_shares
 from tuimon.session.samples.sample_windows import LoopWindow, RunSamples
 from tuimon.session.samples.set_up import SetUp
 from tuimon.session.samples.thread_stacks import ThreadStacks
-from tuimon.session.samples.unmarked_steps import UnmarkedSteps, boundary_phase
+from tuimon.session.samples.unmarked_steps import UnmarkedSteps
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.windows import Span
 
@@ -49,7 +47,7 @@ class ProcessSamples:
         self._has_optimizer = False  # whether markers show one
         self._has_loader = False  # whether markers show that it fetches from a DataLoader
         self._steps_ended = self._backwards = 0  # by markers
-        self._classified: list[Sample] | None = None  # None: not yet since something has changed
+        self._classified: list[StackSample] | None = None  # None: not yet since something has changed
         self._seen = SeenBoundaries()
         self.occasional = OccasionalBlocks()
         self._outside = OutsideTimes()
@@ -65,7 +63,7 @@ class ProcessSamples:
         self.failed += record.failed
         self.samples += record.samples
         if record.loop:
-            self._seen.add_noted(record.loop)
+            self._seen.add_noted(record.loop, self._frames)
         self.threads.add_names(record)
         if not record.samples:
             return
@@ -123,13 +121,13 @@ class ProcessSamples:
     def _shows_loop(self, record: Stacks) -> bool:
         """True if its training thread fetches, or is in backward or an update."""
         own = (stack.frames for stack in record.stacks if stack.tid == self.tid)
-        return any(boundary_phase(stack, self._frames) in _OF_LOOP for stack in own)
+        return any(self._boundary(stack) in _OF_LOOP for stack in own)
 
     def _note_blocks(self, record: Stacks) -> None:
         """Note which blocks that may evaluate its samples are in."""
         own = [stack for stack in record.stacks if stack.tid == self.tid]
-        training = sum(stack.count for stack in own if boundary_phase(stack.frames, self._frames) in UPDATES)
-        visited = ((self._frames.block(one.frame), one.samples, one.visits) for one in record.blocks)
+        training = sum(stack.count for stack in own if self._boundary(stack.frames) in UPDATES)
+        visited = ((self._frames[one.frame].block, one.samples, one.visits) for one in record.blocks)
         blocks = ((block, samples, visits) for block, samples, visits in visited if block is not None)
         self.occasional.add_window(record.t - record.window_s, record.t, blocks, training, record.cycles)
 
@@ -194,44 +192,43 @@ class ProcessSamples:
 
         Shares are of all its samples in that phase, also of those without user code.
         """
-        samples = without_imports(self._samples(), self._frames)
+        samples = without_imports(self._samples())
         return self._hot_lines(sample for sample in samples if sample.lies_in(phase) and not sample.is_lost)
 
     def hot_lines_under(self, function: str) -> list[HotLine]:
         """Like ``hot_lines``, for what this function calls, of the samples that have it in their stack."""
-        return self._hot_lines_under(lambda number: self._frames[number].function == function)
+        return self._hot_lines_under(lambda frame: frame.function == function)
 
     def hot_lines_in_collate(self) -> list[HotLine]:
         """Like ``hot_lines``, for what makes batches of items."""
-        return self._hot_lines_under(self._frames.collates)
+        return self._hot_lines_under(lambda frame: "collates" in frame.roles)
 
-    def _hot_lines_under(self, is_it: Callable[[int], bool]) -> list[HotLine]:
+    def _hot_lines_under(self, is_it: Callable[[KnownFrame], bool]) -> list[HotLine]:
         calls = []
         for sample in self._samples():
-            depth = next((i for i, number in enumerate(sample.stack) if is_it(number)), None)
+            depth = next((i for i, frame in enumerate(sample.frames) if is_it(frame)), None)
             if depth is not None:
-                calls.append(replace(sample, stack=sample.stack[depth:]))
-        return self._hot_lines(without_imports(calls, self._frames))
+                calls.append(sample.at(sample.phase, sample.frames[depth:]))
+        return self._hot_lines(without_imports(calls))
 
-    def _hot_lines(self, samples: Iterable[Sample]) -> list[HotLine]:
+    def _hot_lines(self, samples: Iterable[StackSample]) -> list[HotLine]:
         counts: Counter[Place] = Counter()
         total = 0
         for sample in samples:
             total += sample.count
-            place = self._frames.user_place(sample.stack)
-            if place is not None:
-                counts[place] += sample.count
+            if sample.place is not None:
+                counts[sample.place] += sample.count
         return [HotLine(place, n / total, n, total) for place, n in counts.most_common(_HOT_LINES)]
 
     def collate_share(self) -> float | None:
         """Share (0..1) of the training thread's samples in what makes batches of items; None without any."""
         samples = self._samples()
         total = sum(sample.count for sample in samples)
-        hits = sum(sample.count for sample in samples if any(map(self._frames.collates, sample.stack)))
+        hits = sum(sample.count for sample in samples if sample.collates)
         return hits / total if total else None
 
     def unsure_counts(self) -> Counter[str]:
-        """How many of a phase may be of another, as nothing shows yet which (``Sample.unsure``)."""
+        """How many of a phase may be of another, as nothing shows yet which (``StackSample.unsure``)."""
         counts: Counter[str] = Counter()
         for sample in self._samples():
             counts[sample.phase] += sample.count if sample.unsure else 0
@@ -239,7 +236,7 @@ class ProcessSamples:
 
     def phase_counts(self) -> Counter[str]:
         """Samples of the training thread by phase, which frames and the lines of the loop show; without imports."""
-        return phase_counts(self._samples(), self._frames)
+        return phase_counts(self._samples())
 
     @property
     def covered_s(self) -> float:
@@ -249,26 +246,31 @@ class ProcessSamples:
 
     def between_shares(self) -> SplitShares | None:
         """How the samples outside fetch, backward and optimizer divide; None without any."""
-        return split_shares(self._samples(), self._frames)
+        return split_shares(self._samples())
 
     def calls_backward(self, stack: Iterable[Frame]) -> bool | None:
         """Whether a stack is in a function of the user's that calls backward; None while none is known."""
-        calling = self._seen.calling_backward(self._frames)
+        calling = self._seen.calling_backward()
         return any((frame.file, frame.function) in calling for frame in stack) if calling else None
 
     def noted_loops(self) -> list[tuple[int, ...]]:
         """Whole stacks (frame ids, root first) in the boundaries of the loop, as its hooks noted them."""
-        return [noted.stack for noted in self._seen.noted]
+        return [tuple(noted.ids) for noted in self._seen.noted]
 
     # ---- any thread
 
-    def samples_of(self, tid: int) -> list[Sample]:
+    def samples_of(self, tid: int) -> list[StackSample]:
         """The samples of one thread; off the training thread only boundaries show a phase, else it is "none"."""
         if tid == self.tid:
             return self._samples()
-        return [Sample(list(ids), n, boundary_phase(ids, self._frames)) for ids, n in self._merged(tid).items()]
+        samples = [StackSample.unplaced(self._frames.stack(ids), n) for ids, n in self._merged(tid).items()]
+        return [sample.at("none") if sample.phase == "rest" else sample for sample in samples]
 
-    def classify(self, stacks: Mapping[tuple[int, ...], int]) -> list[Sample]:
+    def _boundary(self, stack: Sequence[int]) -> str:
+        """The phase that a boundary in a stack (frame ids) shows, else ``rest``."""
+        return stack_phase([frame.kind for frame in self._frames.stack(stack)])
+
+    def classify(self, stacks: Mapping[tuple[int, ...], int]) -> list[StackSample]:
         """These samples of the training thread (frame ids, root first -> count), by all that is known of its loop."""
         samples = classify_samples(
             stacks, self._frames, self.join, self._has_loader, self._seen, self.occasional, self._has_optimizer
@@ -282,7 +284,7 @@ class ProcessSamples:
         tids = {stack.tid for record in self._records() for stack in record.stacks}
         return sorted(tids, key=lambda tid: (tid != self.tid, tid))
 
-    def _samples(self) -> list[Sample]:
+    def _samples(self) -> list[StackSample]:
         if self._classified is None:
             self._classified = self.classify(self._merged(self.tid))
         return self._classified

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.hot_lines import LineTable, line_table
-from tuimon.session.samples.phases.sample import Sample
-from tuimon.session.samples.range_join import RANGE
-from tuimon.session.samples.tree import CallTree, call_tree
+from tuimon.session.loop_tree.hot_lines import LineTable, line_table
+from tuimon.session.loop_tree.range_join import RANGE
+from tuimon.session.loop_tree.stacks import StackSample
+from tuimon.session.loop_tree.tree import CallTree, call_tree
 
 
 class SampleProfile:
     """The selected samples; every view shows the same object."""
 
-    def __init__(self, samples: Sequence[Sample], frames: FrameTable) -> None:
+    def __init__(self, samples: Sequence[StackSample]) -> None:
         self._samples = samples
-        self._frames = frames
         self._trees: dict[str | None, CallTree] = {}
         self._tables: dict[tuple[str | None, bool], LineTable] = {}
         self.phases: Counter[str] = Counter()
@@ -38,7 +36,7 @@ class SampleProfile:
         return any(name != "none" for name in self.phases)
 
     def count(self, part: str | None) -> int:
-        """How many lie in a phase, or in a user range (see ``Sample.lies_in``)."""
+        """How many lie in a phase, or in a user range (see ``StackSample.lies_in``)."""
         if part is None:
             return self.samples
         return self.ranges[part.removeprefix(RANGE)] if part.startswith(RANGE) else self.phases[part]
@@ -46,12 +44,12 @@ class SampleProfile:
     def tree(self, phase: str | None = None) -> CallTree:
         """The call tree of a phase or range (None: of all)."""
         if phase not in self._trees:
-            self._trees[phase] = call_tree(self._samples, self._frames, phase)
+            self._trees[phase] = call_tree(self._samples, phase)
         return self._trees[phase]
 
     def lines(self, phase: str | None = None, *, libraries: bool = False) -> LineTable:
         """The hot lines of a phase or range (None: of all)."""
         key = (phase, libraries)
         if key not in self._tables:
-            self._tables[key] = line_table(self._samples, self._frames, phase, libraries=libraries)
+            self._tables[key] = line_table(self._samples, phase, libraries=libraries)
         return self._tables[key]

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from tuimon.code_origin import is_agent_file, is_import_system, package_of
 from tuimon.records import Frame, Place, Stacks
-from tuimon.session.samples.activity import Activity, activity_of
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.stack_phase import stack_phase
+from tuimon.session.loop_tree.activity import Activity, activity_of
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.stacks import StackSample, place_of
 from tuimon.torch_code import is_compiler, is_module_body
 
 _IMPORT = re.compile(r"\s*(?:from\s+([\w.]+)|import\s+([\w.]+)(?:\s+as\s+\w+)?\s*(,.*)?)")
@@ -75,14 +75,14 @@ class SetUp:
         self.doing = Doing(words, since_s, place)
 
     def _doing(self, ids: list[int]) -> tuple[str, Place | None]:
-        frames = [self._frames[number] for number in ids]
+        frames = self._frames.stack(ids)
         imported = imported_by(frames)
         if imported is not None and not imported_for_compiler(frames):
             return f"importing {imported or 'modules'}", None
         activity: Activity = activity_of(frames) if imported is None else "compile"
-        phase = stack_phase([self._frames.kind(number) for number in ids])
+        phase = StackSample.unplaced(frames, 1).phase
         words = _WORDS.get(activity) if activity == "compile" else _PHASES.get(phase) or _WORDS.get(activity)
-        return words or "setting up", self._frames.place(ids)
+        return words or "setting up", place_of(frames)
 
 
 def imported_by(frames: Sequence[Frame]) -> str | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tuimon.records import Place, StackCount, Stacks
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.stack_phase import stack_phase
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.stacks import StackSample, place_of
 
 #: How many thread names are held, the latest ones.
 _NAMES_LIMIT = 1024
@@ -51,7 +51,7 @@ class ThreadStacks:
     def place_of(self, tid: int) -> Place | None:
         """Where a thread was most often in the latest window."""
         own = self._stacks_of(tid)
-        return self._frames.place(max(own, key=_count).frames) if own else None
+        return place_of(self._frames.stack(max(own, key=_count).frames)) if own else None
 
     def place_in(self, tid: int, phase: str | None, since_s: float) -> Place | None:
         """Where a thread was most often in the latest window while in the phase that markers show it in now.
@@ -61,10 +61,10 @@ class ThreadStacks:
         if self._latest is None or self._latest.t - self._latest.window_s < since_s:
             return None
         own = [stack for stack in self._stacks_of(tid) if phase is None or self._may_be_in(phase, stack)]
-        return self._frames.place(max(own, key=_count).frames) if own else None
+        return place_of(self._frames.stack(max(own, key=_count).frames)) if own else None
 
     def _may_be_in(self, phase: str, stack: StackCount) -> bool:
-        shown = stack_phase([self._frames.kind(number) for number in stack.frames])
+        shown = StackSample.unplaced(self._frames.stack(stack.frames), stack.count).phase
         return shown == phase or not (shown in _MARKED or phase in _ALL_MARKED)
 
     def stack_of(self, tid: int) -> tuple[list[int], float] | None:

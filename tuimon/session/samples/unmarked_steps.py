@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import takewhile
-
 from tuimon.records import StackCount, Stacks
-from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.stack_phase import stack_phase
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.stacks import UPDATES, StackSample
 
 #: Passes through backward between the beginnings of which one whole step lies.
 _WHOLE_STEP = 2
@@ -37,14 +34,8 @@ class UnmarkedSteps:
         return tid
 
     def _trains(self, stack: StackCount, known: int) -> bool:
-        if boundary_phase(stack.frames, self._frames) not in ("backward", "optimizer"):
+        sample = StackSample.unplaced(self._frames.stack(stack.frames), stack.count)
+        if sample.phase not in UPDATES:
             return False
-        called = takewhile(lambda number: self._frames.kind(number) not in ("backward", "optimizer"), stack.frames)
         # a thread of autograd's own may run the user's code in backward, but is not called by it
-        return stack.tid == known or any(self._frames[number].user for number in called)
-
-
-def boundary_phase(stack: Sequence[int], frames: FrameTable) -> str:
-    """The phase that a boundary in a stack shows; "none": it has none."""
-    phase = stack_phase([frames.kind(number) for number in stack])
-    return "none" if phase == "rest" else phase
+        return stack.tid == known or any(frame.user for frame in sample.before("backward", "optimizer"))

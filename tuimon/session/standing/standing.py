@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Literal, NamedTuple
 
 from tuimon.records import Frame, Place, StandingProcess, Standstill
+from tuimon.session.loop_tree.activity import innermost_wait
+from tuimon.session.loop_tree.stacks import user_place
 from tuimon.session.standing.helpers import (
     outer_calls,
     stands_at_lock,
@@ -13,7 +15,7 @@ from tuimon.session.standing.helpers import (
     waiting_processes,
     waits_for_work,
 )
-from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loader_idle_loop, is_worker_loop
+from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loader_idle_loop
 
 #: Of a group. ``stopped``: by a signal or a debugger; ``ended``: it is gone; ``own``: by its own code, not by waiting
 #: for others; ``helper``: waits for another thread; ``batch``: waits for its workers; ``ranks``: waits for other ranks;
@@ -130,18 +132,6 @@ def _kind(role: Role, frames: Sequence[Frame], has_helper: bool) -> Kind:
     return "helper" if has_helper else innermost_wait(frames) or "own"
 
 
-def innermost_wait(frames: Sequence[Frame]) -> Literal["batch", "ranks"] | None:
-    """True if a rank waits for other ranks or for a batch, with none of the user's code inside that wait."""
-    for frame in reversed(frames):
-        if frame.user:
-            return None
-        if is_collective(frame.file, frame.function) or is_backward_entry(frame.file, frame.function):
-            return "ranks"
-        if is_fetch(frame.file, frame.function):
-            return "batch"
-    return None
-
-
 def _without_stacks(processes: Sequence[StandingProcess], seen: set[int]) -> Iterable[Standing]:
     by_reason: dict[tuple[Kind, str, bool], list[StandingProcess]] = {}
     for each in processes:
@@ -162,16 +152,6 @@ def _is_spare(each: Standing, waits_for_batch: bool) -> bool:
 def _ranks(pids: Iterable[int], processes: Mapping[int, StandingProcess]) -> tuple[int, ...]:
     known = (processes[pid].rank for pid in pids if pid in processes)
     return tuple(sorted({rank for rank in known if rank is not None}))
-
-
-def user_place(frames: Sequence[Frame]) -> Place | None:
-    """The innermost line of the user's; of a forked worker none outside its own loop."""
-    for frame in reversed(frames):
-        if frame.user:
-            return Place(frame.file, frame.line, frame.function, frame.source)
-        if is_worker_loop(frame.file, frame.function):
-            return None
-    return None
 
 
 def _doing(frames: Sequence[Frame]) -> str:

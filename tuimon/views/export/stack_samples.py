@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec import Struct, field
 
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Frame, Record, Stacks, Threads
+from tuimon.session.loop_tree.phases import classify_samples
+from tuimon.session.loop_tree.range_join import RANGE
+from tuimon.session.loop_tree.stacks import Stack, StackSample
 from tuimon.session.rows import role_kind
-from tuimon.session.samples.phases.classify import classify_samples
-from tuimon.session.samples.phases.sample import Sample
-from tuimon.session.samples.range_join import RANGE
 from tuimon.session.session import Session
 from tuimon.views.export.process_names import ProcessNames
 
@@ -67,26 +67,25 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
             continue
         title = gathered.processes.title(pid)
         profile = ThreadProfile(own_id(pid), own_id(tid), role, gathered.names[pid, tid], title)
-        for ids, count in _of_part(counts, selection.phase, gathered.session, pid):
-            profile.stacks.append((tuple(gathered.session.frames[n] for n in ids), count))
+        profile.stacks += _of_part(counts, selection.phase, gathered.session, pid)
         if profile.stacks:
             out.append(profile)
     return out
 
 
-def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> Iterable[tuple[Sequence[int], int]]:
+def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> Iterable[tuple[Stack, int]]:
     if part is None:
-        return counts.items()
+        return ((session.frames.stack(ids), count) for ids, count in counts.items())
     samples = _classified(counts, session, pid)
-    return ((sample.stack, sample.count) for sample in samples if _lies_in(sample, part))
+    return ((sample.frames, sample.count) for sample in samples if _lies_in(sample, part))
 
 
-def _classified(counts: _Counts, session: Session, pid: int) -> list[Sample]:
+def _classified(counts: _Counts, session: Session, pid: int) -> list[StackSample]:
     sampled = session.samples.get(pid)
     return sampled.classify(counts) if sampled is not None else classify_samples(counts, session.frames)
 
 
-def _lies_in(sample: Sample, part: str) -> bool:
+def _lies_in(sample: StackSample, part: str) -> bool:
     if part in PHASES:
         return sample.phase == part
     name = part.removeprefix(RANGE)

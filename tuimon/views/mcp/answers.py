@@ -10,7 +10,7 @@ from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.unjudged import unjudged
 from tuimon.records import PHASES, Place
-from tuimon.session.samples.hot_lines import by_line
+from tuimon.session.loop_tree.hot_lines import by_line
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose_all
 from tuimon.views.diff import compare_logs, text_diff

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tuimon.node_ids import own_id
+from tuimon.session.loop_tree.stacks import Stack
+from tuimon.session.loop_tree.tree import program_part
 from tuimon.session.rows import ThreadRow
-from tuimon.session.samples.tree import program_part
 from tuimon.session.session import Session
 from tuimon.session.standing.text import rank_list
 from tuimon.views.format import number, percent
@@ -39,19 +40,19 @@ def _groups(session: Session) -> list[_Group]:
     now = session.over("recent")
     mains = [row for pid in trainers for row in now.threads_of(pid) if (pid, row.tid) in training]
     rest = [row for row in now.threads() if (row.pid, row.tid) not in training]
-    found: dict[tuple[str, bool, tuple[int, ...]], _Group] = {}
+    found: dict[tuple[str, bool, Stack], _Group] = {}
     for row in (*mains, *rest):
         role, is_main = (row.role or row.name).rstrip(" 0123456789"), (row.pid, row.tid) in training
-        group = found.setdefault((role, is_main, tuple(_frames(session, row))), _Group(role, is_main, []))
+        group = found.setdefault((role, is_main, _frames(session, row)), _Group(role, is_main, []))
         group.rows.append(row)
     return list(found.values())
 
 
-def _frames(session: Session, row: ThreadRow) -> list[int]:
-    """Frame ids of a thread's most frequent stack, root first; empty without samples."""
+def _frames(session: Session, row: ThreadRow) -> Stack:
+    """A thread's most frequent stack, root first; empty without samples."""
     sampled = session.samples.get(row.pid)
     found = sampled.threads.stack_of(row.tid) if sampled is not None else None
-    return list(program_part(found[0], session.frames)) if found is not None else []
+    return program_part(session.frames.stack(found[0])) if found is not None else ()
 
 
 def _group_lines(session: Session, group: _Group) -> Iterator[str]:
@@ -60,8 +61,7 @@ def _group_lines(session: Session, group: _Group) -> Iterator[str]:
         yield from _how_long(session, group.rows[0])
     else:
         yield _threads_line(session, group)
-    for each in list(reversed(_frames(session, group.rows[0])))[:_FRAMES]:
-        frame = session.frames[each]
+    for frame in list(reversed(_frames(session, group.rows[0])))[:_FRAMES]:
         yield f"  {frame.file}:{frame.line} {frame.function}() {frame.source.strip()}".rstrip()
 
 

@@ -11,4 +11,4 @@ from tuimon.views.tui.profile.scope import Scope
 @pytest.fixture
 def trainer():
     session = profiles.session(2)
-    return SampleProfile(Scope(MAIN, MAIN, "main").samples(session), session.frames)
+    return SampleProfile(Scope(MAIN, MAIN, "main").samples(session))

@@ -1,16 +1,28 @@
 """Samples that the views of the profile are drawn from, and a monitor that plays them."""
 
+from typing import NamedTuple
+
+from tests.session.loop_tree.test_tree import table
 from tests.session.samples import profiles
-from tests.session.samples.test_tree import table
 from tests.views.playback import Playback
-from tuimon.session.samples.phases.sample import Sample
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.samples.sample_profile import SampleProfile
 
 SIZES = [(36, 6), (76, 18), (116, 30), (196, 50)]
 
 
-def of(*samples, places=profiles.PLACES):
-    return SampleProfile(samples, table(*places))
+class Sample(NamedTuple):
+    """Samples of a stack by the numbers of its places."""
+
+    numbers: list[int]
+    count: int
+    phase: str
+    ranges: tuple[str, ...] = ()
+
+
+def of(*samples: Sample, places=profiles.PLACES):
+    known = table(*places)
+    return SampleProfile([StackSample(known.stack(s.numbers), s.count, s.phase, ranges=s.ranges) for s in samples])
 
 
 HOSTILE = of(

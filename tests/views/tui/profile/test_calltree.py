@@ -2,11 +2,10 @@
 
 from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
-from tests.views.tui.profile.samples import of
+from tests.views.tui.profile.samples import Sample, of
 from tests.views.tui.texts import texts
-from tuimon.session.samples.phases.sample import Sample
+from tuimon.session.loop_tree.tree import CallTree
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.samples.tree import CallTree
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.profile.calltree import TreeView, indent, visible_nodes
 from tuimon.views.tui.profile.scope import Scope
@@ -73,7 +72,7 @@ def test_cursor_and_folding_survive_new_samples(trainer):
     before = view.cursor.selected(trainer.tree(None)).function
     assert before == "forward"
     session = profiles.session(4)
-    later = SampleProfile(Scope(MAIN, MAIN, "main").samples(session), session.frames)
+    later = SampleProfile(Scope(MAIN, MAIN, "main").samples(session))
     rows = view.draw(later, None, 116, 20)
     assert view.cursor.selected(later.tree(None)).function == before
     assert rows[6][0].role.endswith("cursor")

@@ -1,9 +1,8 @@
 """What stands around the views of the profile."""
 
-from tests.views.tui.profile.samples import of
+from tests.views.tui.profile.samples import Sample, of
 from tests.views.tui.texts import texts
-from tuimon.session.samples.phases.sample import Sample
-from tuimon.session.samples.range_join import RANGE
+from tuimon.session.loop_tree.range_join import RANGE
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.profile.header import empty_lines, filters, phases_line, ranges_line, tabs_line, who_text
 from tuimon.views.tui.profile.scope import Scope

@@ -1,8 +1,7 @@
 """Hot lines."""
 
-from tests.views.tui.profile.samples import HOSTILE, of
+from tests.views.tui.profile.samples import HOSTILE, Sample, of
 from tests.views.tui.texts import texts
-from tuimon.session.samples.phases.sample import Sample
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.profile.hotlines import LinesView
 

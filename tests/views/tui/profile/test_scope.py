@@ -37,7 +37,7 @@ def test_same_role_whatever_its_number():
 def test_workers_have_no_phase_the_trainer_has():
     session = profiles.session(2)
     assert {sample.phase for sample in WORKER.samples(session)} == {"none"}
-    trainer = SampleProfile(Scope(MAIN, MAIN, "main").samples(session), session.frames)
+    trainer = SampleProfile(Scope(MAIN, MAIN, "main").samples(session))
     assert trainer.phases == {"data": 124, "forward": 40, "backward": 20, "optimizer": 8, "other": 8}
     assert trainer.has_phases
 
@@ -66,7 +66,7 @@ def test_an_unknown_thread_has_no_samples():
 
 def test_a_profile_makes_each_view_once():
     session = profiles.session(2)
-    profile = SampleProfile(Scope(MAIN, MAIN, "main").samples(session), session.frames)
+    profile = SampleProfile(Scope(MAIN, MAIN, "main").samples(session))
     assert profile.samples == 200
     assert profile.tree("data") is profile.tree("data")
     assert profile.tree("data").samples == profile.lines("data").samples == 124

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.threshold import Threshold
+from tuimon.session.loop_tree.activity import Activity
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow, PhaseTable, TorchMemoryRow
-from tuimon.session.samples.activity import Activity
 from tuimon.torch_code import copies_nothing
 
 SMALL_PINNED_BYTES = Threshold(

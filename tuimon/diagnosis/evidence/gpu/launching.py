@@ -9,8 +9,9 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.threshold import MOST, SMALL
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.torch_code import (
     is_compiled_call,
     is_foreach_update,

@@ -9,9 +9,10 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.threshold import MOST
 from tuimon.records import Place, TraceTaken
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.text import code_place
 from tuimon.torch_code import is_grad_scaler
 

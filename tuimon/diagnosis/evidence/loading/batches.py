@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from tuimon.code_origin import is_others_package
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, with_callees
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, with_callees
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.windows import mean_of_known

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
-from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.threshold import MOST
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import HotLine
 
 #: Where Python's threads wait for each other, and for what they put into queues.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.loading.batches import WAITS, draws_indices
 from tuimon.diagnosis.evidence.loading.workers import Workers
-from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
 from tuimon.session.windows import mean_of_known
 

@@ -10,9 +10,10 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hottest_place, merged_lines
 from tuimon.diagnosis.evidence.loading.batches import collate_share
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, thread_samples, with_callees
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, thread_samples, with_callees
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import Process, Threads
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
 from tuimon.session.session import SessionView
 from tuimon.session.windows import mean_of_known
@@ -62,7 +63,7 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     spots = [s for p in pids if (s := view.process_samples(p)) is not None]
     by_markers = mean_of_known([w.busy_ratio for w in loader.worker_rows]) if loader and loader.facts.workers else None
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
-    own = [thread_samples(s, s.tid, view.session.frames) for s in spots]
+    own = [thread_samples(s, s.tid) for s in spots]
     number = loader.facts.workers if loader is not None and loader.facts.workers else len(live)
     renewed = are_renewed(live, recent)
     brief = _brief_share(view, pid, number) if renewed else None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.threshold import REPORTED
 from tuimon.records import Place
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.torch_code import collects_garbage
 
 

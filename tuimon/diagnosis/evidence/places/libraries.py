@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from tuimon.code_origin import is_others_package, is_package_file, is_torch
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.records import Frame, Place
-from tuimon.session.samples.frame_table import function_at
+from tuimon.session.loop_tree.stacks import StackSample, function_at
 from tuimon.torch_code import is_loader_code, loads_data
 
 

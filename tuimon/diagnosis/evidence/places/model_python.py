@@ -7,8 +7,9 @@ from collections.abc import Callable, Container
 
 from tuimon.code_origin import is_agent_file, is_package_file
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.records import Place
+from tuimon.session.loop_tree.stacks import StackSample
 
 #: Packages that compute for whoever calls them, on a CPU.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")

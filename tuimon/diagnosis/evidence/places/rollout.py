@@ -8,9 +8,10 @@ from itertools import dropwhile
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, with_callees
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, with_callees
 from tuimon.diagnosis.threshold import MOST
 from tuimon.library_code import is_collector, is_environment, is_generation, steps_environment
+from tuimon.session.loop_tree.stacks import StackSample
 
 #: Phases that only the loop leads to: the model is run by a policy, too.
 _UPDATE = ("backward", "optimizer")

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.places.libraries import in_library, is_library, library_frame, with_library
-from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples, with_callees
+from tuimon.diagnosis.evidence.samples import ThreadSamples, with_callees
 from tuimon.records import Frame, Place
-from tuimon.session.samples.frame_table import function_at
+from tuimon.session.loop_tree.stacks import StackSample, function_at, without_imports
 
 #: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.
 _TRAINING = ("backward", "optimizer")
@@ -38,7 +38,7 @@ def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
     """
     off = list(_off_training(samples))
     placed = [(_place(frames), sample.count) for sample, frames in off]
-    own = [sample for sample in _without_imports(samples) if sample.phase == "eval"]
+    own = [sample for sample in without_imports(samples.stacks) if sample.phase == "eval"]
     beside = sum(sample.count for sample, _ in off if sample.phase == "eval")
     if 2 * beside < sum(sample.count for sample in own):
         placed = [(_place(frames), sample.count) for sample in own if (frames := _before_torch(sample))]
@@ -95,7 +95,7 @@ def _in_metric(sample: StackSample, model: Container[tuple[str, str]]) -> list[F
 def _off_training(samples: ThreadSamples) -> Iterator[tuple[StackSample, list[Frame]]]:
     """Samples with the user's frames before torch, whose innermost function training never passes through."""
     path = _training_path(samples)
-    for sample in _without_imports(samples):
+    for sample in without_imports(samples.stacks):
         frames = _before_torch(sample)
         if frames and sample.phase not in _TRAINING and _function(frames[-1]) not in path:
             yield sample, frames
@@ -128,7 +128,7 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     is named, though it is a module. Of a line that a library's loop is below, as in ``trainer.train()``, only the
     function that is named with it counts.
     """
-    stacks = _without_imports(samples)
+    stacks = without_imports(samples.stacks)
     update = _Update.of(samples)
     side = ThreadSamples(tuple(sample for sample in stacks if _is_side_work(sample, update)))
     model, called = _shared_with_model(samples, side), _model_functions(samples)
@@ -263,17 +263,6 @@ def model_share(samples: ThreadSamples) -> float:
         if "module" in sample.kinds and not sample.computes_metric and not _in_metric(sample, called)
     )
     return models / side.total if side.total else 0.0
-
-
-def _without_imports(samples: ThreadSamples) -> list[StackSample]:
-    """The samples that import nothing; all of them where the loop itself runs while its module is imported."""
-    if any(stack.phase == "backward" and _imports(stack) for stack in samples.stacks):
-        return list(samples.stacks)
-    return [stack for stack in samples.stacks if not _imports(stack)]
-
-
-def _imports(sample: StackSample) -> bool:
-    return "import" in sample.kinds[1:]  # the root is the program itself
 
 
 def _before_torch(sample: StackSample) -> list[Frame]:

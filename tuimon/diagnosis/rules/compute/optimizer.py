@@ -8,7 +8,7 @@ from itertools import takewhile
 from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
@@ -20,6 +20,7 @@ from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import Place
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import PhaseRow
 from tuimon.torch_code import is_unfused_update
 

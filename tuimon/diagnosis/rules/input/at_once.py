@@ -8,11 +8,12 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.loading.batches import draws_indices, is_loaders_own, working_share
-from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
+from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.finding import Change
 from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL
 from tuimon.diagnosis.words import at_hot
+from tuimon.session.loop_tree.stacks import StackSample
 
 
 class Way(NamedTuple):

@@ -16,9 +16,9 @@ from tuimon.diagnosis.evidence.loading.batches import (
 from tuimon.diagnosis.evidence.loading.producer import producer
 from tuimon.diagnosis.evidence.loading.ready import draws_for_longer, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers
-from tuimon.diagnosis.evidence.samples import StackSample
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import in_library, percent
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import PhaseRow, PhaseTable
 
 SATURATED_BUSY = Threshold(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tuimon.session.loop_tree.tree import CallTree, Node, call_tree
 from tuimon.session.samples.process_samples import ProcessSamples
-from tuimon.session.samples.tree import CallTree, Node, call_tree
 from tuimon.session.session import SessionView
 from tuimon.views.format import count, percent, place
 
@@ -44,7 +44,7 @@ def trees(run: SessionView, pid: int) -> list[tuple[str, CallTree]]:
 
 def _tree(run: SessionView, pids: Sequence[int]) -> CallTree:
     sampled = [found for pid in pids if (found := run.process_samples(pid)) is not None]
-    return call_tree((one for each in sampled for one in each.samples_of(_sampled_tid(each))), run.session.frames)
+    return call_tree(one for each in sampled for one in each.samples_of(_sampled_tid(each)))
 
 
 def boxes_of(tree: CallTree) -> list[Box]:

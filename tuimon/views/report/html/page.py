@@ -10,8 +10,8 @@ from typing import Any
 
 from tuimon.diagnosis.rank import is_minor
 from tuimon.errors import TuimonError
+from tuimon.records import Frame
 from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
-from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.session import SessionView
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_rows
@@ -173,13 +173,12 @@ def _code(run: SessionView) -> Code:
         sampled = run.process_samples(process.pid)
         for tid in sampled.tids() if sampled else ():
             for sample in sampled.samples_of(tid) if sampled else ():
-                _add_lines(code, sample.stack, run.session.frames)
+                _add_lines(code, sample.frames)
     return code
 
 
-def _add_lines(code: Code, stack: Sequence[int], frames: FrameTable) -> None:
-    for number in stack:
-        frame = frames[number]
+def _add_lines(code: Code, stack: Sequence[Frame]) -> None:
+    for frame in stack:
         if frame.source:
             code.setdefault(frame.file, {})[frame.line] = frame.source
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.node_ids import own_id
+from tuimon.session.loop_tree.hot_lines import by_line
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
-from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.steps.history import STACKED
 from tuimon.session.trainings import which_training
 from tuimon.session.windows import HISTORY_LIMIT

@@ -42,5 +42,5 @@ def blamed(session: Session, findings: Sequence[Finding]) -> Blamed | None:
 def _samples_at(session: Session, row: ThreadRow, where: Place) -> int:
     """How many samples of a thread pass through a line."""
     samples = Scope(row.pid, row.tid, row.role).samples(session)
-    lines = SampleProfile(samples, session.frames).lines().lines
+    lines = SampleProfile(samples).lines().lines
     return sum(line.total for line in lines if (line.place.file, line.place.line) == (where.file, where.line))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
+from tuimon.session.loop_tree.tree import CallTree, Node
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.samples.tree import CallTree, Node
 from tuimon.views.format import percent, place, plain
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import Line, cells, clipped_left, column, filled, line, with_cursor

@@ -7,7 +7,7 @@ from typing import Literal
 
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES
-from tuimon.session.samples.range_join import RANGE
+from tuimon.session.loop_tree.range_join import RANGE
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.format import count, percent, plain
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from rich.cells import cell_len
 
 from tuimon.records import Place
-from tuimon.session.samples.activity import Activity
-from tuimon.session.samples.hot_lines import LineShare, LineTable
+from tuimon.session.loop_tree.activity import Activity
+from tuimon.session.loop_tree.hot_lines import LineShare, LineTable
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar

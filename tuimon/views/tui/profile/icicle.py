@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from tuimon.session.loop_tree.tree import CallTree, Node
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.samples.tree import CallTree, Node
 from tuimon.views.format import percent, plain
 from tuimon.views.tui.drawing.lines import Line, Span, column, filled
 from tuimon.views.tui.drawing.moving import moved, scrolled

@@ -157,7 +157,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
         made_from = (scope, latest_times(session, scope))
         if self._profile is None or made_from != self._made_from:
             self._made_from = made_from
-            self._profile = SampleProfile(scope.samples(session), session.frames)
+            self._profile = SampleProfile(scope.samples(session))
         process = session.process(scope.pid)
         alike = count_same_role(session.over("recent").threads(), scope) if scope.level == "role" else 0
         return ProfileState(self._profile, who_text(scope, alike), bool(process and process.gpu_uuids))

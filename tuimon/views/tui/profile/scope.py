@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import ThreadRow, role_kind
-from tuimon.session.samples.phases.sample import Sample
 
 if TYPE_CHECKING:
     from tuimon.session.session import Session
@@ -39,14 +39,14 @@ class Scope(NamedTuple):
             case "run":
                 return _sampled(session, [process.pid for process in session.processes()] or [self.pid])
 
-    def samples(self, session: Session) -> list[Sample]:
+    def samples(self, session: Session) -> list[StackSample]:
         """Their samples of the last 30 s; outside the training processes the phase is "none"."""
         trainers = set(session.trainers())
-        found: list[Sample] = []
+        found: list[StackSample] = []
         for pid, tid in self.threads(session):
             sampled = session.samples.get(pid)
             own = sampled.now().samples_of(tid) if sampled is not None else []
-            found += own if pid in trainers else [Sample(sample.stack, sample.count, "none") for sample in own]
+            found += own if pid in trainers else [sample.at("none") for sample in own]
         return found
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from tuimon.session.samples.hot_lines import LineShare
-from tuimon.session.samples.tree import CallTree, Node
+from tuimon.session.loop_tree.hot_lines import LineShare
+from tuimon.session.loop_tree.tree import CallTree, Node
 
 Trail = tuple[int, ...]  # ids from the root's child to a node
 

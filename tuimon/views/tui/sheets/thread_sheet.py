@@ -10,9 +10,9 @@ from textual.worker import Worker, WorkerState
 
 from tuimon.node_ids import own_id
 from tuimon.records import Frame
+from tuimon.session.loop_tree.hot_lines import by_line
+from tuimon.session.loop_tree.tree import program_part
 from tuimon.session.rows import ThreadRow
-from tuimon.session.samples.hot_lines import by_line
-from tuimon.session.samples.tree import program_part
 from tuimon.views.format import duration, percent, plain
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph, place_column, places_width
 from tuimon.views.tui.panes.thread_rows import thread_lines
@@ -44,7 +44,7 @@ def latest_stack(session: Session, row: ThreadRow) -> LatestStack | None:
     if sampled is None or found is None:
         return None
     numbers, share = found
-    frames = [session.frames[number] for number in program_part(numbers, session.frames)]
+    frames = program_part(session.frames.stack(numbers))
     return LatestStack(tuple(reversed(frames)), share, sampled.threads.same_stack_s(row.tid))
 
 

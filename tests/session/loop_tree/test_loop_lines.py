@@ -1,0 +1,360 @@
+"""The loop of the docstring of ``LoopLines``: what each of its lines is."""
+
+import itertools
+
+import pytest
+
+from tuimon.records import Frame, LoopStack
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.phases import ENOUGH_SAMPLES, classify_samples
+from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
+from tuimon.session.loop_tree.stacks import StackSample
+
+TORCH = "/v/lib/python3.11/site-packages/torch"
+BELOW = {
+    "fetch": Frame(f"{TORCH}/utils/data/dataloader.py", 1, "__next__"),
+    "module": Frame(f"{TORCH}/nn/modules/module.py", 2, "_call_impl"),
+    "backward": Frame(f"{TORCH}/_tensor.py", 3, "backward"),
+    "update": Frame(f"{TORCH}/optim/adam.py", 4, "step"),
+    "grad": Frame(f"{TORCH}/autograd/__init__.py", 5, "grad"),
+    "augment": Frame("train.py", 9, "augment", "", True),
+    "log": Frame("train.py", 8, "log", "", True),
+}
+LOOP = [(44, "fetch"), (46, "module"), (47, "backward"), (49, "update")]
+
+
+def sample(line: int, below: str | None, loop: list[tuple[int, str]], count: int = 1) -> StackSample:
+    """A sample at a line of the loop."""
+    frames, stacks = FrameTable(), {}
+    for at, called in [*loop, (line, below)]:
+        stack = [Frame("train.py", at, "main", "", True), *([BELOW[called]] if called else [])]
+        first = 2 * len(stacks)
+        frames.add_frames(first, stack)
+        stacks[tuple(range(first, first + len(stack)))] = count
+    return classify_samples(stacks, frames)[-1]
+
+
+SITE = "/v/lib/python3.11/site-packages"
+METRIC = Frame(f"{SITE}/torchmetrics/metric.py", 315, "forward")
+
+
+@pytest.mark.parametrize(
+    ("line", "inside", "found"),
+    [
+        (46, [BELOW["module"], METRIC], ("other", "forward")),
+        (46, [Frame(f"{SITE}/sklearn/metrics/_classification.py", 7, "f1_score")], ("other", "forward")),
+        (46, [BELOW["module"], METRIC, Frame(f"{SITE}/torchmetrics/image/ssim.py", 8, "update")], ("forward", None)),
+        (46, [BELOW["module"]], ("forward", None)),
+        (50, [BELOW["module"], METRIC], ("other", None)),
+    ],
+)
+def test_a_metric_before_backward_is_side_work_unless_one_may_train_on_it(line, inside, found):
+    """Markers count it as forward: they measure from the fetch to backward."""
+    frames, stacks = FrameTable(), {}
+    for at, below in [*((at, [BELOW[name]]) for at, name in LOOP), (line, inside)]:
+        stack = [Frame("train.py", at, "main", "", True), *below]
+        first = 10 * len(stacks)
+        frames.add_frames(first, stack)
+        stacks[tuple(range(first, first + len(stack)))] = 1
+    last = classify_samples(stacks, frames)[-1]
+    assert (last.phase, last.moved_from) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "below", "found"),
+    [
+        (44, "fetch", ("data", False)),
+        (44, None, ("forward", True)),
+        (45, "augment", ("data", True)),
+        (45, None, ("data", True)),
+        (46, "module", ("forward", True)),
+        (46, None, ("forward", True)),
+        (47, "backward", ("backward", False)),
+        (48, None, ("other", True)),
+        (49, "update", ("optimizer", False)),
+        (50, None, ("other", True)),
+        (50, "module", ("other", True)),
+    ],
+)
+def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, bool]) -> None:
+    last = sample(line, below, LOOP)
+    assert (last.phase, last.excluded) == found
+    assert not last.unsure
+
+
+@pytest.mark.parametrize(
+    ("gradients", "phase"), [((11, 12), "data"), (None, "forward")], ids=["no gradients", "gradients"]
+)
+def test_what_comes_after_a_model_that_acts_makes_the_batch(gradients: tuple[int, int] | None, phase: str) -> None:
+    """A function without gradients chooses an action; then a batch is taken from a buffer, for the one that learns."""
+    act = Frame("train.py", 12, "act", "", True, no_grad=gradients)
+    take = Frame("train.py", 20, "sample", "", True)
+    learn, update = (Frame("train.py", at, "learn", "", True) for at in (31, 33))
+    frames, stacks = FrameTable(), {}
+    for line, below in [
+        (43, [act, BELOW["module"]]),
+        (45, [learn, BELOW["module"]]),
+        (45, [update, BELOW["backward"]]),
+        (43, [act]),
+        (44, [take]),
+    ]:
+        first = 10 * len(stacks)
+        frames.add_frames(first, [Frame("train.py", line, "main", "", True), *below])
+        stacks[tuple(range(first, first + 1 + len(below)))] = 10
+    *_, acting, taking = classify_samples(stacks, frames)
+    assert (acting.phase, taking.phase) == ("forward", phase)
+
+
+@pytest.mark.parametrize("training", ["backward", "grad"])
+def test_gradients_that_are_returned_after_the_update_train_nothing(training: str) -> None:
+    """Such as to see how much tasks conflict; by themselves markers cannot tell them from backward."""
+    loop = [(44, "fetch"), (46, "module"), (47, training), (49, "update")]
+    found = sample(50, "grad", loop)
+    assert (found.phase, found.excluded, found.moved_from) == ("other", True, "backward")
+    for line, called in ((47, "grad"), (50, "backward")):
+        found = sample(line, called, loop)
+        assert (found.phase, found.moved_from) == ("backward", None)
+
+
+@pytest.mark.parametrize(("in_update", "phase"), [(1, "other"), (2, "forward")])
+def test_one_torn_sample_does_not_make_an_update_of_a_line_that_logs(in_update: int, phase: str) -> None:
+    """Its outer frames were read on line 50, its inner ones in the update before; two show a second update."""
+    frames, stacks = FrameTable(), {}
+    probes = ((50, "update", in_update), (50, "module", 40))
+    for at, called, count in [*((line, below, 20) for line, below in LOOP), *probes]:
+        first = 2 * len(stacks)
+        frames.add_frames(first, [Frame("train.py", at, "main", "", True), BELOW[called]])
+        stacks[first, first + 1] = count
+    assert classify_samples(stacks, frames)[-1].phase == phase
+
+
+def test_what_python_runs_at_exit_is_of_no_step_however_long_it_takes() -> None:
+    frames, stacks = FrameTable(), {}
+    for at, called in LOOP:
+        first = 2 * len(stacks)
+        frames.add_frames(first, [Frame("train.py", at, "main", "", True), BELOW[called]])
+        stacks[first, first + 1] = 1
+    frames.add_frames(90, [Frame("/usr/lib/python3.11/threading.py", 1559, "_shutdown")])
+    *steps, at_exit = classify_samples({**stacks, (90,): 10 * len(LOOP)}, frames)
+    assert at_exit.excluded
+    assert [sample.phase for sample in steps] == ["data", "forward", "backward", "optimizer"]
+
+
+CALLS = {
+    44: "for x, y in loader:",
+    46: "loss = cost(model(augment(x)), y)",
+    47: "loss.backward()",
+    49: "optimizer.step()",
+}
+
+
+def on_line_46(below: list[Frame], first_called: list[Frame]) -> StackSample:
+    """A sample at the line that calls the model, which a sample shows running ``first_called``."""
+    frames, stacks = FrameTable(), {}
+    loop = [(44, [BELOW["fetch"]]), (46, first_called), (47, [BELOW["backward"]]), (49, [BELOW["update"]])]
+    for line, called in [*loop, (46, below)]:
+        stack = [Frame("train.py", line, "main", CALLS[line], True), *called]
+        first = 4 * len(stacks)
+        frames.add_frames(first, stack)
+        stacks[tuple(range(first, first + len(stack)))] = 1
+    return classify_samples(stacks, frames)[-1]
+
+
+def test_what_a_line_passes_to_the_model_is_made_before_the_forward_pass() -> None:
+    made = on_line_46([BELOW["augment"]], [BELOW["module"]])
+    assert (made.phase, made.moved_from) == ("data", "forward")
+
+
+def test_a_function_that_the_model_itself_runs_in_is_the_forward_pass() -> None:
+    assert on_line_46([BELOW["augment"]], [BELOW["augment"], BELOW["module"]]).phase == "forward"
+
+
+def test_what_a_line_passes_to_a_loss_may_be_the_model() -> None:
+    loss = Frame(f"{TORCH}/nn/modules/loss.py", 5, "forward")
+    assert on_line_46([BELOW["augment"]], [BELOW["module"], loss]).phase == "forward"
+
+
+@pytest.mark.parametrize(
+    ("line", "below", "measured"),
+    [(45, None, True), (46, "module", True), (48, None, True), (50, None, False), (51, "module", False),
+     (53, None, True), (55, None, True)],
+)  # fmt: skip
+def test_of_two_models_in_turn_only_what_is_between_their_steps_is_open(line, below, measured) -> None:
+    loop = [*LOOP, (51, "module"), (52, "backward"), (54, "update")]
+    assert sample(line, below, loop).excluded == measured
+
+
+@pytest.mark.parametrize(("line", "measured"), [(45, False), (48, True), (50, False)])
+def test_without_a_fetch_only_what_is_before_the_update_is_measured(line: int, measured: bool) -> None:
+    assert sample(line, None, LOOP[1:]).excluded == measured
+
+
+def test_markers_measure_before_backward_though_no_sample_is_in_a_fetch() -> None:
+    frames, stacks = FrameTable(), {}
+    for line, called in [*LOOP[1:], (45, "augment")]:
+        first = 2 * len(stacks)
+        frames.add_frames(first, [Frame("train.py", line, "main", "", True), BELOW[called]])
+        stacks[first, first + 1] = 1
+    made = classify_samples(stacks, frames, has_loader=True)[-1]
+    assert (made.phase, made.excluded, made.moved_from) == ("data", True, "forward")
+
+
+def test_without_modules_lines_before_backward_are_surely_forward_once_there_are_enough_samples() -> None:
+    loop = [(44, "fetch"), (47, "backward"), (49, "update")]
+    few, many = sample(46, None, loop), sample(46, None, loop, count=ENOUGH_SAMPLES)
+    assert (few.phase, few.unsure) == ("forward", True)
+    assert (many.phase, many.unsure) == ("forward", False)
+
+
+def test_before_a_sample_has_shown_which_lines_train_nothing_is_sure() -> None:
+    last = sample(40, None, [], count=ENOUGH_SAMPLES)
+    assert (last.phase, last.unsure) == ("other", True)
+
+
+def test_before_that_a_wait_is_outside_the_model() -> None:
+    frames = FrameTable()
+    frames.add_frames(0, [Frame("train.py", 40, "main", "time.sleep(0.1)", True)])
+    last = classify_samples({(0,): 50}, frames)[-1]
+    assert (last.phase, last.unsure) == ("other", False)
+
+
+def test_the_lines_after_the_update_are_known_without_a_sample_of_backward() -> None:
+    before, after = sample(46, None, [(49, "update")]), sample(50, None, [(49, "update")])
+    assert (before.phase, before.unsure) == ("forward", True)
+    assert (after.phase, after.unsure) == ("other", False)
+
+
+@pytest.mark.parametrize("source", ["time.sleep(0.1)", "batch = queue.read(4)"])
+def test_without_modules_a_wait_before_backward_is_no_forward_pass(source: str) -> None:
+    frames = FrameTable()
+    frames.add_frames(0, [Frame("train.py", 47, "main", "", True), BELOW["backward"]])
+    frames.add_frames(2, [Frame("train.py", 40, "main", source, True)])
+    last = classify_samples({(0, 1): 1, (2,): 50}, frames)[-1]
+    assert (last.phase, last.unsure) == ("data", False)
+
+
+def test_the_lines_of_passes_too_short_for_most_samples_are_remembered() -> None:
+    frames, seen = FrameTable(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", 46, "main", "", True), BELOW["module"]])
+    frames.add_frames(2, [Frame("train.py", 47, "main", "", True), BELOW["backward"]])
+    frames.add_frames(4, [Frame("train.py", 44, "main", "x = numbers[i]", True)])
+    windows = [{(4,): 9}, {(0, 1): 1, (2, 3): 1, (4,): 7}, {(4,): 9}]
+    phases = [classify_samples(window, frames, seen=seen)[-1] for window in windows]
+    assert [(last.phase, last.unsure) for last in phases] == [("other", True), ("data", False), ("data", False)]
+
+
+def noted(line: int, boundary: str, first: int, frames: FrameTable) -> LoopStack:
+    """What the hooks noted of a boundary of the loop."""
+    frames.add_frames(first, [Frame("train.py", line, "main", "", True), BELOW[boundary]])
+    return LoopStack("backward" if boundary == "backward" else "optimizer", [first, first + 1])
+
+
+def test_the_hooks_show_the_lines_of_passes_that_no_sample_has_shown() -> None:
+    frames, seen = FrameTable(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", 45, "main", "", True), Frame("train.py", 9, "make_batch", "", True)])
+    frames.add_frames(2, [Frame("train.py", 50, "main", "", True)])
+    seen.add_noted([noted(47, "backward", 10, frames), noted(49, "update", 20, frames)], frames)
+    samples = {sample.frames[0].id: sample for sample in classify_samples({(0, 1): 20, (2,): 80}, frames, seen=seen)}
+    assert [(samples[n].phase, samples[n].unsure) for n in (0, 2)] == [("data", False), ("other", False)]
+    assert sum(sample.count for sample in samples.values()) == 100  # noted stacks are no samples
+
+
+def test_what_samples_show_of_a_boundary_counts_before_what_the_hooks_noted() -> None:
+    frames, seen = FrameTable(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", 80, "train", "", True), BELOW["backward"]])
+    frames.add_frames(2, [Frame("train.py", 85, "train", "", True)])
+    seen.add_noted([noted(90, "backward", 10, frames)], frames)  # of the search for a learning rate
+    assert classify_samples({(0, 1): 1, (2,): 9}, frames, seen=seen)[-1].phase == "other"
+
+
+@pytest.mark.parametrize(("above", "in_backward", "found"), [(9, 0, "forward"), (13, 0, "data"), (60, 10, "forward")])
+def test_what_is_far_more_than_backward_is_no_forward_pass_without_modules(above, in_backward, found) -> None:
+    frames, seen = FrameTable(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", 46, "main", "", True)])
+    stack = noted(47, "backward", 10, frames)
+    seen.add_noted([stack], frames)
+    stacks = {(0,): above, **({tuple(stack.frames): in_backward} if in_backward else {})}
+    assert classify_samples(stacks, frames, seen=seen)[0].phase == found
+
+
+def test_of_the_stacks_that_show_boundaries_the_latest_are_remembered() -> None:
+    frames, seen = FrameTable(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", line, "main", "", True) for line in range(100)])
+    for number in range(100):
+        seen.completed([StackSample(frames.stack([number]), 1, "backward")])
+    remembered = [sample.ids for sample in seen.completed([])]
+    assert remembered == [[number] for number in range(36, 100)]
+
+
+def called(
+    path: list[tuple[int, str]], loop: list[tuple[int, str | None]], first: int, function: str = "train"
+) -> list[tuple[int, list[Frame]]]:
+    """Samples of the lines of a loop in a function, called along a path of lines and functions, with their counts."""
+    outer = [Frame("train.py", line, function, "", True) for line, function in path]
+    inner = [[Frame("train.py", at, function, "", True), *([BELOW[below]] if below else [])] for at, below in loop]
+    return [(first + n, [*outer, *each]) for n, each in enumerate(inner)]
+
+
+def phases_of(samples: list[tuple[int, list[Frame]]]) -> list[str]:
+    """Of each sample; a place has one id, as in a log."""
+    ids: dict[Frame, int] = {}
+    stacks = {tuple(ids.setdefault(frame, len(ids)) for frame in stack): count for count, stack in samples}
+    frames = FrameTable()
+    frames.add_frames(0, list(ids))
+    return [found.phase for found in classify_samples(stacks, frames)]
+
+
+@pytest.mark.parametrize("other", [[(80, "main")], [(60, "main")], [(60, "main"), (30, "search")]])
+def test_a_loop_that_is_called_from_two_places_has_one_set_of_lines(other: list[tuple[int, str]]) -> None:
+    """``train(first)`` on line 70, and ``train(second)`` elsewhere, of a model of which no module shows."""
+    loop: list[tuple[int, str | None]] = [(45, "augment"), (46, "module"), (46, None), (47, "backward"), (48, None)]
+    samples = [*called([(70, "main")], loop, 20), *called(other, loop, 2)]
+    assert phases_of(samples) == ["data", "forward", "forward", "backward", "other"] * 2
+
+
+def test_a_call_of_the_loops_function_that_does_not_train_is_none_of_it() -> None:
+    """``train(model)`` on line 70 leads to backward, ``train(model, check=True)`` on line 80 does not."""
+    samples = [
+        *called([(70, "main")], [(45, "augment"), (46, "module"), (47, "backward")], 20),
+        *called([(80, "main")], [(45, "augment"), (46, "module")], 20),
+    ]
+    assert phases_of(samples)[3:] == ["other", "other"]
+
+
+@pytest.mark.parametrize("module", ["module", None])
+@pytest.mark.parametrize("at", [60, 80])
+def test_each_of_two_stages_has_its_own_lines(at: int, module: str | None) -> None:
+    """``pretrain()`` on line 70, and ``finetune()`` elsewhere, which has fewer samples and may show no module."""
+    first: list[tuple[int, str | None]] = [(45, "augment"), (46, "module"), (46, None), (47, "backward"), (48, None)]
+    second: list[tuple[int, str | None]] = [(15, "augment"), (16, "module"), (16, None), (17, "backward"), (18, None)]
+    if module is None:
+        second = [(16, None), (17, "backward"), (18, None)]
+    samples = [*called([(70, "main")], first, 20, "pretrain"), *called([(at, "main")], second, 3, "finetune")]
+    found = phases_of(samples)
+    assert found[:5] == ["data", "forward", "forward", "backward", "other"]
+    assert found[5:] == (found[:5] if module else ["forward", "backward", "other"])
+
+
+def test_a_single_sample_of_a_backward_elsewhere_makes_no_loop() -> None:
+    samples = called([(70, "main")], [(45, "augment"), (46, "module"), (47, "backward"), (48, "log")], 20)
+    torn = called([(70, "main"), (48, "train")], [(9, "backward"), (7, None)], 1, "log")
+    assert phases_of([*samples, *torn])[-1] == "other"
+
+
+def test_of_two_stacks_in_backward_the_one_is_torn_whose_callers_the_forward_pass_does_not_have():
+    """``fit`` had gone on from line 104 to 105 by the time it was read."""
+    fit = {line: Frame("train.py", line, "fit", "", True) for line in (104, 105)}
+    step = {line: Frame("train.py", line, "training_step", "", True) for line in (85, 87, 88)}
+    called = Frame("train.py", 97, "after_batch", "", True)
+    samples = {
+        (fit[105], step[88], BELOW["backward"]): 1,
+        (fit[104], step[87], BELOW["backward"]): 1,
+        (fit[104], step[85], BELOW["module"]): 2,
+        (fit[105], called, BELOW["update"]): 3,
+        (fit[105], called, BELOW["log"]): 40,
+    }
+    frames, numbers = FrameTable(), {frame: n for n, frame in enumerate(dict.fromkeys(itertools.chain(*samples)))}
+    frames.add_frames(0, list(numbers))
+    stacks = {tuple(numbers[frame] for frame in stack): count for stack, count in samples.items()}
+    phases = [found.phase for found in classify_samples(stacks, frames, has_loader=True)]
+    assert phases[2:] == ["forward", "optimizer", "other"]

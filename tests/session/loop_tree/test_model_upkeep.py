@@ -1,0 +1,72 @@
+"""What is done to a model before its forward pass is no data."""
+
+import pytest
+
+from tuimon.records import Frame
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.phases import classify_samples
+
+TORCH = "/v/lib/python3.11/site-packages/torch"
+MODULE = Frame(f"{TORCH}/nn/modules/module.py", 2, "_call_impl")
+BACKWARD = Frame(f"{TORCH}/_tensor.py", 3, "backward")
+FETCH = Frame(f"{TORCH}/utils/data/dataloader.py", 700, "__next__")
+COPY = Frame("/usr/lib/python3.11/copy.py", 5, "deepcopy")
+
+
+def _own(line: int, source: str = "") -> Frame:
+    return Frame("train.py", line, "main", source, True)
+
+
+STEP = [_own(20, "loss = net(x)"), MODULE], [_own(21, "loss.backward()"), BACKWARD]
+
+
+def _phases(*stacks: list[Frame]) -> list[str]:
+    """The phases of these stacks beside those of a step."""
+    frames, counted = FrameTable(), {}
+    ids: dict[Frame, int] = {}
+    for stack in (*STEP, *stacks):
+        for frame in stack:
+            if frame not in ids:
+                ids[frame] = len(ids)
+                frames.add_frames(ids[frame], [frame])
+        counted[tuple(ids[frame] for frame in stack)] = 100
+    return [sample.phase for sample in classify_samples(counted, frames)][len(STEP) :]
+
+
+@pytest.mark.parametrize(
+    ("file", "function"),
+    [
+        ("optim/optimizer.py", "zero_grad"),
+        ("optim/sgd.py", "__init__"),
+        ("nn/modules/module.py", "load_state_dict"),
+        ("nn/modules/module.py", "zero_grad"),
+        ("nn/modules/linear.py", "__init__"),
+        ("nn/init.py", "kaiming_uniform_"),
+    ],
+)
+def test_a_model_that_is_made_loaded_or_cleared_is_no_data(file: str, function: str) -> None:
+    assert _phases([_own(19), Frame(f"{TORCH}/{file}", 9, function)]) == ["other"]
+
+
+def test_a_batch_that_is_made_is() -> None:
+    padding = Frame(f"{TORCH}/nn/utils/rnn.py", 9, "pad_sequence")
+    assert _phases([_own(19)], [_own(19), padding]) == ["data", "data"]
+
+
+def test_all_of_the_line_that_copies_a_model_is_no_data() -> None:
+    line, parameter = _own(19, "local = deepcopy(net)"), Frame(f"{TORCH}/nn/parameter.py", 8, "__deepcopy__")
+    assert _phases([line, COPY], [line, COPY, parameter], [line]) == ["other"] * 3
+    assert _phases([line, COPY], [line]) == ["data"] * 2  # of what else it may be nothing shows that it is a model
+
+
+def test_what_a_data_set_does_with_a_model_is_data() -> None:
+    made = Frame(f"{TORCH}/nn/modules/linear.py", 9, "__init__")
+    assert _phases([_own(19, "x = next(batches)"), FETCH, Frame("train.py", 5, "__getitem__", "", True), made]) == [
+        "data"
+    ]
+
+
+def test_the_users_code_that_a_library_of_modules_calls_may_be_data() -> None:
+    """Such as a hook that makes the next batch: the innermost of the user's lines decides."""
+    called = Frame(f"{TORCH}/nn/modules/module.py", 9, "__getattr__")
+    assert _phases([_own(19), called, Frame("train.py", 5, "make", "", True)]) == ["data"]

@@ -1,0 +1,267 @@
+"""The lines of the user's loop: where the forward pass begins, where backward and the update are, which evaluate."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+
+from tuimon.code_origin import is_package_file, is_torch
+from tuimon.records import BETWEEN
+from tuimon.session.loop_tree.evaluation_lines import Branch, EvaluationLines, is_loop
+from tuimon.session.loop_tree.frame_table import Function, KnownFrame
+from tuimon.session.loop_tree.order import OtherCalls, is_torn, path_to, returned_gradients
+from tuimon.session.loop_tree.roles import StackPhase
+from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
+from tuimon.torch_code import is_loss_module, is_module_call
+
+
+class LoopLines:
+    """Finds a sample's phase from the line at which its stack branches off the path to the backward call.
+
+    The path leads from the root to the user's line that calls backward. Before the first forward line a sample is data,
+    from there to the backward call forward, later other (side work). Of this loop::
+
+        44  for x, y in loader:            is_on_fetch_line, outside the fetch itself
+        45      x = augment(x)             data
+        46      loss = cost(model(x), y)   forward: a sample here is in a module
+        47      loss.backward()            the end of the path
+        48      log(loss)                  other, is_measured
+        49      optimizer.step()
+        50      save(model)                other
+
+    Lines, or a call, that fetch without a backward evaluate (``EvaluationLines``). While no backward was sampled, the
+    path leads to the update.
+    """
+
+    def __init__(self, samples: Sequence[StackSample], has_loader: bool = False) -> None:
+        """``has_loader``: whether markers show a DataLoader; a few samples may have missed its fetches."""
+        self._has_loader = has_loader
+        to_backward = path_to("backward", samples)
+        self._path = to_backward or path_to("optimizer", samples)
+        self._calls = OtherCalls(self._path, samples)
+        samples = [*samples, *self._aligned_ones(samples)]
+        self._last_line = {depth: frame.line for depth, frame in enumerate(self._path)}
+        own: StackPhase = "backward" if to_backward else "optimizer"
+        # depth -> line -> what it leads to, in the frames of the path
+        self._boundaries: dict[int, dict[int, str]] = {d: {n: own} for d, n in self._last_line.items()}
+        self._forward_line: dict[int, int] = {}  # depth -> first line of the forward pass in that frame of the path
+        self._fetch_lines: set[tuple[int, int]] = set()  # depth and line of the fetches for training
+        branches = [(sample, branch) for sample in samples if (branch := self.branch_of(sample.frames)) is not None]
+        torn = self._torn(branches)
+        whole = [(s, b) for s, b in branches if s.phase not in UPDATES or b[:2] not in torn]
+        returned = returned_gradients(samples)
+        self._note_updates([(s.phase, b) for s, b in whole if s.frames not in returned])
+        self._note_updates([(s.phase, b) for s, b in whole if s.frames in returned and not self._is_after(b)])
+        over = (self._loop_over(s.frames, branch) for s, branch in branches if s.phase == "data")
+        loops = {branch for branch in over if branch is not None}
+        runs = [("forward" if s.frames in returned else s.phase, b) for s, b in whole]
+        self._evaluation = EvaluationLines(runs, loops, self._is_after)
+        self._acting_calls: set[Function] = set()  # the user's functions that run a model without gradients
+        self._note_fetch_and_forward(whole)
+        self._model_lines = self._lines_of_models(samples)  # depth and line of calls of a model, in the forward pass
+        self._training_calls = {  # the user's functions that train
+            branch.called for sample, branch in whole if sample.phase != "rest" and not self.is_evaluation(branch)
+        }
+
+    @property
+    def is_known(self) -> bool:
+        """True if a sample has shown which lines train."""
+        return bool(self._path)
+
+    @property
+    def shows_forward(self) -> bool:
+        """True if a sample has shown a line of the forward pass."""
+        return bool(self._forward_line)
+
+    @property
+    def fetches(self) -> bool:
+        """True if batches come from a DataLoader."""
+        return self._has_loader or bool(self._fetch_lines)
+
+    def aligned(self, stack: Stack) -> Stack:
+        """A stack as if the loop were called from where most of its samples are; what other methods take."""
+        return self._calls.aligned(stack)
+
+    def depth_of(self, stack: Stack) -> int:
+        """How far down the path the functions of a stack are; -1: not at all."""
+        return -1 if (branch := self.branch_of(self.aligned(stack))) is None else branch.depth
+
+    def is_entered_by(self, stack: Stack) -> bool:
+        """True if a stack is in the function that calls backward."""
+        return bool(self._path) and any(frame.code == self._path[-1].code for frame in stack)
+
+    def _aligned_ones(self, samples: Sequence[StackSample]) -> list[StackSample]:
+        pairs = ((sample, self.aligned(sample.frames)) for sample in samples)
+        return [sample.at(sample.phase, stack) for sample, stack in pairs if stack is not sample.frames]
+
+    def is_above_backward(self, branch: Branch | None) -> bool:
+        """True if a sample is on a line above the one that leads to backward."""
+        return branch is not None and branch.line < self._path[branch.depth].line
+
+    def branch_of(self, stack: Stack) -> Branch | None:
+        """Where a stack branches off the path to the backward call; None if it has no frame of the path."""
+        depth = None
+        for i, (own, path) in enumerate(zip(stack, self._path, strict=False)):
+            if own.code != path.code:
+                break
+            depth = i
+            if own.line != path.line:
+                break
+        if depth is None:
+            return None
+        below = stack[depth + 1 : depth + 3]  # a decorator may lie between
+        return Branch(depth, stack[depth].line, next((frame.code for frame in below if frame.user), None))
+
+    def phase_of(self, branch: Branch | None, stack: Stack) -> str | None:
+        """``data``, ``forward`` or ``other``; None before the backward call while no forward pass was sampled."""
+        if branch is None or branch.line > self._path[branch.depth].line:
+            return "other"
+        if branch.called in self._acting_calls:
+            return "forward"
+        first_forward = self._forward_line.get(branch.depth)
+        if first_forward is not None:
+            return "data" if branch.line < first_forward or self._makes_argument(branch, stack) else "forward"
+        if not self._forward_line:
+            return None
+        # the forward pass is in a call further down the path, or was over before this frame was entered
+        return "data" if min(self._forward_line) > branch.depth else "forward"
+
+    def _makes_argument(self, branch: Branch, stack: Stack) -> bool:
+        """True if a sample is in a function of the user's whose result the line passes to the model: it comes first."""
+        if branch.called is None or branch[:2] not in self._model_lines or not self.is_call_beside_training(branch):
+            return False
+        from tuimon.session.loop_tree.call_order import is_made_for_model
+
+        return is_made_for_model(stack[branch.depth].source, branch.called[1])
+
+    def is_on_fetch_line(self, branch: Branch | None) -> bool:
+        """True if a sample is on a line that fetches, outside the fetch.
+
+        There the old batch is freed as the new one replaces it: by the markers, the forward pass has begun.
+        """
+        return branch is not None and branch.called is None and branch[:2] in self._fetch_lines
+
+    def is_call_beside_training(self, branch: Branch | None) -> bool:
+        """True if a sample is in a function of the user's that neither runs the model nor calls backward."""
+        return branch is not None and branch.called is not None and not self.trains(branch.called)
+
+    def trains(self, function: Function) -> bool:
+        """True if a function of the user's, by file and name, runs the model, fetches or calls backward."""
+        return function in self._training_calls
+
+    def is_in_framework(self, branch: Branch | None, stack: Stack) -> bool:
+        """True if a sample is in a library that owns the loop, outside every boundary and module.
+
+        Then one line of the user's, ``trainer.fit(model)``, leads to the forward pass and to backward alike, and its
+        number shows nothing; what the library does besides is side work. So are the user's functions that it calls,
+        such as callbacks, but for those that train; where a DataLoader is fetched from, no data is made in them.
+        """
+        if branch is None or branch.line != self._path[branch.depth].line:
+            return False
+        below = stack[branch.depth + 1 :]
+        if branch.called is not None:
+            callers = (stack[branch.depth], *takewhile(lambda frame: not frame.user, below))
+            return self.fetches and not self.trains(branch.called) and _holds_library(callers)
+        is_last = branch.depth == len(self._path) - 1
+        return is_last and self._forward_line.get(branch.depth) == branch.line and _holds_library(below)
+
+    def is_measured(self, branch: Branch | None) -> bool:
+        """True if a sample is in a stretch whose phase markers show: it is no evidence of those that they leave open.
+
+        That is what lies between backward and an update; in a loop that fetches its batches also what comes before its
+        first backward, and after its last update. Open is what is above backward in a loop that does not, and between
+        two models' updates.
+        """
+        if branch is None:
+            return False
+        known = self._boundaries.get(branch.depth, {})
+        before = max((line for line in known if line < branch.line), default=None)
+        after = min((line for line in known if line > branch.line), default=None)
+        if before is None or after is None:
+            return self.fetches and before != after
+        return known[before] == "backward" and known[after] == "optimizer"
+
+    def measured_as(self, branch: Branch | None) -> str:
+        """What markers count a stretch as that is in none of their boundaries."""
+        if not self.fetches:
+            return "other" if self.is_measured(branch) else BETWEEN
+        if branch is None or not self.is_above_backward(branch):
+            return "other"
+        fetched = min((line for depth, line in self._fetch_lines if depth == branch.depth), default=0)
+        return "forward" if branch.line > fetched else "other"
+
+    def is_evaluation(self, branch: Branch | None) -> bool:
+        """True if a sample is in a call, or on lines, that fetch and run the model without a backward."""
+        return branch is not None and branch in self._evaluation
+
+    def may_be_training(self, branch: Branch | None) -> bool:
+        """True if a run of the model there may be training: below backward and the update it is not."""
+        return branch is None or not self._forward_line or not self._is_after(branch)
+
+    def _is_after(self, branch: Branch) -> bool:
+        return branch.line > self._last_line[branch.depth]
+
+    def _torn(self, branches: Sequence[tuple[StackSample, Branch]]) -> set[tuple[int, int]]:
+        """Depths and lines at which one sample of many is in an update."""
+        every, updates = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        for sample, branch in branches:
+            every[branch[:2]] += sample.count
+            updates[branch[:2]] += sample.count if sample.phase in UPDATES else 0
+        return {place for place, n in every.items() if is_torn(updates[place], n)} - set(self._last_line.items())
+
+    def _note_updates(self, placed: list[tuple[str, Branch]]) -> None:
+        for phase, (depth, line, _) in placed:
+            if phase in UPDATES:
+                self._last_line[depth] = max(line, self._last_line[depth])
+                self._boundaries[depth].setdefault(line, phase)
+
+    def _loop_over(self, stack: Stack, branch: Branch) -> Branch | None:
+        """What goes through the batches that a stack fetches: the branch's line, or the function that it calls."""
+        to_fetch = takewhile(lambda frame: frame.kind != "fetch", stack[branch.depth :])
+        callers = [frame for frame in to_fetch if frame.user]
+        if len(callers) not in (1, 2) or not is_loop(callers[-1].source):
+            return None
+        return branch._replace(called=None) if len(callers) == 1 else branch
+
+    def _note_fetch_and_forward(self, whole: Sequence[tuple[StackSample, Branch]]) -> None:
+        forward: list[tuple[Branch, bool]] = []
+        for sample, branch in whole:
+            if sample.phase == "data" and not self.is_evaluation(branch):
+                self._fetch_lines.add(branch[:2])
+            if sample.phase == "forward" and not self.is_evaluation(branch) and not self._is_after(branch):
+                forward.append((branch, _acts(sample.frames, branch)))
+        learns = not all(acts for _, acts in forward)
+        for (depth, line, called), acts in forward:
+            if acts and learns and called is not None:
+                self._acting_calls.add(called)
+            else:
+                self._forward_line[depth] = min(line, self._forward_line.get(depth, line))
+
+    def _lines_of_models(self, samples: Sequence[StackSample]) -> set[tuple[int, int]]:
+        out: set[tuple[int, int]] = set()
+        for sample in samples:
+            branch = self.branch_of(sample.frames) if sample.phase == "forward" and self._forward_line else None
+            if branch is None or branch[:2] in out:
+                continue
+            if branch.line == self._forward_line.get(branch.depth) and _runs_model(sample.frames):
+                out.add(branch[:2])
+        return out
+
+
+def _holds_library(frames: Iterable[KnownFrame]) -> bool:
+    return any(is_package_file(frame.file) and not is_torch(frame.file) for frame in frames)
+
+
+def _acts(stack: Stack, branch: Branch) -> bool:
+    """True if a function that the loop calls runs a model without gradients, as one that chooses actions does.
+
+    What comes between it and the model that learns makes the batch: it is taken from a buffer, for example.
+    """
+    below = takewhile(lambda frame: frame.kind == "none", stack[branch.depth + 1 :])
+    return branch.called is not None and any(frame.block is not None for frame in below)
+
+
+def _runs_model(stack: Stack) -> bool:
+    called = any(is_module_call(frame.file, frame.function) for frame in stack)
+    return called and not any(is_loss_module(frame.file) for frame in stack)

@@ -1,0 +1,171 @@
+"""The path to backward: the frames from the root to the user's line that leads to it, or to the update.
+
+If a library owns the loop, the path goes through its functions, and stacks leave it there. Backward passes that only
+return gradients, such as forces, are on no path: training takes them, and so may an evaluation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
+
+from tuimon.session.loop_tree.frame_table import Function
+from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
+
+#: Lines of the library's functions from the outermost on, and the line at which a stack leaves them.
+Lines = tuple[int, ...]
+
+
+def path_to(kind: Literal["backward", "optimizer"], samples: Sequence[StackSample]) -> Stack:
+    """Frames from the root to the user's line that most stacks in backward, or in the update, come through.
+
+    Of few, one that was read while it changed may be as frequent: the forward pass has no such callers.
+    """
+    paths: Counter[Stack] = Counter()
+    returned = returned_gradients(samples)
+    for sample in samples:
+        if sample.phase == kind and sample.frames not in returned:
+            paths[to_user(sample.before(kind))] += sample.count
+    most = max(paths.values(), default=0)
+    likeliest = [path for path, count in paths.items() if count == most]
+    return max(likeliest, key=lambda path: _forward_beside(path, samples) if likeliest[1:] else 0, default=())
+
+
+def to_user(stack: Stack) -> Stack:
+    """The frames from the root to the innermost of the user's."""
+    return stack[: next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1].user), 0)]
+
+
+def _forward_beside(path: Stack, samples: Sequence[StackSample]) -> int:
+    """How many samples of the forward pass have all callers of a path."""
+    return sum(s.count for s in samples if s.phase == "forward" and s.frames[: len(path) - 1] == path[:-1])
+
+
+def returned_gradients(samples: Collection[StackSample]) -> set[Stack]:
+    """Which of the stacks in backward, or in an optimizer's step, are in such a pass; none where they all are.
+
+    Where nothing else trains they are what does.
+    """
+    returned = {sample.frames: sample.returns_gradients for sample in samples if sample.phase in UPDATES}
+    return set() if all(returned.values()) else {stack for stack, is_returned in returned.items() if is_returned}
+
+
+def is_before(place: Lines, other: Lines) -> bool:
+    """True if the loop comes to a place before another; not where one is within the other."""
+    return next((line < of_other for line, of_other in zip(place, other, strict=False) if line != of_other), False)
+
+
+class Leaving(NamedTuple):
+    """Where a stack leaves the path; the place is empty where it is in another call of the user's, or not on it."""
+
+    place: Lines
+    inside: Stack  # what the innermost function on the path calls
+
+
+_NOWHERE = Leaving((), ())
+
+
+class LibraryPath:
+    """The frames down to backward, be they noted by the hooks or sampled; without any, no stack leaves them."""
+
+    def __init__(self, samples: Sequence[StackSample], noted: Sequence[StackSample]) -> None:
+        path = _to_backward(noted) or _to_backward(samples)
+        times = Counter(frame.code for frame in path)
+        self._left: dict[Stack, Leaving] = {}
+        self.passes_optimizer = any(frame.kind == "optimizer" for frame in path)
+        self.lines = tuple(frame.line for frame in path)
+        self._user_lines = {frame.code: frame.line for frame in path if frame.user}
+        #: Of the library's functions.
+        self.depth: dict[Function, int] = {
+            frame.code: depth for depth, frame in enumerate(path) if "library" in frame.roles and times[frame.code] == 1
+        }
+
+    def leave(self, stack: Stack) -> Leaving:
+        """Where a stack leaves the path: at the first function of a library at another line, else the last on it."""
+        if not self.depth:
+            return _NOWHERE
+        found = self._left.get(stack)
+        if found is None:
+            found = self._left[stack] = self._leave(stack)
+        return found
+
+    def _leave(self, stack: Stack) -> Leaving:
+        left = None
+        for i, frame in enumerate(stack):
+            depth = self.depth.get(frame.code) if "library" in frame.roles else None
+            if depth is not None:
+                left = i
+                if frame.line != self.lines[depth]:
+                    break
+        if left is None:
+            return _NOWHERE
+        inside = stack[left + 1 :]
+        if any(frame.user and self._user_lines.get(frame.code) != frame.line for frame in stack[:left]):
+            return Leaving((), inside)
+        return Leaving((*self.lines[: self.depth[stack[left].code]], stack[left].line), inside)
+
+    def is_cut_short(self, place: Lines) -> bool:
+        """True if a stack that leaves the path there lacks frames: at this line the path goes on in the library."""
+        return len(place) <= max(self.depth.values(), default=0) and place == self.lines[: len(place)]
+
+
+def _to_backward(samples: Sequence[StackSample]) -> Stack:
+    """The frames down to backward of the most frequent stack in it."""
+    inside = (sample for sample in samples if sample.phase == "backward")
+    most = max(inside, key=lambda sample: sample.count, default=None)
+    return () if most is None else most.before("backward")
+
+
+#: Of so many samples more than one is in an update where a line leads to it: where a tenth of the time goes to
+#: backward and the update, 30 hold at most one in 18 of 100 cases, and a later window shows more.
+_MANY = 30
+
+
+def is_torn(updates: int, every: int) -> bool:
+    """True if the one sample of an update at a place was read while the stack changed: it is one of many there."""
+    return updates == 1 and every >= _MANY
+
+
+class OtherCalls:
+    """Finds the stacks in which a function of the path to the backward call is called from another line than there.
+
+    Such as ``train(second)`` below ``train(first)``, or ``train`` by another function: where those calls lead to
+    backward too, the frames from that function on are the loop's, and the frames of the path stand before them.
+    """
+
+    def __init__(self, path: Stack, samples: Sequence[StackSample]) -> None:
+        """``path``: the frames to the user's line that calls backward."""
+        self._path = path
+        self._depths = {frame.code: depth for depth, frame in reversed(list(enumerate(path)))}
+        updates: Counter[Stack] = Counter()
+        for sample in samples:
+            entry = self._entry(sample.frames) if sample.phase in UPDATES else None
+            if entry is not None:
+                updates[sample.frames[: entry[0]]] += sample.count
+        self._callers = {caller for caller, n in updates.items() if not is_torn(n, _times_below(caller, samples))}
+
+    def aligned(self, stack: Stack) -> Stack:
+        """The stack as if called along the path; as it is where it is on the path, or its call does not train."""
+        entry = self._entry(stack) if self._callers else None
+        if entry is None or stack[: entry[0]] not in self._callers:
+            return stack
+        return (*self._path[: entry[1]], *stack[entry[0] :])
+
+    def _entry(self, stack: Stack) -> tuple[int, int] | None:
+        """Where a stack that has left the path enters one of its functions again: its depth in the stack, and in it."""
+        left = next(
+            (i for i, (own, other) in enumerate(zip(stack, self._path, strict=False)) if own is not other), None
+        )
+        if left is None:
+            return None
+        first = left + (stack[left].code == self._path[left].code)
+        for at in range(first, len(stack)):
+            depth = self._depths.get(stack[at].code, -1)
+            if depth >= first and stack[at].user:
+                return at, depth
+        return None
+
+
+def _times_below(caller: Stack, samples: Sequence[StackSample]) -> int:
+    return sum(sample.count for sample in samples if sample.frames[: len(caller)] == caller)

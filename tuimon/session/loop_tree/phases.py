@@ -1,0 +1,290 @@
+"""Samples of a training thread and their phases: by a boundary in the stack, else by the loop's own lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from tuimon.code_origin import is_package_file, is_torch
+from tuimon.library_code import is_optimizer_module
+from tuimon.session.loop_tree.activity import Activity
+from tuimon.session.loop_tree.evaluation import EvaluationBlocks, OccasionalBlocks
+from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.library_order import LibraryOrder
+from tuimon.session.loop_tree.loops import Loops
+from tuimon.session.loop_tree.made_data import Augmentations, Rollouts
+from tuimon.session.loop_tree.model_changes import ModelUpkeep, OwnUpdates
+from tuimon.session.loop_tree.range_join import RangeJoin
+from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
+from tuimon.session.loop_tree.stacks import Stack, StackSample
+from tuimon.session.loop_tree.torn import by_root, like_whole_ones, without_torn_updates
+
+#: With no run of a module among the samples, the user's lines before the backward call are the forward pass themselves
+#: (a model without modules) once this many samples are outside every boundary; with fewer they may be data as well. A
+#: forward pass in modules that takes 2 % of them has none among 150 in 5 of 100 cases: 0.98**150.
+ENOUGH_SAMPLES = 150
+#: A forward pass without modules takes at most this many times its backward pass. Measured on a CPU: 0.3 to 0.7 times
+#: in matrix products, a convolution, attention, loops over single numbers and an ODE; 1.6 with torch.distributions.
+_FORWARD_TIMES = 4.0
+#: What a model without modules does not do in its forward pass.
+_WAITS: frozenset[Activity] = frozenset({"io", "lock", "sleep"})
+#: What brings a batch to the device before the forward pass belongs to it; it may wait there for the GPU's queue.
+_COPIES: frozenset[Activity] = frozenset({"sync", "transfer"})
+
+
+def classify_samples(
+    stacks: Mapping[tuple[int, ...], int],
+    frames: FrameTable,
+    join: RangeJoin | None = None,
+    has_loader: bool = False,
+    seen: SeenBoundaries | None = None,
+    occasional: OccasionalBlocks | None = None,
+    has_optimizer: bool = False,
+) -> list[StackSample]:
+    """The samples of one training thread (stack of frame ids, root first -> count) with their phases and ranges.
+
+    ``has_loader``: whether markers show that it fetches from a DataLoader; ``seen``: what its samples showed before;
+    ``occasional``: which blocks of code run in few steps; ``has_optimizer``: whether markers show an optimizer.
+    """
+    sampled = without_torn_updates([StackSample.unplaced(frames.stack(ids), n) for ids, n in stacks.items()])
+    phases = _Phases(sampled, has_loader, seen, occasional or OccasionalBlocks(), has_optimizer)
+    whole, torn = by_root(sampled)
+    placed = [phases.of(sample) for sample in whole]
+    samples = placed + like_whole_ones(torn, placed)
+    if join is None or not join.paths:
+        return samples
+    return [replace(sample, ranges=join.ranges_of(sample.frames)) for sample in samples]
+
+
+class _Phases:
+    """The phase of each sample of a training thread: the first of these that knows it decides."""
+
+    def __init__(
+        self,
+        sampled: Sequence[StackSample],
+        has_loader: bool,
+        seen: SeenBoundaries | None,
+        occasional: OccasionalBlocks,
+        has_optimizer: bool,
+    ) -> None:
+        self._augmentations = Augmentations(sampled)
+        counted = [self._augmentations.without_module(sample) or sample for sample in sampled]
+        self._rollouts = Rollouts([sample.outlined for sample in counted])
+        self._evaluation = EvaluationBlocks(counted, occasional, self._rollouts.are_known)
+        completed = counted if seen is None else seen.completed(counted)
+        completed = [
+            sample for sample in completed if not self._evaluation.holds(sample)
+        ]  # they show nothing of a step
+        self._loops = Loops(self._without_policies([sample.outlined for sample in completed]), has_loader)
+        self._library = LibraryOrder(self._without_policies(completed), seen)
+        self._own_updates = OwnUpdates(completed, has_optimizer)
+        self._upkeep = ModelUpkeep(completed)
+        self._fetches = self._loops.main.fetches
+        self._few = sum(sample.count for sample in counted if sample.phase == "rest") < ENOUGH_SAMPLES
+        loop = self._loops.main
+        self._makes_data = loop.is_known and not loop.shows_forward and self._exceeds_forward(counted)
+
+    def of(self, sample: StackSample) -> StackSample:
+        """A sample in its phase."""
+        return self._of_side_work(
+            sample,
+            self._evaluates(sample)
+            or self._after_training(sample)
+            or self._in_rollout(sample)
+            or self._of_augmentation(sample)
+            or self._of_library(sample)
+            or self._in_closure(sample)
+            or self._of_handler(sample)
+            or self._of_upkeep(sample, self._by_lines(sample)),
+        )
+
+    def _without_policies(self, samples: Sequence[StackSample]) -> list[StackSample]:
+        """The samples, those in which a rollout runs its policy outside every boundary: no forward begins there."""
+        return [
+            sample.at("rest") if sample.phase == "forward" and self._rollouts.holds(sample) else sample
+            for sample in samples
+        ]
+
+    def _exceeds_forward(self, counted: Sequence[StackSample]) -> bool:
+        """True if more samples are above backward than a forward pass without modules has beside so many in backward.
+
+        So many: the 95 % bound of a Poisson count.
+        """
+        loop, above = self._loops.main, 0
+        backward = sum(sample.count for sample in counted if sample.phase == "backward")
+        for sample in counted:
+            if sample.phase == "rest" and loop.is_above_backward(loop.branch_of(loop.aligned(sample.outline))):
+                above += 0 if sample.activity in _WAITS else sample.count
+        return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
+
+    def _evaluates(self, sample: StackSample) -> StackSample | None:
+        """A sample of evaluation that no marker shows: markers count it as what is around it."""
+        if sample.phase not in ("forward", "rest") or not self._evaluation.holds(sample):
+            return None
+        at = self._loops.place(sample)
+        return _in("eval", sample, moved_from=at.loop.measured_as(at.branch))
+
+    def _after_training(self, sample: StackSample) -> StackSample | None:
+        """The sample as evaluation or as work after the update, if a library that owns the loop runs it then.
+
+        A module that the library runs between backward and the update counts as such work too. Stepping an environment,
+        or generating, after the update is no rollout: a rollout makes the data of the update that follows it.
+        """
+        if self._library.is_evaluation(sample):
+            return _in("eval", sample)
+        if sample.phase in ("forward", "rest") and self._library.is_after_training(sample.frames):
+            return _in("other", sample, excluded=self._loops.place(sample).loop.fetches)
+        if sample.phase == "forward" and self._library.is_run_after_backward(sample.frames):
+            return _in("other", sample, excluded=True, moved_from="optimizer" if sample.is_in_closure else None)
+        return None
+
+    def _in_rollout(self, sample: StackSample) -> StackSample | None:
+        """A sample of a rollout, which makes the data.
+
+        Where a closure is fetched for by a DataLoader, markers count what it does before backward as forward.
+        """
+        if sample.phase == "backward" or not self._rollouts.holds(sample):
+            return None
+        in_closure = sample.is_in_closure
+        if sample.phase == "optimizer" and (not in_closure or self._library.is_after_backward(sample.frames)):
+            return None
+        as_forward = sample.phase != "data" and self._fetches and in_closure
+        return _in("data", sample, excluded=as_forward, moved_from="forward" if as_forward else None)
+
+    def _of_augmentation(self, sample: StackSample) -> StackSample | None:
+        """A sample of a module that makes the batch, where the loop comes to it before the model."""
+        plain = self._augmentations.without_module(sample)
+        found = None if plain is None else self._of_library(plain) or self._by_lines(plain)
+        if found is None or found.phase != "data":
+            return None
+        return _in("data", sample, found.excluded, moved_from="forward" if found.excluded else None)
+
+    def _of_library(self, sample: StackSample) -> StackSample | None:
+        """A sample in what makes a batch for a library that owns the loop, or in its code that runs the model.
+
+        The user's code makes it, or other processes do, for which the library waits where it fetches from no
+        DataLoader.
+        """
+        stack = sample.frames
+        outside = sample.phase in ("rest", "optimizer")  # it may call a closure that trains
+        maker = self._library.made_by(stack) if outside else None
+        if maker is None:
+            if sample.phase == "rest" and self._library.is_forward(stack):
+                return _in("forward", sample, excluded=self._fetches)
+            awaits = sample.phase == "rest" and not self._fetches and self._library.awaits_batch(sample)
+            return self._made_unfetched(sample) if awaits else None
+        loop, branch, _ = self._loops.place(sample)
+        if loop.trains(maker) or loop.is_evaluation(branch):
+            return None
+        if loop.fetches and is_package_file(maker[0]):
+            return None  # a library's own work around the fetch that markers measure
+        if not loop.fetches:
+            return self._made_unfetched(sample)
+        return _in("data", sample, excluded=True, moved_from=None if sample.activity in _COPIES else "forward")
+
+    def _made_unfetched(self, sample: StackSample) -> StackSample:
+        """A sample of what makes the batch in a library's loop that fetches none.
+
+        Beside an optimizer that calls the forward pass and backward, markers count it as what is outside the step.
+        """
+        beside = self._library.trains_in_optimizer and sample.phase == "rest"
+        return _in("data", sample, excluded=beside, moved_from="other" if beside else None)
+
+    def _in_closure(self, sample: StackSample) -> StackSample | None:
+        """A sample outside every module in a closure that an optimizer calls.
+
+        It is of the forward pass, as markers count it. What the user's code does there after backward is side work,
+        which they count as the optimizer's.
+        """
+        if sample.phase != "optimizer" or not sample.is_in_closure:
+            return None
+        if self._library.is_after_backward(sample.frames):
+            is_own = any(frame.user for frame in sample.closure)
+            return _in("other", sample, excluded=True, moved_from="optimizer") if is_own else None
+        at = self._loops.place(sample)
+        return _in("forward", sample, excluded=at.loop.is_measured(at.branch))
+
+    def _of_handler(self, sample: StackSample) -> StackSample | None:
+        """A sample of a handler above backward. Before the model it may come before the fetch, too."""
+        if sample.phase != "rest":
+            return None
+        as_forward = "forward" if self._fetches else None
+        if self._library.handles_before_model(sample.frames):
+            return _in("other", sample, maybe_from=as_forward)
+        if self._library.handles_before_backward(sample.frames):
+            return _in("other", sample, excluded=self._fetches, moved_from=as_forward)
+        return None
+
+    def _by_lines(self, sample: StackSample) -> StackSample:
+        """The phase by boundary, else by the loop's lines.
+
+        Where no forward pass was sampled, what is before backward is forward, but for waits, which are no model's, and
+        for what is more than a forward pass can be: that makes the data. Before anything has shown which lines train, a
+        wait is outside the model, and nothing else is sure.
+        """
+        boundary = sample.phase
+        if boundary == "optimizer" or (boundary == "backward" and not sample.returns_gradients):
+            return _in(boundary, sample)
+        loop, branch, outline = self._loops.place(sample)
+        if loop.is_evaluation(branch):
+            return _in("eval", sample)
+        if boundary == "backward":
+            if loop.may_be_training(branch):
+                return _in(boundary, sample)
+            return _in("other", sample, excluded=True, moved_from=boundary)
+        if boundary == "forward":
+            phase = boundary if loop.may_be_training(branch) else "other"
+            return _in(phase, sample, excluded=loop.is_measured(branch))
+        if boundary != "rest":
+            return _in(boundary, sample)
+        if not loop.is_known:
+            return _in("other", sample, unsure=sample.activity not in _WAITS)
+        if loop.is_in_framework(branch, outline):
+            return _in("other", sample)
+        if loop.is_on_fetch_line(branch):
+            return _in("forward", sample, excluded=True)
+        found = loop.phase_of(branch, outline)
+        if found is None:
+            is_data = sample.activity in _WAITS or (self._makes_data and loop.is_above_backward(branch))
+            return _in("data", sample) if is_data else _in("forward", sample, unsure=self._few)
+        measured = loop.is_measured(branch)
+        prepares = measured and found == "data" and loop.is_call_beside_training(branch)
+        moved_from = "forward" if prepares and sample.activity not in _COPIES else None
+        return _in(found, sample, excluded=measured, moved_from=moved_from)
+
+    def _of_upkeep(self, sample: StackSample, placed: StackSample) -> StackSample:
+        """Upkeep of a model is side work, where it counts as data."""
+        at_it = placed.phase == "data" and self._upkeep.holds(sample)
+        return replace(placed, phase="other", unsure=False) if at_it else placed
+
+    def _of_side_work(self, sample: StackSample, placed: StackSample) -> StackSample:
+        """A metric in the forward pass is side work; what is in an optimizer that calls no hook is none."""
+        if placed.phase == "forward" and sample.computes_metric:
+            moved_from = "forward" if placed.excluded else None  # markers count it as forward there
+            placed = replace(placed, phase="other", unsure=False, moved_from=moved_from)
+        if placed.phase == "other" and (_is_in_optimizer(sample.frames) or self._own_updates.holds(sample.frames)):
+            return replace(placed, phase="optimizer", moved_from="other")
+        return placed
+
+
+def _in(
+    phase: str,
+    sample: StackSample,
+    excluded: bool = False,
+    unsure: bool = False,
+    moved_from: str | None = None,
+    maybe_from: str | None = None,
+) -> StackSample:
+    return StackSample(sample.frames, sample.count, phase, excluded, unsure, moved_from, maybe_from)
+
+
+def _is_in_optimizer(stack: Stack) -> bool:
+    """True if the user's code is in a library's own optimizer."""
+    for frame in reversed(stack):
+        if frame.user:
+            return False
+        if is_package_file(frame.file) and not is_torch(frame.file):
+            return is_optimizer_module(frame.file)
+    return False

@@ -1,0 +1,124 @@
+"""What a frame is in a training loop: a boundary of it, or code with some role that its names show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from tuimon.code_origin import is_import_system, is_library_file
+from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, makes_data, may_be_loss, receives
+from tuimon.records import Frame
+from tuimon.torch_code import (
+    collates,
+    is_backward_entry,
+    is_fetch,
+    is_gradient_call,
+    is_layer,
+    is_model_upkeep,
+    is_module_body,
+    is_module_run,
+    is_optimizer_step,
+    is_parameter_copy,
+    is_torch_optimizer,
+    marked_part,
+    may_be_boundary,
+    may_call_closure,
+)
+
+#: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop_lines``).
+StackPhase = Literal["data", "forward", "backward", "optimizer", "rest"]
+FrameKind = Literal["fetch", "backward", "optimizer", "module", "import", "none"]
+#: A block of code without gradients: its file, first line and function; of a library's that evaluates the line is 0.
+Block = tuple[str, int, str]
+Role = Literal[
+    "anchor",
+    "calls_closure",
+    "collates",
+    "copies_parameter",
+    "layer",
+    "library",
+    "makes_data",
+    "may_be_loss",
+    "metric",
+    "optimizer_code",
+    "receives",
+    "returns_gradients",
+    "upkeep",
+]
+
+
+def _is_library(frame: Frame) -> bool:
+    if frame.user or marked_part(frame.file):
+        return False
+    return is_library_file(frame.file) and not is_rollout_entry(frame.file, frame.function)
+
+
+_ROLES: tuple[tuple[Role, Callable[[Frame], bool]], ...] = (
+    ("anchor", lambda frame: frame.user or bool(marked_part(frame.file))),  # the user's, and marked parts of torch
+    ("calls_closure", lambda frame: may_call_closure(frame.file, frame.function)),
+    ("collates", lambda frame: collates(frame.file, frame.function, frame.source)),
+    ("copies_parameter", lambda frame: is_parameter_copy(frame.file, frame.function)),
+    ("layer", lambda frame: is_layer(frame.file, frame.function)),
+    ("library", _is_library),  # of an installed package other than torch
+    ("makes_data", lambda frame: makes_data(frame.file, frame.function)),  # collectors, environments, generation
+    ("may_be_loss", lambda frame: may_be_loss(frame.file)),
+    ("metric", lambda frame: is_metric(frame.file)),
+    ("optimizer_code", lambda frame: is_torch_optimizer(frame.file)),
+    ("receives", lambda frame: _is_library(frame) and receives(frame.source)),
+    ("returns_gradients", lambda frame: is_gradient_call(frame.file, frame.function)),
+    ("upkeep", lambda frame: is_model_upkeep(frame.file, frame.function)),
+)
+
+
+def roles_of(frame: Frame) -> frozenset[Role]:
+    """The roles of a frame, by the names that libraries and torch give their files and functions."""
+    return frozenset(role for role, has_it in _ROLES if has_it(frame))
+
+
+def block_of(frame: Frame) -> Block | None:
+    """The block of code that may evaluate which a frame is in: without gradients, or of a library and named so."""
+    if frame.no_grad is not None:
+        return frame.file, frame.no_grad[0], frame.function
+    return (frame.file, 0, frame.function) if is_evaluator(frame.file, frame.function) else None
+
+
+def frame_kind(frame: Frame) -> FrameKind:
+    """Which boundary of the training loop a frame of torch or of our hooks is; ``import`` for the import system."""
+    file, function = frame.file, frame.function
+    if not frame.user and is_module_body(file, function):
+        return "import"
+    if not may_be_boundary(file):
+        return "none"
+    if is_import_system(file):
+        return "import"
+    if is_fetch(file, function):
+        return "fetch"
+    if is_backward_entry(file, function):
+        return "backward"
+    if is_optimizer_step(file, function):
+        return "optimizer"
+    return "module" if is_module_run(file, function) else "none"
+
+
+def stack_phase(kinds: Sequence[FrameKind]) -> StackPhase:
+    """The phase of a stack given the kinds of its frames, root first.
+
+    The innermost boundary decides, as it does for markers: a module run by a checkpoint inside backward is backward, a
+    module run by a closure inside an optimizer's step is forward. What an import runs is none of them.
+    """
+    module = False
+    for depth in range(len(kinds) - 1, -1, -1):
+        kind = kinds[depth]
+        if kind == "none":
+            continue
+        if kind == "module":
+            module = True
+        elif kind == "import":
+            return "rest"
+        elif kind == "fetch":
+            return "data"
+        elif kind == "backward":
+            return "backward"
+        elif kind == "optimizer" and (not depth or kinds[depth - 1] != "import"):
+            return "forward" if module else "optimizer"
+    return "forward" if module else "rest"

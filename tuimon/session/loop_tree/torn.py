@@ -1,0 +1,132 @@
+"""Stacks that were read while they changed, and have lost their callers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Sequence, Set
+from itertools import pairwise
+from typing import NamedTuple
+
+from tuimon.session.loop_tree.frame_table import Function, KnownFrame
+from tuimon.session.loop_tree.order import to_user
+from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
+
+#: A root that at least this share (0..1) of a thread's samples has is the thread's; a stack with another root was read
+#: while it changed, and is torn.
+_COMMON_ROOT_SHARE = 0.8
+
+
+def by_root(samples: Sequence[StackSample]) -> tuple[list[StackSample], list[StackSample]]:
+    """Stacks that begin at the thread's root, and others: torn ones, and what Python runs at exit.
+
+    Neither counts for which root is the thread's where it holds no code of the user's.
+    """
+    roots: Counter[Function | None] = Counter()
+    for sample in [sample for sample in samples if sample.user_line is not None] or samples:
+        roots[_root(sample)] += sample.count
+    root, most = next(iter(roots.most_common(1)), (None, 0))
+    if most < _COMMON_ROOT_SHARE * roots.total():
+        return list(samples), []
+    whole = [sample for sample in samples if _root(sample) == root]
+    return whole, [sample for sample in samples if _root(sample) != root]
+
+
+def like_whole_ones(torn: Sequence[StackSample], whole: Sequence[StackSample]) -> list[StackSample]:
+    """Torn stacks, each in the phase of most whole ones that pass through its outermost function, called as by these.
+
+    Without their callers, those of a line that takes most of its time in short calls would count for no line.
+    """
+    callers: dict[Function | None, Counter[tuple[_Counted, Stack]]] = {_root(sample): Counter() for sample in torn}
+    for sample in whole if torn else ():
+        counted = _Counted(sample.phase, sample.excluded, sample.moved_from, sample.maybe_from)
+        for function, depth in _first_depths(sample.frames).items():
+            if function in callers:
+                callers[function][counted, sample.frames[:depth]] += sample.count
+    return [_like(sample, callers[_root(sample)]) for sample in torn]
+
+
+class _Counted(NamedTuple):
+    """Where and how a sample counts, as in ``StackSample``."""
+
+    phase: str
+    excluded: bool
+    moved_from: str | None = None
+    maybe_from: str | None = None
+
+
+def _like(sample: StackSample, found: Counter[tuple[_Counted, Stack]]) -> StackSample:
+    phases, ways = Counter[str](), Counter[_Counted]()
+    for (way, _), count in found.items():
+        phases[way.phase] += count
+        ways[way] += count
+    likely = next((phase for phase, _ in phases.most_common(1)), None)
+    is_known = sample.phase != "rest"
+    way = _Counted(sample.phase, likely is None)
+    if not is_known:
+        way = next((way for way, _ in ways.most_common() if way.phase == likely), _Counted("other", True))
+    called = next((path for (of, path), _ in found.most_common() if of.phase == way.phase), ())
+    return StackSample(
+        (*called, *sample.frames),
+        sample.count,
+        way.phase,
+        way.excluded,
+        moved_from=way.moved_from,
+        maybe_from=way.maybe_from,
+        is_lost=not (likely or is_known or sample.user_line is not None),
+    )
+
+
+def _first_depths(stack: Stack) -> dict[Function, int]:
+    """The depth at which each function of a stack is called first."""
+    return {frame.code: depth for depth, frame in reversed(list(enumerate(stack)))}
+
+
+def _root(sample: StackSample) -> Function | None:
+    """The outermost function of a stack."""
+    return sample.frames[0].code if sample.frames else None
+
+
+#: Where so many samples have a line as their innermost, and one is in backward or an update below it, that one is torn:
+#: our choice. A line that calls either is in torch when it is sampled; its own bytecode takes a microsecond. So is one
+#: that a line calls directly which calls something else, neither that nor a model, in so many samples.
+_MANY = 8
+_TRAINING_KINDS = ("backward", "optimizer", "module")
+
+
+def without_torn_updates(samples: Sequence[StackSample]) -> list[StackSample]:
+    """The samples of one thread, those of torn stacks as if they ended at the line that called it, or the user's.
+
+    py-spy reads a running process: ``main log``, and then ``main adam``, may come out as ``main log adam``. Taken as it
+    is, ``log`` would be where the loop updates its parameters, and no side work.
+    """
+    innermost, by_user, called = Counter[KnownFrame](), Counter[KnownFrame](), Counter[KnownFrame]()
+    for sample in samples:
+        if sample.phase not in UPDATES:
+            innermost.update(dict.fromkeys(sample.frames[-1:], sample.count))
+            continue
+        callers = sample.before("backward", "optimizer")
+        by_user.update(dict.fromkeys(to_user(callers)[-1:], sample.count))
+        called.update(dict.fromkeys(callers[-1:], sample.count))
+    others = _others(samples, {caller for caller, n in called.items() if n == 1})
+    torn = {caller for caller, n in by_user.items() if n == 1 and innermost[caller] >= _MANY}
+    torn |= {caller for caller, n in others.items() if n >= _MANY}
+    return [_ended(sample, torn) for sample in samples] if torn else list(samples)
+
+
+def _others(samples: Sequence[StackSample], callers: Set[KnownFrame]) -> Counter[KnownFrame]:
+    """How many samples show that these lines call what neither trains nor is a model."""
+    others: Counter[KnownFrame] = Counter()
+    for sample in samples if callers else ():
+        if sample.phase not in UPDATES:
+            for frame, inner in pairwise(sample.frames):
+                if frame in callers and inner.kind not in _TRAINING_KINDS:
+                    others[frame] += sample.count
+    return others
+
+
+def _ended(sample: StackSample, torn: Container[KnownFrame]) -> StackSample:
+    if sample.phase not in UPDATES:
+        return sample
+    callers = sample.before("backward", "optimizer")
+    last = next((frame for frame in (*callers[-1:], *to_user(callers)[-1:]) if frame in torn), None)
+    return sample if last is None else sample.at("rest", sample.frames[: sample.frames.index(last) + 1])
