@@ -4,6 +4,7 @@ import ast
 import ctypes
 import functools
 import importlib
+import json
 import os
 import signal
 import sys
@@ -12,7 +13,7 @@ from _thread import get_ident
 import pytest
 
 from tests.agent.programs import AGENT, ROOT, environment, printed_json, python
-from tuimon.agent.outside import raised_by_us, shielded
+from tuimon.agent.outside import raised_by_us, shielded, undisturbed
 
 #: Functions (or whole files) with an ``except`` that may catch what comes from outside, and why.
 KEPT = {
@@ -24,8 +25,9 @@ KEPT = {
     ("control/stack_sampler.py", "_run"): "a thread of its own",
     ("control/trace_lines.py", "_run"): "a thread of its own",
     ("inject/sitecustomize.py", ""): "runs before the program's first line",
-    ("install.py", "withdraw"): "raises it afterwards",
     ("outside.py", "guarded_calls"): "raises it afterwards",
+    ("outside.py", "run"): "a thread of its own",
+    ("outside.py", "undisturbed"): "raises it afterwards",
     ("ranges/decorated.py", "tuimon_phase"): "goes on into the program's generator",
     ("ring/reader.py", ""): "is the monitor's",
     ("ring/ring_bytes.py", ""): "is the monitor's",
@@ -318,6 +320,80 @@ else:
 def test_a_fork_gives_it_to_the_process_that_got_the_signal():
     done = python("-c", FORKING, env=environment(None, path=str(ROOT)))
     assert (done.stdout, done.stderr) == ("[1, 0]\n", "")
+
+
+KEEPERS = """
+import dis, json, os, sys, threading
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from _tuimon_agent.control import commands
+import _tuimon_agent
+
+agent, found, main = _tuimon_agent.__path__[0], set(), threading.get_ident()
+CALL_THE_PROGRAM = ("tuimon_", "wrapped")  # the names of hooks around functions of torch's
+
+def has_except(code):
+    return any(each.opname == "CHECK_EXC_MATCH" for each in dis.get_instructions(code))
+
+def is_ours(frame):
+    return frame.f_code.co_filename.startswith(agent)
+
+def see(frame, event, argument):
+    if event == "call" and threading.get_ident() == main and not is_ours(frame) and has_except(frame.f_code):
+        caller = frame.f_back
+        while caller is not None and not is_ours(caller) and caller.f_code.co_filename != "<string>":
+            caller = caller.f_back
+        if caller is not None and is_ours(caller) and not caller.f_code.co_name.startswith(CALL_THE_PROGRAM):
+            found.add(frame.f_code.co_name + " below " + caller.f_code.co_name)
+
+data, model = TensorDataset(torch.zeros(64, 4)), torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters())
+
+def train(workers):
+    for (x,) in DataLoader(data, 2, num_workers=workers):
+        model(x).sum().backward()
+        optimizer.step()
+
+train(1)  # the first imports what is optional, in torch as well
+sys.setprofile(see)
+for workers in (0, 0, 0, 1):
+    train(workers)
+child = os.fork()
+train(0)
+if child:
+    os.waitpid(child, 0)
+    for command in commands.KNOWN:
+        commands.module_of(command)
+sys.setprofile(None)
+os.write(1, (json.dumps(sorted(found)) + "\\n").encode())
+os._exit(0)
+"""
+#: Functions in that list that keep no error to themselves.
+RAISE_AGAIN = {"join below <listcomp>", "join below _make_ring"}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="an instruction for the kind of an except")
+def test_no_function_with_an_except_of_its_own_runs_for_the_agent_where_handlers_run(tmp_path):
+    """In the training and in a process that it forks; ``os.environ.get`` would be one."""
+    done = python("-c", KEEPERS, env=environment(tmp_path / "rings", {"TUIMON_MEMORY": "1"}))
+    found = [set(json.loads(line)) - RAISE_AGAIN for line in done.stdout.splitlines()]
+    assert (found, done.stderr) == ([set(), set()], "")
+
+
+def test_what_runs_undisturbed_gives_the_program_what_a_handler_raised(handle):
+    handle(functools.partial(plain, Late))
+    done = []
+
+    def interrupted():
+        signal.pthread_kill(main, signal.SIGUSR1)
+        done.append(True)
+
+    main = get_ident()
+    with pytest.raises(Late, match="late"):
+        undisturbed(interrupted)
+    assert done == [True]
+    with pytest.raises(ImportError):
+        undisturbed(failed_import)
 
 
 PROGRAM = """

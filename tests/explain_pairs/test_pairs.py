@@ -15,6 +15,7 @@ from tuimon.records import Exit, Steps
 
 #: Fewer would be no training.
 _LEAST_STEPS = 8
+_HANG_BEFORE_STEPS = {("hang_1", "before")}
 
 each_side = pytest.mark.parametrize(
     ("pair", "when"),
@@ -31,7 +32,8 @@ def test_the_rule_fires_before_and_not_after(pair: Pair, when: When) -> None:
         records = list(records_of(pair, log))
     else:
         records = simulated_records(pair, when)
-    assert sum(record.count for record in records if isinstance(record, Steps)) >= _LEAST_STEPS
+    made = sum(record.count for record in records if isinstance(record, Steps))
+    assert made >= _LEAST_STEPS or (pair.name, when) in _HANG_BEFORE_STEPS
     assert all(record.exit_code == 0 for record in records if isinstance(record, Exit))
     finding = pair.finding(records)
     assert (finding is not None) == (when == "before")

@@ -1,7 +1,8 @@
 """The in-loop API, ``tuimon.phase``, ``tuimon.mark`` and ``tuimon.step``: no-ops unless this process is monitored."""
 
-import os
 import sys
+
+from .variables import variable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs milliseconds, in every process that imports tuimon
@@ -59,7 +60,7 @@ class phase:  # reads as a statement: with tuimon.phase("augment"):
 
     def __call__(self, function: "F") -> "F":
         """The function, each run of it a range; unchanged with ``TUIMON_MARKERS=0``."""
-        if os.environ.get("TUIMON_MARKERS") == "0":
+        if variable("TUIMON_MARKERS") == "0":
             return function
         from .ranges import decorated
 

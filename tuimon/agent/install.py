@@ -1,11 +1,11 @@
 """Installs the hooks once torch is imported, and removes them."""
 
-from _thread import allocate_lock, start_new_thread
-from typing import Any, Callable, List
+from typing import Any, Callable
 
 from . import api, hooks, runtime
 from .control.orders import end_tasks
 from .loading import loader_facts, worker
+from .outside import undisturbed
 from .process import cells, gc_pauses, replacement
 from .ranges import nvtx, range_markers
 from .rests import rest
@@ -50,27 +50,9 @@ def uninstall() -> None:
 
 
 def withdraw() -> None:
-    """Undo everything, in a thread: a signal handler that raises in this one leaves no half of it."""
+    """Undo everything; a signal handler that raises meanwhile leaves no half of it."""
     end_tasks()
-    over, is_over = allocate_lock(), []
-    over.acquire()
-
-    def undo() -> None:
-        try:
-            uninstall()
-        finally:
-            is_over.append(True)
-            over.release()
-
-    start_new_thread(undo, ())
-    raised: List[BaseException] = []
-    while not is_over:
-        try:
-            over.acquire()
-        except BaseException as error:
-            raised.append(error)
-    if raised:
-        raise raised[0]
+    undisturbed(uninstall)
 
 
 runtime.withdraw = withdraw

@@ -8,8 +8,10 @@ program, as it would without us. Hence every ``except`` of the agent that keeps 
     except raised_by_us(OSError):
         return
 
-Where Python only prints what a function raises, it is ``shielded``. Functions of ``os.path`` that read the file system
-keep any OSError to themselves, a handler's TimeoutError as well: ``os.access`` and ``os.stat`` do not.
+Where Python only prints what a function raises, it is ``shielded``. Functions that are written in Python may keep an
+error themselves, a handler's as well: those of ``os.path`` that read the file system any OSError (``os.access`` and
+``os.stat`` do not), ``os.environ`` any KeyError (``variables``), imports many (once the program runs, they are
+``undisturbed``).
 """
 
 import os
@@ -96,6 +98,37 @@ def _was_set(error: BaseException, innermost: "TracebackType") -> bool:
 
     instruction = opname[innermost.tb_frame.f_code.co_code[innermost.tb_lasti]]
     return instruction not in ("RAISE_VARARGS", "RERAISE")
+
+
+def undisturbed(function: "Callable[[], object]") -> None:
+    """Call a function in a thread, where no handler runs, and wait for it.
+
+    Raises afterwards what a handler has raised in the caller meanwhile, else what the function raised.
+    """
+    from _thread import allocate_lock, start_new_thread
+
+    over, is_over = allocate_lock(), []
+    raised: "List[BaseException]" = []
+    errors: "List[BaseException]" = []
+    over.acquire()
+
+    def run() -> None:
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            is_over.append(True)
+            over.release()
+
+    start_new_thread(run, ())
+    while not is_over:
+        try:
+            over.acquire()
+        except BaseException as error:
+            raised.append(error)
+    if raised or errors:
+        raise (raised or errors)[0]
 
 
 def shielded(function: "Callable[[Any], object]") -> "Callable[[Any, Any], object]":

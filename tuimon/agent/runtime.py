@@ -20,6 +20,7 @@ from .ring.names import RangeNames
 from .ring.writer import RingWriter
 from .torch_compat import captures, dynamo, optimizers
 from .turn import Turn
+from .variables import variable
 
 
 def _emit_nothing(kind: int, value: int = 0, flag: int = 0) -> None:
@@ -112,7 +113,7 @@ def start(torch: Any) -> None:
         os.register_at_fork(after_in_child=shielded_at_fork(_after_fork))
         atexit.register(_at_exit)
     yama.allow_tracers()
-    if cuda.is_built(torch) and os.environ.get("TUIMON_GPU_EVENTS") != "0":
+    if cuda.is_built(torch) and variable("TUIMON_GPU_EVENTS") != "0":
         clock = cuda.WaitingClock(torch.cuda, _start_clock)
     if role.is_auxiliary():
         _open_at_first_marker()
@@ -307,5 +308,5 @@ def _at_exit() -> None:
     write_waiting()
     # the monitor may not have found the ring of a short run under ``tuimon run`` yet: it will read and remove it
     is_young = time.monotonic_ns() - _made_ns <= YOUNG_S * 1e9
-    if not (os.environ.get("TUIMON_RUN") and is_young) or starter.has_ended():
+    if not (variable("TUIMON_RUN") and is_young) or starter.has_ended():
         _writer.unlink()

@@ -23,5 +23,9 @@ _of_thread = _local()
 
 
 def when_thread_ends(call: Callable[[], None]) -> None:
-    """Call this when the calling thread ends; a later call replaces it, and has it called then."""
-    _of_thread.at_end = _AtEnd(call)
+    """Call this when the calling thread ends, in place of what an earlier call has asked for."""
+    at_end = getattr(_of_thread, "at_end", None)
+    if at_end is None:
+        _of_thread.at_end = _AtEnd(call)
+    else:  # another object would end the first here, in whose ``__del__`` a handler's exception is lost
+        at_end.call = call

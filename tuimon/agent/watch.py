@@ -5,10 +5,10 @@ loader they return to learn when it has run. The loader stays the one that plain
 changed, until it is called.
 """
 
-import os
 import sys
 
 from .outside import raised_by_us
+from .variables import variable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``tuimon run``
@@ -91,7 +91,7 @@ class ImportWatch:
 
 def arm() -> None:
     """Instrument torch as soon as it is imported, unless ``TUIMON_MARKERS=0``."""
-    if os.environ.get("TUIMON_MARKERS") == "0" or _armed:
+    if variable("TUIMON_MARKERS") == "0" or _armed:
         return
     _armed.append(ImportWatch())
     _armed[0].when_imported("torch", instrument)

@@ -4,7 +4,6 @@ A signal handler that raises loses nothing: what it cut short is done again at t
 that was being carried out has then failed.
 """
 
-import os
 import time
 from typing import Any, Dict
 
@@ -21,6 +20,7 @@ from ..ring.control_words import (
     order_in,
 )
 from ..turn import Turn
+from ..variables import variable
 from . import commands, hold
 from .task import Task
 
@@ -62,7 +62,7 @@ def listen(writer: Any) -> None:
     orders.tasks = {}
     words[COMMANDS_WORD] = commands.KNOWN_BITS
     words[VERSION_WORD] = CONTROL_VERSION  # last: from now on orders are taken
-    orders.watch_memory = os.environ.get("TUIMON_MEMORY") == "1"
+    orders.watch_memory = variable("TUIMON_MEMORY") == "1"
     orders.rung = 0
     orders.heard = _NEVER if orders.watch_memory else 0
     orders.bell = words[BELL_WORD : BELL_WORD + 1]

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional
 
 from .. import debug_settings
 from ..outside import raised_by_us
+from ..variables import variable
 from . import gc_pauses, loop_stacks, optimizer_facts, precision
 
 _ARGV_LIMIT = 64
@@ -15,21 +16,20 @@ _TEXT_LIMIT = 256
 def facts() -> Dict[str, Any]:
     """The facts that are known as soon as torch is imported."""
     torch = sys.modules.get("torch")
-    env = os.environ
     return {
         "pid": os.getpid(),
         "ppid": os.getppid(),
-        "run": env.get("TUIMON_RUN"),
-        "output": env.get("TUIMON_OUTPUT"),
+        "run": variable("TUIMON_RUN"),
+        "output": variable("TUIMON_OUTPUT"),
         "argv": _arguments(),
         "cwd": _working_directory(),
         "python": "%d.%d.%d" % sys.version_info[:3],
         "torch": str(getattr(torch, "__version__", "")) or None,
-        "rank": _number(env.get("RANK")),
-        "local_rank": _number(env.get("LOCAL_RANK")),
-        "world_size": _number(env.get("WORLD_SIZE")),
-        "cuda_visible_devices": env.get("CUDA_VISIBLE_DEVICES"),
-        "cuda_device_order": env.get("CUDA_DEVICE_ORDER"),
+        "rank": _number(variable("RANK")),
+        "local_rank": _number(variable("LOCAL_RANK")),
+        "world_size": _number(variable("WORLD_SIZE")),
+        "cuda_visible_devices": variable("CUDA_VISIBLE_DEVICES"),
+        "cuda_device_order": variable("CUDA_DEVICE_ORDER"),
         "gpu_uuids": [],
         "nvtx": hasattr(getattr(torch, "_C", None), "_nvtx"),
         "gc": gc_pauses.is_installed(),

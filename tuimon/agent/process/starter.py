@@ -5,6 +5,7 @@ from typing import Optional, Tuple
 
 from ..outside import raised_by_us
 from ..ring.paths import is_running
+from ..variables import variable
 
 _NAMESPACE = "/proc/self/ns/pid"
 
@@ -14,7 +15,7 @@ def starter() -> Optional[Tuple[int, int]]:
 
     Raises ValueError for what is no name, OSError where our namespace is unknown.
     """
-    named = os.environ.get("TUIMON_MONITOR")
+    named = variable("TUIMON_MONITOR")
     if not named:
         return None
     pid, ticks, namespace = named.split("-", 2)

@@ -5,6 +5,7 @@ from typing import Optional
 
 from ..outside import raised_by_us
 from ..ring.paths import is_running
+from ..variables import variable
 from .starter import starter
 
 _SCOPE_FILE = "/proc/sys/kernel/yama/ptrace_scope"
@@ -18,7 +19,7 @@ def allow_tracers() -> None:
     """Let the monitor's py-spy, a sibling, sample this process. Needed again in every forked child: not inherited."""
     global _restricted
     if _restricted is None:
-        _restricted = "TUIMON_RUN" in os.environ and _scope() == 1
+        _restricted = variable("TUIMON_RUN") is not None and _scope() == 1
     if not _restricted:
         return
     try:
@@ -39,7 +40,7 @@ def _tracer() -> Optional[int]:
     Any process where it has no pid in our namespace, where none is named, and where it shows the output of the run: its
     full screen may be left, and the ``tuimon attach`` that comes back to the training is no descendant of it.
     """
-    known = None if os.environ.get("TUIMON_OUTPUT") else starter()
+    known = None if variable("TUIMON_OUTPUT") else starter()
     if known is None:
         return _PR_SET_PTRACER_ANY
     return known[0] if is_running(*known) else None

@@ -5,6 +5,7 @@ from typing import Dict, List, Optional
 
 from ..outside import raised_by_us
 from ..private import refusal
+from ..variables import variable
 
 #: No pid is higher on Linux (PID_MAX_LIMIT).
 PID_LIMIT = 1 << 22
@@ -23,7 +24,7 @@ def ring_directories() -> List[str]:
     """The folders that may hold this user's rings, the preferred one first; ``TUIMON_RING_DIR`` replaces them all."""
     if _given:
         return list(_given)
-    override = os.environ.get("TUIMON_RING_DIR")
+    override = variable("TUIMON_RING_DIR")
     if override:
         return [override]
     import tempfile

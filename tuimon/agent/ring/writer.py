@@ -115,7 +115,7 @@ class RingWriter:
             if time_ns > due_ns:
                 pace(write_all(), time_ns)
 
-        def pace(written: Optional[int], time_ns: int) -> None:
+        def pace(written: "Optional[int]", time_ns: int) -> None:
             nonlocal due_ns, counted, since_ns
             if written is None:
                 return
@@ -153,7 +153,7 @@ class RingWriter:
         take = waiting.popleft
         tids: Dict[int, int] = {}
 
-        def write_all() -> Optional[int]:
+        def write_all() -> "Optional[int]":
             written = sequence = 0
             own, tid = get_ident(), get_native_id()
             if tids.get(own) != tid:  # a thread that is new here, maybe with the ident of one that is gone

@@ -10,6 +10,7 @@ import sys
 from typing import Any, Callable, Optional
 
 from ..outside import raised_by_us
+from ..variables import variable
 
 #: Set for the first start in a process, which reads it: kineto would add two lines to stderr at every trace.
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
@@ -35,15 +36,15 @@ class Profiler:
     def start(self) -> None:
         """Record from now on."""
         module, profile = self._module, self._profile
-        quiet = _LOG_LEVEL not in os.environ
+        quiet = variable(_LOG_LEVEL) is None
         if quiet:
             os.environ[_LOG_LEVEL] = _SILENT
         try:
             module._prepare_profiler(profile.config(), profile.kineto_activities)
             module._enable_profiler(profile.config(), profile.kineto_activities)
         finally:
-            if quiet:
-                os.environ.pop(_LOG_LEVEL, None)
+            if quiet and variable(_LOG_LEVEL) is not None:
+                del os.environ[_LOG_LEVEL]
 
     def stop(self) -> Any:
         """What was recorded, with a ``save(path)``."""
@@ -62,7 +63,7 @@ def refusal(torch: Any) -> Optional[str]:
         return "the program has a torch.profiler of its own ready"
     if _uses_gpu(torch):
         for name, tool in _OTHERS:
-            if os.environ.get(name):
+            if variable(name):
                 return "%s has the GPU's events" % tool
     return None
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from tuimon.diagnosis.evidence.standstill_first import First, first_of
 from tuimon.diagnosis.evidence.standstill_waits import Rank, Wait, peers_of, sampled_stack, stack_of, wait_of
 from tuimon.records import Frame, Place, Process, Threads
 from tuimon.records import Standstill as Taken
@@ -31,7 +32,7 @@ class StandingRank(Struct, frozen=True, gc=False):
     tid: int | None  # of the thread that trains, where it is not the main one
     rank: int | None
     phase: str | None  # it is in
-    has_steps: bool
+    first: First | None  # what is known of its first step; None once a whole one has ended
     median_ms: float | None  # of its steps
     longest_ms: float | None
     cpu_ratio: float | None  # without a main thread that trains nothing
@@ -122,7 +123,7 @@ def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Sess
         tid=tid if tid != pid else None,
         rank=evidence.process.rank if evidence.process is not None else None,
         phase=steps.open_phase if steps is not None else None,
-        has_steps=stats is not None and stats.total > 0,
+        first=first_of(evidence, tid, begun_s, taken, session) if stats is None or not stats.total else None,
         median_ms=stats.whole_run().quantile_ms(0.5) if stats is not None else None,
         longest_ms=stats.run.quantile_ms(1.0) if stats is not None else None,
         cpu_ratio=_cpu_ratio(threads, tid, stack_of(pid, tid, begun_s, taken, session))

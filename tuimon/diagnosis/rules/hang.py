@@ -6,6 +6,7 @@ from collections.abc import Iterable, Set
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.standstill import StandingRank, Standstill
+from tuimon.diagnosis.evidence.standstill_first import First
 from tuimon.diagnosis.evidence.standstill_waits import Wait
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import BOUNDARIES
@@ -51,6 +52,12 @@ IDLE_CPU = Threshold(
     " does not count, unless it computes what that may wait for",
 )
 
+_CHECK = "check that line: a lock, a queue, a dead rank or worker, storage that does not answer"
+_FORKED = (
+    "threads started before the fork are missing in a forked worker: multiprocessing_context='spawn' (or 'forkserver'),"
+    " or open the data in the worker"
+)
+
 #: How many other threads a hang names: who holds what the training waits for is among the first.
 _MOST_OTHERS = 2
 #: How many groups of equal stacks its headline names.
@@ -69,13 +76,22 @@ def may_hang(still: Standstill) -> bool:
     """True if nothing moves, though there is work, and nobody is known to be at a prompt: time to take all stacks."""
     if still.quiet_s < max(HANG_S, _usual_s(still)):
         return False
-    if not all(rank.has_steps for rank in still.ranks) or all(rank.is_stopped for rank in still.ranks):
+    if any(rank.first and not _is_served(rank.first, rank.wait) for rank in still.ranks):
+        return False
+    if all(rank.is_stopped for rank in still.ranks):
         return False
     if any(rank.wait == "prompt" or rank.is_still is False for rank in still.ranks):
         return False
     if all(rank.wait == "work" for rank in still.ranks):
         return False
     return all(_is_idle(rank) for rank in still.ranks)
+
+
+def _is_served(first: First, wait: Wait | None) -> bool:
+    """True if a rank waits for what only the run itself can give it, or may, as long as its stack is not known."""
+    if wait == "unknown":
+        return True
+    return wait is None and first.waits_for is not None and not first.may_go_on
 
 
 def _usual_s(still: Standstill) -> float:
@@ -91,7 +107,9 @@ def _is_idle(rank: StandingRank) -> bool:
 
 def _judged(still: Standstill) -> Finding | None:
     quiet_s = still.quiet_s
-    if still.has_moved or quiet_s < max(_grace_s(rank.wait, still.taken is not None) for rank in still.ranks):
+    if still.has_moved or quiet_s < max(_grace_s(rank, still.taken is not None) for rank in still.ranks):
+        return None
+    if still.taken is None and any(rank.first for rank in still.ranks):
         return None
     first = still.ranks[0]
     stands = _standing(still)
@@ -103,7 +121,7 @@ def _judged(still: Standstill) -> Finding | None:
         rule="hang",
         severity="critical",
         headline=f"nothing has moved{_in_ranks(still)} for {quiet_s:.0f} s{stands}",
-        fixes=(Fix("check that line: a lock, a queue, a dead rank or worker, storage that does not answer"),),
+        fixes=(Fix(_FORKED if any(rank.first and rank.first.forked for rank in still.ranks) else _CHECK),),
         where=tuple(dict.fromkeys(_places(still))),
         evidence={
             "open_for_s": quiet_s,
@@ -115,8 +133,11 @@ def _judged(still: Standstill) -> Finding | None:
     )
 
 
-def _grace_s(wait: Wait | None, is_taken: bool) -> float:
-    """How long a rank may wait for something outside the training."""
+def _grace_s(rank: StandingRank, is_taken: bool) -> float:
+    """How long a rank may wait for something outside the training, in its first step also for a start elsewhere."""
+    wait = rank.wait
+    if rank.first and not rank.first.at_thread:
+        return SLOW_WAIT_S
     if wait == "slow" or (wait == "file" and not is_taken):
         return SLOW_WAIT_S
     return STACKS_S if wait == "unknown" else HANG_S
@@ -197,7 +218,9 @@ RULES = (
             " stacks are then taken once, and the rank or thread that holds up the others is named first. A"
             " wait for a disk, the network or a sleep is given a minute, unless the sender waits too. A process that"
             " still receives, a child that works, a prompt, a stopped run and a training that is over do not hang. It"
-            " abstains without markers or thread figures, and before each rank's first step."
+            " abstains without markers or thread figures. In the first step it is judged if the training waits for a"
+            " batch, a thread or a rank, and nobody imports, sleeps, reads or runs another program; before a batch was"
+            " asked for, nothing shows that anybody has to go on."
         ),
         needs=(BOUNDARIES,),
         thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, IDLE_CPU),

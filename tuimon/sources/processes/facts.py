@@ -70,7 +70,7 @@ def _variables(environ: dict[str, str], readable: bool = True) -> Variables | No
         has_run_id="TUIMON_RUN" in environ,
         omp_num_threads=_count(environ.get("OMP_NUM_THREADS")),
         markers_off=environ.get("TUIMON_MARKERS") == "0",
-        debug_settings=tuple(debug_settings.of_environment(environ)),
+        debug_settings=tuple(debug_settings.of_environment(environ.get)),
     )
 
 

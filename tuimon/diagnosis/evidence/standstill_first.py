@@ -1,0 +1,77 @@
+"""A standstill before the first whole step: who would have to go on, and whether anybody can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from tuimon.diagnosis.evidence.standstill_waits import Rank, stack_of
+from tuimon.records import Frame
+from tuimon.records import Standstill as Taken
+from tuimon.session.samples.activity import activity_of, awaits_process, outside_wait
+from tuimon.session.session import Session
+from tuimon.session.standing.helpers import waits_for_thread, waits_for_work
+from tuimon.session.standing.standing import innermost_wait
+from tuimon.torch_code import is_loader_code
+
+
+class First(Struct, frozen=True, gc=False):
+    """One training process in its first step."""
+
+    waits_for: Literal["batch", "thread", "ranks"] | None  # None: it stands elsewhere, or its stack is unknown
+    may_go_on: bool  # a process or a thread imports, compiles, or waits for what may rightly take long
+    at_thread: bool  # who would have to go on waits for a thread as well, not for another process
+    forked: bool  # in a worker that was forked, and has no such thread
+
+
+def first_of(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, session: Session) -> First:
+    """By the stacks that were taken, or before that by the latest samples."""
+    pid = evidence.pid
+    own = stack_of(pid, tid, begun_s, taken, session)
+    waits_for = innermost_wait(own) or ("thread" if _waits_inside(own) else None)
+    workers = {
+        worker.pid: stack_of(worker.pid, worker.pid, begun_s, taken, session) for worker in evidence.child_workers
+    }
+    others = [frames for each in (pid, *workers) for frames in _other_stacks(taken, each, tid)]
+    waiting = list(workers.values()) if waits_for == "batch" else [own]
+    are_forked = any(loader.facts.context == "fork" for loader in session.loaders(pid))
+    return First(
+        waits_for=waits_for,
+        may_go_on=any(_may_go_on(stack) for stack in (own, *workers.values(), *others)),
+        at_thread=bool(waiting) and all(_waits_inside(stack) for stack in waiting),
+        forked=waits_for == "batch"
+        and are_forked
+        and any(_waits_inside(stack) and _is_alone(taken, worker) for worker, stack in workers.items()),
+    )
+
+
+def _may_go_on(stack: Sequence[Frame]) -> bool:
+    inside = _in_data_set(stack)
+    return bool(inside) and (activity_of(inside) in ("import", "compile") or outside_wait(inside) is not None)
+
+
+def _waits_inside(stack: Sequence[Frame]) -> bool:
+    """True if it waits for another thread of its process."""
+    inside = _in_data_set(stack)
+    return waits_for_thread(inside) and not awaits_process(inside)
+
+
+def _in_data_set(stack: Sequence[Frame]) -> Sequence[Frame]:
+    """The part of a stack inside the DataLoader's, where the user's code runs there; else all of it."""
+    loader = max((at for at, frame in enumerate(stack) if is_loader_code(frame.file)), default=-1)
+    inside = stack[loader + 1 :]
+    return inside if any(frame.user for frame in inside) else stack
+
+
+def _is_alone(taken: Taken | None, pid: int) -> bool:
+    """True if all threads of a process are known, and beside its main thread none has anything to do."""
+    return taken is not None and all(waits_for_work(frames) for frames in _other_stacks(taken, pid, pid))
+
+
+def _other_stacks(taken: Taken | None, pid: int, tid: int) -> Iterator[list[Frame]]:
+    """The taken stacks of a process's threads, but for its main thread and the one that trains."""
+    for group in taken.groups if taken is not None else []:
+        if any(each == pid and thread not in (pid, tid) for each, thread in group.threads):
+            yield group.frames
