@@ -19,7 +19,7 @@ def test_the_names_are_those_of_the_contract():
     } == RULE_NAMES
     assert {
         *("no_workers", "workers_saturated", "slow_item", "slow_collate", "sampler", "disk_wait"),
-        *("hand_rolled_loader", "hand_over", "rollout", "evaluation", "jump", "in_turn"),
+        *("hand_rolled_loader", "hand_over", "rollout", "evaluation", "jump", "more_work", "in_turn"),
         "python",
     } == CAUSES
     assert FINDING_NAMES == RULE_NAMES | CAUSES | SEVERITIES

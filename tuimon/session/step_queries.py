@@ -110,6 +110,11 @@ class StepQueries(FocusedTables):
             return []
         return stats.history.stacked_ms(stats.between_parts(self._between_shares(pid)), last)
 
+    def marked_history(self, pid: int) -> list[tuple[float, ...] | None]:
+        """``step_history`` as markers cut it: the parts of ``history.STACKED``, and the time between them."""
+        stats = self._steps.get(pid)
+        return stats.history.marked_ms() if stats else []
+
     def between_parts(self, pid: int) -> tuple[float, ...]:
         """How the time that markers cannot split is divided into the parts of ``history.STACKED``."""
         stats = self._steps.get(pid) or StepStats(pid)  # another process may have the pid of one that made steps

@@ -7,7 +7,17 @@ from functools import cached_property
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.cores import TrainingThread, training_thread
-from tuimon.diagnosis.evidence.course import GrownPhase, Jump, grown_line, jump_at, jump_of, most_grown
+from tuimon.diagnosis.evidence.course import (
+    GrownPhase,
+    Growth,
+    Jump,
+    grow_together,
+    grown_line,
+    jump_at,
+    jump_of,
+    most_grown,
+    passes,
+)
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
 from tuimon.diagnosis.evidence.gil import Contention, contention
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
@@ -23,9 +33,9 @@ from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, trainin
 from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers, epoch_starts, worker_evidence
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.evidence.places.libraries import with_library
-from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_shares
+from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
 from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.evidence.samples import StackEvidence, with_callees
+from tuimon.diagnosis.evidence.samples import StackEvidence, resolved, with_callees
 from tuimon.diagnosis.evidence.standstill import Standstill, standstills
 from tuimon.diagnosis.evidence.steps import LongestSteps, StepEvidence, longest_steps, phase_row, step_evidence
 from tuimon.node_ids import node_of
@@ -104,6 +114,24 @@ class Evidence(Struct, frozen=True, dict=True):
         early, late = (end.hot_lines(phase.name) for end in ends) if ends is not None else ([], [])
         hot = self.hottest_in(phase.name)
         return phase, grown_line(early, late, phase) or (hot.place if hot else None)
+
+    def does_more_work(self, step: Growth) -> str:
+        """What has grown alike because steps, which have grown so, do more of it; empty if nothing shows that they do.
+
+        That is what comes before backward, and backward; or the environment and the policy of a rollout.
+        """
+        session = self._moment.session
+        both = passes(session.marked_history(self.pid))
+        if both is not None and grow_together(*both, step):
+            return "forward and backward"
+        ends = session.both_ends(self.pid)
+        parts = [rollout_parts(resolved(end.samples_of(end.tid), session.frames)) for end in ends or ()]
+        if not parts or parts[0] is None or parts[1] is None:
+            return ""
+        environment, policy = (
+            Growth(before * step.before_ms, now * step.now_ms) for before, now in zip(parts[0], parts[1], strict=True)
+        )
+        return "environment and policy" if grow_together(environment, policy, step) else ""
 
     @cached_property
     def jump(self) -> Jump | None:
