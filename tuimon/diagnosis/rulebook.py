@@ -19,7 +19,7 @@ from tuimon.diagnosis.rules import (
     start,
     stragglers,
 )
-from tuimon.diagnosis.rules.compute import cpu, optimizer
+from tuimon.diagnosis.rules.compute import cpu, optimizer, settings
 from tuimon.diagnosis.rules.gpu import copy, launches, pace, state, sync
 from tuimon.diagnosis.rules.input import waiting
 
@@ -36,6 +36,7 @@ _FAMILIES = (
     side_work.RULES,
     cpu.RULES,
     optimizer.RULES,
+    settings.RULES,
     stragglers.RULES,
     comm.RULES,
     gil.RULES,
