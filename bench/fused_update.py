@@ -1,6 +1,9 @@
 """torch's optimizers on the CPU: the part of an update's time that a fused one takes; prints a table.
 
-``python bench/fused_update.py [THREADS]``. See ``FUSED_TAKES`` in ``tuimon.diagnosis.rules.compute.optimizer``.
+And the part that one group of parameters takes of a fused update in which each tensor is a group.
+
+``python bench/fused_update.py [THREADS]``. See ``FUSED_TAKES`` and ``GROUPED_TAKES`` in
+``tuimon.diagnosis.rules.compute.optimizer``.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ def update_ms(model: nn.Module, shape: tuple[int, ...], kind: Callable[..., Opti
     """The median time of an update within steps in each form, in turns, so that a busy moment meets all."""
     batch = torch.randint(shape[0], (256,)) if len(shape) == 1 else torch.randn(shape)
     optimizers = {form: kind(model.parameters(), **how) for form, how in FORMS.items()}
-    times: dict[str, list[float]] = {form: [] for form in FORMS}
+    optimizers["grouped"] = kind([{"params": [parameter]} for parameter in model.parameters()], fused=True)
+    times: dict[str, list[float]] = {form: [] for form in optimizers}
     for turn in range(TURNS):
         for form, optimizer in optimizers.items():
             took = 0.0
@@ -71,12 +75,13 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(int(sys.argv[1]) if sys.argv[1:] else torch.get_num_threads())
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; part of the default's time")
-    print(f"{'':24}{'optimizer':10}{'default':>12}{'foreach':>10}{'fused':>8}")
+    print(f"{'':24}{'optimizer':10}{'default':>12}{'foreach':>10}{'fused':>8}{'one group':>11}")
     for name, (model, shape) in MODELS.items():
         for kind, make in OPTIMIZERS.items():
             times = update_ms(model(), shape, make)
             parts = [times[form] / times["default"] for form in ("foreach", "fused")]
-            print(f"{name:24}{kind:10}{times['default']:9.2f} ms{parts[0]:10.2f}{parts[1]:8.2f}")
+            one = times["fused"] / times["grouped"]
+            print(f"{name:24}{kind:10}{times['default']:9.2f} ms{parts[0]:10.2f}{parts[1]:8.2f}{one:11.2f}")
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ class OptimizerFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     fused: bool | None = None  # these three: of its first group of parameters
     foreach: bool | None = None
     capturable: bool | None = None
+    groups: Count | None = None  # of parameters
     tensors: Count | None = None  # that require gradients
     elements: Count | None = None  # of these tensors, together
     sparse: bool | None = None  # whether one of them had a sparse gradient at the first update that was seen
@@ -104,6 +105,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     intra_op_threads: Count | None = None  # that share out an operation on the CPU, by ``torch.get_num_threads()``
     omp_num_threads: Count | None = None  # OMP_NUM_THREADS in the environment that it was started with
     debug_settings: list[str] = msgspec.field(default_factory=list)  # that slow every step: "anomaly_detection", ...
+    vectors: str | None = None  # what torch's products on the CPU may use: "amx", "avx512_bf16", "avx512", "avx2"
     ended: bool = False
 
 

@@ -15,11 +15,13 @@ def test_the_names_are_those_of_the_contract():
         *("input_bound", "transfer_bound", "sync_point", "launch_bound", "queue_full", "spin_wait", "compute_bound"),
         *("compute_bound_cpu", "optimizer_bound", "side_work", "cpu_oversubscribed", "gil_contention", "gc_pauses"),
         *("allocator_retries", "memory_pressure", "throttled", "low_precision_unused", "small_batch"),
-        *("straggler_rank", "comm_bound", "neighbour", "warmup", "step_time_drift", "hang", "recompiles"),
+        *("straggler_rank", "comm_bound", "neighbour", "warmup", "step_time_drift", "hang"),
+        *("recompiles", "slow_setting"),
     } == RULE_NAMES
     assert {
         *("no_workers", "workers_saturated", "slow_item", "slow_collate", "sampler", "disk_wait"),
-        *("hand_rolled_loader", "hand_over", "rollout", "evaluation", "jump", "in_turn"),
+        *("hand_rolled_loader", "hand_over", "rollout", "evaluation", "jump", "more_work", "in_turn"),
+        *("bfloat16", "float64", "tracer", "validation"),
         "python",
     } == CAUSES
     assert FINDING_NAMES == RULE_NAMES | CAUSES | SEVERITIES

@@ -11,7 +11,7 @@ from tuimon.records import OptimizerFacts
 
 def test_facts_of_a_rank() -> None:
     meta = {"run": "r1", "rank": 3, "world_size": 8, "torch": "2.13.0", "gpu_uuids": ["GPU-1"], "tf32": False}
-    meta |= {"intra_op_threads": 4, "debug_settings": ["anomaly_detection", 7]}
+    meta |= {"intra_op_threads": 4, "debug_settings": ["anomaly_detection", 7], "vectors": "avx2"}
     meta |= {"matmul_dtypes": ["bfloat16"], "grad_scaler": True}
     assert ring_facts(meta) == RingFacts(
         run="r1",
@@ -24,6 +24,7 @@ def test_facts_of_a_rank() -> None:
         grad_scaler=True,
         intra_op_threads=4,
         debug_settings=("anomaly_detection",),
+        vectors="avx2",
     )
 
 
@@ -41,11 +42,19 @@ def test_the_stacks_of_the_loop_are_whole_or_not_there() -> None:
 
 
 def test_optimizers_are_described_as_far_as_their_facts_are_of_the_right_type() -> None:
-    adam = {"name": "AdamW", "package": "torch", "fused": True, "tensors": 148, "elements": 124 << 20, "sparse": False}
+    adam = {
+        "name": "AdamW",
+        "package": "torch",
+        "fused": True,
+        "groups": 148,
+        "tensors": 148,
+        "elements": 124 << 20,
+        "sparse": False,
+    }
     odd = {"name": "Odd", "package": "mine", "foreach": 1, "capturable": None, "tensors": -1, "elements": 1 << 70}
     found = ring_facts({"optimizers": [adam, odd, {"name": 7, "package": "torch"}, {"name": "SGD"}, "SGD"]}).optimizers
     assert found == (
-        OptimizerFacts("AdamW", "torch", fused=True, tensors=148, elements=124 << 20, sparse=False),
+        OptimizerFacts("AdamW", "torch", fused=True, groups=148, tensors=148, elements=124 << 20, sparse=False),
         OptimizerFacts("Odd", "mine"),
     )
     assert len(ring_facts({"optimizers": [adam] * 9}).optimizers) == 4

@@ -19,7 +19,7 @@ from tuimon.diagnosis.rules import (
     start,
     stragglers,
 )
-from tuimon.diagnosis.rules.compute import cpu, optimizer, recompiles
+from tuimon.diagnosis.rules.compute import cpu, optimizer, recompiles, settings
 from tuimon.diagnosis.rules.gpu import copy, launches, pace, state, sync
 from tuimon.diagnosis.rules.input import waiting
 
@@ -37,6 +37,7 @@ _FAMILIES = (
     cpu.RULES,
     optimizer.RULES,
     recompiles.RULES,
+    settings.RULES,
     stragglers.RULES,
     comm.RULES,
     gil.RULES,

@@ -35,6 +35,7 @@ class RingFacts(Struct, frozen=True, gc=False):
     optimizers: tuple[OptimizerFacts, ...] = ()
     intra_op_threads: int | None = None  # that share out an operation on the CPU
     debug_settings: tuple[str, ...] = ()  # that slow every step down
+    vectors: str | None = None  # what torch's products on the CPU may use: "avx512_bf16"
     tracer: str | None = None  # a package that sees each of its calls or lines: cProfile, pdb, coverage
     cuda_visible_devices: str | None = None
     cuda_device_order: str | None = None
@@ -58,6 +59,7 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
         optimizers=_optimizers(meta.get("optimizers")),
         intra_op_threads=_number(meta.get("intra_op_threads")),
         debug_settings=_texts(meta.get("debug_settings")),
+        vectors=_text(meta.get("vectors")),
         tracer=_text(meta.get("tracer")),
         cuda_visible_devices=_text(meta.get("cuda_visible_devices"), empty=True),
         cuda_device_order=_text(meta.get("cuda_device_order")),
@@ -125,6 +127,7 @@ def _optimizer(described: Mapping[str, object]) -> OptimizerFacts | None:
         fused=_flag(described.get("fused")),
         foreach=_flag(described.get("foreach")),
         capturable=_flag(described.get("capturable")),
+        groups=_count(described.get("groups")),
         tensors=_count(described.get("tensors")),
         elements=_count(described.get("elements")),
         sparse=_flag(described.get("sparse")),

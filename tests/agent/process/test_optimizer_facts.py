@@ -40,7 +40,7 @@ def test_what_is_published_of_an_optimizer(hooked):
     model.bias.requires_grad_(False)
     step(torch.optim.AdamW(model.parameters(), foreach=True))
     (found,) = described(hooked)
-    counted = {"tensors": 1, "elements": 32, "sparse": False}
+    counted = {"groups": 1, "tensors": 1, "elements": 32, "sparse": False}
     assert found == {"name": "AdamW", "package": "torch", "foreach": True, "capturable": False, **counted}
 
 

@@ -1,6 +1,7 @@
 """The facts about the precision that a training computes in."""
 
 import gc
+import sys
 import weakref
 
 import pytest
@@ -145,3 +146,32 @@ def test_no_graph_is_kept_alive(hooked):
     del loss
     gc.collect()
     assert left() is None
+
+
+class Cpu:
+    """A stand-in for ``torch.cpu``, of a CPU with AVX-512 and products of bfloat16."""
+
+    _is_amx_tile_supported = staticmethod(lambda: False)
+    _is_avx512_bf16_supported = staticmethod(lambda: True)
+    _is_avx512_supported = staticmethod(lambda: True)
+    _is_avx2_supported = staticmethod(lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("limit", "vectors"),
+    [("", "avx512_bf16"), ("AVX512_CORE", "avx512"), ("AVX2", "avx2"), ("avx512_core_bf16", "avx512_bf16")],
+)
+def test_what_products_on_the_cpu_may_use(monkeypatch, limit, vectors):
+    monkeypatch.setitem(sys.modules, "torch.cpu", Cpu)
+    monkeypatch.delenv("DNNL_MAX_CPU_ISA", raising=False)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    assert precision.vectors() == {"vectors": vectors}
+
+
+def test_a_torch_that_does_not_say_what_the_cpu_has(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.cpu", type("Older", (), {"_is_avx2_supported": lambda: True}))
+    assert precision.vectors() == {}
+
+
+def test_this_torch_says_what_the_cpu_has():
+    assert all(hasattr(torch.cpu, query) for _, query in precision._VECTORS)

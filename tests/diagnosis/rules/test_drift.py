@@ -171,3 +171,66 @@ def test_workers_that_wait_for_a_core_ever_longer_are_a_neighbours():
     delays = [t / 60 for t in range(30)]
     assert loading_drift([100] * 30, delays) is None
     assert loading_drift([100 + 5 * t for t in range(30)], delays).evidence["grown_phase"] == "data"
+
+
+# ---- more work
+
+
+def course_of(*windows, samples=(), places=()):
+    """What is said of steps with these phases, window by window."""
+    session = session_of(header(), process(), frames(*places))
+    for t, phases in enumerate(windows, 1):
+        session.add(steps(t + 0.1, phases, first_index=10 * (t - 1)))
+        if samples:
+            session.add(stacks(t + 0.2, *samples[t - 1]))
+    return {finding.rule: finding for finding in diagnose(session)}.get("step_time_drift")
+
+
+def test_steps_whose_forward_and_backward_grow_alike_do_more_work():
+    longer_sequences = [{"data": 1, "forward": 10 + 3 * t, "backward": 20 + 7 * t, "optimizer": 2} for t in range(30)]
+    longer_episodes = [{"between": 10 + 8 * t, "backward": 5 + 3 * t, "optimizer": 2} for t in range(30)]
+    for course in (longer_sequences, longer_episodes):
+        found = course_of(*course)
+        assert (found.severity, found.cause, found.estimated_speedup) == ("info", "more_work", None)
+        assert "forward and backward alike" in found.headline
+
+
+def test_graphs_that_are_kept_lengthen_backward_alone():
+    found = course_of(*({"forward": 10, "backward": 20 + 7 * t, "optimizer": 2} for t in range(30)))
+    assert (found.cause, found.evidence["grown_phase"]) == (None, "backward")
+
+
+def test_a_history_that_grows_far_more_than_the_work_is_still_drift():
+    course = ({"forward": 10 + t / 10, "backward": 20 + t / 5, "other": 1 + 10 * t} for t in range(30))
+    assert course_of(*course).cause is None
+
+
+ROLLOUT = (
+    ("train.py", 9, "main", "loss.backward()", True),
+    ("/lib/site-packages/torch/autograd/__init__.py", 9, "backward"),
+    ("train.py", 20, "collect", "state, reward, done, _, info = env.step(action)", True),
+    ("env.py", 5, "step", "state = simulate(state)", True),
+    ("train.py", 21, "collect", "action = policy(state)", True),
+    ("/lib/site-packages/torch/nn/modules/module.py", 1, "_wrapped_call_impl"),
+    ("train.py", 8, "main", "batch = collect()", True),
+)
+
+
+def rollouts(environment_ms, policy_ms):
+    """A loop whose rollouts take so long, in each window, before an update that takes 20 ms."""
+    windows = [{"between": e + p, "backward": 20} for e, p in zip(environment_ms, policy_ms, strict=True)]
+    samples = [
+        (([0, 1], 20), ([6, 2, 3], round(e)), ([6, 4, 5], round(p)))
+        for e, p in zip(environment_ms, policy_ms, strict=True)
+    ]
+    return course_of(*windows, samples=samples, places=ROLLOUT)
+
+
+def test_rollouts_of_more_steps_are_more_work_though_the_update_is_as_long_as_ever():
+    found = rollouts([20 + 8 * t for t in range(30)], [30 + 9 * t for t in range(30)])
+    assert found.cause == "more_work"
+    assert "environment and policy alike" in found.headline
+
+
+def test_an_environment_that_grows_slower_is_drift():
+    assert rollouts([20 + 8 * t for t in range(30)], [30] * 30).cause is None

@@ -35,7 +35,14 @@ KEPT = {
     *("Lead.boundary", "Loader.role", "LoaderFacts.context", "LoaderFacts.kind", "LoopStack.boundary"),
     *("MemoryHistory.device", "MemoryHistory.trigger", "Notice.level", "Notice.source", "PhaseTime.name"),
     *("Process.debug_settings", "Process.matmul_dtypes", "Process.parameter_dtypes", "Process.python", "Process.role"),
-    *("Process.torch", "RangeTime.phase", "RankCollective.name", "StandingProcess.role", "StandingProcess.state"),
+    *(
+        "Process.torch",
+        "Process.vectors",
+        "RangeTime.phase",
+        "RankCollective.name",
+        "StandingProcess.role",
+        "StandingProcess.state",
+    ),
     *(
         "Steps.open_phase",
         "ThreadCpu.state",

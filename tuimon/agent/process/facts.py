@@ -44,6 +44,7 @@ def late_facts() -> Dict[str, Any]:
     late: Dict[str, Any] = {}
     try:
         late.update(precision.facts())
+        late.update(precision.vectors())
         late.update(optimizer_facts.facts())
         late.update(loop_stacks.facts())
         late.update(_intra_op_threads(torch))

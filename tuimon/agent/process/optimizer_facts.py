@@ -65,6 +65,7 @@ def _describe(optimizer: Any, described: Dict[str, Any]) -> None:
         value = groups[0].get(setting)
         if isinstance(value, bool):
             described[setting] = value
+    described["groups"] = len(groups)
     if sum(len(group["params"]) for group in groups) > _TENSORS_LIMIT:
         return
     trained = [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]

@@ -1,5 +1,9 @@
-"""The precision a training computes in: the types of its parameters and matrix products, TF32, a gradient scaler."""
+"""The precision a training computes in: the types of its parameters and matrix products, TF32, a gradient scaler.
 
+And what the CPU multiplies by: without instructions for bfloat16 it converts each number.
+"""
+
+import os
 import sys
 from typing import Any, Dict, List, Set
 
@@ -12,6 +16,16 @@ _PARAMETERS_LIMIT = 4096
 _NODES_LIMIT = 256
 #: Nodes of matrix products and convolutions, which autocast computes in lower precision.
 _PRODUCTS = frozenset("%sBackward0" % name for name in ("Addmm", "Mm", "Bmm", "Baddbmm", "Linear", "Convolution"))
+
+#: What products of floats are made with, the best first, and the query for each in ``torch.cpu``.
+_VECTORS = (
+    ("amx", "_is_amx_tile_supported"),
+    ("avx512_bf16", "_is_avx512_bf16_supported"),
+    ("avx512", "_is_avx512_supported"),
+    ("avx2", "_is_avx2_supported"),
+)
+#: Where those begin that a value of oneDNN's variable leaves.
+_UP_TO = {"AVX512_CORE_FP16": 1, "AVX512_CORE_BF16": 1, "AVX512_CORE_VNNI": 2, "AVX512_CORE": 2, "AVX2": 3}
 
 _types: List[str] = []
 _products: List[str] = []
@@ -89,6 +103,19 @@ def forget() -> None:
 
 def _name(dtype: Any) -> str:
     return str(dtype).replace("torch.", "")
+
+
+def vectors() -> Dict[str, Any]:
+    """The best instructions for products that this CPU has and oneDNN may use; nothing on another kind, or unknown.
+
+    Source: https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
+    """
+    cpu = sys.modules.get("torch.cpu")
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "")).upper()
+    may_be = _VECTORS[_UP_TO.get(limit, 0) :]
+    if not all(hasattr(cpu, query) for _, query in may_be):  # an older torch
+        return {}
+    return next(({"vectors": name} for name, query in may_be if getattr(cpu, query)()), {})
 
 
 def _tf32(torch: Any) -> Any:

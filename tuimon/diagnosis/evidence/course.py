@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 from statistics import median, quantiles
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.records import Place
+from tuimon.records import BETWEEN, Place
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
 from tuimon.session.steps.history import STACKED
@@ -44,6 +44,13 @@ JUMP_AT_ONCE = Threshold(
 )
 JUMP_LASTS = Threshold(
     60, "windows since a jump, from which it is lasting", "our choice: most evaluations and checkpoints are shorter"
+)
+TOGETHER = Threshold(
+    0.5,
+    "part of the growth (of its logarithm) of one kind of work by which another has grown too, from which steps do"
+    " more of both",
+    "our choice: a pass over n items takes n times as long but for its fixed part; what grows for a reason of its own,"
+    " such as a kept graph, leaves the other kind as it was",
 )
 #: Windows before a jump at least, and those beside it that must differ already.
 _BEFORE, _NEAR = 20, 8
@@ -84,15 +91,54 @@ def grown_between(early: Sequence[tuple[float, ...]], late: Sequence[tuple[float
     return GrownPhase(STACKED[most], before[most], now[most])
 
 
+class Growth(NamedTuple):
+    """What a kind of work takes of a step at the beginning and now, in ms."""
+
+    before_ms: float
+    now_ms: float
+
+    @property
+    def log_ratio(self) -> float:
+        """The logarithm of its growth; 0 where nothing was measured at either end."""
+        return math.log(self.now_ms / self.before_ms) if self.before_ms > 0.0 and self.now_ms > 0.0 else 0.0
+
+
+def grow_together(one: Growth, other: Growth, step: Growth) -> bool:
+    """True if two kinds of work have grown alike, and are most of what steps have grown by."""
+    less, more = sorted((one.log_ratio, other.log_ratio))
+    grown_ms = one.now_ms - one.before_ms + other.now_ms - other.before_ms
+    return less > 0.0 and less >= TOGETHER * more and 2 * grown_ms >= step.now_ms - step.before_ms
+
+
+def passes(marked: Sequence[tuple[float, ...] | None]) -> tuple[Growth, Growth] | None:
+    """How what comes before backward, and backward, have grown; None in too short a run.
+
+    ``marked``: ``Session.marked_history``. Longer sequences, larger batches and more steps of an environment make both
+    longer. A kept graph lengthens backward alone, and a list that is summed up anew what comes before it.
+    """
+    early, late = first_and_last(steady_windows(marked))
+    if not early:
+        return None
+    names = (*STACKED, BETWEEN)
+    before, now = ([median(row[names.index(name)] for row in end) for name in names] for end in (early, late))
+    parts = {name: Growth(*ms) for name, *ms in zip(names, before, now, strict=True)}
+    forward, between = parts["forward"], parts[BETWEEN]
+    ahead = Growth(forward.before_ms + between.before_ms, forward.now_ms + between.now_ms)
+    return ahead, parts["backward"]
+
+
 def grown_place(session: Session, pid: int, phase: GrownPhase) -> Place | None:
     """The line that has grown most from the first to the last quarter of the steady span; None without samples."""
-    steady = session.steady_span(pid)
+    ends = quarters(session.steady_span(pid))
+    return _grown_line(session.samples.get(pid), ends, phase) if ends is not None else None
+
+
+def quarters(steady: Span) -> tuple[Span, Span] | None:
+    """The first and the last quarter of the steady span; None without its end."""
     quarter_s = (steady.end_s - steady.begin_s) / 4
     if math.isinf(quarter_s):
         return None
-    first = steady._replace(end_s=steady.begin_s + quarter_s)
-    last = steady._replace(begin_s=steady.end_s - quarter_s)
-    return _grown_line(session.samples.get(pid), (first, last), phase)
+    return steady._replace(end_s=steady.begin_s + quarter_s), steady._replace(begin_s=steady.end_s - quarter_s)
 
 
 def _grown_line(sampled: ProcessSamples | None, ends: tuple[Span, Span], phase: GrownPhase) -> Place | None:

@@ -7,7 +7,18 @@ from functools import cached_property
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.cores import TrainingThread, training_thread
-from tuimon.diagnosis.evidence.course import GrownPhase, Jump, grown_place, jump_at, jump_of, most_grown
+from tuimon.diagnosis.evidence.course import (
+    GrownPhase,
+    Growth,
+    Jump,
+    grow_together,
+    grown_place,
+    jump_at,
+    jump_of,
+    most_grown,
+    passes,
+    quarters,
+)
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
 from tuimon.diagnosis.evidence.gil import Contention, contention
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
@@ -22,7 +33,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, training_loader
 from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers, epoch_starts, worker_evidence
 from tuimon.diagnosis.evidence.places.libraries import with_library
-from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_shares
+from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.samples import StackEvidence, ThreadSamples, thread_samples, with_callees
 from tuimon.diagnosis.evidence.standstill import Standstill, standstills
@@ -112,6 +123,26 @@ class Evidence(Struct, frozen=True, dict=True):
             return None
         hot = self.hottest_in(phase.name)
         return phase, grown_place(self._view.session, self.pid, phase) or (hot.place if hot else None)
+
+    def does_more_work(self, step: Growth) -> str:
+        """What has grown alike because steps, which have grown so, do more of it; empty if nothing shows that they do.
+
+        That is what comes before backward, and backward; or the environment and the policy of a rollout.
+        """
+        stats = self._view.session.step_stats.get(self.pid)
+        both = passes(stats.history.marked_ms() if stats is not None else ())
+        if both is not None and grow_together(*both, step):
+            return "forward and backward"
+        sampled, ends = self._view.session.samples.get(self.pid), quarters(self._view.session.steady_span(self.pid))
+        if sampled is None:
+            return ""
+        parts = [rollout_parts(thread_samples(sampled.over(end), sampled.tid)) for end in ends or ()]
+        if not parts or parts[0] is None or parts[1] is None:
+            return ""
+        environment, policy = (
+            Growth(before * step.before_ms, now * step.now_ms) for before, now in zip(parts[0], parts[1], strict=True)
+        )
+        return "environment and policy" if grow_together(environment, policy, step) else ""
 
     @cached_property
     def jump(self) -> Jump | None:

@@ -10,10 +10,9 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.standstill_waits import Rank, stack_of
 from tuimon.records import Frame
 from tuimon.records import Standstill as Taken
-from tuimon.session.samples.activity import activity_of, awaits_process, outside_wait
+from tuimon.session.loop_tree.activity import activity_of, awaits_process, innermost_wait, outside_wait
 from tuimon.session.session import Session
 from tuimon.session.standing.helpers import waits_for_thread, waits_for_work
-from tuimon.session.standing.standing import innermost_wait
 from tuimon.torch_code import is_loader_code
 
 
@@ -36,7 +35,7 @@ def first_of(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, sess
     }
     others = [frames for each in (pid, *workers) for frames in _other_stacks(taken, each, tid)]
     waiting = list(workers.values()) if waits_for == "batch" else [own]
-    are_forked = any(loader.facts.context == "fork" for loader in session.loaders(pid))
+    are_forked = any(loader.facts.context == "fork" for loader in session.over("recent").loader_figures(pid))
     return First(
         waits_for=waits_for,
         may_go_on=any(_may_go_on(stack) for stack in (own, *workers.values(), *others)),

@@ -11,7 +11,9 @@ from tuimon.diagnosis.evidence.course import (
     JUMP_AT_ONCE,
     JUMP_LASTS,
     JUMP_RATIO,
+    TOGETHER,
     WARMUP_WINDOWS,
+    Growth,
     first_and_last,
     grows,
     steady_windows,
@@ -22,6 +24,7 @@ from tuimon.diagnosis.needs import STEP_TIMES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import after, percent
+from tuimon.records import Place
 
 DRIFT_RATIO = Threshold(
     1.15,
@@ -40,6 +43,9 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     if now < DRIFT_RATIO * before:
         return _jump(evidence)
     phase, place = evidence.grown
+    together = evidence.does_more_work(Growth(before, now))
+    if together:
+        return _more_work(before, now, together, place)
     least = max(1.0, quantiles(late)[0] / quantiles(early)[2])
     gain = min(now / before, WIDEST_RANGE * least)
     return Finding(
@@ -57,6 +63,25 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
             "grown_phase": phase.name,
             "grown_ms": phase.now_ms - phase.before_ms,
         },
+    )
+
+
+def _more_work(before: float, now: float, together: str, place: Place | None) -> Finding:
+    """A fact, not a fault, as far as times show: longer episodes, sequences and batches are meant to take longer."""
+    return Finding(
+        rule="step_time_drift",
+        severity="info",
+        cause="more_work",
+        headline=f"each step does {now / before:.1f}x its first work, {together} alike: {before:.3g} -> {now:.3g} ms",
+        fixes=(
+            Fix(
+                "check that episodes, sequences or batches are meant to grow: if not, bound the model's work,"
+                " such as a memory bank, a cache or kept states"
+            ),
+        ),
+        share_of_step=1.0 - before / now,
+        where=(place,) if place else (),
+        evidence={"first_ms": before, "now_ms": now, "grown_together": together},
     )
 
 
@@ -112,12 +137,13 @@ RULES = (
         explanation=(
             "Steps take longer and longer: something grows with them. It rests on a rank test (Mann-Kendall) over the"
             " mean step times of at least 16 windows, without what the threads waited for a core, and compares the last"
-            " quarter of the run with the first. It names the phase and the line that have grown most. Growth that"
-            " falls back at each epoch is no drift, once two epochs have ended. A single jump that has lasted for a"
-            " minute is reported as information, with the step at which it began."
+            " quarter of the run with the first. It names the phase and line that have grown most. Growth that"
+            " falls back at each epoch is no drift, after two epochs. If forward and backward have grown alike, or a"
+            " rollout's environment and policy, steps do more work: that is information, as is a single jump that has"
+            " lasted for a minute."
         ),
         needs=(STEP_TIMES,),
-        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, JUMP_RATIO, JUMP_AT_ONCE, JUMP_LASTS),
-        causes=("jump",),
+        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, TOGETHER, JUMP_RATIO, JUMP_AT_ONCE, JUMP_LASTS),
+        causes=("jump", "more_work"),
     ),
 )

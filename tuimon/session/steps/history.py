@@ -68,6 +68,11 @@ class StepHistory:
         rows = zip(self._means_ms[first:], _ROW.iter_unpack(self._rows[first * _ROW.size :]), strict=True)
         return [None if math.isnan(ms) else _split(row, between_parts) for ms, row in rows]
 
+    def marked_ms(self) -> list[tuple[float, ...] | None]:
+        """``means_ms`` as markers cut them: STACKED without the time between, and that time."""
+        rows = zip(self._means_ms, _ROW.iter_unpack(self._rows), strict=True)
+        return [None if math.isnan(ms) else row[: _BETWEEN + 1] for ms, row in rows]
+
     def begin_of(self, window: int) -> WindowBegin | None:
         """The beginning of a window of ``means_ms``; None without a step."""
         at = range(len(self._means_ms))[window]

@@ -281,7 +281,10 @@ class ProcessSource:
             optimizers=list(own.optimizers),
             intra_op_threads=own.intra_op_threads,
             omp_num_threads=variables.omp_num_threads,
-            debug_settings=sorted({*own.debug_settings, *variables.debug_settings}),
+            debug_settings=sorted(
+                {*own.debug_settings, *variables.debug_settings, *(["tracer"] if own.tracer else [])}
+            ),
+            vectors=own.vectors,
         )
 
     def _threads(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:

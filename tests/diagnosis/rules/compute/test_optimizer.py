@@ -10,7 +10,7 @@ from tests.diagnosis.cpu import NO_GPU, run
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.records import Gil, GilCount, GilFunction
+from tuimon.records import Gil, GilCount, GilFunction, OptimizerFacts
 
 TORCH = "/lib/site-packages/torch"
 LOOP = frames(
@@ -121,3 +121,31 @@ def test_an_update_of_half_the_step_is_reported_with_its_line() -> None:
     assert "50 % of each step" in finding.headline
     assert (finding.where[0].function, finding.where[0].line) == ("main", 49)
     assert "compute_bound_cpu" not in findings  # its "the loop is in order" would be wrong
+
+
+LONG = {"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}
+
+
+def fixes_with(*optimizers: OptimizerFacts) -> tuple[Fix, ...]:
+    """The fixes of a long update by these optimizers."""
+    windows = [steps(t, LONG, first_index=10 * t) for t in range(1, 9)]
+    session = session_of(header(), process(optimizers=list(optimizers)), NO_GPU, LOOP, *windows)
+    return next(finding.fixes for finding in diagnose(session) if finding.rule == "optimizer_bound")
+
+
+def test_no_fused_optimizer_is_advised_where_it_is_one() -> None:
+    fused, unfused = (OptimizerFacts("AdamW", "torch", fused=fused, groups=1, tensors=80) for fused in (True, False))
+    assert not any("fused" in fix.action for fix in fixes_with(fused))
+    assert any("fused" in fix.action for fix in fixes_with(unfused))
+
+
+def test_a_fused_update_of_one_tensor_a_group_needs_one_group() -> None:
+    def first(groups: int, elements: int) -> Fix:
+        facts = OptimizerFacts("AdamW", "torch", fused=True, groups=groups, tensors=80, elements=elements)
+        return fixes_with(facts)[0]
+
+    grouped = first(80, 80 * 1024)
+    assert "one group of parameters, not 80" in grouped.action
+    assert grouped.estimated_speedup == pytest.approx(1 / (1 - 0.4 * 0.65), rel=0.01)
+    assert "one group" not in first(2, 80 * 1024).action
+    assert "one group" not in first(80, 80 << 20).action  # the work on such tensors takes longer than the calls

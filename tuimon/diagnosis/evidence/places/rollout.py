@@ -89,6 +89,15 @@ def rollout_shares(main: ThreadSamples) -> Rollout | None:
     return shares if made >= MOST * data.total else None
 
 
+def rollout_parts(main: ThreadSamples) -> tuple[float, float] | None:
+    """What the environment and the policy of a rollout take of a step, 0..1; None without a rollout."""
+    rollout = rollout_shares(main)
+    if rollout is None:
+        return None
+    share = main.in_phase("data").total / main.in_steps.total
+    return rollout.environment * share, rollout.policy * share
+
+
 def hottest_beside(main: ThreadSamples) -> HotFunction | None:
     """The function with most samples in the data phase that are beside a rollout; None without a rollout."""
     data, parts = main.in_phase("data"), _parts(main)

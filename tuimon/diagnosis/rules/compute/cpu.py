@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.compute.model_python import LOOKS, SMALL_PART, python_in_model
+from tuimon.diagnosis.rules.compute.settings import lower_is_faster
 from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
 from tuimon.diagnosis.threshold import MOST, REPORTED
 from tuimon.diagnosis.words import percent
@@ -38,7 +38,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
         rule="compute_bound_cpu",
         severity="info",
         headline=f"the model computes on the CPU for {percent(share)} of each step{on}, mostly {heaviest}",
-        fixes=(Fix(advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence.run)),),
+        fixes=(Fix(advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence)),),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -49,14 +49,21 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     )
 
 
-def _faster(run: RunEvidence) -> str:
-    idle = next((gpu.latest for gpu in run.gpus if gpu.latest.parent_uuid is None and not gpu.used_by_run), None)
+def _faster(evidence: Evidence) -> str:
+    idle = next(
+        (gpu.latest for gpu in evidence.run.gpus if gpu.latest.parent_uuid is None and not gpu.used_by_run), None
+    )
     if idle is not None:
         return (
             f"move the model and each batch to GPU {idle.index} (.to('cuda')): this machine's {idle.name} is not used;"
             " torch must be a build with CUDA"
         )
-    return "use a GPU, a smaller model or lower precision: the loop is in order"
+    lower = (
+        ", a smaller model or torch.autocast('cpu', torch.bfloat16)"
+        if lower_is_faster(evidence)
+        else " or a smaller model"
+    )
+    return f"use a GPU{lower}: the loop is in order"
 
 
 RULES = (

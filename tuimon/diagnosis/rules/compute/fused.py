@@ -41,7 +41,7 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
     """
     optimizer, found = evidence.phase("optimizer"), evidence.launching
     single, together = found.tensor_by_tensor, found.all_tensors_together
-    facts = _largest(evidence)
+    facts = largest_optimizer(evidence)
     if optimizer is None or not evidence.uses_gpu or not single + together or (facts is not None and facts.fused):
         return None
     has_fused = facts is None or facts.name in _HAS_FUSED
@@ -61,7 +61,7 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
     )
 
 
-def _largest(evidence: Evidence) -> OptimizerFacts | None:
+def largest_optimizer(evidence: Evidence) -> OptimizerFacts | None:
     """The facts of the optimizer with most tensors."""
     known = evidence.process.optimizers if evidence.process is not None else []
     return max(known, key=lambda facts: facts.tensors or 0, default=None)

@@ -14,12 +14,13 @@ from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.compute.fused import TAKES_ERROR, fused_fix
+from tuimon.diagnosis.rules.compute.fused import TAKES_ERROR, fused_fix, largest_optimizer
 from tuimon.diagnosis.rules.compute.model_python import SMALL_PART
 from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.model import Part, StepModel
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
-from tuimon.records import Place
+from tuimon.records import OptimizerFacts, Place
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import PhaseRow
 from tuimon.torch_code import is_unfused_update
@@ -36,6 +37,17 @@ FUSED_TAKES = Threshold(
     "measured in bench/fused_update.py: 0.10 to 0.47 with one thread, 0.10 to 0.62 with two, the less the longer the"
     " update; 0.39 to 0.84 with SGD, for which it is no fix",
 )
+GROUPED_TAKES = Threshold(
+    0.35,
+    "part of the time of a fused update of small tensors, each a group of its own, that it takes in one group",
+    "measured in bench/fused_update.py: 0.26 to 0.41 of AdamW's for tensors of 136 to 8,256 elements, 0.13 to 0.25 of"
+    " SGD's; 0.65 and more from 33,000 elements on",
+)
+GROUPED_ERROR = Threshold(0.15, "how far off that part may be", "measured in bench/fused_update.py: 0.13 to 0.41")
+SMALL_TENSOR = Threshold(
+    10_000.0, "elements of a tensor, on average, up to which one group is the fix", "measured in bench/fused_update.py"
+)
+LEAST_GROUPS = Threshold(8, "groups of one tensor each, from which they are too many", "our choice: a few are no loop")
 _FUSED = "set fused=True for the optimizer: one operation then updates a tensor, instead of a dozen"
 
 
@@ -107,15 +119,20 @@ def _of_torchs(evidence: Evidence, gained: float) -> tuple[Fix, ...]:
     A fused one is one word. An update that takes longer than forward and backward together updates far more than these
     use: that would be left.
     """
-    part = _unfused(evidence)
+    part, facts = _unfused(evidence), largest_optimizer(evidence)
+    is_fused = facts is not None and facts.fused is True
     less = _less(
         evidence,
-        f"use sparse gradients for large embeddings (sparse=True, SparseAdam){'' if part else ', a fused optimizer'}"
+        f"use sparse gradients for large embeddings (sparse=True, SparseAdam)"
+        f"{'' if part or is_fused else ', a fused optimizer'}"
         " or an update every few batches",
         "update every second batch (accumulate gradients)",
         gained,
     )
     model, unfused = host_model(evidence), gained * part
+    together = _one_group(facts, model.own_part(gained, gained * GROUPED_ERROR / (1.0 - GROUPED_TAKES)), model)
+    if together is not None:
+        return together, *less
     error = unfused * TAKES_ERROR / (1.0 - FUSED_TAKES)
     fused = model.fix(_FUSED, Change("optimizer", float(FUSED_TAKES)), model.own_part(unfused, error))
     if not fused.estimated_speedup:
@@ -123,6 +140,19 @@ def _of_torchs(evidence: Evidence, gained: float) -> tuple[Fix, ...]:
     optimizer, forward, backward = (evidence.phase(name) for name in ("optimizer", "forward", "backward"))
     used = sum(phase.share for phase in (forward, backward) if phase is not None)
     return (less[0], fused, *less[1:]) if optimizer and optimizer.share > used else (fused, *less)
+
+
+def _one_group(facts: OptimizerFacts | None, update: Part, model: StepModel) -> Fix | None:
+    """The fix of a fused update that goes through small tensors one by one, as each is a group of its own."""
+    if facts is None or not facts.fused or not facts.groups or facts.groups < LEAST_GROUPS:
+        return None
+    if facts.groups != facts.tensors or (facts.elements or 0) > SMALL_TENSOR * facts.tensors:
+        return None
+    action = (
+        f"give {facts.name} one group of parameters, not {facts.groups} of one tensor each: fused=True updates the"
+        " tensors of a group at once"
+    )
+    return model.fix(action, Change("optimizer", float(GROUPED_TAKES)), update)
 
 
 def _less(evidence: Evidence, action: str, half: str, gained: float) -> tuple[Fix, ...]:
@@ -165,7 +195,17 @@ RULES = (
             " a smaller share on: samples find that function at work, and the GIL held."
         ),
         needs=(STEPS,),
-        thresholds=(OPTIMIZER_SHARE, FUSED_TAKES, TAKES_ERROR, SMALL_PART, *CONFIDENCE),
+        thresholds=(
+            OPTIMIZER_SHARE,
+            FUSED_TAKES,
+            TAKES_ERROR,
+            GROUPED_TAKES,
+            GROUPED_ERROR,
+            SMALL_TENSOR,
+            LEAST_GROUPS,
+            SMALL_PART,
+            *CONFIDENCE,
+        ),
         contradicts_order=True,
     ),
 )

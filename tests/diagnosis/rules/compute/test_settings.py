@@ -1,0 +1,108 @@
+"""Settings in force that slow the steps down, on literal sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.diagnosis.cpu import NO_GPU
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.finding import Finding
+from tuimon.records import Gil, GilCount, Gpu
+
+TORCH = "/lib/site-packages/torch"
+POLICY = frames(
+    ("train.py", 11, "policy", "return Normal(mean, scale)", True),
+    (f"{TORCH}/distributions/normal.py", 60, "__init__"),
+    (f"{TORCH}/distributions/distribution.py", 70, "__init__"),
+    (f"{TORCH}/distributions/constraints.py", 300, "check"),
+    ("train.py", 12, "main", "loss = -policy(x).log_prob(action).mean()", True),
+    (f"{TORCH}/distributions/normal.py", 90, "log_prob"),
+    (f"{TORCH}/distributions/distribution.py", 280, "_validate_sample"),
+    ("train.py", 13, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+)
+PHASES = {"data": 2, "forward": 45, "backward": 45, "optimizer": 5, "other": 3}
+
+
+def found(*more: Any, phases: dict[str, int] = PHASES, gpu: bool = False, **facts: Any) -> dict[str, Finding]:
+    """All findings of a run whose process reports these facts."""
+    device = Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[100]) if gpu else NO_GPU
+    session = session_of(header(), process(**facts), device, POLICY)
+    for t in range(1, 13):
+        session.add(threads(t, (100, "python", 1.0, "running")))
+        session.add(steps(t + 0.1, phases, first_index=10 * (t - 1)))
+    for record in more:
+        session.add(record)
+    return {finding.rule: finding for finding in diagnose(session)}
+
+
+def test_bfloat16_on_a_cpu_without_instructions_for_it() -> None:
+    found_on = {
+        vectors: found(matmul_dtypes=["bfloat16", "float32"], parameter_dtypes=["float32"], vectors=vectors)
+        for vectors in ("avx2", "avx512", "avx512_bf16", "amx", None)
+    }
+    gains = {vectors: each["slow_setting"].estimated_speedup for vectors, each in list(found_on.items())[:2]}
+    assert gains["avx512"] == pytest.approx(1 / (1 - 0.9 * 0.55), rel=0.01)
+    assert gains["avx2"] > 1.5 * gains["avx512"]
+    assert found_on["avx2"]["slow_setting"].cause == "bfloat16"
+    assert "no torch.autocast" in found_on["avx2"]["slow_setting"].action
+    assert not any("slow_setting" in found_on[vectors] for vectors in ("avx512_bf16", "amx", None))
+
+
+def test_lower_precision_is_advised_only_where_it_is_off_and_faster() -> None:
+    def advice(**facts: Any) -> str:
+        return found(**facts)["compute_bound_cpu"].action
+
+    assert "bfloat16" in advice(vectors="avx512_bf16", parameter_dtypes=["float32"], matmul_dtypes=["float32"])
+    assert "bfloat16" not in advice(vectors="avx512_bf16", parameter_dtypes=["float32"], matmul_dtypes=["bfloat16"])
+    assert "bfloat16" not in advice(vectors="avx2", parameter_dtypes=["float32"])
+    assert "bfloat16" not in advice(parameter_dtypes=["float32"])
+
+
+def test_parameters_in_float64() -> None:
+    finding = found(parameter_dtypes=["float64"])["slow_setting"]
+    assert (finding.cause, finding.severity) == ("float64", "critical")
+    assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.95 * 0.5), rel=0.01)
+    assert "slow_setting" not in found(parameter_dtypes=["float32", "float64"])
+    assert "slow_setting" not in found(parameter_dtypes=["float64"], gpu=True)
+
+
+def test_what_takes_little_of_the_step_gains_too_little() -> None:
+    waiting = {"data": 95, "forward": 2, "backward": 2, "optimizer": 1}
+    assert "slow_setting" not in found(phases=waiting, parameter_dtypes=["float64"])
+
+
+def held(count: int) -> Gil:
+    return Gil(t=12, pid=100, samples=100, threads=[GilCount(100, count)])
+
+
+def test_a_tracer_slows_what_runs_while_the_gil_is_held() -> None:
+    finding = found(held(80), debug_settings=["tracer"])["slow_setting"]
+    assert (finding.cause, finding.share_of_step) == ("tracer", 0.8)
+    assert finding.speedup_at_least is not None and finding.estimated_speedup is not None
+    assert 1.2 < finding.speedup_at_least < finding.estimated_speedup
+    assert "slow_setting" not in found(held(4), debug_settings=["tracer"])
+    assert "slow_setting" not in found(held(80))
+    assert "slow_setting" not in found(debug_settings=["tracer"])
+
+
+def test_checks_of_distributions_are_counted_in_samples() -> None:
+    checks = (([4, 0, 1, 2], 10), ([4, 0, 1, 2, 3], 15), ([4, 5, 6], 15))
+    finding = found(stacks(12, *checks, ([4, 5], 20), ([7, 8], 40)))["slow_setting"]
+    assert (finding.cause, finding.share_of_step) == ("validation", 0.4)
+    assert (finding.where[0].function, finding.where[0].line) == ("policy", 11)
+    assert "set_default_validate_args(False)" in finding.action
+    assert "slow_setting" not in found(stacks(12, ([4, 5], 60), ([7, 8], 40)))
+
+
+def test_several_settings_are_one_finding_the_one_that_gains_most_first() -> None:
+    finding = found(held(30), parameter_dtypes=["float64"], debug_settings=["tracer"])["slow_setting"]
+    assert finding.cause == "float64"
+    assert ["profiler" in fix.action for fix in finding.fixes] == [False, True]
+
+
+def test_a_loop_with_such_a_setting_is_not_in_order() -> None:
+    assert "compute_bound_cpu" not in found(parameter_dtypes=["float64"])

@@ -1,0 +1,210 @@
+"""The rule about settings in force that slow the steps down: precision, tracers, checks of arguments."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import hottest_place
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
+from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
+from tuimon.diagnosis.needs import STEPS
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.severity import WARNING_GAIN
+from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.model import Part
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import percent
+from tuimon.records import Place
+from tuimon.session.loop_tree.stacks import StackSample
+
+AVX512_TAKES = Threshold(
+    0.45,
+    "part of the time of forward and backward in bfloat16, on a CPU with AVX-512 but without products of bfloat16, that"
+    " float32 takes",
+    "measured in bench/cpu_settings.py: 0.41 to 0.62",
+)
+AVX2_TAKES = Threshold(
+    0.15,
+    "the same on a CPU without AVX-512",
+    "measured in bench/cpu_settings.py: 0.08 to 0.20",
+)
+BFLOAT16_ERROR = Threshold(0.15, "how far off these parts may be", "measured in bench/cpu_settings.py")
+FLOAT64_TAKES = Threshold(
+    0.50,
+    "part of the time of forward, backward and update in float64 on a CPU that float32 takes",
+    "measured in bench/cpu_settings.py: 0.44 to 0.63, but 0.21 of convolutions",
+)
+FLOAT64_ERROR = Threshold(0.15, "how far off that part may be", "measured in bench/cpu_settings.py")
+TRACED_TAKES = Threshold(
+    0.45,
+    "part of the time of Python code under a profiler or tracer that it takes without",
+    "measured in bench/cpu_settings.py: 0.33 to 0.67 under cProfile, 0.23 to 0.55 under sys.settrace",
+)
+TRACED_ERROR = Threshold(0.25, "how far off that part may be", "measured in bench/cpu_settings.py")
+CHECKS_TAKE = Threshold(
+    0.05, "part of the time of these checks that is left without them", "our choice: a look at a flag, for each of them"
+)
+_BF16_HERE = ("amx", "avx512_bf16")
+_EMULATED = {"avx512": AVX512_TAKES, "avx2": AVX2_TAKES}
+_MODEL = ("forward", "backward")
+
+
+class _Slow(Struct, frozen=True):
+    """A setting, and the share of each step in which it is at work."""
+
+    cause: str
+    headline: str
+    share: float
+    fix: Fix
+    place: Place | None = None
+
+
+def slow_setting(evidence: Evidence) -> Finding | None:
+    """Settings in force that slow down what the CPU computes; the one whose change gains most, then the others."""
+    if evidence.uses_gpu is not False or not is_sure(evidence, 1.0, early=False):
+        return None
+    judged = (_bfloat16(evidence), _float64(evidence), _tracer(evidence), _checks(evidence))
+    found = [slow for slow in judged if slow is not None and (slow.fix.estimated_speedup or 1.0) >= WARNING_GAIN]
+    if not found:
+        return None
+    best, *others = sorted(found, key=lambda slow: -(slow.fix.estimated_speedup or 1.0))
+    return Finding(
+        rule="slow_setting",
+        severity="warning",
+        cause=best.cause,
+        headline=best.headline,
+        fixes=tuple(slow.fix for slow in (best, *others)),
+        share_of_step=best.share,
+        where=(best.place,) if best.place else (),
+        evidence={f"{slow.cause}_share": slow.share for slow in found},
+    )
+
+
+def lower_is_faster(evidence: Evidence) -> bool:
+    """True if bfloat16 is not in use and the CPU multiplies it by itself."""
+    process = evidence.process
+    computed = [*process.matmul_dtypes, *process.parameter_dtypes] if process is not None else []
+    return process is not None and process.vectors in _BF16_HERE and "bfloat16" not in computed
+
+
+def _bfloat16(evidence: Evidence) -> _Slow | None:
+    process = evidence.process
+    takes = _EMULATED.get(process.vectors or "") if process is not None else None
+    if process is None or takes is None or "bfloat16" not in (*process.matmul_dtypes, *process.parameter_dtypes):
+        return None
+    share = _share(evidence, *_MODEL)
+    how = "parameters in float32" if "bfloat16" in process.parameter_dtypes else "no torch.autocast"
+    return _Slow(
+        "bfloat16",
+        f"forward and backward take {percent(share)} of each step in bfloat16, which this CPU has no instructions for",
+        share,
+        _fix(evidence, f"compute in float32 on this machine ({how})", share, float(takes), BFLOAT16_ERROR),
+    )
+
+
+def _float64(evidence: Evidence) -> _Slow | None:
+    process = evidence.process
+    if process is None or process.parameter_dtypes != ["float64"]:
+        return None
+    share = _share(evidence, *_MODEL, "optimizer")
+    action = "use float32 where its 7 digits are enough: model.float(), and inputs in float32 (numpy makes float64)"
+    return _Slow(
+        "float64",
+        f"the parameters are float64: computing with them takes {percent(share)} of each step",
+        share,
+        _fix(evidence, action, share, float(FLOAT64_TAKES), FLOAT64_ERROR),
+    )
+
+
+def _tracer(evidence: Evidence) -> _Slow | None:
+    """A profiler, debugger or measurement of coverage slows what runs while the GIL is held."""
+    process, tid = evidence.process, evidence.training_tid
+    held = next((row.gil_ratio for row in evidence.thread_rows if row.tid == tid), None)
+    if process is None or "tracer" not in process.debug_settings or held is None:
+        return None
+    action = "train without the profiler, debugger or coverage measurement that sees each call or line of Python"
+    takes = float(TRACED_TAKES)
+    part = Part(held, held * TRACED_ERROR / (1.0 - takes))  # of all that the thread does, whatever the phase
+    return _Slow(
+        "tracer",
+        f"a tracer follows the Python code, which takes {percent(held)} of each step",
+        held,
+        host_model(evidence).fix(action, Change("gil", takes), part),
+    )
+
+
+def _checks(evidence: Evidence) -> _Slow | None:
+    """torch.distributions checks the arguments of each distribution, and the values whose probability is asked for."""
+    samples = evidence.stacks.main.in_steps
+    share = samples.share_where(_checks_arguments)
+    if share is None:
+        return None
+    hits = [(sample.place, sample.count) for sample in samples.stacks if _checks_arguments(sample)]
+    hot = hottest_place(hits)
+    if sum(count for _, count in hits) < MIN_SAMPLES:
+        return None
+    action = (
+        "turn off the checks of torch.distributions once the program is right:"
+        " torch.distributions.Distribution.set_default_validate_args(False), or validate_args=False"
+    )
+    return _Slow(
+        "validation",
+        f"torch.distributions checks its arguments for {percent(share)} of each step",
+        share,
+        _fix(evidence, action, share, float(CHECKS_TAKE), float(CHECKS_TAKE)),
+        hot.place if hot is not None else None,
+    )
+
+
+def _checks_arguments(sample: StackSample) -> bool:
+    leaf = sample.frames[-1] if sample.frames else None
+    if leaf is None:
+        return False
+    if leaf.file.endswith("torch/distributions/constraints.py"):
+        return True
+    return leaf.file.endswith("torch/distributions/distribution.py") and leaf.function in (
+        "__init__",
+        "_validate_sample",
+    )
+
+
+def _share(evidence: Evidence, *names: str) -> float:
+    return sum(phase.share for name in names if (phase := evidence.phase(name)) is not None)
+
+
+def _fix(evidence: Evidence, action: str, share: float, takes: float, error: float) -> Fix:
+    """A fix that leaves the part ``takes``, give or take ``error``, of this share of the step."""
+    model = host_model(evidence)
+    return model.fix(action, Change("model", takes), model.own_part(share, share * error / (1.0 - takes)))
+
+
+RULES = (
+    Rule(
+        name="slow_setting",
+        title="A setting slows the steps down",
+        order=65,
+        judge=slow_setting,
+        explanation=(
+            "A setting in force makes the CPU compute more slowly than it has to: bfloat16 without instructions for it,"
+            " float64, a profiler or tracer, or the checks of torch.distributions. It rests on what the process reports"
+            " of itself, on the phases, on samples in these checks, and on how often the training thread holds the GIL."
+            " Gains follow from parts that were measured with other programs."
+        ),
+        needs=(STEPS,),
+        thresholds=(
+            AVX512_TAKES,
+            AVX2_TAKES,
+            BFLOAT16_ERROR,
+            FLOAT64_TAKES,
+            FLOAT64_ERROR,
+            TRACED_TAKES,
+            TRACED_ERROR,
+            CHECKS_TAKE,
+            *CONFIDENCE,
+        ),
+        causes=("bfloat16", "float64", "tracer", "validation"),
+        contradicts_order=True,
+    ),
+)
