@@ -17,7 +17,7 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: inject-stress help demo test completions docs figures screens test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild verdicts
+.PHONY: inject-stress help demo test completions docs figures screens test-lowest soak-tests soak fuzz lint licences advisories check lock bench accuracy scenarios random-loops wild verdicts
 .PHONY: torches schema explain-pairs diff-truth rank-truth gain-truth hang-truth prometheus-check gpu-truth gpu-check clean
 
 help:
@@ -41,14 +41,16 @@ help:
 	@echo "make verdicts  what differs between the verdicts on recorded runs and the accepted ones (VERDICTS_ARGS=--accept: keep them)"
 	@echo "make explain-pairs  the code pairs of tuimon explain, run: does each rule fire before, and not after? (about 8 minutes)"
 	@echo "             (PAIRS_ARGS='--record --missing': keep the logs of code that has none yet, for the tests)"
-	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
-	@echo "             (with INJECT=1: is it the same when tuimon comes later, by attach --inject? about 35 minutes)"
+	@echo "make accuracy  docs/accuracy.md: labelled trainings under tuimon run and tuimon attach; resumes what was interrupted"
+	@echo "             (about 100 s a program, on a quiet machine; ACCURACY='NAME ...': these, anew)"
+	@echo "make scenarios  the same programs as a table, nothing is kept: is the verdict right? (about 25 minutes)"
+	@echo "             (with ATTACH=1: is it the same when tuimon comes later? INJECT=1: with attach --inject?)"
 	@echo "make wild    programs on public frameworks, healthy and slowed: is its verdict right? (about 40 minutes)"
 	@echo "make inject-stress N=300  hooks brought into trainings of awkward shapes and withdrawn: is none harmed?"
 	@echo "make random-loops N=100 SEED=s  training scripts drawn at random: phases, verdicts, gains against their own truth"
 	@echo "             (FRAMEWORK=any: on public frameworks, or on one of them: $(FRAMEWORKS))"
 	@echo "             (HEALTHY=1: nothing is planted, how often does it warn all the same?)"
-	@echo "             (both with ATTACH=1: attach to a second run of each, is its verdict the same? INJECT=1: with hooks)"
+	@echo "             (both as scenarios with ATTACH=1 and INJECT=1)"
 	@echo "make hang-truth           planted hangs of 2, 4 and 8 ranks on gloo: when they are told, which rank, which line"
 	@echo "             (HANG_ARGS=--in-thread: they train in another thread than the main one)"
 	@echo "             (HANG_ARGS=--alone: hangs of one process, and healthy ones that pause for long)"
@@ -111,7 +113,7 @@ verdicts: $(VENV)/.test-installed
 
 PAIRS_ARGS ?=
 explain-pairs: $(VENV)/.test-installed
-	$(BIN)/python -m tests.explain_pairs $(PAIRS_ARGS)
+	$(BIN)/python -m tests.truth pairs $(PAIRS_ARGS)
 
 FUZZ_ARGS ?=
 fuzz: $(VENV)/.test-installed
@@ -174,15 +176,22 @@ torches: $(VENV)/.test-installed
 bench: $(VENV)/.demo-installed
 	$(BIN)/python -m bench
 
+# What docs/accuracy.md shows: whatever has not run yet, or the programs that ACCURACY names; each is kept when it has run.
+ACCURACY ?= --missing
+accuracy: $(VENV)/.test-installed
+	$(BIN)/python -m tests.truth scenarios --attach --record $(ACCURACY)
+	$(BIN)/python -m docs.make_figures
+
 SCENARIOS_ARGS ?=
 scenarios: $(VENV)/.test-installed
-	$(BIN)/python -m tests.scenarios $(SCENARIOS_ARGS) $(if $(INJECT),--inject)
+	$(BIN)/python -m tests.truth scenarios $(SCENARIOS_ARGS) $(if $(ATTACH),--attach) $(if $(INJECT),--inject)
+	$(BIN)/python -m tests.truth simulated
 
 # The frameworks have an environment of their own: make test stays small. torch first: they would bring CUDA along.
 WILD := $(VENV)/wild
 WILD_ARGS ?=
 wild: $(WILD)/.installed
-	$(WILD)/bin/python -m tests.wild $(WILD_ARGS) $(if $(ATTACH),--attach) $(if $(INJECT),--inject)
+	$(WILD)/bin/python -m tests.truth wild $(WILD_ARGS) $(if $(ATTACH),--attach) $(if $(INJECT),--inject)
 
 $(WILD)/.installed: $(VENV)/bin/python pyproject.toml
 	$(PYTHON) -m venv $(WILD)
@@ -203,20 +212,20 @@ ATTACH ?=
 FRAMEWORK ?=
 FRAMEWORKS := accelerate, fabric, ignite, lightning, poutyne, skorch, transformers
 random-loops: $(if $(FRAMEWORK),$(WILD)/.installed,$(VENV)/.test-installed)
-	$(if $(FRAMEWORK),$(WILD),$(VENV))/bin/python -m tests.random_loops -n $(N) \
+	$(if $(FRAMEWORK),$(WILD),$(VENV))/bin/python -m tests.truth loops -n $(N) \
 	  $(if $(FRAMEWORK),--framework $(FRAMEWORK)) $(if $(SEED),--seed $(SEED)) $(if $(HEALTHY),--healthy) \
 	  $(if $(ATTACH),--attach) $(if $(INJECT),--inject)
 
 INJECT_ARGS ?=
 inject-stress: $(VENV)/.test-installed
-	$(BIN)/python -m tests.inject_stress $(N) $(INJECT_ARGS)
+	$(BIN)/python -m tests.truth inject -n $(N) $(INJECT_ARGS)
 
 gain-truth: $(VENV)/.test-installed
-	$(BIN)/python -m tests.gain_truth -n $(N) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.truth gain -n $(N) $(if $(SEED),--seed $(SEED))
 
 HANG_ARGS ?=
 hang-truth: $(VENV)/.test-installed
-	$(BIN)/python -m tests.hang_truth $(HANG_ARGS)
+	$(BIN)/python -m tests.truth hang $(HANG_ARGS)
 
 # A folder with prometheus and promtool; without, those on the PATH.
 PROMETHEUS ?=
@@ -225,14 +234,14 @@ prometheus-check: $(VENV)/.test-installed
 
 DIFF_ARGS ?=
 diff-truth: $(VENV)/.test-installed
-	$(BIN)/python -m tests.diff_truth $(DIFF_ARGS)
+	$(BIN)/python -m tests.truth diff $(DIFF_ARGS)
 
 RANK_ARGS ?=
 rank-truth: $(VENV)/.test-installed
-	$(BIN)/python -m tests.rank_truth $(RANK_ARGS)
+	$(BIN)/python -m tests.truth rank $(RANK_ARGS)
 
 gpu-truth: $(VENV)/.test-installed
-	$(BIN)/python -m tests.gpu_simulator
+	$(BIN)/python -m tests.truth gpu
 
 # With the torch that is there (GPU_PYTHON): a CUDA build of several gigabytes is not ours to install.
 GPU_PYTHON ?= $(PYTHON)
