@@ -38,7 +38,7 @@ class Shares(NamedTuple):
 
 
 class GpuTruth(Kind[Recorded, Shares]):
-    """Recorded GPU trainings: are GPU times and verdicts true? Shares of the step in %; idle: the compute stream."""
+    """Recorded GPU trainings: are GPU times and verdicts true? In % of the step; idle: the compute stream. (30 s)"""
 
     columns = (
         Column("", 26, lambda row: row.name),

@@ -86,7 +86,7 @@ class Verdict(NamedTuple):
 
 
 class Hang(Kind[Case, Verdict]):
-    """Planted hangs and healthy pauses: is a hang told soon, with the odd rank and its line?"""
+    """Planted hangs and healthy pauses: is a hang told soon, with the odd rank and its line? (1 hour)"""
 
     columns = (
         Column("fault", 26, lambda row: row.case.name),

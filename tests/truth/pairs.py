@@ -51,46 +51,42 @@ _RANKS = ("straggler_rank", "comm_bound")
 _MACHINE_BYTES = 850_000_000
 
 
-class Pair(NamedTuple):
-    """One pair of a page, and its number there."""
+class Side(NamedTuple):
+    """The code before or after, of the pair of this number on a rule's page."""
 
     rule: str
     number: int
+    when: When
     code: Code
 
     @property
-    def name(self) -> str:
+    def pair(self) -> str:
+        """As the program is called that the code is set into."""
         return f"{self.rule}_{self.number}"
 
-    def text(self, when: When) -> str:
-        return self.code.before if when == "before" else self.code.after
+    @property
+    def name(self) -> str:
+        return f"{self.pair}.{self.when}"
+
+    @property
+    def text(self) -> str:
+        return self.code.before if self.when == "before" else self.code.after
 
     def finding(self, records: Iterable[Record]) -> Finding | None:
         """What the rule finds over the whole run, with the pair's cause where it names one."""
         _, findings = fold(records)
         return next((f for f in findings if f.rule == self.rule and self.code.cause in (None, f.cause)), None)
 
-
-class Side(NamedTuple):
-    """One side of a pair."""
-
-    pair: Pair
-    when: When
-
-    @property
-    def name(self) -> str:
-        return f"{self.pair.name}.{self.when}"
-
     @property
     def is_recorded(self) -> bool:
         """True if it runs on a CPU."""
         on_gpu = self.name == "compute_bound_cpu_0.after"
-        return (PROGRAMS / f"{self.pair.name}.py").exists() and not on_gpu
+        return (PROGRAMS / f"{self.pair}.py").exists() and not on_gpu
 
     @property
     def program(self) -> str:
         """The program's text, with the page's code in it."""
-        return (PROGRAMS / f"{self.pair.name}.py").read_text().replace(_MARK, self.pair.text(self.when))
+        return (PROGRAMS / f"{self.pair}.py").read_text().replace(_MARK, self.text)
 
     @property
     def log(self) -> Path:
@@ -103,13 +99,13 @@ class Side(NamedTuple):
         from tests.truth.simulated_pairs import simulated_records
 
         if not self.is_recorded:
-            yield from simulated_records(self.pair, self.when)
+            yield from simulated_records(self)
             return
         own_bytes = 0
         for record in read_log(str(log or self.log)):
             if isinstance(record, Threads):
                 own_bytes = record.rss_bytes or own_bytes
-            if isinstance(record, MachineMemory) and self.pair.rule == "memory_pressure":
+            if isinstance(record, MachineMemory) and self.rule == "memory_pressure":
                 left = max(0, _MACHINE_BYTES - own_bytes)
                 sizes = {"total_bytes": _MACHINE_BYTES, "available_bytes": left}
                 yield MachineMemory(t=record.t, pid=0, window_s=record.window_s, **sizes)
@@ -131,11 +127,11 @@ class Judged(NamedTuple):
 
 
 class Pairs(Kind[Side, Judged]):
-    """The code pairs of ``tuimon explain``: the rule fires before, and not after."""
+    """The code pairs of ``tuimon explain``: the rule fires before, and not after. (8 minutes)"""
 
     columns = (
         Column("", 5, lambda row: "right" if row.is_right else "WRONG"),
-        Column("pair", 24, lambda row: row.side.pair.name),
+        Column("pair", 24, lambda row: row.side.pair),
         Column("side", 6, lambda row: row.side.when),
         Column("finding", 60, lambda row: row.finding.headline if row.finding else None),
     )
@@ -147,7 +143,7 @@ class Pairs(Kind[Side, Judged]):
         log = args.folder / f"{case.name}.jsonl"
         if case.is_recorded and not log.exists():
             run_program(case, log)
-        yield Judged(case, case.pair.finding(case.records(log)), log)
+        yield Judged(case, case.finding(case.records(log)), log)
 
     def is_recorded(self, case: Side) -> bool:
         return not case.is_recorded or case.log.exists()
@@ -166,13 +162,17 @@ class Pairs(Kind[Side, Judged]):
 
 def all_sides() -> list[Side]:
     """In the order of the pages."""
-    pairs = [Pair(page.rule, number, code) for page in all_pages() for number, code in enumerate(page.code)]
-    return [Side(pair, when) for pair in pairs for when in ("before", "after")]
+    return [
+        Side(page.rule, number, when, code)
+        for page in all_pages()
+        for number, code in enumerate(page.code)
+        for when in ("before", "after")
+    ]
 
 
 def run_program(side: Side, log: Path) -> None:
     """Record it, in a folder and with names that say nothing of this machine. Raises Failed."""
-    folder, rule = log.parent / side.name, side.pair.rule
+    folder, rule = log.parent / side.name, side.rule
     folder.mkdir(exist_ok=True)
     script, raw = folder / "train.py", folder / "run.jsonl"
     script.write_text(side.program)

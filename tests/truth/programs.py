@@ -141,7 +141,7 @@ class Programs(Kind[Program, Judgement]):
 
 
 class Wild(Programs):
-    """Programs on public frameworks, healthy and slowed: is the verdict right?"""
+    """Programs on public frameworks, healthy and slowed: is the verdict right? (40 minutes)"""
 
     seconds = 12.0
 

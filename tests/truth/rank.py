@@ -103,7 +103,7 @@ class Judged(NamedTuple):
 
 
 class Rank(Kind[Case, Judged]):
-    """2 to 8 gloo ranks, one of them late in a known way: is it named, its phase, its line?"""
+    """2 to 8 gloo ranks, one of them late in a known way: is it named, its phase, its line? (10 minutes)"""
 
     seconds = 10.0
     columns = (

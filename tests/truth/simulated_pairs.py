@@ -12,7 +12,7 @@ from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID
 from tests.scenarios.streams import STREAMS, Step, simulate
 from tests.session.records import header, process, stacks, threads
-from tests.truth.pairs import Pair, When
+from tests.truth.pairs import Side, When
 from tuimon.records import Frame, Frames, GpuProcess, GpuTime, Record, Steps, TorchMemory
 
 _SECONDS = 8.0
@@ -34,19 +34,17 @@ _STREAMS = {
 Samples = Iterable[tuple[list[int], int]]
 
 
-def simulated_records(pair: Pair, when: When) -> list[Record]:
+def simulated_records(side: Side) -> list[Record]:
     """The records of a training with this code. Raises KeyError for a rule that has no simulation."""
-    if pair.rule in _STREAMS:
-        return _of_stream(pair, when)
-    return _FACTS[pair.rule](when)
+    return _of_stream(side) if side.rule in _STREAMS else _FACTS[side.rule](side.when)
 
 
-def _of_stream(pair: Pair, when: When) -> list[Record]:
-    stream = next(each for each in STREAMS if each.name == _STREAMS[pair.rule])
-    if when == "before":
-        return _training(stream.step, _frames(pair.text(when)), stream.samples)
+def _of_stream(side: Side) -> list[Record]:
+    stream = next(each for each in STREAMS if each.name == _STREAMS[side.rule])
+    if side.when == "before":
+        return _training(stream.step, _frames(side.text), stream.samples)
     assert stream.fixed is not None
-    return _training(stream.fixed, _frames(pair.text(when)), [*USUAL, ([FETCH], 5)])
+    return _training(stream.fixed, _frames(side.text), [*USUAL, ([FETCH], 5)])
 
 
 def _frames(code: str) -> Frames:

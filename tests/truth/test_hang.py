@@ -1,4 +1,4 @@
-"""The truth test judges as it should; the runs themselves are ``make hang-truth``."""
+"""The truth test judges as it should; the runs themselves are ``make truth KIND=hang``."""
 
 from __future__ import annotations
 

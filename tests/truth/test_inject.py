@@ -1,4 +1,4 @@
-"""A small version of ``make inject-stress``: two injections into a training of each shape."""
+"""A small version of ``make truth KIND=inject``: two injections into a training of each shape."""
 
 from __future__ import annotations
 

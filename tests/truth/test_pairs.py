@@ -22,16 +22,16 @@ def test_the_rule_fires_before_and_not_after(side: Side) -> None:
     records = list(side.records())
     assert sum(record.count for record in records if isinstance(record, Steps)) >= _LEAST_STEPS
     assert all(record.exit_code == 0 for record in records if isinstance(record, Exit))
-    found = Judged(side, side.pair.finding(records), side.log if side.is_recorded else LOGS)
+    found = Judged(side, side.finding(records), side.log if side.is_recorded else LOGS)
     assert found.is_right
-    if found.finding is not None and side.pair.code.language == "python":
+    if found.finding is not None and side.code.language == "python":
         lines = {line.strip() for line in _code_of(side).splitlines()}
         assert {place.source.strip() for place in found.finding.where if place.source} <= lines
 
 
 def _code_of(side: Side) -> str:
     """All code that a place may name."""
-    return side.program + (PROGRAMS / "course.py").read_text() if side.is_recorded else side.pair.text(side.when)
+    return side.program + (PROGRAMS / "course.py").read_text() if side.is_recorded else side.text
 
 
 def test_no_log_is_of_code_that_is_gone() -> None:
