@@ -115,7 +115,7 @@ import json, os, runpy, sys
 for path in sys.argv[1:]:
     sys.path.insert(0, os.path.dirname(path))
     sys.argv = [path, "--seconds=0.3"]
-    sys.modules.pop("stopwatch", None)
+    sys.modules.pop("laps", None)
     runpy.run_path(path, run_name="__main__")
     sys.path.pop(0)
 """

@@ -36,7 +36,7 @@ seconds, *scripts = sys.argv[1:]
 for path in scripts:
     sys.path.insert(0, os.path.dirname(path))
     sys.argv = [path, seconds]
-    sys.modules.pop("stopwatch", None)
+    sys.modules.pop("laps", None)
     try:
         runpy.run_path(path, run_name="__main__")
     except Exception:

@@ -18,6 +18,7 @@ from tests.random_loops.works import CAUSE
 from tests.truth import judging, programs
 from tests.truth.judging import LEAST_GAIN, LOUD, Judgement, judge, of_cheaper_line
 from tests.truth.kind import Kind
+from tests.truth.programs import SCRIPTS, TESTS
 from tests.truth.running import Truth, gained_by, watched
 from tuimon.diagnosis.finding import Finding
 
@@ -80,8 +81,8 @@ def write(plan: Plan, folder: Path) -> Path:
     """The script and what it imports, in a folder of its own."""
     own = folder / plan.name
     own.mkdir(parents=True, exist_ok=True)
-    for stopwatch in ("stopwatch.py", "loop_watch.py"):
-        shutil.copy(Path(__file__).parents[1] / "random_loops" / stopwatch, own)
+    for stopwatch in (SCRIPTS / "laps.py", TESTS / "random_loops" / "loop_watch.py"):
+        shutil.copy(stopwatch, own)
     name, text = slow_library(plan.setup_s)
     (own / name).write_text(text)
     script = own / f"{plan.name}.py"

@@ -1,7 +1,6 @@
-"""A small training on one core, as long and as slow as it is asked to be.
+"""A small training on one core, as long as it is asked to be.
 
-``compute`` has a model, ``loader`` makes batches in the training process, ``storage`` waits for them, ``device`` waits
-at the end of each step for work that is not done on these cores.
+``compute`` has a model, ``loader`` makes batches in the training process, ``storage`` waits for them.
 """
 
 from __future__ import annotations
@@ -38,18 +37,13 @@ class Rows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return row, (row[0] > 0).long()
 
 
-_DATA = {"compute": Rows(), "loader": Rows(work=20), "storage": Rows(wait_s=0.015), "device": Rows()}
-
-#: Seconds that a step's work takes on a device, and their standard deviation: as a ratio of the mean it was 0.02 to
-#: 0.04 in four of eight recorded GPU trainings with steps of 80 to 350 ms, beside outliers in the others.
-_DEVICE_S, _DEVICE_DEVIATION = 0.13, 0.04
+_DATA = {"compute": Rows(), "loader": Rows(work=20), "storage": Rows(wait_s=0.015)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kind", choices=tuple(_DATA), default="compute")
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--slower", type=float, default=1.0, help="every step takes so many times as long")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -58,25 +52,13 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = DataLoader(_DATA[args.kind], batch_size=64)
     end = time.perf_counter() + args.seconds
-    began = time.perf_counter()
     while time.perf_counter() < end:
         for x, y in loader:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()
-            if args.kind == "device":
-                time.sleep(_DEVICE_S * max(0.0, random.gauss(1.0, _DEVICE_DEVIATION)))
-            spin(args.slower, began)
-            began = time.perf_counter()
-            if began >= end:
+            if time.perf_counter() >= end:
                 break
-
-
-def spin(slower: float, began: float) -> None:
-    """Keep the core busy until the step has taken so many times as long."""
-    end = began + slower * (time.perf_counter() - began)
-    while slower > 1 and time.perf_counter() < end:
-        pass
 
 
 if __name__ == "__main__":
