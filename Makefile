@@ -17,8 +17,8 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: inject-stress help demo test completions docs figures screens test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild verdicts
-.PHONY: torches schema explain-pairs diff-truth rank-truth gain-truth hang-truth prometheus-check gpu-truth gpu-check clean
+.PHONY: help demo test completions docs figures screens test-lowest soak-tests soak fuzz lint licences advisories check lock bench truth accuracy verdicts
+.PHONY: torches schema prometheus-check gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
@@ -39,25 +39,12 @@ help:
 	@echo "make schema  write docs/schema anew, from the types"
 	@echo "make completions  write tuimon/completions and docs/tuimon.1 anew, from the commands' parsers"
 	@echo "make verdicts  what differs between the verdicts on recorded runs and the accepted ones (VERDICTS_ARGS=--accept: keep them)"
-	@echo "make explain-pairs  the code pairs of tuimon explain, run: does each rule fire before, and not after? (about 8 minutes)"
-	@echo "             (PAIRS_ARGS='--record --missing': keep the logs of code that has none yet, for the tests)"
-	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
-	@echo "             (with INJECT=1: is it the same when tuimon comes later, by attach --inject? about 35 minutes)"
-	@echo "make wild    programs on public frameworks, healthy and slowed: is its verdict right? (about 40 minutes)"
-	@echo "make inject-stress N=300  hooks brought into trainings of awkward shapes and withdrawn: is none harmed?"
-	@echo "make random-loops N=100 SEED=s  training scripts drawn at random: phases, verdicts, gains against their own truth"
-	@echo "             (FRAMEWORK=any: on public frameworks, or on one of them: $(FRAMEWORKS))"
-	@echo "             (HEALTHY=1: nothing is planted, how often does it warn all the same?)"
-	@echo "             (both with ATTACH=1: attach to a second run of each, is its verdict the same? INJECT=1: with hooks)"
-	@echo "make hang-truth           planted hangs of 2, 4 and 8 ranks on gloo: when they are told, which rank, which line"
-	@echo "             (HANG_ARGS=--in-thread: they train in another thread than the main one)"
-	@echo "             (HANG_ARGS=--alone: hangs of one process, and healthy ones that pause for long)"
+	@echo "make truth   the kinds of experiments with programs whose truth is known, and what each is asked"
+	@echo "make truth KIND=hang  one of them as a table (ARGS='NAME ... --keep DIR --jobs 2': its options; ARGS=--help shows all)"
+	@echo "make accuracy  docs/accuracy.md: labelled trainings under tuimon run and tuimon attach; resumes what was interrupted"
+	@echo "             (about 100 s a program, on a quiet machine; ACCURACY='NAME ...': these, anew)"
 	@echo "make prometheus-check     a real Prometheus scrapes two ranks: does each expression of the dashboard have data?"
 	@echo "             (PROMETHEUS=DIR: where prometheus and promtool are; about half a minute)"
-	@echo "make gain-truth N=20 SEED=s  fixes of random training scripts: what they gain, predicted and measured"
-	@echo "make diff-truth  runs that do not differ, and runs 3 % slower: what diff says of them (about 30 minutes)"
-	@echo "make rank-truth  2 to 8 gloo ranks, one of them late in a known way: is it named, its phase, its line? (about 10 minutes)"
-	@echo "make gpu-truth  recorded GPU trainings under tuimon: are its GPU times and verdicts true? (about a minute)"
 	@echo "make bench   what tuimon costs, as a table (about 40 minutes)"
 	@echo "make gpu-check  on a machine with an NVIDIA GPU: tests, cost, truth of GPU times, traces, verdicts and what fixes gain"
 	@echo "             (about 18 minutes; GPU_ARGS=--quick: 4, GPU_ARGS='--only programs --within 500': that part, in 500 s)"
@@ -108,10 +95,6 @@ schema: $(VENV)/.test-installed
 VERDICTS_ARGS ?=
 verdicts: $(VENV)/.test-installed
 	$(BIN)/python -m tests.verdicts $(VERDICTS_ARGS)
-
-PAIRS_ARGS ?=
-explain-pairs: $(VENV)/.test-installed
-	$(BIN)/python -m tests.explain_pairs $(PAIRS_ARGS)
 
 FUZZ_ARGS ?=
 fuzz: $(VENV)/.test-installed
@@ -174,16 +157,21 @@ torches: $(VENV)/.test-installed
 bench: $(VENV)/.demo-installed
 	$(BIN)/python -m bench
 
-SCENARIOS_ARGS ?=
-scenarios: $(VENV)/.test-installed
-	$(BIN)/python -m tests.scenarios $(SCENARIOS_ARGS) $(if $(INJECT),--inject)
+# What docs/accuracy.md shows: whatever has not run yet, or the programs that ACCURACY names; each is kept when it has run.
+ACCURACY ?= --missing
+accuracy: $(VENV)/.test-installed
+	$(BIN)/python -m tests.truth scenarios --attach --record $(ACCURACY)
+	$(BIN)/python -m docs.make_figures
+
+# Programs on public frameworks have an environment of their own.
+KIND ?=
+ARGS ?=
+TRUTH := $(if $(filter wild,$(KIND))$(findstring --framework,$(ARGS)),$(VENV)/wild,$(VENV))
+truth: $(if $(filter $(VENV),$(TRUTH)),$(VENV)/.test-installed,$(VENV)/wild/.installed)
+	$(TRUTH)/bin/python -m tests.truth $(KIND) $(ARGS)
 
 # The frameworks have an environment of their own: make test stays small. torch first: they would bring CUDA along.
 WILD := $(VENV)/wild
-WILD_ARGS ?=
-wild: $(WILD)/.installed
-	$(WILD)/bin/python -m tests.wild $(WILD_ARGS) $(if $(ATTACH),--attach) $(if $(INJECT),--inject)
-
 $(WILD)/.installed: $(VENV)/bin/python pyproject.toml
 	$(PYTHON) -m venv $(WILD)
 	@# an older pip works for hours on which versions of so many packages go together
@@ -198,41 +186,10 @@ $(WILD)/.installed: $(VENV)/bin/python pyproject.toml
 	  || $(WILD)/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes torchvision
 	@touch $@
 
-SEED ?=
-ATTACH ?=
-FRAMEWORK ?=
-FRAMEWORKS := accelerate, fabric, ignite, lightning, poutyne, skorch, transformers
-random-loops: $(if $(FRAMEWORK),$(WILD)/.installed,$(VENV)/.test-installed)
-	$(if $(FRAMEWORK),$(WILD),$(VENV))/bin/python -m tests.random_loops -n $(N) \
-	  $(if $(FRAMEWORK),--framework $(FRAMEWORK)) $(if $(SEED),--seed $(SEED)) $(if $(HEALTHY),--healthy) \
-	  $(if $(ATTACH),--attach) $(if $(INJECT),--inject)
-
-INJECT_ARGS ?=
-inject-stress: $(VENV)/.test-installed
-	$(BIN)/python -m tests.inject_stress $(N) $(INJECT_ARGS)
-
-gain-truth: $(VENV)/.test-installed
-	$(BIN)/python -m tests.gain_truth -n $(N) $(if $(SEED),--seed $(SEED))
-
-HANG_ARGS ?=
-hang-truth: $(VENV)/.test-installed
-	$(BIN)/python -m tests.hang_truth $(HANG_ARGS)
-
 # A folder with prometheus and promtool; without, those on the PATH.
 PROMETHEUS ?=
 prometheus-check: $(VENV)/.test-installed
 	$(BIN)/python -m tests.prometheus_check $(if $(PROMETHEUS),--bin $(PROMETHEUS))
-
-DIFF_ARGS ?=
-diff-truth: $(VENV)/.test-installed
-	$(BIN)/python -m tests.diff_truth $(DIFF_ARGS)
-
-RANK_ARGS ?=
-rank-truth: $(VENV)/.test-installed
-	$(BIN)/python -m tests.rank_truth $(RANK_ARGS)
-
-gpu-truth: $(VENV)/.test-installed
-	$(BIN)/python -m tests.gpu_simulator
 
 # With the torch that is there (GPU_PYTHON): a CUDA build of several gigabytes is not ours to install.
 GPU_PYTHON ?= $(PYTHON)

@@ -4,128 +4,124 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from statistics import median
 
 from bench.gpu import program_runs
 from docs.cases import CASES
 from tests.recorded_logs import LOGS
-from tests.scenarios.catalogue import catalogue
-from tests.scenarios.judging import HEALTHY, fold, name_of
-from tests.scenarios.streams import STREAMS, simulate, write
-from tuimon.diagnosis.finding import Finding
-from tuimon.views.finding_text import times_text
+from tests.scenarios.streams import STREAMS, judged
+from tests.truth.judging import BUSY_CORES, Judgement, judge
+from tests.truth.kind import of
+from tests.truth.programs import Program, labelled
+from tests.truth.running import Outcome, Truth
+from tests.truth.scenarios import results
 
-_HEADS = ("program", "expected", "first verdict", "place", "predicted", "measured", "settled after")
 #: Of a simulated training: enough for verdicts to settle.
 _SIMULATED_S = 10.0
+_HEADS = (
+    *("program", "expected", "first verdict", "place", "phases", "settled after", "predicted", "measured"),
+    *("after attach", "its place", "its phases", "it settled after"),
+)
 
 
-class Labelled(NamedTuple):
-    """A log and its truth: the rules of which one must be first (none: healthy), and the lines to blame, if any."""
-
-    program: str
-    log: Path
-    rules: tuple[str, ...]
-    lines: frozenset[int] = frozenset()
-    gain: float | None = None  # of the fix, measured
-
-    def is_right(self, finding: Finding | None) -> bool:
-        """Whether this may be the first finding."""
-        if not self.rules:
-            return finding is None or finding.rule in HEALTHY or finding.severity in ("info", "benign")
-        return finding is not None and (finding.rule in self.rules or name_of(finding) in self.rules)
-
-    def is_right_place(self, finding: Finding | None) -> bool | None:
-        """Whether it names a line that is to blame; None where none is."""
-        if not self.lines:
-            return None
-        return finding is not None and any(place.line in self.lines for place in finding.where[:1])
-
-
-def _scripts() -> Iterator[Labelled]:
+def _scripts() -> Iterator[Judgement]:
+    """As ``make accuracy`` recorded them; a program that it has not run yet is judged by its recorded log, if any."""
+    recorded = results()
     simulated = {re.sub(r"\W+", "_", stream.name) for stream in STREAMS}  # some of their logs are there as well
-    recorded = {_name(path): path for path in LOGS}
-    for one in catalogue().values():
-        log = recorded.get(one.name)
-        if log is not None and one.name not in simulated:
-            expected = f"{one.rule}/{one.cause}" if one.cause else one.rule
-            yield Labelled(one.name, log, (expected,) if expected else (), one.lines)
+    logs = {_name(path): path for path in LOGS if _name(path) not in simulated}
+    for name, program in labelled().items():
+        if name in recorded:
+            yield recorded[name]
+        elif name in logs:
+            yield _of_log(program, logs[name])
 
 
-def _simulated() -> Iterator[Labelled]:
+def _simulated() -> Iterator[Judgement]:
     with tempfile.TemporaryDirectory() as folder:
-        for number, stream in enumerate(STREAMS):
-            outcome = write(stream, Path(folder) / f"{number}.jsonl", _SIMULATED_S)
-            gain = None
-            if stream.fixed is not None:
-                gain = outcome.truth.step_ms / simulate(stream.fixed, _SIMULATED_S / 4)[1]
-            rules = (stream.rule,) if stream.rule else ()
-            yield Labelled(stream.name, outcome.log, rules, stream.scenario.lines, gain)
+        for stream in STREAMS:
+            yield judged(stream, Path(folder), _SIMULATED_S)
 
 
-def _h100() -> Iterator[Labelled]:
-    for program in program_runs.names():
-        logs = [path for path in LOGS if re.match(f"h100.*_{program}", path.name)]
+def _h100() -> Iterator[Judgement]:
+    for name in program_runs.names():
+        logs = [path for path in LOGS if re.match(f"h100.*_{name}", path.name)]
         log = next((path for path in logs if _name(path) in CASES), logs[0] if logs else None)
         if log is not None:
-            expected = program_runs.expected(program)
+            expected = program_runs.expected(name)
             rules = () if expected == "none" else tuple(expected.split(" or "))
             case = CASES.get(_name(log))
-            yield Labelled(program, log, rules, gain=case.gain if case is not None else None)
+            gain = case.gain if case is not None else None
+            yield _of_log(Program(name, Path(f"{name}.py"), rules, measured=gain), log)
 
 
-_GROUPS: dict[str, Callable[[], Iterator[Labelled]]] = {"scripts": _scripts, "simulated": _simulated, "h100": _h100}
+def _of_log(program: Program, log: Path) -> Judgement:
+    """Judged without the program's own measurement."""
+    return judge(program, Outcome(Truth(0, 0.0, {}), log))
+
+
+_GROUPS: dict[str, Callable[[], Iterator[Judgement]]] = {"scripts": _scripts, "simulated": _simulated, "h100": _h100}
 
 
 def accuracy(group: str) -> str:
-    """A table of a group's programs, each with its label and its verdict, and the sums, as Markdown."""
-    rows, right, placed = [], 0, []
-    for one in _GROUPS[group]():
-        folded = fold(one.log)
-        first = next(iter(folded.findings), None)
-        place_right = one.is_right_place(first)
-        right += one.is_right(first)
-        placed += [place_right] if place_right is not None else []
-        settled_s = folded.settled_after(one.is_right)
-        rows.append(
-            [
-                one.program,
-                " or ".join(one.rules) or "healthy",
-                _marked(_verdict(first), one.is_right(first)),
-                _marked(_place(first), place_right) if place_right is not None else "–",
-                _promised(first) if one.rules else "–",
-                f"{one.gain:.3g}x faster" if one.gain is not None else "–",
-                f"{settled_s:.0f} s" if settled_s is not None else "–",
-            ]
-        )
-    shown = [column for column in range(len(_HEADS)) if any(row[column] != "–" for row in rows)]
-    lines = [_HEADS, ["---"] * len(_HEADS), *rows]
-    sums = f"Verdict right: {right} of {len(rows)}." + (
-        f" Line right: {sum(placed)} of {len(placed)}." if placed else ""
-    )
-    return (
-        "\n".join([f"**{sums}**", "", *(f"| {' | '.join(row[column] for column in shown)} |" for row in lines)]) + "\n"
-    )
+    """A table of a group's programs, each with its label and its verdict, the sums, and what is wrong, as Markdown."""
+    rows = list(_GROUPS[group]())
+    cells = [[cell or "–" for cell in _cells(row)] for row in rows]
+    shown = [n for n in range(len(_HEADS)) if any(row[n] != "–" for row in cells)]
+    table = [_HEADS, ["---"] * len(_HEADS), *cells]
+    lines = [f"**{_sums(rows)}**", "", *(f"| {' | '.join(row[n] for n in shown)} |" for row in table)]
+    return "\n".join([*lines, *_remarks(group, rows)]) + "\n"
+
+
+def _cells(row: Judgement) -> list[str | None]:
+    """One per heading; None: unknown."""
+    predicted = row.promised if not row.is_healthy else None
+    is_comparable = row.measured is not None and row.others_cores < BUSY_CORES
+    measured = f"{row.measured:.3g}x faster" if is_comparable else None
+    attached = _seen(row.attached) if row.attached is not None else [None] * 4
+    return [row.name, row.expected, *_seen(row), predicted, measured, *attached]
+
+
+def _seen(row: Judgement) -> list[str | None]:
+    """What was seen of one run: verdict, place, phases, and how soon it was right."""
+    name, severity, _ = row.verdict
+    return [
+        _marked(f"{name} ({severity})" if severity else "none", row.right),
+        None if row.place_right is None else _marked(row.place or "none", row.place_right),
+        f"{100 * row.share_error:.1f} points" if row.share_error is not None else None,
+        f"{row.verdict_s:.0f} s" if row.verdict_s is not None else None,
+    ]
+
+
+def _sums(rows: Sequence[Judgement]) -> str:
+    sums = [f"Verdict right: {of(row.right for row in rows)}."]
+    if any(row.place_right is not None for row in rows):
+        sums.append(f"Line right: {of(row.place_right for row in rows)}.")
+    if errors := [100 * row.share_error for row in rows if row.share_error is not None]:
+        sums.append(f"Largest error of a phase: median {median(errors):.1f} points of {len(errors)} programs.")
+    if attached := [row.attached for row in rows if row.attached is not None]:
+        sums.append(f"After attach: verdict right {of(row.right for row in attached)}.")
+    return " ".join(sums)
+
+
+def _remarks(group: str, rows: Sequence[Judgement]) -> Iterator[str]:
+    """What is wrong, and why as far as that is known; what has not run yet."""
+    if group != "scripts":
+        return
+    programs, found = labelled(), {row.name for row in rows}
+    wrong = [row for row in rows if not row.right or (row.attached is not None and not row.attached.right)]
+    if wrong:
+        yield "\nWrong:"
+        yield from (f"- `{row.name}`{f': {why}' if (why := programs[row.name].missed) else ''}" for row in wrong)
+    if busy := [row.name for row in rows if row.others_cores >= BUSY_CORES]:
+        yield f"\nOther programs used {BUSY_CORES:g} cores and more beside {', '.join(f'`{name}`' for name in busy)}."
+    if missing := [name for name in programs if name not in found]:
+        yield f"\nNot run yet: {', '.join(f'`{name}`' for name in missing)}."
 
 
 def _marked(text: str, is_right: bool) -> str:
     return text if is_right else f"**wrong:** {text}"
-
-
-def _verdict(finding: Finding | None) -> str:
-    return "none" if finding is None else f"{name_of(finding)} ({finding.severity})"
-
-
-def _place(finding: Finding | None) -> str:
-    place = next(iter(finding.where), None) if finding is not None else None
-    return "none" if place is None else f"{place.file.rpartition('/')[2]}:{place.line}"
-
-
-def _promised(finding: Finding | None) -> str:
-    fix = next(iter(finding.fixes), None) if finding is not None else None
-    return "–" if fix is None or fix.estimated_speedup is None else times_text(*fix[1:4])
 
 
 def _name(log: Path) -> str:

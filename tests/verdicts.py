@@ -15,13 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.explain_pairs.pairs import Pair, When, all_pairs
-from tests.explain_pairs.recorded import is_recorded, log_of, records_of
-from tests.explain_pairs.simulated import simulated_records
 from tests.gpu_simulator import recorded_session
 from tests.gpu_simulator.recorded_training import run_length_s
 from tests.gpu_simulator.recording import names as recordings
 from tests.recorded_logs import LOGS
+from tests.truth.pairs import all_sides
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.reading import fold
 from tuimon.records import Record
@@ -41,18 +39,11 @@ class Run(NamedTuple):
 
 def corpora() -> dict[str, list[Run]]:
     """The runs of each file of accepted verdicts."""
-    sides: list[tuple[Pair, When]] = [(pair, when) for pair in all_pairs() for when in ("before", "after")]
     return {
         "logs": [Run(path.name.partition(".")[0], lambda path=path: read_log(str(path))) for path in LOGS],
-        "pairs": [
-            Run(f"{pair.name}.{when}", lambda pair=pair, when=when: _of_pair(pair, when)) for pair, when in sides
-        ],
+        "pairs": [Run(side.name, side.records) for side in all_sides()],
         "gpu_recordings": [Run(name, lambda name=name: _of_recording(name)) for name in recordings()],
     }
-
-
-def _of_pair(pair: Pair, when: When) -> Iterable[Record]:
-    return records_of(pair, log_of(pair, when)) if is_recorded(pair, when) else simulated_records(pair, when)
 
 
 def _of_recording(name: str) -> Iterable[Record]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from itertools import chain
 from operator import itemgetter
 
-from stopwatch import Stopwatch
+from laps import Laps
 from torch.optim import optimizer
 from torch.utils.data import DataLoader
 
 
-class LoopWatch(Stopwatch):
+class LoopWatch(Laps):
     """Notes fetches, backward passes, updates and evaluations by itself; its script notes pieces of work and steps."""
 
     def __init__(self, seconds):

@@ -105,7 +105,7 @@ def flat(plan: Plan, names: Names) -> Blocks:
         [
             "def main():",
             *indented([*_start(plan), "loader = make_loader()", *_validation(plan)]),
-            "    watch = Stopwatch(OPTIONS.seconds)",
+            "    watch = Laps(OPTIONS.seconds)",
             "    while True:",
             "        for number, (x, y) in enumerate(loader):",
             *indented(body, 3),
@@ -128,7 +128,7 @@ def functions(plan: Plan, names: Names) -> Blocks:
         [
             "def main():",
             *indented([*_start(plan), "loader = make_loader()"]),
-            "    watch = Stopwatch(OPTIONS.seconds)",
+            "    watch = Laps(OPTIONS.seconds)",
             f"    while train_one_epoch(model, loader, optimizer, watch{schedule}):",
             "        pass",
             "    watch.tell()",
@@ -166,7 +166,7 @@ def trainer(plan: Plan, names: Names) -> Blocks:
             *indented(start, 2),
             "        self.loader = make_loader()",
             "        self.callbacks = [SideWork()]",
-            "        self.watch = Stopwatch(OPTIONS.seconds)",
+            "        self.watch = Laps(OPTIONS.seconds)",
             "",
             "    def training_step(self, x, y):",
             *indented(inside, 2),
@@ -194,7 +194,7 @@ def endless(plan: Plan, names: Names) -> Blocks:
         [
             "def main():",
             *indented([*_start(plan), "batches = forever(make_loader())"]),
-            "    watch = Stopwatch(OPTIONS.seconds)",
+            "    watch = Laps(OPTIONS.seconds)",
             "    for step in range(1_000_000_000):",
             "        x, y = next(batches)",
             '        watch.lap("data")',
@@ -213,7 +213,7 @@ def closure(plan: Plan, names: Names) -> Blocks:
         [
             "def main():",
             *indented([*_start(plan), "loader = make_loader()"]),
-            "    watch = Stopwatch(OPTIONS.seconds)",
+            "    watch = Laps(OPTIONS.seconds)",
             "    while True:",
             "        for x, y in loader:",
             '            watch.lap("data")',
@@ -235,7 +235,7 @@ def by_hand(plan: Plan, names: Names) -> Blocks:
             "def main():",
             *indented(_start(plan)),
             f"    rows = torch.randn(5000, {plan.width})",
-            "    watch = Stopwatch(OPTIONS.seconds)",
+            "    watch = Laps(OPTIONS.seconds)",
             "    while True:",
             "        x, y = get_batch(rows)",
             '        watch.lap("data")',
@@ -259,7 +259,7 @@ def two_models(plan: Plan, names: Names) -> Blocks:
         [
             "def main():",
             *indented([*_start(plan), *more, "loader = make_loader()"]),
-            "    watch = Stopwatch(OPTIONS.seconds)",
+            "    watch = Laps(OPTIONS.seconds)",
             "    while True:",
             "        for x, y in loader:",
             *indented([*body, *side_work(plan, names), "if not watch.step():", "    return watch.tell()"], 3),

@@ -71,7 +71,7 @@ def script_of(plan: Plan) -> str:
     imports |= {"import tempfile"} if framework else set()
     plain = sorted(line for line in imports if line.startswith("import "))
     others = sorted(imports - set(plain))
-    head = [f'"""Random loop {plan.seed}."""', "", *plain, *others, "from stopwatch import Stopwatch, options"]
+    head = [f'"""Random loop {plan.seed}."""', "", *plain, *others, "from laps import Laps, options"]
     head += ["from loop_watch import LoopWatch"] if framework and framework.needs_watch else []
     head.append("from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler")
     return "\n".join([*head, "", *top]) + "\n\n\n" + "\n\n\n".join("\n".join(block) for block in blocks) + "\n"
@@ -120,7 +120,7 @@ def _in_model(plan: Plan, names: dict[str, str]) -> list[list[str]]:
     for piece in plan.pieces:
         if piece.place == "model":
             lines += ["begin = time.perf_counter()", f"x = {names[piece.name]}(x, {amount_of(piece)})"]
-            lines.append(f'Stopwatch.note_inside("{piece.name}", time.perf_counter() - begin)')
+            lines.append(f'Laps.note_inside("{piece.name}", time.perf_counter() - begin)')
     forward = ["class WithWork(nn.Module):", "    def __init__(self, inner):", "        super().__init__()"]
     forward += ["        self.inner = inner", "", "    def forward(self, x):", *(f"        {line}" for line in lines)]
     return [[*forward, "        return self.inner(x)"]] if lines else []

@@ -13,22 +13,12 @@ import pytest
 from msgspec import structs
 
 from tests.agent.programs import environment
-from tests.random_loops.judging import (
-    accepted_parts,
-    gains_of,
-    is_most,
-    may_be_first,
-    measured_gains,
-    with_evaluation_as_side_work,
-)
 from tests.random_loops.plan import SHAPES, Piece, draw, healthy
-from tests.random_loops.running import run, write
 from tests.random_loops.script import script_of
-from tests.random_loops.table import HEAD, line, totals
 from tests.random_loops.works import SIDE_WORKS, WORKS, Work, function_of
-from tests.scenarios.attaching import TRAINING
-from tests.scenarios.gains import of_cheaper_line
-from tests.scenarios.running import Truth
+from tests.truth.judging import of_cheaper_line, with_evaluation_as_side_work
+from tests.truth.loops import Loops, accepted_parts, gains_of, is_most, may_be_first, measured_gains, write
+from tests.truth.running import TRAINING, Truth
 from tests.warm_torch import warm_python
 from tuimon.diagnosis.finding import Finding, Fix
 
@@ -125,7 +115,7 @@ import json, os, runpy, sys
 for path in sys.argv[1:]:
     sys.path.insert(0, os.path.dirname(path))
     sys.argv = [path, "--seconds=0.3"]
-    sys.modules.pop("stopwatch", None)
+    sys.modules.pop("laps", None)
     runpy.run_path(path, run_name="__main__")
     sys.path.pop(0)
 """
@@ -147,11 +137,11 @@ def test_a_script_of_each_shape_tells_a_truth_that_adds_up(tmp_path: Path) -> No
 
 @pytest.mark.torch
 def test_one_under_tuimon(tmp_path: Path) -> None:
-    row = run(draw(OF_SHAPE["trainer"]), 5.0, tmp_path, gain=False)
-    report = "\n".join((HEAD, line(row), totals([row])))
-    assert row.steps_counted == row.steps, report
-    assert not row.early, report
-    assert row.share_error is not None and row.share_error < 0.15, report
+    args = SimpleNamespace(seconds=5.0, folder=tmp_path, gain=False, interval=None, attach=False, inject=False)
+    (row,) = Loops().judged(draw(OF_SHAPE["trainer"]), args)
+    assert row.steps_counted == row.steps, row
+    assert not row.early, row
+    assert row.share_error is not None and row.share_error < 0.15, row
 
 
 def test_the_gain_that_is_measured_is_that_of_the_line_and_not_of_more_workers() -> None:

@@ -28,10 +28,10 @@ from tests.gpu_simulator import loops
 from tests.gpu_simulator.machine import MS, US
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID, Training
-from tests.scenarios.catalogue import Scenario
-from tests.scenarios.judging import Judgement, judge
-from tests.scenarios.running import Outcome, Truth
 from tests.session.records import header, process, stacks, threads
+from tests.truth.judging import Judgement, judge
+from tests.truth.programs import Program
+from tests.truth.running import Outcome, Truth
 from tuimon.records import Record, StackCount, Steps, Throttle
 
 Step = Callable[[Training], None]
@@ -61,11 +61,11 @@ class Stream:
     copied_per_s: float = 1e6  # bytes, as PCIe's counters show
     wrong_because: str = ""  # tuimon does not get it right yet
 
-    @property
-    def scenario(self) -> Scenario:
-        """As the table names it."""
-        lines = frozenset([self.line] if self.line is not None else [])
-        return Scenario(f"gpu: {self.name}", Path("train.py"), self.rule, None, lines, 0, self.fixed is not None)
+    def program(self, measured: float | None = None) -> Program:
+        """Its label, with what the fix gains in the simulator."""
+        rules = (self.rule,) if self.rule is not None else ()
+        blamed = frozenset([self.line] if self.line is not None else [])
+        return Program(self.name, Path("train.py"), rules, blamed, measured=measured)
 
 
 # -- loops that the simulator does not have
@@ -228,4 +228,4 @@ def judged(stream: Stream, folder: Path, seconds: float = SECONDS) -> Judgement:
     """What tuimon reports of a stream, and what the fix gains in the simulator."""
     outcome = write(stream, folder / f"{stream.name.replace(' ', '_')}.jsonl", seconds)
     fixed_ms = simulate(stream.fixed, seconds / 4)[1] if stream.fixed is not None else None
-    return judge(stream.scenario, outcome, outcome.truth.wall_ms / fixed_ms if fixed_ms else None)
+    return judge(stream.program(outcome.truth.wall_ms / fixed_ms if fixed_ms else None), outcome)

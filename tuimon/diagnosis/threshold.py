@@ -6,7 +6,7 @@ from __future__ import annotations
 class Threshold(float):
     """A float that knows what it limits and in which unit (``meaning``) and where it comes from (``source``).
 
-    A source is a measurement in ``bench`` or ``tests.scenarios``, a public link, or our choice with what it trades.
+    A source is a measurement in ``bench`` or ``tests/scenarios``, a public link, or our choice with what it trades.
     """
 
     __slots__ = ("meaning", "source")

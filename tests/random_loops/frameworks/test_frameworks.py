@@ -12,10 +12,10 @@ from tests.agent.programs import environment
 from tests.random_loops.frameworks.catalogue import FRAMEWORKS
 from tests.random_loops.frameworks.plan import draw_on
 from tests.random_loops.plan import HOMES, INPUT_PLACES, healthy
-from tests.random_loops.running import write
 from tests.random_loops.script import module_of, script_of
 from tests.random_loops.works import CAUSE
-from tests.scenarios.attaching import has_begun
+from tests.truth.loops import write
+from tests.truth.running import has_begun
 from tests.warm_torch import warm_python
 
 EACH = pytest.mark.parametrize("name", sorted(FRAMEWORKS))

@@ -32,7 +32,7 @@ from tuimon.session.steps.course import StepStretch
 RUN_DEVIATION = Threshold(
     0.005,
     "standard deviation of the step time from run to run of the same program, which a single run cannot show",
-    "our choice: without it two runs of one program would often count as different; make diff-truth tries it",
+    "our choice: without it two runs of one program would often count as different; make truth KIND=diff tries it",
 )
 CORES_DEVIATION = Threshold(
     0.04,

@@ -1,1 +1,0 @@
-"""Hooks brought into trainings of awkward shapes and withdrawn, again and again: is none harmed?"""

@@ -1,0 +1,363 @@
+"""Trainings that do not differ, and trainings that differ by a known factor: what ``tuimon diff`` says of them.
+
+Pairs are runs one after the other, stretches cut from a long run, and drawn steps of recorded GPU trainings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import random
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, pstdev, stdev
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tests.gpu_simulator.recording import load, names
+from tests.session import records as literal
+from tests.session.records import session_of
+from tests.truth.kind import Column, Kind
+from tests.truth.running import finished, kept, started, under_tuimon
+from tuimon.agent.ring import layout
+from tuimon.diagnosis.comparison.compare import compare
+from tuimon.diagnosis.comparison.figures import RunFigures, figures_of
+from tuimon.diagnosis.comparison.result import Comparison
+from tuimon.diagnosis.comparison.side import RUN_DEVIATION
+from tuimon.errors import NotComparable
+from tuimon.records import Frames, Header, PhaseTime, Process, Record, Stacks, Steps, Threads
+from tuimon.sources.log.reader import read_log
+
+TRAINING = Path(__file__).with_name("trainings") / "diff.py"
+KINDS = ("compute", "loader", "storage")
+OUTCOMES = ("slower", "faster", "same", "unclear", "refused")
+#: Of pairs without a difference at most this share may be called different; of planted ones at least the rest found.
+_ERROR = 0.05
+#: Deviation of steps from which a minute of them is too short to show 3 % for certain.
+_EVEN = 0.10
+#: What is planted, and the length of the pairs that must show it.
+_SLOWER, _MINUTE_S = 1.03, 60.0
+#: A recording with fewer whole steps says nothing of how they vary.
+_LEAST_STEPS = 3
+#: Seconds between the beginnings of stretches, and those left out at a run's beginning.
+_STRIDE_S, _WARMUP_S = 5.0, 5.0
+
+
+class Judged(NamedTuple):
+    """A pair: which, and what was said; None if it was refused."""
+
+    name: str
+    found: Comparison | None
+
+    @property
+    def outcome(self) -> str:
+        return self.found.outcome if self.found is not None else "refused"
+
+    @property
+    def is_disturbed(self) -> bool:
+        """True if something was said to disturb either run."""
+        notes = self.found.notes if self.found is not None else ()
+        return any("Other programs" in note or "Steps of" in note for note in notes)
+
+    @property
+    def width(self) -> float:
+        return self.found.speedup.high / self.found.speedup.low - 1 if self.found is not None else 0.0
+
+
+class Group(NamedTuple):
+    """Pairs of one sort: a case, and with its pairs a row."""
+
+    name: str
+    planted: float = 1.0  # 1: they do not differ
+    must_find: bool = False
+    beside: bool = False  # one run of each pair runs beside busy programs
+    pairs: tuple[Judged, ...] = ()
+
+    @property
+    def false(self) -> int:
+        """How many were called different without a difference."""
+        return sum(each.outcome in ("slower", "faster") for each in self.pairs) if self.planted == 1 else 0
+
+
+class Diff(Kind[Group, Group]):
+    """Runs that do not differ, and runs 3 % slower: what does a comparison say of them? (30 minutes)"""
+
+    columns = (
+        Column("", 34, lambda row: row.name),
+        Column("pairs", -6, lambda row: len(row.pairs)),
+        *(
+            Column(word, -7, lambda row, word=word: sum(each.outcome == word for each in row.pairs))
+            for word in OUTCOMES
+        ),
+        Column("disturbed", -9, lambda row: sum(each.is_disturbed for each in row.pairs)),
+        Column("interval", -9, lambda row: f"{100 * sorted(_widths(row))[len(_widths(row)) // 2]:.1f} %"),
+    )
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        for option, number, what in (
+            ("--real", 20, "of runs"),
+            ("--cut", 180, "cut from long runs"),
+            ("--planted", 40, "of a minute, one 3 %% slower"),
+            ("--busy", 3, "with busy programs beside one run"),
+            ("--drawn", 40, "of drawn GPU steps, of each recording"),
+        ):
+            parser.add_argument(
+                option, type=int, default=number, metavar="N", help=f"pairs {what} (default %(default)s)"
+            )
+        parser.add_argument("--long", type=float, default=180, help="seconds of each long run (default %(default)s)")
+        parser.add_argument("--runs", nargs="*", default=[], metavar="LOG", help="cut these, record no long runs")
+        parser.add_argument("-v", "--verbose", action="store_true", help="what was said of each pair")
+
+    def cases(self, args: argparse.Namespace) -> Sequence[Group]:
+        steps = recorded_steps()
+        even = {name: deviation(steps_ms) < _EVEN for name, steps_ms in steps.items()}
+        return [
+            Group("runs"),
+            Group("cut"),
+            Group("cut, 3 % slower", _SLOWER, must_find=True),
+            *(
+                Group(f"drawn {name}{', 3 % slower' if planted > 1 else ''}", planted, planted > 1 and even[name])
+                for name in steps
+                for planted in (1.0, _SLOWER)
+            ),
+            Group("runs, one beside others", beside=True),
+        ]
+
+    def judged(self, case: Group, args: argparse.Namespace) -> Iterator[Group]:
+        pairs = []
+        for each in self._pairs(case, args):
+            pairs.append(each)
+            if args.verbose:
+                print(f"  {each.name}: {each.found.headline if each.found else 'refused'}", flush=True)
+        if pairs:
+            yield case._replace(pairs=tuple(pairs))
+        if case.must_find and case.name.startswith("cut"):  # what the machine allows
+            for name, records in zip(args.runs or KINDS, long_runs(args), strict=False):
+                print(f"  {floor_line(name, records, _MINUTE_S, _SLOWER, _ERROR)}")
+
+    def _pairs(self, case: Group, args: argparse.Namespace) -> Iterator[Judged]:
+        match case.name.split(",")[0].split():
+            case ["runs"]:
+                busy = 2 if case.beside else 0
+                return real_pairs(args.folder, args.busy if case.beside else args.real, args.seconds, busy)
+            case ["cut"] if case.planted > 1:
+                return cut_pairs(long_runs(args), args.planted, (_MINUTE_S, _MINUTE_S), case.planted, 1)
+            case ["cut"]:
+                return cut_pairs(long_runs(args), args.cut, (20, _MINUTE_S))
+            case [_, name]:
+                return drawn_pairs(recorded_steps()[name], args.drawn, _MINUTE_S, case.planted)
+        raise AssertionError(case)
+
+    def totals(self, rows: Sequence[Group]) -> list[str]:
+        same = [row for row in rows if row.planted == 1]
+        pairs = [each for row in rows if row.must_find for each in row.pairs]
+        beside = [each for row in rows if row.beside for each in row.pairs]
+        return [
+            f"called different without a difference: {sum(row.false for row in same)}"
+            f" of {sum(len(row.pairs) for row in same)}",
+            f"3 % found: {sum(each.outcome == 'slower' for each in pairs)} of {len(pairs)}",
+            f"said that others ran beside: {sum(each.is_disturbed for each in beside)} of {len(beside)}",
+        ]
+
+    def passed(self, rows: Sequence[Group]) -> bool:
+        """At most ``_ERROR`` of the runs and cuts are judged wrong, and each that ran beside others is said to."""
+        drawn = [row for row in rows if row.name.startswith("drawn")]
+        same = [row for row in rows if row.planted == 1 and row not in drawn]
+        pairs = [each for row in rows if row.must_find and row not in drawn for each in row.pairs]
+        return (
+            sum(row.false for row in same) <= _ERROR * sum(len(row.pairs) for row in same)
+            and sum(each.outcome == "slower" for each in pairs) >= (1 - _ERROR) * len(pairs)
+            and all(each.is_disturbed for row in rows if row.beside for each in row.pairs)
+        )
+
+
+def _widths(row: Group) -> list[float]:
+    return [each.width for each in row.pairs if each.found is not None] or [math.nan]
+
+
+# -- pairs of runs
+
+
+def real_pairs(folder: Path, number: int, seconds: float, busy: int = 0) -> Iterator[Judged]:
+    """The same training twice, the second time beside busy programs; kinds take turns."""
+    for index in range(number):
+        kind = KINDS[index % len(KINDS)]
+        runs = []
+        for side, beside in (("a", 0), ("b", busy)):
+            name = f"{kind}-{index}{side}-{beside}"
+            runs.append(figures(read_log(str(record(name, kind, seconds, folder, beside))), name))
+        yield judge(*runs)
+
+
+def long_runs(args: argparse.Namespace) -> list[list[Record]]:
+    """A long run of each kind, or those that are given."""
+    logs = args.runs or [record(f"{kind}-long", kind, args.long, args.folder) for kind in KINDS]
+    return [list(read_log(str(log))) for log in logs]
+
+
+def record(name: str, kind: str, seconds: float, folder: Path, busy: int = 0) -> Path:
+    """The log of a training beside so many programs that take a core each. Raises Failed."""
+    log = folder / f"{name}.jsonl"
+    training = [sys.executable, str(TRAINING), "--kind", kind, f"--seconds={seconds:g}"]
+
+    def measure() -> str:
+        with contextlib.ExitStack() as beside:
+            for _ in range(busy):
+                beside.enter_context(started([sys.executable, "-c", "while True: pass"]))
+            return finished([*under_tuimon(log, "--no-gpu", "--interval", "0.5"), *training])
+
+    kept(folder / f"{name}.json", measure)
+    return log
+
+
+def figures(records: Iterable[Record], name: str) -> RunFigures:
+    """A run as it is compared, without its findings, which take most of the time and no part in the outcome."""
+    return figures_of(session_of(*records), (), name)
+
+
+def judge(before: RunFigures, after: RunFigures) -> Judged:
+    """Compare two runs."""
+    name = f"{before.name} | {after.name}"
+    try:
+        return Judged(name, compare([before], [after]))
+    except NotComparable:
+        return Judged(name, None)
+
+
+# -- stretches of one run
+
+
+def cut_pairs(
+    runs: Sequence[list[Record]], number: int, lengths: tuple[float, float], slower: float = 1.0, seed: int = 0
+) -> Iterator[Judged]:
+    """Two stretches of one run that do not overlap, the second slower; drawn at random, always the same."""
+    chance = random.Random(seed)
+    for index in range(number):
+        records = runs[index % len(runs)]
+        length = chance.uniform(*lengths)
+        ends_s = [each.t for each in records if isinstance(each, Steps) and each.count]
+        spare = (ends_s[-1] - ends_s[0] if ends_s else 0.0) - 2 * length
+        if spare < 0:
+            continue
+        first = chance.uniform(0, spare)
+        second = first + length + chance.uniform(0, spare - first)
+        begins = [first, second] if chance.random() < 0.5 else [second, first]
+        pair = [
+            figures(cut(records, begin, length, factor), f"{length:.0f} s from {begin:.0f} s")
+            for begin, factor in zip(begins, (1.0, slower), strict=True)
+        ]
+        yield judge(*pair)
+
+
+def cut(records: Iterable[Record], begin_s: float, seconds: float, slower: float = 1.0) -> list[Record]:
+    """The records of windows that lie between two moments after the first step, ``slower`` times as long each."""
+    found: list[Record] = []
+    first_s: float | None = None
+    for each in records:
+        if isinstance(each, Header | Process | Frames):
+            found.append(each)
+            continue
+        if isinstance(each, Steps) and each.count and first_s is None:
+            first_s = each.t
+        if first_s is None or not isinstance(each, Steps | Threads | Stacks):
+            continue
+        if begin_s <= each.t - each.window_s - first_s and each.t - first_s <= begin_s + seconds:
+            found.append(_slowed(each, first_s, slower))
+    return found
+
+
+def _slowed(window: Steps | Threads | Stacks, from_s: float, slower: float) -> Record:
+    moved = {"t": from_s + slower * (window.t - from_s), "window_s": slower * window.window_s}
+    if not isinstance(window, Steps):
+        return replace(window, **moved)
+    phases = [PhaseTime(phase.name, round(slower * phase.total_ns)) for phase in window.phases]
+    return replace(window, **moved, total_ns=round(slower * window.total_ns), phases=phases)
+
+
+# -- what the machine allows: a run has its own speed at each moment, as others share it, and clocks follow heat
+
+
+def ratios(records: Iterable[Record], seconds: float) -> list[float]:
+    """Logarithms of the ratios of mean step times, of all pairs of stretches of that length that do not overlap."""
+    windows = [(each.t, each.usual, each.total_ns) for each in records if isinstance(each, Steps) and each.usual]
+    if not windows:
+        return []
+    begin_s, end_s = windows[0][0] + _WARMUP_S, windows[-1][0]
+    starts = [begin_s + n * _STRIDE_S for n in range(1 + max(0, int((end_s - seconds - begin_s) / _STRIDE_S)))]
+    means = {start: _mean_ns([row for row in windows if start <= row[0] < start + seconds]) for start in starts}
+    pairs = [(one, other) for one in starts for other in starts if abs(one - other) >= seconds]
+    return [math.log(means[other] / means[one]) for one, other in pairs if means[one] and means[other]]
+
+
+def found_at_best(same: Sequence[float], slower: float, error: float) -> float:
+    """How many (0..1) of pairs like these, but slower, exceed what all but ``error`` of these stay below."""
+    limit = sorted(map(abs, same))[math.ceil((1 - error) * len(same)) - 1]
+    return sum(ratio + math.log(slower) > limit for ratio in same) / len(same)
+
+
+def floor_line(name: str, records: Iterable[Record], seconds: float, slower: float, error: float) -> str:
+    """It in words: what stretches of one run differ by, no statistics can take for a change of the program."""
+    same = ratios(records, seconds)
+    if not same:
+        return f"{name}: too short for two stretches of {seconds:.0f} s"
+    best = found_at_best(same, slower, error)
+    return (
+        f"{name}: stretches of {seconds:.0f} s of one run differ by {100 * pstdev(same):.1f} %; "
+        f"a judge who knew that would find {100 * slower - 100:.0f} % in {100 * best:.0f} % of pairs"
+    )
+
+
+def _mean_ns(windows: Sequence[tuple[float, int, int]]) -> float:
+    steps = sum(count for _, count, _ in windows)
+    return sum(total_ns for _, _, total_ns in windows) / steps if steps else 0.0
+
+
+# -- steps of recorded GPU trainings, drawn with replacement: one does not depend on those before it
+
+
+def recorded_steps() -> dict[str, list[float]]:
+    """The steps of each recording in ms, from the end of one update to that of the next, without its warm-up."""
+    found = {}
+    for name in names():
+        recording = load(name)
+        ends = [mark.time_ns for mark in recording.marks if mark.kind == layout.OPTIMIZER_END]
+        steps = [(end - begin) / 1e6 for begin, end in pairwise(ends)][recording.skip_first_steps :]
+        if len(steps) >= _LEAST_STEPS:
+            found[name] = steps
+    return found
+
+
+def deviation(steps_ms: Sequence[float]) -> float:
+    """Their standard deviation as a ratio of the mean."""
+    return stdev(steps_ms) / fmean(steps_ms)
+
+
+def drawn_pairs(steps_ms: Sequence[float], number: int, seconds: float, slower: float = 1.0) -> Iterator[Judged]:
+    """Pairs of runs, the second slower; always the same.
+
+    Each run has a level of its own, as runs of one program differ by about half a percent.
+    """
+    chance = random.Random(f"{number} {seconds:g} {slower} {steps_ms[0]}")
+    for _ in range(number):
+        before, after = (figures(_drawn(steps_ms, seconds, factor, chance), "drawn") for factor in (1.0, slower))
+        yield judge(before, after)
+
+
+def _drawn(steps_ms: Sequence[float], seconds: float, slower: float, chance: random.Random) -> list[Record]:
+    """Windows of a second with the steps that end in them."""
+    level = slower * chance.gauss(1.0, RUN_DEVIATION)
+    found: list[Record] = [literal.header(), literal.process(start_unix_s=chance.random())]
+    now_s, first = 0.0, 0
+    for t in range(1, round(seconds) + 1):
+        ended = []
+        while now_s < t:
+            ended.append(level * chance.choice(steps_ms))
+            now_s += ended[-1] / 1000
+        phases = {"forward": fmean(ended)} if ended else {}
+        found.append(literal.steps(float(t), phases, count=len(ended), first_index=first))
+        first += len(ended)
+    return found

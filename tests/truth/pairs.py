@@ -1,0 +1,217 @@
+"""The code pairs of ``tuimon explain``, tried: the rule fires with the code before, and not with the code after.
+
+What runs on a CPU is recorded: the page's code, set into a program of ``tests/explain_pairs/programs``, under ``tuimon
+run``. The logs are kept in ``tests/data/pairs`` under the hash of that program's text, so that no log is of other code.
+What needs a GPU is simulated (``simulated_pairs.py``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+import zstandard
+
+from tests.truth.kind import Column, Kind, of
+from tests.truth.running import Failed, finished, started, under_tuimon
+from tuimon.diagnosis.explain.page import all_pages
+from tuimon.diagnosis.explain.written import Code
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.reading import fold
+from tuimon.records import MachineMemory, Record, Threads
+from tuimon.sources.log.reader import read_log
+
+When = Literal["before", "after"]
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ROOT / "tests" / "explain_pairs" / "programs"
+LOGS = ROOT / "tests" / "data" / "pairs"
+_MARK = "# <- the code"
+_SECONDS = {
+    "step_time_drift": 40.0,
+    "memory_pressure": 40.0,
+    "straggler_rank": 14.0,
+    "comm_bound": 20.0,
+    "hang": 45.0,
+    "gc_pauses": 16.0,
+}
+_OF_THE_MOMENT = ("hang", "gil_contention")
+_RANKS = ("straggler_rank", "comm_bound")
+#: The memory of the machine that the programs are thought to run on: less than the code before takes.
+_MACHINE_BYTES = 850_000_000
+
+
+class Side(NamedTuple):
+    """The code before or after, of the pair of this number on a rule's page."""
+
+    rule: str
+    number: int
+    when: When
+    code: Code
+
+    @property
+    def pair(self) -> str:
+        """As the program is called that the code is set into."""
+        return f"{self.rule}_{self.number}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.pair}.{self.when}"
+
+    @property
+    def text(self) -> str:
+        return self.code.before if self.when == "before" else self.code.after
+
+    def finding(self, records: Iterable[Record]) -> Finding | None:
+        """What the rule finds over the whole run, with the pair's cause where it names one."""
+        _, findings = fold(records)
+        return next((f for f in findings if f.rule == self.rule and self.code.cause in (None, f.cause)), None)
+
+    @property
+    def is_recorded(self) -> bool:
+        """True if it runs on a CPU."""
+        on_gpu = self.name == "compute_bound_cpu_0.after"
+        return (PROGRAMS / f"{self.pair}.py").exists() and not on_gpu
+
+    @property
+    def program(self) -> str:
+        """The program's text, with the page's code in it."""
+        return (PROGRAMS / f"{self.pair}.py").read_text().replace(_MARK, self.text)
+
+    @property
+    def log(self) -> Path:
+        """Where its log is, or has to be."""
+        parts = self.program + (PROGRAMS / "course.py").read_text()
+        return LOGS / f"{self.name}.{hashlib.sha256(parts.encode()).hexdigest()[:12]}.jsonl.zst"
+
+    def records(self, log: Path | None = None) -> Iterator[Record]:
+        """Of its log, or as simulated; for a lack of memory, as on a machine that has less."""
+        from tests.truth.simulated_pairs import simulated_records
+
+        if not self.is_recorded:
+            yield from simulated_records(self)
+            return
+        own_bytes = 0
+        for record in read_log(str(log or self.log)):
+            if isinstance(record, Threads):
+                own_bytes = record.rss_bytes or own_bytes
+            if isinstance(record, MachineMemory) and self.rule == "memory_pressure":
+                left = max(0, _MACHINE_BYTES - own_bytes)
+                sizes = {"total_bytes": _MACHINE_BYTES, "available_bytes": left}
+                yield MachineMemory(t=record.t, pid=0, window_s=record.window_s, **sizes)
+            else:
+                yield record
+
+
+class Judged(NamedTuple):
+    """A side, and what the pair's rule found."""
+
+    side: Side
+    finding: Finding | None
+    log: Path
+
+    @property
+    def is_right(self) -> bool:
+        """True if the rule fires before, and not after."""
+        return (self.finding is not None) == (self.side.when == "before")
+
+
+class Pairs(Kind[Side, Judged]):
+    """The code pairs of ``tuimon explain``: the rule fires before, and not after. (8 minutes)"""
+
+    columns = (
+        Column("", 5, lambda row: "right" if row.is_right else "WRONG"),
+        Column("pair", 24, lambda row: row.side.pair),
+        Column("side", 6, lambda row: row.side.when),
+        Column("finding", 60, lambda row: row.finding.headline if row.finding else None),
+    )
+
+    def cases(self, args: argparse.Namespace) -> Sequence[Side]:
+        return all_sides()
+
+    def judged(self, case: Side, args: argparse.Namespace) -> Iterator[Judged]:
+        log = args.folder / f"{case.name}.jsonl"
+        if case.is_recorded and not log.exists():
+            run_program(case, log)
+        yield Judged(case, case.finding(case.records(log)), log)
+
+    def is_recorded(self, case: Side) -> bool:
+        return not case.is_recorded or case.log.exists()
+
+    def record(self, case: Side, rows: Sequence[Judged], args: argparse.Namespace) -> None:
+        for row in rows:
+            if case.is_recorded:
+                keep(case, row.log)
+
+    def totals(self, rows: Sequence[Judged]) -> list[str]:
+        return [f"right {of(row.is_right for row in rows)}"]
+
+    def passed(self, rows: Sequence[Judged]) -> bool:
+        return all(row.is_right for row in rows)
+
+
+def all_sides() -> list[Side]:
+    """In the order of the pages."""
+    return [
+        Side(page.rule, number, when, code)
+        for page in all_pages()
+        for number, code in enumerate(page.code)
+        for when in ("before", "after")
+    ]
+
+
+def run_program(side: Side, log: Path) -> None:
+    """Record it, in a folder and with names that say nothing of this machine. Raises Failed."""
+    folder, rule = log.parent / side.name, side.rule
+    folder.mkdir(exist_ok=True)
+    script, raw = folder / "train.py", folder / "run.jsonl"
+    script.write_text(side.program)
+    shutil.copy(PROGRAMS / "course.py", folder)
+    seconds = _SECONDS.get(rule, 9.0)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"] if rule in _RANKS else []
+    command = [*under_tuimon(raw, "--no-gpu"), sys.executable, *launcher, str(script)]
+    options = {
+        "cwd": folder,
+        "env": {**os.environ, "PAIR_SECONDS": str(seconds), "PYTHONPATH": str(ROOT)},
+    }
+    if rule == "hang":
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with started(command, **quiet, **options) as process, contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+    else:
+        finished(command, seconds + 60, **options)
+    if not raw.exists():
+        raise Failed("there is no log")
+    text = raw.read_bytes()
+    names = {str(folder): "/home/me", str(ROOT): "/opt/tuimon", sys.prefix: "/usr", sys.base_prefix: "/usr"}
+    names |= {
+        str(Path(sys.executable).resolve().parents[1]): "/usr",
+        f'"host":"{socket.gethostname()}"': '"host":"host"',
+    }
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(name.encode(), names[name].encode())
+    log.write_bytes(_without_end(text) if rule in _OF_THE_MOMENT else text)
+
+
+def keep(side: Side, log: Path) -> None:
+    """Its log for the tests, in place of those of earlier code."""
+    for old in LOGS.glob(f"{side.name}.*"):
+        old.unlink()
+    (LOGS / side.log.name).write_bytes(zstandard.ZstdCompressor(level=19).compress(log.read_bytes()))
+
+
+def _without_end(text: bytes) -> bytes:
+    """Up to two seconds before the run's end: who stands still or holds the GIL is judged while it does."""
+    lines = text.splitlines(keepends=True)
+    ends_s = [each["t"] for line in lines if (each := msgspec.json.decode(line))["type"] == "exit"]
+    return b"".join(line for line in lines if not ends_s or msgspec.json.decode(line)["t"] < ends_s[0] - 2.0)

@@ -1,0 +1,183 @@
+"""Labelled programs: scripts whose comments tell what tuimon should report, and the experiment that runs them.
+
+``# expects: RULE/CAUSE`` (or several, with ``or`` between them) or ``# healthy`` labels a script, ``# <- cause`` ends
+the lines of which one must be named, ``# launch: torchrun N`` starts ranks, ``# package: NAME`` needs one beside torch,
+``# missed: REASON`` says why tuimon is not right yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from msgspec import structs
+
+from tests.truth import judging
+from tests.truth.judging import LOUD, Judgement, Label, judge, of_best_fix, of_cheaper_line
+from tests.truth.kind import Kind
+from tests.truth.running import attached, gained_by, watched
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.hysteresis import name_of
+
+TESTS = Path(__file__).parents[1]
+SCRIPTS, WILD = TESTS / "scenarios" / "scripts", TESTS / "wild" / "programs"
+_LABEL = re.compile(r"^# (expects|healthy|launch|package|missed)(?:: (.*))?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A script and its truth."""
+
+    name: str
+    path: Path
+    rules: tuple[str, ...] = ()  # rule or rule/cause: any of these may be first; none: healthy
+    blamed: frozenset[int] = frozenset()  # of these lines one must be named; none: no line is to blame
+    ranks: int = 0  # 0: a plain script
+    package: str = ""
+    missed: str = ""
+    as_it_is: tuple[str, ...] = ()  # arguments
+    fixed: tuple[str, ...] | None = None  # the same of its fixed form; None: it has none
+    predicted: Callable[[Finding], float | None] = of_best_fix
+    measured: float | None = None  # what the fix gains
+
+    @property
+    def expected(self) -> str:
+        return " or ".join(self.rules) or "healthy"
+
+    @property
+    def is_healthy(self) -> bool:
+        """True if nothing has to be reported."""
+        return not self.rules
+
+    @property
+    def is_installed(self) -> bool:
+        """True if the package that it needs is there."""
+        return not self.package or importlib.util.find_spec(self.package) is not None
+
+    def command(self, seconds: float, *, fixed: bool = False) -> list[str]:
+        launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={self.ranks}"] if self.ranks else []
+        arguments = (self.fixed or ()) if fixed else self.as_it_is
+        return [sys.executable, *launcher, str(self.path), f"--seconds={seconds:g}", *arguments]
+
+    def is_right(self, finding: Finding | None) -> bool:
+        """True if this may be the first finding."""
+        if self.is_healthy:
+            return finding is None or finding.severity not in LOUD
+        return finding is not None and (finding.rule in self.rules or name_of(finding) in self.rules)
+
+    def is_false(self, finding: Finding) -> bool:
+        """True for any warning about a healthy program."""
+        return self.is_healthy and finding.severity in LOUD
+
+    def lines(self, finding: Finding | None) -> frozenset[tuple[str, int]]:
+        """Those to blame, whatever was found."""
+        return frozenset((self.path.name, line) for line in self.blamed)
+
+    def gains(self, finding: Finding | None) -> tuple[float | None, float | None]:
+        return (None if finding is None or self.is_healthy else self.predicted(finding)), self.measured
+
+
+def read(path: Path) -> Program:
+    """The program of a script, from its labels."""
+    text = path.read_text()
+    labels = {match[1]: match[2] or "" for match in _LABEL.finditer(text)}
+    assert ("expects" in labels) != ("healthy" in labels), f"{path.name}: neither expects something nor is healthy"
+    return Program(
+        path.stem,
+        path,
+        rules=tuple(labels["expects"].split(" or ")) if "expects" in labels else (),
+        blamed=frozenset(n for n, line in enumerate(text.splitlines(), 1) if line.endswith("# <- cause")),
+        ranks=int(labels["launch"].removeprefix("torchrun ")) if "launch" in labels else 0,
+        package=labels.get("package", ""),
+        missed=labels.get("missed", ""),
+        fixed=("--fixed",) if "args.fixed" in text else None,
+    )
+
+
+def labelled(folder: Path = SCRIPTS) -> dict[str, Program]:
+    """The programs of a folder by name; a script without a label is one that they share."""
+    paths = (path for path in sorted(folder.glob("*.py")) if _LABEL.search(path.read_text()))
+    return {path.stem: read(path) for path in paths}
+
+
+def wild() -> dict[str, Program]:
+    """The programs on public frameworks: each with its slow work, and without it."""
+    found: dict[str, Program] = {}
+    for name, program in labelled(WILD).items():
+        planted = replace(program, as_it_is=("--planted",), fixed=(), predicted=of_cheaper_line)
+        well = replace(program, name=f"{name}_healthy", rules=(), blamed=frozenset(), fixed=None)
+        found |= {name: planted, well.name: well}
+    return found
+
+
+class Programs(Kind[Program, Judgement]):
+    """Labelled programs under tuimon: the verdict, its line, phases, gain, and how soon it is right."""
+
+    columns = judging.COLUMNS
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        add_options(parser)
+
+    def cases(self, args: argparse.Namespace) -> Sequence[Program]:
+        programs = [program for program in self.programs().values() if program.is_installed]
+        if missing := sorted({program.package for program in self.programs().values() if not program.is_installed}):
+            print(f"not installed: {', '.join(missing)}", file=sys.stderr)
+        return programs
+
+    def programs(self) -> dict[str, Program]:
+        """All by name, whether they can run or not."""
+        raise NotImplementedError
+
+    def judged(self, case: Program, args: argparse.Namespace) -> Iterator[Judgement]:
+        yield tried(case, args)
+
+    def totals(self, rows: Sequence[Judgement]) -> list[str]:
+        return judging.totals(rows)
+
+
+class Wild(Programs):
+    """Programs on public frameworks, healthy and slowed: is the verdict right? (40 minutes)"""
+
+    seconds = 12.0
+
+    def programs(self) -> dict[str, Program]:
+        return wild()
+
+
+def tried(program: Program, args: argparse.Namespace) -> Judgement:
+    """A program under tuimon, without its fault, and with tuimon joining it later. Raises Failed."""
+    seconds, folder = args.seconds, args.folder
+    outcome = watched(program.name, program.command(seconds), folder, options(args))
+    if args.gain and program.fixed is not None:
+        fixed = program.command(seconds / 3, fixed=True)
+        gained = gained_by(program.name, program.command(seconds / 3), {"fixed": fixed}, folder)
+        program = replace(program, measured=gained["fixed"])
+    return with_attached(program, judge(program, outcome), program.command, args)
+
+
+def with_attached(
+    label: Label, found: Judgement, command: Callable[[float], Sequence[str]], args: argparse.Namespace
+) -> Judgement:
+    """The judgement with that of a run in whose middle tuimon attaches, if it is asked for. Raises Failed."""
+    if not args.attach and not args.inject:
+        return found
+    coming = (*options(args), *(("--inject",) if args.inject else ()))
+    outcome = attached(label.name, command, args.seconds, args.folder, coming)
+    return structs.replace(found, attached=judge(label, outcome))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What can be asked of programs that are watched."""
+    parser.add_argument("--interval", metavar="SECONDS", help="tuimon's option, for all of them")
+    parser.add_argument("--no-gain", dest="gain", action="store_false", help="do not measure what fixes gain")
+    parser.add_argument("--attach", action="store_true", help="attach to a second run of each: the same verdict?")
+    parser.add_argument("--inject", action="store_true", help="the same, and bring the hooks into it")
+
+
+def options(args: argparse.Namespace) -> tuple[str, ...]:
+    return (f"--interval={args.interval}",) if args.interval else ()

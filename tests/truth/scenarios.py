@@ -1,0 +1,57 @@
+"""The labelled trainings of ``tests/scenarios``: scripts for a CPU, and simulated GPU trainings."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tests.scenarios.streams import STREAMS, Stream, judged
+from tests.truth import judging
+from tests.truth.judging import Judgement
+from tests.truth.kind import Kind
+from tests.truth.programs import TESTS, Program, Programs, labelled
+
+#: What docs/accuracy.md shows of these programs: a line of JSON each.
+RESULTS = TESTS / "data" / "accuracy.jsonl"
+
+
+class Scenarios(Programs):
+    """Labelled trainings on a CPU: is the verdict right? (40 minutes; ``make accuracy`` keeps what comes of it.)"""
+
+    def programs(self) -> dict[str, Program]:
+        return labelled()
+
+    def is_recorded(self, case: Program) -> bool:
+        return case.name in results()
+
+    def record(self, case: Program, rows: Sequence[Judgement], args: argparse.Namespace) -> None:
+        found = results() | {row.name: row for row in rows}
+        known = sorted(found.keys() & labelled().keys())
+        RESULTS.write_bytes(b"".join(msgspec.json.encode(found[name]) + b"\n" for name in known))
+
+
+def results(path: Path = RESULTS) -> dict[str, Judgement]:
+    """What was recorded, by program."""
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return {row.name: row for row in (msgspec.json.decode(line, type=Judgement) for line in lines)}
+
+
+class Simulated(Kind[Stream, Judgement]):
+    """Trainings on a simulated GPU, of which label and gain are exact. (3 s)"""
+
+    columns = judging.COLUMNS
+
+    def cases(self, args: argparse.Namespace) -> Sequence[Stream]:
+        return STREAMS
+
+    def judged(self, case: Stream, args: argparse.Namespace) -> Iterator[Judgement]:
+        yield judged(case, args.folder, args.seconds)
+
+    def totals(self, rows: Sequence[Judgement]) -> list[str]:
+        return judging.totals(rows)
+
+    def passed(self, rows: Sequence[Judgement]) -> bool:
+        return all(row.right and not row.false_alarms for row in rows)

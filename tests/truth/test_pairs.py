@@ -1,0 +1,62 @@
+"""Each pair of code on the pages of rules: the rule fires before, and not after."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from tests.truth import pairs
+from tests.truth.pairs import LOGS, PROGRAMS, Judged, Pairs, Side, all_sides
+from tuimon.diagnosis.explain.page import page_of
+from tuimon.records import Exit, Steps
+
+#: Fewer would be no training.
+_LEAST_STEPS = 8
+_HANG_BEFORE_STEPS = {"hang_1.before"}
+
+
+@pytest.mark.parametrize("side", all_sides(), ids=lambda side: side.name)
+def test_the_rule_fires_before_and_not_after(side: Side) -> None:
+    assert Pairs().is_recorded(side), f"no log of this code: python -m tests.truth pairs --record {side.name}"
+    records = list(side.records())
+    made = sum(record.count for record in records if isinstance(record, Steps))
+    assert made >= _LEAST_STEPS or side.name in _HANG_BEFORE_STEPS
+    assert all(record.exit_code == 0 for record in records if isinstance(record, Exit))
+    found = Judged(side, side.finding(records), side.log if side.is_recorded else LOGS)
+    assert found.is_right
+    if found.finding is not None and side.code.language == "python":
+        lines = {line.strip() for line in _code_of(side).splitlines()}
+        assert {place.source.strip() for place in found.finding.where if place.source} <= lines
+
+
+def _code_of(side: Side) -> str:
+    """All code that a place may name."""
+    return side.program + (PROGRAMS / "course.py").read_text() if side.is_recorded else side.text
+
+
+def test_no_log_is_of_code_that_is_gone() -> None:
+    assert sorted(set(LOGS.glob("*.zst")) - {side.log for side in all_sides() if side.is_recorded}) == []
+
+
+def test_each_cause_of_a_wait_for_data_has_its_pair() -> None:
+    page = page_of("input_bound")
+    assert {code.cause for code in page.code} == set(page.causes)
+
+
+def test_a_log_that_is_recorded_takes_the_place_of_one_of_earlier_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side = next(side for side in all_sides() if side.is_recorded)
+    text = pairs.zstandard.decompress(side.log.read_bytes())
+    monkeypatch.setattr(pairs, "run_program", lambda _side, log: log.write_bytes(text))
+    monkeypatch.setattr(pairs, "LOGS", tmp_path / "kept")
+    pairs.LOGS.mkdir()
+    old = pairs.LOGS / f"{side.name}.0123.jsonl.zst"
+    old.write_bytes(b"a log")
+    (row,) = Pairs().judged(side, Namespace(folder=tmp_path))
+    assert row.is_right and old.exists()
+    Pairs().record(side, [row], Namespace())
+    assert list(pairs.LOGS.iterdir()) == [pairs.LOGS / side.log.name]
+    assert pairs.zstandard.decompress(side.log.read_bytes()) == text

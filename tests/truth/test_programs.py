@@ -1,0 +1,145 @@
+"""The labels of all programs, short runs of three of them, and the simulated GPU trainings."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as replaced
+
+from docs import make_accuracy
+from tests.scenarios.streams import STREAMS, Stream, judged
+from tests.truth import running, scenarios
+from tests.truth.programs import Program, labelled, tried, wild
+from tests.truth.scenarios import Scenarios
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.rulebook import CAUSES, RULE_NAMES
+from tuimon.records import Steps
+from tuimon.sources.log.reader import read_log
+
+PROGRAMS = labelled()
+ON_FRAMEWORKS = wild()
+#: Rules of which no line of the program is the cause.
+_WITHOUT_LINE = ("cpu_oversubscribed", "comm_bound")
+
+
+def args(folder: Path, seconds: float, **given: Any) -> SimpleNamespace:
+    return SimpleNamespace(**{"gain": False, "interval": None, "attach": False, "inject": False} | given, folder=folder,
+                           seconds=seconds)  # fmt: skip
+
+
+def test_there_are_enough_and_enough_healthy_ones() -> None:
+    assert len(PROGRAMS) >= 24
+    assert sum(program.is_healthy for program in PROGRAMS.values()) >= 5
+    assert len(ON_FRAMEWORKS) >= 128
+    assert len({program.package for program in ON_FRAMEWORKS.values()}) >= 45
+    assert sum(program.is_healthy for program in ON_FRAMEWORKS.values()) * 2 == len(ON_FRAMEWORKS)
+
+
+@pytest.mark.parametrize("program", [*PROGRAMS.values(), *ON_FRAMEWORKS.values()], ids=lambda program: program.name)
+def test_labels_are_names_of_rules_and_of_lines_that_exist(program: Program) -> None:
+    tree = ast.parse(program.path.read_text())
+    for rule, _, cause in (each.partition("/") for each in program.rules):
+        assert program.missed or (rule in RULE_NAMES and cause in ("", *CAUSES))
+        assert bool(program.blamed) == (rule not in _WITHOUT_LINE) or program.missed
+    assert (program.fixed is None) == program.is_healthy or program.missed
+    if program.package:
+        assert any(isinstance(node, ast.Name) and node.id == "PLANTED" for node in ast.walk(tree))
+
+
+def test_any_rule_of_a_label_may_be_first_and_no_loud_one_of_a_healthy_program() -> None:
+    program = Program("two", Path("two.py"), ("launch_bound", "input_bound/sampler"))
+    found = Finding("input_bound", "warning", "", "", cause="sampler")
+    assert program.is_right(found) and not program.is_right(None)
+    assert not program.is_right(Finding("input_bound", "warning", "", "", cause="slow_item"))
+    well = replace(program, rules=())
+    assert well.is_false(found) and not well.is_right(found)
+    assert well.is_right(Finding("compute_bound_cpu", "info", "", "")) and well.is_right(None)
+
+
+def test_what_was_recorded_of_a_program_is_replaced_and_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scenarios, "RESULTS", tmp_path / "accuracy.jsonl")
+    monkeypatch.setattr(scenarios.results, "__defaults__", (tmp_path / "accuracy.jsonl",))
+    first, second = (judged(stream, tmp_path, 4.0) for stream in STREAMS[:2])
+    kind, names = Scenarios(), sorted(PROGRAMS)[:2]
+    rows = [replaced(row, name=name) for row, name in zip((first, second), names, strict=True)]
+    for row in rows:
+        assert not kind.is_recorded(PROGRAMS[row.name])
+        kind.record(PROGRAMS[row.name], [row], None)
+        assert kind.is_recorded(PROGRAMS[row.name])
+    again = replaced(rows[0], attached=rows[1], steps=1)
+    kind.record(PROGRAMS[names[0]], [again], None)
+    assert scenarios.results() == {names[0]: again, names[1]: rows[1]}
+
+
+def test_the_page_shows_run_and_attach_and_lists_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = replaced(judged(STREAMS[4], tmp_path, 4.0), name="busy_thread", share_error=0.031, measured=7.7)
+    wrong = replaced(found, right=False, place_right=False, verdict_s=None)
+    row = replaced(found, attached=wrong)
+    monkeypatch.setattr(make_accuracy, "LOGS", [])
+    monkeypatch.setattr(make_accuracy, "results", lambda: {"busy_thread": row})
+    page = make_accuracy.accuracy("scripts").splitlines()
+    assert page[0].startswith(
+        "**Verdict right: 1 of 1. Line right: 1 of 1. Largest error of a phase: median 3.1 points"
+    )
+    assert page[0].endswith("After attach: verdict right 0 of 1.**")
+    cells = "input_bound/no_workers (critical) | train.py:40 | 3.1 points | 3 s |"
+    assert (
+        page[4].startswith(f"| busy_thread | input_bound | {cells} ")
+        and " | 7.7x faster | **wrong:** input_bound" in page[4]
+    )
+    assert "- `busy_thread`" in page and page[-1].startswith("Not run yet: `balanced_sampler`")
+    monkeypatch.setattr(make_accuracy, "results", lambda: {"busy_thread": replaced(row, others_cores=1.0)})
+    page = make_accuracy.accuracy("scripts").splitlines()
+    assert "7.7x" not in page[4] and "Other programs used 0.5 cores and more beside `busy_thread`." in page
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["photos_without_workers", "checkpoint_every_step", "healthy_compiled"])
+def test_the_verdict_is_right(name: str, tmp_path: Path) -> None:
+    row = tried(PROGRAMS[name], args(tmp_path, 6.0))
+    assert row.right, row
+    assert row.place_right is not False, row
+    assert not row.false_alarms, row
+    assert row.share_error is not None and row.share_error < 0.15, row
+    assert row.steps_counted == row.steps, row
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
+def test_the_verdict_is_right_when_tuimon_comes_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "BEFORE_S", 0.5)
+    program = PROGRAMS["photos_without_workers"]
+    outcome = running.attached(program.name, program.command, 5.0, tmp_path, ("--inject",))
+    row = scenarios.judging.judge(program, outcome)
+    assert (row.verdict.name, row.verdict.function) == ("input_bound/no_workers", "blur() photos_without_workers.py")
+    records = list(read_log(str(outcome.log)))
+    assert sum(record.count for record in records if isinstance(record, Steps)) > 5  # measured, not inferred
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        pytest.param(
+            stream,
+            id=stream.name,
+            marks=[pytest.mark.xfail(reason=stream.wrong_because, strict=True)] if stream.wrong_because else [],
+        )
+        for stream in STREAMS
+    ],
+)
+def test_the_verdict_on_a_simulated_gpu_training_is_right(stream: Stream, tmp_path: Path) -> None:
+    row = judged(stream, tmp_path, 12.0)
+    assert row.right, row
+    assert row.place_right is not False, row
+    assert not row.false_alarms, row
+    assert row.verdict_s is not None and row.verdict_s <= 10, row
+    assert row.gain_error is None or abs(row.gain_error) <= 0.25, row
+    assert len(row.verdict.name) + len(row.headline) <= 2 * 78, row  # two lines of a narrow terminal
