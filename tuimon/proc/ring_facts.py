@@ -38,6 +38,8 @@ class RingFacts(Struct, frozen=True, gc=False):
     tracer: str | None = None  # a package that sees each of its calls or lines: cProfile, pdb, coverage
     cuda_visible_devices: str | None = None
     cuda_device_order: str | None = None
+    planned_steps: int | None = None  # that its Trainer had still to make at first
+    planned_epochs: int | None = None
     loop: tuple[LoopStack, ...] = ()  # where its loop calls backward and its optimizer
 
 
@@ -61,6 +63,8 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
         tracer=_text(meta.get("tracer")),
         cuda_visible_devices=_text(meta.get("cuda_visible_devices"), empty=True),
         cuda_device_order=_text(meta.get("cuda_device_order")),
+        planned_steps=_count(meta.get("planned_steps")),
+        planned_epochs=_count(meta.get("planned_epochs")),
         loop=loop_stacks(meta.get("loop")),
     )
 

@@ -196,6 +196,14 @@ class LoaderWorkerRow(Struct, frozen=True, gc=False):
     ended: bool = False
 
 
+class EpochRow(NamedTuple):
+    """How far a loader has come in its epochs; None where unknown."""
+
+    done: int | None  # epochs that have ended
+    given: int | None  # batches of the one under way
+    length: int | None  # batches of an epoch
+
+
 class LoaderRow(NamedTuple):
     """One DataLoader over the last 30 s in which it was used. None where not measured."""
 
@@ -215,6 +223,7 @@ class LoaderRow(NamedTuple):
     ready_history: tuple[float | None, ...]  # mean of a window, oldest first
     worker_rows: tuple[LoaderWorkerRow, ...]
     batches: MeasuredBatches | None = None  # those of the whole run that were measured
+    epoch: EpochRow | None = None  # None: nothing was seen of its epochs
 
     @property
     def ready_most(self) -> int | None:

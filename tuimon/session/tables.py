@@ -20,6 +20,7 @@ from tuimon.records import (
     MemoryHistory,
     Node,
     Notice,
+    Printed,
     Process,
     Record,
     Stacks,
@@ -39,6 +40,7 @@ from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.standing.standstills import Standstills
+from tuimon.session.step_sizes import StepSizes
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.windows import Span
 
@@ -57,6 +59,7 @@ class Tables:
         self.header: Header | None = None
         self.exit: Exit | None = None
         self.cost: Cost | None = None
+        self.printed: Printed | None = None
         self.now_s: float = 0.0  # ``t`` of the latest record
         self.start_s: float | None = None  # ``t`` of the first
         self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
@@ -68,6 +71,7 @@ class Tables:
         self.standstills = Standstills()
         self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
         self._steps: dict[int, StepStats] = {}
+        self._step_sizes: dict[int, StepSizes] = {}
         self._process_samples: dict[int, ProcessSamples] = {}
         self._sampler = SamplerTable()
         self._gil = GilTable(self._begin_s_of)
@@ -98,6 +102,7 @@ class Tables:
             Collectives: self.standstills.add_collectives,
             Notice: self._fold_notice,
             Cost: self._fold_cost,
+            Printed: self._fold_printed,
             Exit: self._fold_exit,
         }
 
@@ -128,6 +133,9 @@ class Tables:
 
     def _fold_exit(self, record: Exit) -> None:
         self.exit, self.held.rows = record, None
+
+    def _fold_printed(self, record: Printed) -> None:
+        self.printed = record
 
     def _fold_cost(self, record: Cost) -> None:
         self.cost = record
@@ -165,6 +173,7 @@ class Tables:
         self._note_change()
         self._pids.discard(pid)
         self._steps.pop(pid, None)
+        self._step_sizes.pop(pid, None)
         self._process_samples.pop(pid, None)
         self.memory_history.pop(pid, None)
         for table in (
@@ -191,6 +200,7 @@ class Tables:
         stats = self._steps.get(record.pid)
         if stats is None:
             stats = self._steps[record.pid] = StepStats(record.pid)
+        self.step_sizes(record.pid).add_steps(record)
         begun, trained = stats.begin_s is not None, stats.trains
         on_cores = self._threads.on_cores(record.pid, record.t - record.window_s, record.t)
         stats.share_room(self._sharing(record.pid))
@@ -210,6 +220,10 @@ class Tables:
         if not begun and stats.begin_s is not None:
             self._samples_of(record.pid).leave_out_before(stats.begin_s)
             self._begin_steps(record.pid, stats.begin_s)
+
+    def step_sizes(self, pid: int) -> StepSizes:
+        """The samples and tokens of a process's steps, as its program passes them to ``tuimon.step``."""
+        return self._step_sizes.setdefault(pid, StepSizes())
 
     def _sharing(self, pid: int) -> int:
         """How many processes share the room for histories with this one: ``FocusedTables`` knows which is in focus."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import get_args
 
 from tuimon.records import BETWEEN, PHASES, length_bucket
+from tuimon.session.progress import run_progress
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankState
 from tuimon.session.rows import LoaderRow, PhaseTable
@@ -60,6 +61,11 @@ def _recent_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
     if steps is not None:
         for statistic, ms in (("median", steps.median_ms), ("p95", steps.p95_ms)):
             yield from known(table.STEP_RECENT, (rank, statistic), ms, 1e-3)
+    progress = run_progress(session, pid)
+    yield from known(table.SAMPLES_RATE, (rank,), progress.samples_per_s)
+    yield from known(table.TOKENS_RATE, (rank,), progress.tokens_per_s)
+    if progress.left is not None and progress.left.of == "run":
+        yield Sample(table.TIME_LEFT, (rank,), progress.left.seconds)
     phases = session.phases(pid)
     if phases is not None:
         yield from _share_samples(rank, phases)

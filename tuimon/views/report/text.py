@@ -106,6 +106,8 @@ def _steps(report: dict[str, Any]) -> list[str]:
             f"{count(steps['count'])} step{'' if steps['count'] == 1 else 's'}, {rate(steps['per_second'])}, "
             f"median {ms(steps['median_ms'])}, p95 {ms(steps['p95_ms'])}"
         )
+        if made := report.get("progress", {}).get("text"):
+            lines += _wrap(f"Progress: {plain(made)}")
         if timed := timed_steps(steps.get("timed_share", 1.0)):
             lines += _wrap(f"{timed.capitalize()}, because timing slows down fast steps; all are counted")
     if report["span"]:

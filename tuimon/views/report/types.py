@@ -48,6 +48,28 @@ class Steps(Struct):
     timed_share: float | Absent | None = UNSET
 
 
+class Progress(Struct):
+    """How far the run had come: what its loader, its Trainer or its output says, the rest is absent.
+
+    Rates are of the whole run; of one that has not ended, of the last 30 s. ``tokens_per_second``: without padding, if
+    a mask shows it. ``left_s``: by that pace.
+    """
+
+    samples_per_second: float | Absent = UNSET
+    tokens_per_second: float | Absent = UNSET
+    padding: float | Absent = UNSET  # share of the positions in batches of text
+    step: int | Absent = UNSET
+    steps: int | Absent = UNSET  # that the Trainer makes in all
+    epochs_done: int | Absent = UNSET
+    epochs: int | Absent = UNSET
+    batch: int | Absent = UNSET  # of the epoch under way
+    batches: int | Absent = UNSET
+    left_s: float | Absent = UNSET
+    left_of: Literal["run", "epoch"] | Absent = UNSET
+    loss: str | Absent = UNSET  # as printed
+    text: str | Absent = UNSET
+
+
 class Phase(Struct):
     """Shares of the exclusive phases add to 1; ``eval`` is beside them. ``error``: of an estimated share.
 
@@ -249,6 +271,7 @@ class Report(Struct):
     findings: list[Finding]  # the most important first
     changes: list[Change]
     unjudged: list[Unjudged]
+    progress: Progress | Absent = UNSET
     phases_of: str | Absent = UNSET  # of several ranks or trainings the one whose steps, phases and ranges these are
     trainings: list[Training] | Absent = UNSET  # of several
     ranks_summary: RanksSummary | Absent = UNSET

@@ -84,7 +84,6 @@ class Board(Widget):
 
     def show(self, session: Session, findings: Sequence[Finding]) -> None:
         """Show the session as it is now in all panes."""
-        self.title_line.progress = self.output.progress()
         for pane in self.panes:
             pane.update_state(session, findings)
         self.place_panes()
