@@ -14,7 +14,7 @@ PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
 
 def loader(t, number=0, batch_size=32, **more):
     facts = LoaderFacts(dataset="D", kind="map", workers=2, batch_size=batch_size)
-    return Loader(t=t, pid=100, number=number, window_s=1.0, role="train", fetches=10, facts=facts, **more)
+    return Loader(t=t, pid=100, number=number, window_s=1.0, role="train", fetches=200, facts=facts, **more)
 
 
 def run(*more, mode="run", seconds=20, step=None, **facts):
@@ -67,7 +67,7 @@ def test_a_plan_that_was_exceeded_is_no_plan():
 
 
 def test_epochs_of_the_training_loader():
-    ended = loader(19.0, ends=2)
+    ended = Loader(t=19.0, pid=100, number=0, window_s=1.0, role="train", ends=2)
     known = run_progress(run(ended, loader(20.0, given=400, length=1000), planned_epochs=10), 100)
     assert known.epoch == EpochRow(2, 400, 1000)
     assert known.left == Left((8 * 1000 - 400) / 10, "run")

@@ -90,6 +90,7 @@ class LoaderStats:
         self.latest: Loader | None = None  # the newest window
         self._batches: MeasuredBatches | None = None  # of the whole run
         self._epoch = EpochRow(0, None, None)
+        self._fetches = 0
         self._window: Window[LoaderTotals] = Window()
         self._run = LoaderRun()
         # of the whole run: an epoch may take hours
@@ -111,6 +112,7 @@ class LoaderStats:
         if record.batches is not None:
             self._batches = record.batches if self._batches is None else self._batches.plus(record.batches)
         self._note_epoch(record)
+        self._fetches += record.fetches
         self._starts += record.starts
         self._start_ns += record.start_ns
         self._first_ns += record.start_ns - record.iter_ns
@@ -168,6 +170,7 @@ class LoaderStats:
             ready_history=tuple(self._history),
             worker_rows=self._worker_rows(ended, hot, span is not None),
             batches=self._batches,
+            fetches=self._fetches,
             epoch=self._epoch if self._epoch.done or self._epoch.given is not None else None,
         )
 

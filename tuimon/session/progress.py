@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.records import Printed
-from tuimon.session.rows import EpochRow, LoaderRow
+from tuimon.session.rows import EpochRow, LoaderRow, StepSummary
 from tuimon.session.session import Session
 from tuimon.session.step_sizes import Rates
 from tuimon.session.whole_run import once_ended_whole
@@ -34,12 +34,19 @@ class RunProgress(Struct, frozen=True, gc=False):
     printed: Printed | None = None
 
 
+class _Loader(NamedTuple):
+    """A training loader, and how many batches the loop takes from it in a second."""
+
+    row: LoaderRow
+    per_s: float | None
+
+
 def run_progress(session: Session, pid: int) -> RunProgress:
     """Over the last 30 s, or over the run once that has ended."""
     run = once_ended_whole(session)
-    loaders = [row for row in run.loader_figures(pid) if row.latest.role == "train" and row.fetches_per_s]
-    told = session.step_sizes(pid).rates(whole_run=session.exit is not None)
-    process, steps = session.process(pid), run.steps(pid)
+    steps, process, told = run.steps(pid), session.process(pid), session.step_sizes(pid)
+    loaders = _training_loaders(run, pid, steps)
+    rates = _rates(loaders, told.rates(whole_run=session.exit is not None))
     planned = process.planned_steps if process is not None else None
     done = steps.total if steps is not None and planned is not None and steps.total <= planned else None
     epochs = process.planned_epochs if process is not None else None
@@ -48,11 +55,10 @@ def run_progress(session: Session, pid: int) -> RunProgress:
     if session.exit is None and done is not None and planned is not None and steps is not None and steps.per_second:
         left = Left((planned - done) / steps.per_second, "run")
     elif session.exit is None and epoch is not None:
-        left = _left(epoch, epochs, loaders[0].fetches_per_s)
-    of_batches = _rates_of_batches(loaders)
+        left = _left(epoch, epochs, loaders[0].per_s)
     return RunProgress(
-        samples_per_s=of_batches.samples if told.samples is None else told.samples,
-        tokens_per_s=of_batches.tokens if told.tokens is None else told.tokens,
+        samples_per_s=rates.samples,
+        tokens_per_s=rates.tokens,
         padding_ratio=_padding_ratio(loaders),
         step=done,
         steps=planned if done is not None else None,
@@ -63,9 +69,16 @@ def run_progress(session: Session, pid: int) -> RunProgress:
     )
 
 
-def _epoch(session: Session, loaders: list[LoaderRow]) -> EpochRow | None:
+def _training_loaders(run: Session, pid: int, steps: StepSummary | None) -> list[_Loader]:
+    """Batches of a step are counted over the whole run: the pace of the loader alone leaves out evaluation."""
+    per_s = steps.per_second / steps.total if steps is not None and steps.per_second and steps.total else None
+    rows = [row for row in run.loader_figures(pid) if row.latest.role == "train" and row.fetches]
+    return [_Loader(row, None if per_s is None else row.fetches * per_s) for row in rows]
+
+
+def _epoch(session: Session, loaders: list[_Loader]) -> EpochRow | None:
     """Of several training loaders none counts; in a training that tuimon came to late nobody has counted epochs."""
-    epoch = loaders[0].epoch if len(loaders) == 1 else None
+    epoch = loaders[0].row.epoch if len(loaders) == 1 else None
     if epoch is None or session.header is None or session.header.mode == "run":
         return epoch
     return epoch._replace(done=None)
@@ -79,16 +92,20 @@ def _left(epoch: EpochRow, epochs: int | None, batches_per_s: float | None) -> L
     return Left((epoch.length - epoch.given) / batches_per_s, "epoch")
 
 
-def _rates_of_batches(loaders: list[LoaderRow]) -> Rates:
-    """Of all batches that training loaders hand out in a second; None where the size of some is unknown."""
-    samples, tokens = [], []
-    for row in loaders:
-        batches, per_s = row.batches, row.fetches_per_s or 0.0
+def _rates(loaders: list[_Loader], told: Rates) -> Rates:
+    """As the program tells them, else of all batches that training loaders give; None where some are unknown."""
+    samples: list[float | None] = []
+    tokens: list[float | None] = []
+    for row, per_s in loaders:
+        batches, text = row.batches, None
         size = row.facts.batch_size or (batches.mean_samples if batches is not None else None)
-        samples.append(size * per_s if size else None)
-        text = batches.tokens - (batches.padding or 0) if batches is not None and batches.tokens is not None else None
-        tokens.append(text / batches.count * per_s if batches is not None and text is not None else None)
-    return Rates(_sum(samples), _sum(tokens))
+        if batches is not None and batches.tokens is not None:
+            text = (batches.tokens - (batches.padding or 0)) / batches.count
+        samples.append(None if not size or per_s is None else size * per_s)
+        tokens.append(None if text is None or per_s is None else text * per_s)
+    return Rates(
+        _sum(samples) if told.samples is None else told.samples, _sum(tokens) if told.tokens is None else told.tokens
+    )
 
 
 def _sum(rates: list[float | None]) -> float | None:
@@ -96,8 +113,8 @@ def _sum(rates: list[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(rates) else None
 
 
-def _padding_ratio(loaders: list[LoaderRow]) -> float | None:
-    batches = loaders[0].batches if len(loaders) == 1 else None
+def _padding_ratio(loaders: list[_Loader]) -> float | None:
+    batches = loaders[0].row.batches if len(loaders) == 1 else None
     if batches is None or not batches.tokens or batches.padding is None:
         return None
     return batches.padding / batches.tokens

@@ -224,6 +224,7 @@ class LoaderRow(NamedTuple):
     worker_rows: tuple[LoaderWorkerRow, ...]
     batches: MeasuredBatches | None = None  # those of the whole run that were measured
     epoch: EpochRow | None = None  # None: nothing was seen of its epochs
+    fetches: int = 0  # of the whole run
 
     @property
     def ready_most(self) -> int | None:

@@ -47,7 +47,8 @@ def test_samples_a_second_are_the_batches_of_the_training_loader():
     session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
     facts = TitleLine().collect(session, ())
     (loader,) = [row for row in WholeRun(session).loaders(facts.pid) if row.latest.role == "train"]
-    assert facts.progress.samples_per_s == loader.facts.batch_size * loader.fetches_per_s
+    per_step = loader.fetches / facts.steps.total
+    assert facts.progress.samples_per_s == pytest.approx(loader.facts.batch_size * per_step * facts.steps.per_second)
     assert f" · {facts.progress.samples_per_s:.0f} samples/s" in text_of(title_line(facts, 200))
 
 

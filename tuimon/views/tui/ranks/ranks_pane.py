@@ -11,6 +11,7 @@ from textual.message import Message
 from tuimon.session.rank_list import rank_rows, with_utilisation
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.trainings import TrainingRow, training_rows
+from tuimon.session.whole_run import once_ended_whole
 from tuimon.views.format import duration
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, filled, justified, line, with_cursor
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor, scrolled
@@ -57,6 +58,7 @@ class RanksState(NamedTuple):
     focus: int | None
     verdict: bool  # whether the first finding, which is shown above, is that a rank is late
     now_s: float
+    ended: bool  # then the figures are means of the whole run
     trainings: tuple[TrainingRow, ...] = ()  # where the run has several: beside ranks the others, else all
 
 
@@ -96,8 +98,9 @@ class RanksPane(Moving, Pane[RanksState]):
             super().update_state(session, findings)
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> RanksState:
-        """All ranks of the training in focus, and the run's other trainings."""
+        """All ranks of the training in focus, and the run's other trainings; at the end over the whole run."""
         verdict = bool(findings) and findings[0].rule == "straggler_rank"
+        session = once_ended_whole(session)
         ranks, trainings = rank_rows(session), training_rows(session)
         listed = [row for row in trainings if not (ranks and row.in_focus)] if len(trainings) > 1 else []
         firsts = with_utilisation(session, [row.first for row in listed])
@@ -106,6 +109,7 @@ class RanksPane(Moving, Pane[RanksState]):
             session.trainer(),
             verdict,
             session.now_s,
+            session.exit is not None,
             tuple(row._replace(first=first) for row, first in zip(listed, firsts, strict=True)),
         )
 
@@ -183,15 +187,16 @@ class RanksPane(Moving, Pane[RanksState]):
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
         """How many there are, how far back they go, and how to leave."""
+        span = "whole run" if state.ended else "last 30 s"
         if not state.rows:
-            return (Span("Trainings", "text bold"), Span(" · last 30 s · Esc closes", "dim"))
+            return (Span("Trainings", "text bold"), Span(f" · {span} · Esc closes", "dim"))
         live = sum(row.state != "lost" for row in state.rows)
         gone = f", {len(state.rows) - live} lost" if live < len(state.rows) else ""
         hosts = len({row.host for row in state.rows})
         nodes = f" on {hosts} nodes" if hosts > 1 else ""
         return (
             Span("Ranks", "text bold"),
-            Span(f" · {live}{nodes}{gone} · last 30 s · by {self._sort} · Esc closes", "dim"),
+            Span(f" · {live}{nodes}{gone} · {span} · by {self._sort} · Esc closes", "dim"),
         )
 
     # -- keys
