@@ -194,6 +194,7 @@ class LoaderWorkerRow(Struct, frozen=True, gc=False):
     hand_over_ms: float | None  # for its batch to be written to the pipe; None: part of wait_ms
     hot: HotLine | None  # its hottest user line
     ended: bool = False
+    cpu_ratio: float | None = None  # of one core; where a view adds it
 
 
 class EpochRow(NamedTuple):

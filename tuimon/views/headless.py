@@ -203,12 +203,13 @@ def _place_parts(session: Session, pid: int) -> list[_Part]:
 
 
 def phases_text(table: PhaseTable) -> str:
-    """``data 62% fwd 11% bwd 16%``; ``~`` marks what rests on samples."""
+    """``data 62% fwd 11% bwd 27% + eval 40%``; ``~`` marks estimates from samples, ``+`` the share of all time."""
     cells = []
     for row in table.rows:
         if row.share or row.name != "eval":
             share = percent(row.share).replace(" ", "")
-            cells.append(f"{_SHORT.get(row.name, row.name)} {'~' if row.estimated else ''}{share}")
+            beside = "+ eval" if row.name == "eval" else _SHORT.get(row.name, row.name)
+            cells.append(f"{beside} {'~' if row.estimated else ''}{share}")
     return " ".join(cells) + (" (inferred from stacks)" if table.inferred else "")
 
 

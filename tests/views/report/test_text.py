@@ -132,7 +132,8 @@ def test_evaluation_is_of_a_batch_and_evidence_has_units() -> None:
         [records.header(), records.process(), *(records.steps(float(t), phases, eval_count=10) for t in range(1, 31))]
     )
     text = text_report(report_of(folded, findings, "run.jsonl"))
-    assert any(line.split()[0] == "eval" and line.endswith("80.0 ms a batch") for line in text.splitlines() if line)
+    (row,) = [line for line in text.splitlines() if line.startswith("  eval")]
+    assert "share of all time" in row and row.endswith("80.0 ms a batch")
     assert "Evidence: data per step 62.0 ms, step 100 ms, workers 0\n" in text
 
 

@@ -34,6 +34,7 @@ from tuimon.views.report.html.tables import ranks_table, trace_tables
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page
 from tuimon.views.state_text import last_state_text
+from tuimon.views.worker_cpu import with_cpu
 
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 _THREADS = 16
@@ -109,7 +110,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "gpu_time": with_idle_bounds(run, pid)[1] if pid is not None else None,
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
-        "loaders": session.loaders(pid) if pid is not None else (),
+        "loaders": with_cpu(session, session.loaders(pid)) if pid is not None else (),
         "threads": _threads(session),
         "flames": _flames(session, pid) if pid is not None else [],
         "process": process,

@@ -12,6 +12,7 @@ from tuimon.views.tui.drawing.charts import WIDEST_CHART, chart, tinted
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, justified, line
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.panes.loader_workers import NAME, column_names, column_widths, mean_worker, worker_line
+from tuimon.views.worker_cpu import with_cpu
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -38,7 +39,7 @@ class LoadersPane(Pane[LoadersState]):
     def collect(self, session: Session, findings: Sequence[Finding]) -> LoadersState:
         """The loaders of the trainer in focus."""
         pid = session.trainer()
-        rows = session.loaders(pid) if pid is not None else ()
+        rows = with_cpu(session, session.loaders(pid)) if pid is not None else ()
         return LoadersState(tuple(_for_display(row) for row in rows))
 
     def draw(self, state: LoadersState, width: int, height: int) -> list[Line]:
