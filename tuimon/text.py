@@ -1,4 +1,4 @@
-"""Text from outside (names, paths, output, logs) is data: control sequences are removed."""
+"""Text from outside (names, paths, output, logs) is data: control sequences are removed. And sizes in words."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def plain(text: str) -> str:
 def whole_number(text: str) -> int | None:
     """The number that ``text`` spells in ASCII digits, at most 18 of them; None for any other text."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
+
+
+def size_text(value_bytes: float) -> str:
+    """Bytes as ``512 B``, ``62 MiB``, ``21.4 GiB``: one unit for memory everywhere."""
+    value = float(value_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit in ("B", "KiB", "MiB") and value >= 10 else f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
 
 
 def code_place(file: str, line: int) -> str:

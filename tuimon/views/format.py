@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tuimon.text import code_place, plain
+from tuimon.text import code_place, plain, size_text
 
 __all__ = [
     "ABSENT",
@@ -83,14 +83,7 @@ def percent_range(low: float, high: float, to: str = "–") -> str:
 
 def size(value_bytes: float | None) -> str:
     """Bytes as ``512 B``, ``62 MiB``, ``21.4 GiB``."""
-    if value_bytes is None:
-        return ABSENT
-    value = float(value_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1024:
-            return f"{value:.0f} {unit}" if unit in ("B", "KiB", "MiB") and value >= 10 else f"{value:.3g} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
+    return ABSENT if value_bytes is None else size_text(value_bytes)
 
 
 def duration(value_s: float | None) -> str:
