@@ -88,6 +88,7 @@ class Board(Widget):
             pane.update_state(session, findings)
         self.place_panes()
         self._show_keys()
+        self.threads.note_loaders(() if self.box("loaders") is not None else self.loaders.in_short())
         for pane in self.panes:
             pane.redraw()
         for text, severity in self._announcements.new(session):

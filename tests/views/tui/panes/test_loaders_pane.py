@@ -198,3 +198,15 @@ def test_the_cpu_of_workers_stands_beside_the_time_in_which_they_make_batches():
     assert [round(worker.cpu_ratio, 2) for worker in loader.worker_rows] == [0.08, 0.09]
     _, _, names, first, _ = texts([loader], 116, 5)
     assert names.split()[:3] == ["making", "CPU", "items"] and first.split()[:6] == ["worker", "0", "97", "%", "8", "%"]
+
+
+async def test_without_a_pane_of_their_own_loaders_are_in_the_title_of_the_threads():
+    app = TuimonApp(monitor(*training()), refresh_s=3600, capabilities=Capabilities())
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.tick()
+        await pilot.pause()
+        assert "none ready at 60 % of fetches" in str(app.board.threads.border_title)
+        await pilot.resize_terminal(120, 40)
+        app.board.show(app.monitor.session, ())
+        await pilot.pause()
+        assert "loader" not in str(app.board.threads.border_title)
