@@ -15,6 +15,7 @@ from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.writer import LogWriter
+from tuimon.views.finding_text import final_verdict
 from tuimon.views.format import count
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
@@ -228,7 +229,9 @@ def test_changes_of_the_verdict_and_rules_without_evidence_are_told() -> None:
     assert report["changes"][0]["step"] > 600
     assert "gc_pauses" in {entry["rule"] for entry in report["unjudged"]}
     text = text_report(report)
-    assert "How the verdict changed" in text
+    changed = next(part for part in text.split("\n\n") if part.startswith("How the verdict changed")).splitlines()
+    assert "INPUT-BOUND (no workers) -> " in changed[1]
+    assert changed[-1] == f"  over the whole run: {final_verdict(report['findings'])}"
     assert "places: no stack samples" in text
 
 

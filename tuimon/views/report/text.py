@@ -11,11 +11,14 @@ from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.finding_text import (
     NO_FINDING,
     ONLY_MINOR,
+    beyond_share,
+    final_verdict,
     finding_gain,
     fix_text,
     none_found,
     rule_title,
     rules_by_reason,
+    verdict_name,
 )
 from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps
 from tuimon.views.gpu_idle import idle_text_of
@@ -37,7 +40,7 @@ def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report
         parts.append(_ranges(report["ranges"]))
     parts += _findings(report["findings"])
     parts += [_standstills(report.get("standstills", ()))]
-    parts += [_changes(report["changes"]), _unjudged(report["unjudged"])]
+    parts += [_changes(report), _unjudged(report["unjudged"])]
     parts += [_memory(history) for history in report.get("memory", ())]
     parts += [_trace(trace) for trace in report.get("traces", ())]
     if report["sampling"]:
@@ -236,7 +239,8 @@ def _first_lines(finding: dict[str, Any]) -> list[str]:
 
 def _more_lines(finding: dict[str, Any]) -> list[str]:
     """Its further places, other fixes and evidence."""
-    lines = _places(finding["where"][1:5])
+    more = beyond_share(finding["share_of_step"], finding["fixes"])
+    lines = [*(_wrap(more, "  ") if more else []), *_places(finding["where"][1:5])]
     for fix in finding["fixes"][1:]:
         lines += _wrap(f"Or: {fix_text(*fix.values())}", "  ")
     if evidence := ", ".join(f"{name} {value}" for name, value in evidence_rows(finding["evidence"])):
@@ -260,15 +264,15 @@ def _standstills(past: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _changes(changes: list[dict[str, Any]]) -> list[str]:
-    """When the verdict changed."""
+def _changes(report: dict[str, Any]) -> list[str]:
+    """When the verdict changed, and the one that stands: over the whole run it may be another than the last."""
+    changes = report["changes"]
     lines = ["How the verdict changed"] if changes else []
     for change in changes[:20]:
         step = f", step {count(change['step'])}" if change["step"] is not None else ""
-        lines.append(
-            f"  {duration(change['at_s'])}{step}: {change['from'] or 'nothing'} -> {change['to'] or 'nothing'}"
-        )
-    return lines
+        words = f"{verdict_name(change['from'])} -> {verdict_name(change['to'])}"
+        lines += _wrap(f"{duration(change['at_s'])}{step}: {words}", "  ")
+    return [*lines, f"  over the whole run: {final_verdict(report['findings'])}"] if lines else []
 
 
 def _unjudged(rules: list[dict[str, Any]]) -> list[str]:

@@ -19,6 +19,8 @@ from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain_html import page_html
 from tuimon.views.finding_text import (
     ONLY_MINOR,
+    beyond_share,
+    final_verdict,
     finding_gain,
     fix_text,
     headline_text,
@@ -26,6 +28,7 @@ from tuimon.views.finding_text import (
     rule_title,
     rules_by_reason,
     sentence,
+    verdict_name,
 )
 from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
 from tuimon.views.report.html.chart import chart_of, curve
@@ -61,6 +64,8 @@ def as_html(pages: Sequence[Page]) -> str:
     environment.filters |= {
         "title": rule_title,
         "sentence": sentence,
+        "verdict": verdict_name,
+        "final": final_verdict,
         "idle_share": idle_share_text,
         "idle": idle_text_of,
     }
@@ -142,6 +147,7 @@ def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
     return {
         **finding,
         "gain": finding_gain(finding["fixes"]),
+        "beyond": beyond_share(finding["share_of_step"], finding["fixes"]),
         "other_fixes": [fix_text(*fix.values()) for fix in finding["fixes"][1:]],
         "evidence": evidence_rows(finding["evidence"]),
         "page": page_html(str(finding["rule"]), finding["cause"]),
