@@ -95,9 +95,10 @@ def _wait(evidence: Evidence, table: PhaseTable, data: PhaseRow) -> _Wait | None
 
 
 def _finding(evidence: Evidence, data: PhaseRow, wait: _Wait, cause: Cause) -> Finding:
-    waits = f"{percent(wait.share)} of each step waits for data"
+    of, when = _when(evidence, data)
+    waits = f"{percent(wait.share)} of {of} waits for data{when}"
     if wait.on_gpu is not None:
-        waits = f"the GPU waits {idle_part(wait.on_gpu)} of each step for data"
+        waits = f"the GPU waits {idle_part(wait.on_gpu)} of {of} for data{when}"
     is_work = cause.name == "rollout" and evidence.rollout is not None and evidence.rollout.is_by_policy
     places = (cause.hot, evidence.hottest_in("data"))
     best, *others = fixes_for(cause.name, cause.hot, evidence, wait.lost, wait.error)
@@ -116,6 +117,14 @@ def _finding(evidence: Evidence, data: PhaseRow, wait: _Wait, cause: Cause) -> F
         change=best.change,
         other_fixes=tuple(fix for fix in others if fix.estimated_speedup is not None),
     )
+
+
+def _when(evidence: Evidence, data: PhaseRow) -> tuple[str, str]:
+    """Of which time the wait is a share, and in which steps most of it lies, if not in each alike."""
+    if long_starts(evidence) is not None:
+        return "the time", " at the start of epochs"
+    few = evidence.longest_steps(data.ms_per_step) if data.ms_per_step is not None else None
+    return ("each step", "") if few is None else ("the time", f", most of it in {few.steps} of {few.of} steps")
 
 
 def _figures(
