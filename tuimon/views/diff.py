@@ -191,4 +191,6 @@ def _findings(changes: Iterable[FindingChange], width: int) -> list[str]:
 
 
 def _wrap(text: str, width: int, first: str = "", later: str = "  ") -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False) or [""]
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False, break_long_words=False
+    ) or [""]

@@ -253,3 +253,10 @@ def test_time_of_which_nothing_is_recorded_is_judged_by_no_moment() -> None:
     _, found_late = fold([header, *late_records], late)
     assert [finding.rule for finding in found_late] == [finding.rule for finding in found] != []
     assert 0 < late._judged_s <= whole._judged_s
+
+
+def test_a_long_path_is_not_broken_within_a_word(log: str) -> None:
+    report = report_of(*fold(run())[:2], log)
+    path = "/home/somebody/" + "a_long_folder_name/" * 5 + "train.py"
+    report["run"]["command"] = ["python", path, "--lr", "0.1"]
+    assert path in text_report(report).splitlines()[1]

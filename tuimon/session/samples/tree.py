@@ -174,8 +174,10 @@ def program_part(stack: list[int], frames: FrameTable) -> list[int]:
 
     Without what a forked DataLoader worker inherited from the trainer (its own part begins at its loop), without the
     frame that torch puts between a module's call and its ``forward``, and without those of our hooks; the innermost
-    frame always stays.
+    frame that is not one of these hooks always stays.
     """
+    ours = next((n for n, number in enumerate(reversed(stack)) if not is_agent_file(frames[number].file)), 0)
+    stack = stack[: len(stack) - ours]
     start = next((d for d in range(len(stack) - 1, 0, -1) if _is_worker_loop(frames[stack[d]])), 0)
     inner = stack[-1:]
     return [number for number in stack[start:-1] if not _is_between(frames[number])] + inner

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
+from tuimon.code_origin import is_agent_file
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Frame, Record, Stacks, Threads
 from tuimon.session.rows import role_kind
@@ -68,7 +69,9 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
         title = gathered.processes.title(pid)
         profile = ThreadProfile(own_id(pid), own_id(tid), role, gathered.names[pid, tid], title)
         for ids, count in _of_part(counts, selection.phase, gathered.session, pid):
-            profile.stacks.append((tuple(gathered.session.frames[n] for n in ids), count))
+            frames = tuple(gathered.session.frames[number] for number in ids)
+            own = tuple(frame for frame in frames if not is_agent_file(frame.file))  # without our hooks
+            profile.stacks.append((own or frames, count))
         if profile.stacks:
             out.append(profile)
     return out

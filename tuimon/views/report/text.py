@@ -296,5 +296,10 @@ def _notices(notices: list[dict[str, Any]]) -> list[str]:
 
 def _wrap(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(
-        text, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False
+        text,
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_on_hyphens=False,
+        break_long_words=False,
     ) or [""]
