@@ -108,7 +108,7 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> int:
 def _first_bytes(process: subprocess.Popen[bytes], stream: IO[bytes], until_s: float) -> str:
     """The first bytes that it prints until its end; the rest is read and dropped, so that nobody blocks.
 
-    What it has started may hold the stream open for longer, and is not waited for.
+    Processes that it has started may hold the stream open for longer; nobody waits for them.
     """
     kept, more = b"", _LAST_BYTES
     with stream, select.epoll() as readable:

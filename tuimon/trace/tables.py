@@ -88,7 +88,7 @@ class LaunchRow(Struct, frozen=True):
 
 
 class WaitRow(Struct, frozen=True):
-    """What the GPU waited for, all gaps of one cause."""
+    """Waits of the GPU, all gaps of one cause."""
 
     cause: str
     what: str

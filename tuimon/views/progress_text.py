@@ -68,7 +68,7 @@ def _thousands(value: float) -> str:
 
 
 def progress_json(progress: RunProgress) -> dict[str, Any]:
-    """What is known of it, for ``report --format json``; with the same in words."""
+    """The known fields, for ``report --format json``, and the same in words."""
     epoch, left, printed = progress.epoch, progress.left, progress.printed
     known = {
         "samples_per_second": progress.samples_per_s,

@@ -1,4 +1,4 @@
-"""What the monitors of live runs have in common: sources, header and log."""
+"""Sources, header and log of the monitors of live runs."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ def _parked(names: StandIns, threads: Iterable[tuple[int, str]]) -> list[tuple[i
     return [(tid, names.code(name)) for tid, name in threads]
 
 
-#: What holds a text of the user's, and what makes of it. The texts that are in neither table are tuimon's own words, or
-#: torch's, CUDA's and the driver's.
+#: The fields that hold a text of the user's, and the functions that replace it. Texts that are in neither table are
+#: tuimon's own words, or torch's, CUDA's and the driver's.
 CHANGES: dict[type[msgspec.Struct], dict[str, _Change]] = {
     Header: {"command": StandIns.command, "host": StandIns.host, "run": StandIns.run, "versions": _versions},
     Process: {"command": StandIns.command, "markers_reason": StandIns.message, "gpu_uuids": _each(StandIns.gpu)},

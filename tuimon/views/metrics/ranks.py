@@ -19,7 +19,7 @@ from tuimon.views.metrics.metric import Distribution, Sample, known
 
 #: The last bucket of the log's histogram that lies below each bound.
 _LAST_BUCKETS = tuple(length_bucket(round(bound * 1e9)) for bound in table.STEP_BOUNDS)
-#: Of the launch lead; a log may name others.
+#: Boundaries of the launch lead; a log may name others.
 _BOUNDARIES = frozenset({"fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end"})
 
 

@@ -13,7 +13,7 @@ from tuimon.views.report.standstill_types import Absent, Place, Standstill
 
 
 class Fix(Struct):
-    """What to do; gains are step time now / then, as estimated, at least and at most."""
+    """A fix; gains are step time now / then, as estimated, at least and at most."""
 
     action: str
     estimated_speedup: float | None
@@ -90,7 +90,7 @@ class Phase(Struct):
 
 
 class Notice(Struct):
-    """What was not measured, or measured with gaps."""
+    """A source that delivered nothing, or with gaps."""
 
     source: str
     level: str
@@ -109,7 +109,7 @@ class Node(Struct):
 
 
 class Run(Struct):
-    """Where and how it was recorded; ``name`` and nodes of a run on several machines."""
+    """The recording: host, command, versions; ``name`` and nodes of a run on several machines."""
 
     log: str
     command: list[str]
@@ -149,7 +149,7 @@ class Rank(Struct):
 
 
 class TrainingFinding(Struct):
-    """What was found in one of several trainings."""
+    """A finding in one of several trainings."""
 
     rule: str
     severity: str
@@ -177,7 +177,7 @@ class RankShare(Struct):
 
 
 class RanksSummary(Struct):
-    """Of more than 16 ranks: least, median and most."""
+    """Least, median and most of more than 16 ranks."""
 
     count: int
     steps: list[float | None] | None
@@ -186,7 +186,7 @@ class RanksSummary(Struct):
 
 
 class State(Struct):
-    """What the training did in the end."""
+    """The last state of the training."""
 
     name: str
     for_s: float | None

@@ -129,7 +129,7 @@ class Board(Widget):
         self.place_panes()
 
     def box(self, name: str) -> Box | None:
-        """Where a pane stands; None while it is hidden."""
+        """The place of a pane; None while it is hidden."""
         return self._boxes.get(name)
 
     def compare_with(self, baseline: Baseline | None) -> None:

@@ -31,7 +31,7 @@ class ColumnWidths(NamedTuple):
 
 
 def column_widths(rows: Sequence[LoaderWorkerRow], width: int) -> ColumnWidths:
-    """What these rows need and ``width`` cells have room for."""
+    """The widths that these rows need, as far as ``width`` cells have room for them."""
     times = 4 if width >= 74 else 3 if width >= 64 else 2 if width >= 50 else 0
     name = max(NAME, *(cell_len(row.name) + 1 for row in rows)) if width >= 50 else NAME
     width -= name - NAME

@@ -28,7 +28,7 @@ _START_SHOWN_S = 0.1
 
 
 class LoadersState(NamedTuple):
-    """What the pane shows."""
+    """The state of the pane."""
 
     loaders: tuple[LoaderRow, ...]
 
@@ -183,7 +183,7 @@ def _ready(loader: LoaderRow) -> Line:
 
 
 def _costs(loader: LoaderRow) -> list[Line]:
-    """What fetches cost the trainer, the most important first."""
+    """The cost of fetches for the trainer, the most important figures first."""
     costs = [
         line(("wait ", "dim"), (ms(loader.wait_ms), "strong"), (f"  p95 {ms(loader.wait_p95_ms)}", "text")),
         line((rate(loader.fetches_per_s, "batches"), "text")),

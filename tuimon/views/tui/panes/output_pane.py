@@ -25,7 +25,7 @@ BYTES_IN_A_FLOOD = 4 * 1024
 
 
 class OutputState(NamedTuple):
-    """What the pane shows."""
+    """The state of the pane."""
 
     version: int
     above: int

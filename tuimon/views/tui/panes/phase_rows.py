@@ -132,7 +132,7 @@ def _bar(phase: PhaseRow, width: int, most: float) -> Span:
 
 
 def _change(phase: PhaseRow, before_ms: Mapping[str, float]) -> Span:
-    """What it takes against what it took: ``-97 %``; ``new`` where it took nothing."""
+    """The change of its time against the baseline: ``-97 %``; ``new`` if it took none."""
     text, role = change_text(before_ms.get(phase.name), phase.ms_per_step)
     return Span(column(text, _CHANGE, ">"), role)
 

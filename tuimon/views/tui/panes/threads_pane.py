@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Share of the time from which samples refute a notice that there are none: our choice, a window's gap now and then.
 _COVERED = 0.9
-MEASURED_ROWS = 200  # of more rows only those in view decide the columns' widths
+MEASURED_ROWS = 200  # with more rows only those in view decide the columns' widths
 
 
 class ThreadsState(NamedTuple):

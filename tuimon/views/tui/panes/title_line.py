@@ -31,7 +31,7 @@ _Item = tuple[int, str, str]
 
 
 class RunFacts(NamedTuple):
-    """What the title line shows."""
+    """The facts in the title line."""
 
     name: str
     pid: int | None
@@ -215,7 +215,7 @@ def _costs(cost: Cost | None) -> list[tuple[int, str]]:
 
 
 def run_name(command: Sequence[str]) -> str:
-    """What people call a command: ``train.py``, ``pkg.mod``, ``torchrun``."""
+    """The short name of a command: ``train.py``, ``pkg.mod``, ``torchrun``."""
     words = list(command)
     if words and os.path.basename(words[0]).startswith("python"):
         words = words[1:]
@@ -229,9 +229,9 @@ def run_name(command: Sequence[str]) -> str:
 
 
 def started_command(session: Session) -> Sequence[str]:
-    """The command line of the run, without programs in front of it that only start what the rest of it is.
+    """The command line of the run, without programs in front of it that only start the rest.
 
-    Of ``timeout 40 nice python train.py`` it is ``python train.py``, once a process with that command line is seen.
+    Example: ``python train.py`` of ``timeout 40 nice python train.py``, once a process with that command line is seen.
     """
     whole = session.header.command if session.header is not None else []
     commands = (process.command for process in session.processes())

@@ -45,21 +45,21 @@ _SORTS: dict[Sort, Callable[[RankRow], tuple[float, ...]]] = {
 #: Columns from which ranks that do not fit one below the other stand in two blocks side by side.
 _TWO_BLOCKS = 170
 _BETWEEN_BLOCKS = 3
-#: Of the pane's height, other trainings take at most one row in so many.
+#: Other trainings take at most one row in so many of the pane's height.
 _TRAININGS_PART = 3
 #: Rows that other trainings need: their title, the names of the columns, one of them.
 _LEAST_TRAININGS = 3
 
 
 class RanksState(NamedTuple):
-    """What the pane shows."""
+    """The state of the pane."""
 
     rows: tuple[RankRow, ...]
     focus: int | None
-    verdict: bool  # whether the first finding, which is shown above, is that a rank is late
+    verdict: bool  # True if the first finding, which is shown above, is that a rank is late
     now_s: float
     ended: bool  # then the figures are means of the whole run
-    trainings: tuple[TrainingRow, ...] = ()  # where the run has several: beside ranks the others, else all
+    trainings: tuple[TrainingRow, ...] = ()  # of a run with several: beside ranks the others, else all
 
 
 class RanksPane(Moving, Pane[RanksState]):
@@ -239,7 +239,7 @@ def _trainings_title(number: int, *, others: bool) -> Line:
 
 
 def _summary(state: RanksState, width: int) -> list[Line]:
-    """What the colours mean; and who is late, where the verdict above does not show it."""
+    """The legend; and who is late, if the verdict above does not say it."""
     legend = _legend(state, width)
     if state.verdict:
         return [legend]

@@ -25,7 +25,7 @@ _NAME = 20
 AROUND = 1  # lines of code before and after the one that is named
 _LEAST_FIX = 24  # cells
 _VALUE = 16
-#: What figures mean, by their name on the screen.
+#: Meanings of figures, by their name on the screen.
 _MEANINGS = {
     "CPU": "of the training process; 100 % is one core",
     "CPU waits for GPU": "in the synchronising call above",
@@ -90,7 +90,7 @@ _MEANINGS = {
     "workers make batches": "in items and collate, waits included",
     "world size": "ranks of the training",
 }
-#: What a fix asks for, by the parameter of the step that it changes; else code.
+#: The effort of a fix, by the parameter of the step that it changes; else code.
 _EFFORT = {"workers": "one setting", "persistent": "one setting"}
 _CHANGES = 20
 
@@ -164,7 +164,7 @@ def _fixes(finding: Finding, width: int) -> list[Line]:
 
 
 def _fixes_above_gains(finding: Finding, gains: Sequence[str], width: int) -> list[Line]:
-    """Where columns have no room."""
+    """Each gain below its fix, when columns have no room."""
     rows: list[Line] = [(), line((" Fix", "dim"))]
     for fix, gained in zip(finding.fixes, gains, strict=True):
         rows += [*paragraph(plain(fix.action), width, "text", indent=1), line("   ", (gained, _gain_role(gained)))]

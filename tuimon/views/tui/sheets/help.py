@@ -59,7 +59,7 @@ KEYS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         ),
     ),
 )
-#: What is on the screen, by pane.
+#: The terms on the screen, by pane.
 TERMS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
     (
         "Phases: where the time of a step goes (they add up to 100 %)",
@@ -189,7 +189,7 @@ def help_lines(width: int) -> list[Line]:
 
 
 def terms_lines(width: int) -> list[Line]:
-    """What everything on the screen means, wrapped to ``width`` cells."""
+    """The meaning of everything on the screen, wrapped to ``width`` cells."""
     return _lines(TERMS, width)
 
 

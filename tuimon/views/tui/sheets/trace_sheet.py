@@ -257,7 +257,7 @@ class _RecordedTraceSheet(TraceSheet):
         self._record = record
 
     def _show_error(self, error: BaseException | None) -> None:
-        """What the log holds is all there is."""
+        """Show the figures that the log holds: there is nothing else."""
         head, *rest = trace_text(self._record)
         reason = getattr(error, "message", None) or plain(str(error))
         note = f"These figures are in the log; the timeline is only in the trace file: {reason}"
