@@ -35,7 +35,7 @@ class Row(NamedTuple):
     gpus: list[str]  # UUIDs, as the process itself reports
     cpu_ratio: float | None
     age_s: float | None  # since it was started
-    steps_per_s: float | None  # where it has markers
+    steps_per_s: float | None  # None without markers
     markers: bool
     folder: str | None  # its working directory
     run: str | None

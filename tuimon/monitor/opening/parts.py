@@ -104,6 +104,6 @@ def header_of(mode: Literal["run", "attach"], pid: int, command: Sequence[str], 
 
 def _cpu_count() -> int:
     try:
-        return len(os.sched_getaffinity(0))  # what a container or a scheduler allows, not what the machine has
+        return len(os.sched_getaffinity(0))  # cores that a container or a scheduler allows, not those of the machine
     except (AttributeError, OSError):
         return os.cpu_count() or 1
