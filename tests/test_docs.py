@@ -105,6 +105,13 @@ def _site() -> dict[str, str]:
     return pages()
 
 
+def test_code_on_the_sites_first_page_fits_its_column() -> None:
+    """About 80 characters; what is beyond them is cut until somebody scrolls."""
+    blocks = re.findall(r"^```.*?^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert blocks
+    assert [line for block in blocks for line in block.splitlines() if len(line) > 78] == []
+
+
 def test_every_page_of_the_site_is_in_its_navigation() -> None:
     def paths(entry: Any) -> list[str]:  # a page, or sections of pages
         return [entry] if isinstance(entry, str) else [path for part in entry for path in paths(part)]

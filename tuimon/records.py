@@ -106,6 +106,9 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     omp_num_threads: Count | None = None  # OMP_NUM_THREADS in the environment that it was started with
     debug_settings: list[str] = msgspec.field(default_factory=list)  # that slow every step: "anomaly_detection", ...
     vectors: str | None = None  # what torch's products on the CPU may use: "amx", "avx512_bf16", "avx512", "avx2"
+    # updates and epochs that its Trainer (transformers', Lightning's) still had to make when the first had been made
+    planned_steps: Count | None = None
+    planned_epochs: Count | None = None
     ended: bool = False
 
 
@@ -225,6 +228,8 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     gc_ns: Count | None = None  # total of the garbage collector's pauses of at least 0.5 ms, on any thread
     gc_count: Count = 0  # number of these pauses
     gc_longest_ns: Count = 0
+    samples: Count | None = None  # of these steps together, where the program passes them to ``tuimon.step``
+    tokens: Count | None = None  # the same
     tid: Count | None = None  # the thread that trains, where it is not the main one
 
     @property
@@ -269,11 +274,17 @@ class LoaderWorker(msgspec.Struct, frozen=True, gc=False, array_like=True):
     hand_over_ms: Amount | None = None
 
 
-class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Batches whose tensors were measured as the training got them: ``[count, bytes, samples, on_cpu, pinned]``, sums.
+def _sum_of_known(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
 
-    ``samples``: rows of each one's first tensor. ``on_cpu``: how many of the batches had all their tensors there;
-    ``pinned``: how many had all those that were there in pinned memory. None: of some of them it is unknown.
+
+class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Batches that were measured as the training got them, sums.
+
+    ``[count, bytes, samples, on_cpu, pinned, tokens, padding]``. ``samples``: rows of each one's first tensor.
+    ``on_cpu``: how many of the batches had all their tensors there; ``pinned``: how many had all those that were there
+    in pinned memory. ``tokens``: by the shape of the token ids; ``padding``: how many of these a mask leaves out. None:
+    of some of them it is unknown.
     """
 
     count: Positive
@@ -281,15 +292,19 @@ class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
     samples: Count | None = None
     on_cpu: Count = 0
     pinned: Count | None = None
+    tokens: Count | None = None
+    padding: Count | None = None
 
     def plus(self, other: MeasuredBatches) -> MeasuredBatches:
         """Both together."""
         return MeasuredBatches(
             self.count + other.count,
             self.total_bytes + other.total_bytes,
-            None if self.samples is None or other.samples is None else self.samples + other.samples,
+            _sum_of_known(self.samples, other.samples),
             self.on_cpu + other.on_cpu,
-            None if self.pinned is None or other.pinned is None else self.pinned + other.pinned,
+            _sum_of_known(self.pinned, other.pinned),
+            _sum_of_known(self.tokens, other.tokens),
+            _sum_of_known(self.padding, other.padding),
         )
 
     @property
@@ -325,6 +340,8 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     facts: LoaderFacts | None = None  # in the first record and in some later ones
     workers: list[LoaderWorker] = msgspec.field(default_factory=list)  # of many workers, a few in each record
     batches: MeasuredBatches | None = None  # those that were measured, a few of the fetches
+    given: Count | None = None  # batches that the epoch under way has given
+    length: Count | None = None  # batches of an epoch
 
 
 #: How many threads share an operation of torch's on the CPU, or how many workers load.
@@ -881,6 +898,13 @@ class Cost(Record, frozen=True, kw_only=True, tag="cost"):
     queue_dropped: Count = 0  # records lost so far because the queue was full
 
 
+class Printed(Record, frozen=True, kw_only=True, tag="printed"):
+    """How far the run has come by its own output: its latest progress bar or count, and its latest loss, as printed."""
+
+    place: str = ""  # "step 450 of 1000", "Epoch 1: 450 of 1000, 00:37 left"
+    loss: str = ""
+
+
 class Exit(Record, frozen=True, kw_only=True, tag="exit"):
     """The launched (or attached) process ended. ``exit_code`` is None when it cannot be known (attach)."""
 
@@ -925,6 +949,7 @@ AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
     Collectives,
     Notice,
     Cost,
+    Printed,
     Exit,
 ]
 

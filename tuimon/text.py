@@ -1,4 +1,4 @@
-"""Text from outside (names, paths, output, logs) is data: control sequences are removed."""
+"""Text from outside (names, paths, output, logs) is data: control sequences are removed. And sizes in words."""
 
 from __future__ import annotations
 
@@ -26,6 +26,33 @@ def plain(text: str) -> str:
 def whole_number(text: str) -> int | None:
     """The number that ``text`` spells in ASCII digits, at most 18 of them; None for any other text."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
+
+
+def number_text(value: float) -> str:
+    """Three significant digits without an exponent: ``0.38``, ``7.1``, ``41.5``, ``312``."""
+    size_of = abs(value)
+    if size_of >= 99.95:
+        return f"{value:.0f}"
+    if size_of >= 0.995:
+        return f"{value:.1f}"
+    if size_of >= 0.00995 or size_of == 0:
+        return f"{value:.2f}" if size_of else "0"
+    return f"{value:.3f}" if size_of >= 0.0005 else "<0.001"
+
+
+def ms_text(value_ms: float) -> str:
+    """Milliseconds as ``41.5 ms``; from ten seconds on as ``12.3 s``."""
+    return f"{number_text(value_ms / 1000)} s" if value_ms >= 10_000 else f"{number_text(value_ms)} ms"
+
+
+def size_text(value_bytes: float) -> str:
+    """Bytes as ``512 B``, ``62 MiB``, ``21.4 GiB``: one unit for memory everywhere."""
+    value = float(value_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit in ("B", "KiB", "MiB") and value >= 10 else f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
 
 
 def code_place(file: str, line: int) -> str:

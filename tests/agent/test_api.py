@@ -10,7 +10,16 @@ import pytest
 import tuimon
 from tests.agent.programs import ROOT, environment, fake_torch, printed_json, python
 from tuimon.agent import api, runtime
-from tuimon.agent.ring.layout import MARK, RANGE_POP, RANGE_PUSH, STEP
+from tuimon.agent.ring.layout import (
+    MARK,
+    OPTIMIZER_MADE,
+    RANGE_POP,
+    RANGE_PUSH,
+    STEP,
+    STEP_SAMPLES,
+    STEP_SIZE,
+    STEP_TOKENS,
+)
 
 
 @pytest.fixture
@@ -50,6 +59,19 @@ def test_mark_and_step(monitored):
     tuimon.step()
     (mark, name), (step, _) = monitored()
     assert (mark, name[0], step) == (MARK, "epoch", STEP)
+
+
+def test_a_step_carries_its_samples_and_tokens(monitored):
+    tuimon.step(samples=32)
+    tuimon.step(tokens=4096, samples=8)
+    tuimon.step(samples=-1, tokens=3.5)
+    found = monitored.reader.read()
+    markers = [(marker.kind, marker.flag, marker.value) for marker in found if marker.kind != OPTIMIZER_MADE]
+    assert markers == [
+        (STEP_SIZE, STEP_SAMPLES, 32), (STEP, 0, 0),
+        (STEP_SIZE, STEP_SAMPLES, 8), (STEP_SIZE, STEP_TOKENS, 4096), (STEP, 0, 0),
+        (STEP, 0, 0),
+    ]  # fmt: skip
 
 
 def test_nested_reentered_and_left_by_an_exception(monitored):

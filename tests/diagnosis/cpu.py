@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.step_model.model import warmed_ms
@@ -24,11 +26,12 @@ AUGMENT = frames(
 )
 
 
-def run(phases, *more, cpu_count=2, windows=12):
-    """What is found in windows of these phases (ms per step), with more records."""
+def run(phases, *more, cpu_count=2, windows=12, **of_steps):
+    """The findings in windows of these phases (ms per step), with more records; ``of_steps``: facts of each window."""
     session = session_of(header(cpu_count=cpu_count), process(), NO_GPU, AUGMENT)
     for t in range(1, windows + 1):
-        session.add(steps(t, phases, first_index=10 * (t - 1)))
+        window = steps(t, phases, first_index=10 * (t - 1))
+        session.add(structs.replace(window, **of_steps))
     for record in more:
         session.add(record)
     return diagnose(session)

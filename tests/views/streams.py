@@ -20,6 +20,7 @@ from tuimon.records import (
     Lead,
     Notice,
     Place,
+    Printed,
     RangeTime,
     StackCount,
     Stacks,
@@ -88,6 +89,7 @@ def _second(t, gpus, data_ms, ranges, native):
                 *natives, pid=MAIN, cpu_ratio=0.6),
         threads(float(t), (4300, "python", 1.0, "running", 0.02), pid=4300),
         threads(float(t), (4301, "python", 0.97, "running", 0.14), pid=4301),
+        Printed(t=float(t), pid=MAIN, place="epoch 3: 420 of 1563, 01:16 left", loss="1.81"),
         Cost(t=float(t), pid=0, window_s=1.0, cpu_ratio=0.042, sampler_cpu_ratio=0.021, rss_bytes=62 * 2**20),
     ]  # fmt: skip
     return records + [gpu(t, index) for index in range(gpus)]

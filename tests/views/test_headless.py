@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tests.session import records
 from tests.session.records import session_of
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.records import NO_TORCH_YET, Exit, Gpu, Notice, Place
+from tuimon.records import NO_TORCH_YET, Exit, Gpu, Notice, Place, Printed
 from tuimon.session.session import Session
 from tuimon.views.headless import HeadlessView, how_it_ended, progress, summary_lines
 
@@ -46,13 +46,13 @@ def test_a_line_tells_it_all() -> None:
     gpu = Gpu(t=40.0, pid=0, index=0, uuid="u", name="H", util_ratio=0.37, pids=[100])
     stream = io.StringIO()
     HeadlessView(stream).show(session(gpu), [INPUT_BOUND])
-    line = stream.getvalue()
+    line, verdict = stream.getvalue().splitlines()
     assert line.startswith("[tuimon 00:00:40] 10.0 steps/s  ")
     assert "data 62% fwd 11% bwd 16% opt 6% other 5%" in line
     assert "gpu 37%" in line
-    assert line.endswith("INPUT-BOUND 62 % of every step waits for data: augment() transforms.py:31\n")
-    assert "\x1b" not in line
-    assert line.count("\n") == 1
+    assert line.endswith("  INPUT-BOUND")
+    assert verdict == "[tuimon] INPUT-BOUND: 62 % of every step waits for data: augment() transforms.py:31"
+    assert "\x1b" not in stream.getvalue()
 
 
 def test_the_verdict_is_told_when_it_changes() -> None:
@@ -61,9 +61,33 @@ def test_the_verdict_is_told_when_it_changes() -> None:
     other = Finding(rule="side_work", severity="warning", headline="checkpoints take 30 %")
     for findings in ([INPUT_BOUND], [INPUT_BOUND], [other], [INPUT_BOUND]):
         view.show(session(), findings)
-    said = ["waits for data" in line or "checkpoints" in line for line in stream.getvalue().splitlines()]
-    assert said == [True, False, True, True]
-    assert stream.getvalue().splitlines()[1].endswith("INPUT-BOUND")
+    said = [line for line in stream.getvalue().splitlines() if "waits for data" in line or "checkpoints" in line]
+    assert [line.split(":")[0] for line in said] == [
+        f"[tuimon] {name}" for name in ("INPUT-BOUND", "SIDE-WORK", "INPUT-BOUND")
+    ]
+    assert sum(line.startswith("[tuimon 00:00:40] ") for line in stream.getvalue().splitlines()) == 4
+
+
+def test_a_line_has_at_most_100_columns() -> None:
+    stream = io.StringIO()
+    gpus = [Gpu(t=40.0, pid=0, index=i, uuid=f"u{i}", name="H", util_ratio=0.37, pids=[100]) for i in range(8)]
+    printed = Printed(t=40.0, pid=100, place="step 400 of 5000, 07:40 left", loss="0.3125")
+    found = session(*gpus, printed)
+    HeadlessView(stream).show(found, [replace(INPUT_BOUND, headline="62 % of every step waits " * 8)])
+    lines = stream.getvalue().splitlines()
+    assert len(lines) > 2 and max(map(len, lines)) <= 100
+    assert lines[0].startswith("[tuimon 00:00:40] 10.0 steps/s  data 62% fwd 11% bwd 16% opt 6% other 5%")
+    assert "step 400 of 5000, 07:40 left" in progress(found) and "loss 0.3125" in progress(found)
+
+
+def test_while_a_training_starts_there_is_a_line_in_ten_seconds() -> None:
+    stream, found = io.StringIO(), session_of(records.header(), records.process())
+    view = HeadlessView(stream)
+    for t in range(1, 26):
+        found.add(records.steps(float(t), {}, count=0))
+        view.show(found, [])
+    times = [line[8:16] for line in stream.getvalue().splitlines()]
+    assert times == ["00:00:01", "00:00:11", "00:00:21"]
 
 
 @pytest.mark.parametrize(("no_color", "coloured"), [(None, True), ("1", False)])

@@ -74,11 +74,15 @@ def mark(name: str) -> None:
         _ranges.mark(name, sys._getframe(1))
 
 
-def step() -> None:
-    """End a training step. Needed only where tuimon finds the wrong steps by itself."""
+def step(*, samples: "Optional[int]" = None, tokens: "Optional[int]" = None) -> None:
+    """End a training step. Needed only where tuimon finds the wrong steps by itself.
+
+    ``samples``, ``tokens``: how many this step trained on, for the rates on the screen. Anything but an int is ignored:
+    a tensor would have to be waited for.
+    """
     runtime = _runtime
     if runtime is not None and runtime.on and not runtime.is_compiling():
-        _ranges.step()
+        _ranges.step(samples, tokens)
 
 
 # pickled under the name that users know: the module they come from may be the injected copy

@@ -97,7 +97,7 @@ def hook_fetch(dataloader: Any) -> None:
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(FETCH_END, number)
         rest.fetches_due -= 1
         if rest.fetches_due <= 0:
-            _fetches_are_due(number, batch)
+            _fetches_are_due(self, number, batch)
         return batch
 
     dynamo.skip(tuimon_fetch)
@@ -187,10 +187,10 @@ def _end_failed_fetch(number: int, error: BaseException, left: Left) -> None:
     runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
 
 
-def _fetches_are_due(number: int, batch: Any) -> None:
+def _fetches_are_due(iterator: Any, number: int, batch: Any) -> None:
     """Measure the batch of this fetch, or begin a rest in an evaluation."""
     if batches.is_due():
-        batches.inspect(number, batch)
+        batches.inspect(iterator, number, batch)
     else:
         rests.consider_fetches()
         batches.arm()

@@ -31,7 +31,9 @@ from .ring.layout import (
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
     OPTIMIZER_MADE,
+    POSITION,
     REST,
+    TOKENS,
     pack_rest,
 )
 from .ring.no_writer import NoWriter
@@ -62,7 +64,7 @@ _RETRY_SLOW_UPDATES = 256
 #: Fetches without an update until the next try: gradients are rarely accumulated over so many batches.
 RETRY_FETCHES = 64
 #: Kinds of markers that do not belong to a loop, and so do not end its rest.
-_OF_NO_LOOP = frozenset((BATCH, GC_PAUSE, MARK, OPTIMIZER_MADE))
+_OF_NO_LOOP = frozenset((BATCH, GC_PAUSE, MARK, OPTIMIZER_MADE, POSITION, TOKENS))
 
 
 class Left:

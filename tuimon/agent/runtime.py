@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional
 from .gpu_clock import cuda, points
 from .gpu_clock.clock import GpuClock
 from .outside import raised_by_us, shielded_at_fork
-from .process import facts, loop_stacks, optimizer_facts, precision, role, starter, yama
+from .process import facts, loop_stacks, optimizer_facts, plan, precision, role, starter, yama
 from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
 from .ring.names import RangeNames
@@ -185,6 +185,7 @@ def _use_ring(writer: RingWriter) -> None:
         loop_stacks.forget()
         optimizer_facts.forget()
         precision.forget()
+        plan.forget()
         facts_due = True
     listen(writer)
     emit = writer.emit

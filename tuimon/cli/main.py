@@ -102,7 +102,7 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 
 def help_text() -> str:
-    """What ``tuimon --help`` prints."""
+    """The text of ``tuimon --help``."""
     lines = [f"  {name:<11}  {text}" for name, text in COMMANDS.items()]
     return _HELP.format(commands="\n".join(lines))
 

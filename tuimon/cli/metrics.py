@@ -13,7 +13,7 @@ METRICS_OPTIONS = ("--prometheus", "--prometheus-textfile", "--otlp")
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:
-    """What all commands that follow a session have in common."""
+    """Add the options for metrics, of all commands that follow a session."""
     group = parser.add_argument_group("metrics for other systems")
     group.add_argument(
         "--prometheus", metavar="[ADDR:]PORT", help="serve metrics for Prometheus; without ADDR only on 127.0.0.1"

@@ -110,7 +110,7 @@ def parser_of(command: str, doc: str, usage: str | None = None) -> _Parser:
 
 
 def add_watching(parser: argparse.ArgumentParser) -> None:
-    """What ``run`` and ``attach`` have in common."""
+    """Add the options that ``run`` and ``attach`` share."""
     parser.add_argument("--headless", action="store_true", help="lines on stderr instead of the full screen")
     parser.add_argument(
         "--interval",
@@ -190,7 +190,7 @@ def _add_reactions(parser: argparse.ArgumentParser) -> None:
 
 
 def add_run_choice(parser: argparse.ArgumentParser) -> None:
-    """What ``view`` and ``report`` have in common."""
+    """Add the options that ``view`` and ``report`` share."""
     parser.add_argument("--run", metavar="NAME", help="choose this run of a folder, not the latest")
 
 
@@ -274,7 +274,7 @@ def _size(text: str) -> int:
 
 
 def _reactions(parsed: argparse.Namespace) -> tuple[Observer, ...]:
-    """What runs commands for findings; none where none was requested."""
+    """The observers that run commands for findings; none if none was requested."""
     if parsed.on_hang is None and not parsed.on_finding:
         return ()
     from tuimon.monitor.reactions import Reaction, Reactions

@@ -1,4 +1,4 @@
-"""What makes the start quick, and a word where it is slow all the same."""
+"""A quick start, and a word to the user when it is slow all the same."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def word_when_slow(text: str, after_s: float = SLOW_S) -> Iterator[None]:
 def collect_seldom() -> None:
     """Let the garbage collector go through everything a hundredth as often.
 
-    What is held of a log are trees of records, in which nothing is garbage: of 256 ranks that are followed, going
-    through them was a third of the CPU, and a tenth as often still a twentieth (measured). What is thrown away young is
-    collected as often as ever.
+    A log is held as trees of records, in which nothing is garbage: with 256 ranks that are followed, going through them
+    was a third of the CPU, and a tenth as often still a twentieth (measured). Young objects are collected as often as
+    ever.
     """
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, _FULL_COLLECTIONS)

@@ -88,7 +88,7 @@ def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals, baseli
             from tuimon.views.tui.running import run_app
 
         def begin() -> None:
-            gc.collect()  # what the start has left behind, 0.2 MB: nothing reads it again
+            gc.collect()  # remains of the start, 0.2 MB: nothing reads them again
             monitor.start()
             loading.close()
 

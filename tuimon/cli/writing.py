@@ -1,4 +1,4 @@
-"""Where a command writes its text: stdout, or a file of its own."""
+"""The output of a command: stdout, or a file of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_output(parser: argparse.ArgumentParser, text: str = "write there instead
 
 
 class Output:
-    """Where ``-o`` and ``--force`` have the text go."""
+    """The output that ``-o`` and ``--force`` choose."""
 
     def __init__(self, parsed: argparse.Namespace) -> None:
         """Raises TuimonError where it could not be written."""

@@ -51,7 +51,7 @@ def _candidate(pid: int, user: int) -> Candidate | None:
 
 
 def has_torch(pid: int) -> bool:
-    """Whether a process has torch's libraries loaded; False when that cannot be known."""
+    """True if a process has torch's libraries loaded; False if that cannot be known."""
     return b"/libtorch" in procfs.read_maps(pid)
 
 

@@ -152,7 +152,7 @@ class Launched:
         return self._ending.next_in_s(now_s)
 
     def ending_text(self, now_s: float) -> str:
-        """What was sent last, and when the next signal is: ``sent SIGINT; stronger in 5 s``."""
+        """The last signal and the time of the next: ``sent SIGINT; stronger in 5 s``."""
         left_s = self.next_signal_in_s(now_s)
         done = f"sent {self.last_sent.name}" if self.last_sent else "ending the run"
         return done if left_s is None else f"{done}; stronger in {left_s:.0f} s"

@@ -14,7 +14,7 @@ _RENDEZVOUS_IDS = ("TORCHELASTIC_RUN_ID", "PET_RDZV_ID")
 _NODE_NUMBERS = ("SLURM_NODEID", "GROUP_RANK", "PET_NODE_RANK", "FLUX_TASK_RANK", "JOB_COMPLETION_INDEX")
 _RENDEZVOUS_OPTIONS = ("--rdzv-id", "--rdzv_id")
 _NODE_OPTIONS = ("--node-rank", "--node_rank")
-#: What torchrun takes without --rdzv-id: all its runs have it.
+#: The id that torchrun takes without --rdzv-id: all its runs have it.
 _NO_RENDEZVOUS = "none"
 _LONGEST = 100
 

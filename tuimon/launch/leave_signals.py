@@ -14,7 +14,7 @@ _LEAVE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.S
 class LeaveSignals:
     """While entered, these signals do not end tuimon; they are only noted.
 
-    What was ignored when tuimon started (``nohup``, a background job of ``sh``) stays ignored.
+    Signals that were ignored when tuimon started (``nohup``, a background job of ``sh``) stay ignored.
     """
 
     def __init__(self) -> None:

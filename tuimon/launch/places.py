@@ -1,4 +1,4 @@
-"""Where a run's output is kept: a private folder of the user."""
+"""The folder of a run's output, private to the user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEEP_S = 14 * 86400
 
 
 def _folders() -> list[str]:
-    """Where outputs may be: below ``$XDG_STATE_HOME`` or ``~/.local/state``, else in the temporary folder."""
+    """The folders for outputs: below ``$XDG_STATE_HOME`` or ``~/.local/state``, else in the temporary folder."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     temporary = os.path.join(tempfile.gettempdir(), f"tuimon-{os.getuid()}")
     folders = [os.path.join(base, "tuimon", "runs"), os.path.join(temporary, "runs")]

@@ -25,7 +25,7 @@ _MOST_DUE = 64
 class Relay:
     """While it is entered, tuimon ignores SIGHUP (as does what it starts) and does not end by any that it passes on.
 
-    What was ignored when tuimon started (``nohup``, a background job of ``sh``) stays ignored.
+    Signals that were ignored when tuimon started (``nohup``, a background job of ``sh``) stay ignored.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -15,7 +15,7 @@ _PYTHON_SUFFIXES = (".py", ".pyw", ".pyz")
 
 
 def user_python() -> str:
-    """What ``python`` means in the user's shell: the active environment's, which need not be tuimon's own."""
+    """The ``python`` of the user's shell: the active environment's, which need not be tuimon's own."""
     return shutil.which("python") or shutil.which("python3") or sys.executable
 
 

@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
     words: tuple[str, ...]
     exit_code: int | None  # None: it could not be started, or took too long
-    output: str = ""  # what it printed, cut; empty where that went to our own stderr
+    output: str = ""  # its output, cut; empty if that went to our own stderr
     trouble: str = ""
     left: int = 0  # processes that it has started and that go on without it
 
@@ -108,13 +108,13 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> int:
 def _first_bytes(process: subprocess.Popen[bytes], stream: IO[bytes], until_s: float) -> str:
     """The first bytes that it prints until its end; the rest is read and dropped, so that nobody blocks.
 
-    What it has started may hold the stream open for longer, and is not waited for.
+    Processes that it has started may hold the stream open for longer; nobody waits for them.
     """
     kept, more = b"", _LAST_BYTES
     with stream, select.epoll() as readable:
         readable.register(stream, select.EPOLLIN)
         while more > 0:
-            over = process.poll() is not None or time.monotonic() >= until_s  # what was printed before is read
+            over = process.poll() is not None or time.monotonic() >= until_s  # earlier output is read
             if readable.poll(0.0 if over else _LOOK_S):
                 part = os.read(stream.fileno(), 1 << 16)
                 if not part:

@@ -16,7 +16,7 @@ from tuimon.proc.ring_facts import read_ring_facts
 from tuimon.sources.control.channel import withdraw_hooks
 from tuimon.sources.control.holding import Holding
 
-#: What people read before they decide.
+#: The text that people read before they decide.
 RISK = (
     "stops the training for about 0.1 s to bring tuimon's hooks into it: steps and phases are then measured, not "
     "inferred. A debugger does that; the hooks go when you leave."

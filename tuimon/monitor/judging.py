@@ -39,7 +39,7 @@ class Judging:
         return now_s - self._judged_s >= times * max(EVERY_S, self._cost_s / RATIO)
 
     def judge(self, session: Session, now_s: float, before: Sequence[Finding]) -> Sequence[Finding]:
-        """What the rules find now; ``before``: what they found last."""
+        """The findings now; ``before``: the findings of the last time."""
         begun_s = self._cpu_clock()
         lasting_s = now_s - self._judged_s if self._judged_s is not None else 0.0
         if self.reading is None:

@@ -1,4 +1,4 @@
-"""What a Monitor needs of the process that it watches, and of some of its sources."""
+"""The interfaces of the process that a Monitor watches, and of some of its sources."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Poller:
             self._close()
 
     def _close(self) -> None:
-        with contextlib.suppress(Exception):  # what it reads may be gone, and nobody is left to report to
+        with contextlib.suppress(Exception):  # its input may be gone, and nobody is left to report to
             self.source.close()
         self.done.set()
 
@@ -124,7 +124,7 @@ class Poller:
                 if len(held) >= MANY:
                     self._put_all(held)
                     held = []
-        finally:  # what it read before it failed or came to its end
+        finally:  # records from before it failed or came to its end
             self._put_all(held)
 
     def _failure_notice(self, error: Exception) -> Notice:

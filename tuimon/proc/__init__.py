@@ -1,1 +1,1 @@
-"""What can be read of a process from outside: with psutil, in /proc, in its ring. For every other room."""
+"""Facts of a process that can be read from outside, with psutil, in /proc, in its ring; for every other room."""

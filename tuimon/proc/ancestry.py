@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tuimon.proc.procfs import read_bytes
 
-#: Where the arguments lie in memory, among the fields of /proc/PID/stat after the name (arg_start, proc(5)).
+#: Addresses of the arguments in memory, among the fields of /proc/PID/stat after the name (arg_start, proc(5)).
 _ARGUMENTS_FIELD = 45
 
 
 def is_fork_of(child: int, parent: int) -> bool:
     """True if a child is a copy of its parent: same arguments at the same place, which differs in each new program.
 
-    Where the place may not be read, equal arguments are taken for a copy.
+    If the place may not be read, equal arguments are taken for a copy.
     """
     if read_bytes(f"/proc/{child}/cmdline") != read_bytes(f"/proc/{parent}/cmdline"):
         return False
@@ -20,7 +20,7 @@ def is_fork_of(child: int, parent: int) -> bool:
 
 
 def waits_for_child(pid: int) -> bool:
-    """Whether a process's main thread waits in the kernel for a child to end; False where that may not be read."""
+    """True if a process's main thread waits in the kernel for a child to end; False if that may not be read."""
     return read_bytes(f"/proc/{pid}/wchan") == b"do_wait"
 
 

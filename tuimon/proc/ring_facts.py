@@ -1,4 +1,4 @@
-"""Facts that a process reports of itself in its ring, checked field by field: it may have written anything."""
+"""The facts that a process reports of itself in its ring, checked field by field: it may have written anything."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class RingFacts(Struct, frozen=True, gc=False):
     tracer: str | None = None  # a package that sees each of its calls or lines: cProfile, pdb, coverage
     cuda_visible_devices: str | None = None
     cuda_device_order: str | None = None
-    loop: tuple[LoopStack, ...] = ()  # where its loop calls backward and its optimizer
+    planned_steps: int | None = None  # that its Trainer had still to make at first
+    planned_epochs: int | None = None
+    loop: tuple[LoopStack, ...] = ()  # stacks at which its loop calls backward and its optimizer
 
 
 def ring_facts(meta: Mapping[str, object]) -> RingFacts:
@@ -63,6 +65,8 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
         tracer=_text(meta.get("tracer")),
         cuda_visible_devices=_text(meta.get("cuda_visible_devices"), empty=True),
         cuda_device_order=_text(meta.get("cuda_device_order")),
+        planned_steps=_count(meta.get("planned_steps")),
+        planned_epochs=_count(meta.get("planned_epochs")),
         loop=loop_stacks(meta.get("loop")),
     )
 

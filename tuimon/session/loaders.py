@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
-from tuimon.session.rows import HotLine, LoaderRow, LoaderWorkerRow
+from tuimon.session.rows import EpochRow, HotLine, LoaderRow, LoaderWorkerRow
 from tuimon.session.steps.course import Course
 from tuimon.session.windows import WINDOW_S, Span, Window, new_history, weighted_median
 
@@ -130,6 +130,8 @@ class LoaderStats:
         self.facts: LoaderFacts | None = None
         self.latest: Loader | None = None  # the newest window
         self._batches: MeasuredBatches | None = None  # of the whole run
+        self._epoch = EpochRow(0, None, None)
+        self._fetches = 0
         self._window: Window[_Stretch] = Window()
         self._run = Course(len(_Stretch._fields) - 3, _STRETCHES)
         # of the whole run: an epoch may take hours
@@ -150,6 +152,8 @@ class LoaderStats:
         self.facts = record.facts or self.facts
         if record.batches is not None:
             self._batches = record.batches if self._batches is None else self._batches.plus(record.batches)
+        self._note_epoch(record)
+        self._fetches += record.fetches
         self._starts += record.starts
         self._start_ns += record.start_ns
         self._first_ns += record.start_ns - record.iter_ns
@@ -165,6 +169,14 @@ class LoaderStats:
             self._run_by_number.setdefault(report.number, _WorkerSums()).add_report(report)
         while self._workers and self._has_gone(next(iter(self._workers.values())), record.t):
             del self._workers[next(iter(self._workers))]
+
+    def _note_epoch(self, record: Loader) -> None:
+        """Each end is an epoch's; so is a loop that was left, after which the next epoch has given fewer batches."""
+        done, given, length = self._epoch
+        was_left = not record.ends and record.given is not None and given is not None and record.given < given
+        if record.ends or record.fetches:
+            given = record.given
+        self._epoch = EpochRow((done or 0) + record.ends + was_left, given, record.length or length)
 
     def _has_gone(self, silent_longest: _Worker, now_s: float) -> bool:
         return silent_longest.last_s < now_s - _WORKER_SILENT_S or len(self._workers) > _WORKERS
@@ -201,6 +213,8 @@ class LoaderStats:
             ready_history=tuple(self._history),
             worker_rows=self._worker_rows(ended, hot, span is not None),
             batches=self._batches,
+            fetches=self._fetches,
+            epoch=self._epoch if self._epoch.done or self._epoch.given is not None else None,
         )
 
     def _run_within(self, span: Span) -> list[_Stretch]:

@@ -194,6 +194,15 @@ class LoaderWorkerRow(Struct, frozen=True, gc=False):
     hand_over_ms: float | None  # for its batch to be written to the pipe; None: part of wait_ms
     hot: HotLine | None  # its hottest user line
     ended: bool = False
+    cpu_ratio: float | None = None  # of one core; where a view adds it
+
+
+class EpochRow(NamedTuple):
+    """How far a loader has come in its epochs; None where unknown."""
+
+    done: int | None  # epochs that have ended
+    given: int | None  # batches of the one under way
+    length: int | None  # batches of an epoch
 
 
 class LoaderRow(NamedTuple):
@@ -215,6 +224,8 @@ class LoaderRow(NamedTuple):
     ready_history: tuple[float | None, ...]  # mean of a window, oldest first
     worker_rows: tuple[LoaderWorkerRow, ...]
     batches: MeasuredBatches | None = None  # those of the whole run that were measured
+    epoch: EpochRow | None = None  # None: nothing was seen of its epochs
+    fetches: int = 0  # of the whole run
 
     @property
     def ready_most(self) -> int | None:

@@ -20,6 +20,7 @@ from tuimon.records import (
     MemoryHistory,
     Node,
     Notice,
+    Printed,
     Process,
     Record,
     Stacks,
@@ -40,6 +41,7 @@ from tuimon.session.ranks.table import Held, RankTable
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.standing.standstills import Standstills
+from tuimon.session.step_sizes import StepSizes
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.windows import Span
 
@@ -58,6 +60,7 @@ class Tables:
         self.header: Header | None = None
         self.exit: Exit | None = None
         self.cost: Cost | None = None
+        self.printed: Printed | None = None
         self.now_s: float = 0.0  # ``t`` of the latest record
         self.start_s: float | None = None  # ``t`` of the first
         self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
@@ -77,6 +80,7 @@ class Tables:
         self.gpu_times = GpuTimeTable()
         self.loaders = LoaderTable(self.worker_names.name)
         self.ranks = RankTable()
+        self._step_sizes: dict[int, StepSizes] = {}
         self.held = Held()
         self._trainers: list[int] | None = None  # by rank, once queried, until a process or a first step comes
         self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
@@ -100,6 +104,7 @@ class Tables:
             Collectives: self.standstills.add_collectives,
             Notice: self._fold_notice,
             Cost: self._fold_cost,
+            Printed: self._fold_printed,
             Exit: self._fold_exit,
         }
 
@@ -158,6 +163,9 @@ class Tables:
     def _fold_exit(self, record: Exit) -> None:
         self.exit = record
 
+    def _fold_printed(self, record: Printed) -> None:
+        self.printed = record
+
     def _fold_cost(self, record: Cost) -> None:
         self.cost = record
 
@@ -195,6 +203,7 @@ class Tables:
         self._pids.discard(pid)
         self.step_stats.pop(pid, None)
         self.samples.pop(pid, None)
+        self._step_sizes.pop(pid, None)
         self.memory_history.pop(pid, None)
         for table in (
             self.run_processes,
@@ -220,6 +229,7 @@ class Tables:
         stats = self.step_stats.get(record.pid)
         if stats is None:
             stats = self.step_stats[record.pid] = StepStats(record.pid)
+        self.step_sizes(record.pid).add_steps(record)
         begun, trained = stats.begin_s is not None, stats.trains
         on_cores = self.threads.on_cores(record.pid, record.t - record.window_s, record.t)
         stats.share_room(1 if record.pid == self.trainer() else len(self.step_stats))
@@ -239,6 +249,10 @@ class Tables:
         if not begun and stats.begin_s is not None:
             self._samples_of(record.pid).leave_out_before(stats.begin_s)
             self._begin_steps(record.pid, stats.begin_s)
+
+    def step_sizes(self, pid: int) -> StepSizes:
+        """The samples and tokens of a process's steps, as its program passes them to ``tuimon.step``."""
+        return self._step_sizes.setdefault(pid, StepSizes())
 
     def _begin_steps(self, pid: int, t: float) -> None:
         self.threads.begin_steps(t)

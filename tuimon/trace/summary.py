@@ -74,7 +74,7 @@ class Summary(NamedTuple):
     syncs: list[TracedSync]
     copies: list[CopyRow]
     launches: list[LaunchRow]
-    has_lines: bool = False  # whether lines of the user's code are known
+    has_lines: bool = False  # True if lines of the user's code are known
 
 
 def summarize(trace: Trace) -> Summary:

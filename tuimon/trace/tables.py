@@ -88,7 +88,7 @@ class LaunchRow(Struct, frozen=True):
 
 
 class WaitRow(Struct, frozen=True):
-    """One cause for which the GPU waited, with all its gaps."""
+    """Waits of the GPU, all gaps of one cause."""
 
     cause: str
     what: str

@@ -23,7 +23,7 @@ _NAME = 17
 _FIGURE = 11
 _CHANGE = 12
 _BESIDE_CODE = 36  # columns of a line's figures
-#: What has become more than so many times as much again is shown as a factor: +60077 % is harder to read than 602x.
+#: An increase by more than so many times is shown as a factor: +60077 % is harder to read than 602x.
 _MANY_TIMES = 9.0
 #: Instead of an interval from less than a tenth to more than ten times as much.
 _ANYTHING = "cannot tell"
@@ -191,4 +191,6 @@ def _findings(changes: Iterable[FindingChange], width: int) -> list[str]:
 
 
 def _wrap(text: str, width: int, first: str = "", later: str = "  ") -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False) or [""]
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False, break_long_words=False
+    ) or [""]

@@ -36,6 +36,8 @@ def _of_the(whole: str) -> Callable[[float], str]:
 _OF_TIME, _OF_DATA = _of_the("time"), _of_the("time for data")
 #: Figures whose name says too little without the code: how each is called, and how its value is written.
 _NAMED: dict[str, tuple[str, Callable[[float], str]]] = {
+    "worker_busy_ratio": ("workers make batches", _OF_TIME),
+    "worker_cpu_ratio": ("worker CPU", lambda value: f"{percent(value)} of a core"),
     "hot_share": ("hottest function", _of_the("samples")),
     "environment_share": ("environment", _OF_DATA),
     "policy_share": ("policy", _OF_DATA),

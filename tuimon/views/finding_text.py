@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tuimon.diagnosis.rank import is_minor
 from tuimon.diagnosis.words import at
 from tuimon.records import Place
 from tuimon.text import code_place
@@ -14,6 +15,8 @@ from tuimon.views.format import plain
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
 
+#: A gain this many times as large as what the share alone would give needs a reason.
+_BEYOND = 1.05
 #: Gains below this factor are shown with one more digit.
 _SMALL = 1.2
 
@@ -21,6 +24,31 @@ _SMALL = 1.2
 def rule_title(rule: str) -> str:
     """A rule's name as people read it: ``INPUT-BOUND``."""
     return plain(rule).replace("_", "-").upper()
+
+
+def verdict_name(name: str | None) -> str:
+    """``INPUT-BOUND (no workers)`` of ``input_bound/no_workers``; ``nothing found`` of None."""
+    if name is None:
+        return "nothing found"
+    rule, _, cause = name.partition("/")
+    return rule_title(rule) + (f" ({plain(cause).replace('_', ' ')})" if cause else "")
+
+
+def final_verdict(findings: Sequence[Mapping[str, Any]]) -> str:  # Any: the report's JSON, or a Finding as a dict
+    """The verdict that stands, as ``verdict_name`` writes it."""
+    first = findings[0] if findings else None
+    if first is None or is_minor(first["rule"], first["severity"]):
+        return verdict_name(None)
+    return verdict_name(f"{first['rule']}/{first['cause']}" if first["cause"] else first["rule"])
+
+
+def beyond_share(share: float | None, fixes: Sequence[Mapping[str, Any]]) -> str:  # Any: as above
+    """Why the best fix gains more than the share of the step by itself would; empty if it does not."""
+    gained = fixes[0]["estimated_speedup"] if fixes else None
+    if not share or share >= 1.0 or not gained or gained <= _BEYOND / (1.0 - share):
+        return ""
+    alone = f"{1.0 / (1.0 - share):.1f}x"
+    return f"More than the {alone} of this share alone: the fix also frees cores and caches, so the rest gets faster."
 
 
 def headline_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> str:  # Any: a place of the JSON

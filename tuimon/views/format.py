@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tuimon.text import code_place, plain
+from tuimon.text import code_place, ms_text, number_text, plain, size_text
 
 __all__ = [
     "ABSENT",
@@ -34,27 +34,14 @@ ABSENT = "–"
 
 def number(value: float | None) -> str:
     """Three significant digits without an exponent: ``0.38``, ``7.1``, ``41.5``, ``312``."""
-    if value is None:
-        return ABSENT
-    size_of = abs(value)
-    if size_of >= 99.95:
-        return f"{value:.0f}"
-    if size_of >= 0.995:
-        return f"{value:.1f}"
-    if size_of >= 0.00995 or size_of == 0:
-        return f"{value:.2f}" if size_of else "0"
-    return f"{value:.3f}" if size_of >= 0.0005 else "<0.001"
+    return ABSENT if value is None else number_text(value)
 
 
 def ms(value_ms: float | None, *, unit: bool = True) -> str:
     """Milliseconds as ``41.5 ms``; from ten seconds on as ``12.3 s`` (always ms when ``unit`` is False)."""
     if value_ms is None:
         return ABSENT
-    if not unit:
-        return number(value_ms)
-    if value_ms >= 10_000:
-        return f"{number(value_ms / 1000)} s"
-    return f"{number(value_ms)} ms"
+    return ms_text(value_ms) if unit else number_text(value_ms)
 
 
 def percent(ratio: float | None, digits: int = 0) -> str:
@@ -83,14 +70,7 @@ def percent_range(low: float, high: float, to: str = "–") -> str:
 
 def size(value_bytes: float | None) -> str:
     """Bytes as ``512 B``, ``62 MiB``, ``21.4 GiB``."""
-    if value_bytes is None:
-        return ABSENT
-    value = float(value_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1024:
-            return f"{value:.0f} {unit}" if unit in ("B", "KiB", "MiB") and value >= 10 else f"{value:.3g} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
+    return ABSENT if value_bytes is None else size_text(value_bytes)
 
 
 def duration(value_s: float | None) -> str:

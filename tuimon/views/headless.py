@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, TextIO
 
 from tuimon.diagnosis.rank import is_minor
 from tuimon.records import Exit
+from tuimon.session.progress import run_progress
 from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state, stands_still, unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, finding_gain, fix_text, headline_text, place_text, rule_title
-from tuimon.views.format import clock, ms, percent, plain, rate, timed_steps
+from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.memory_text import memory_lines
+from tuimon.views.progress_text import left_text, loss_text, position_text, progress_json, rate_texts
 from tuimon.views.sampling_text import sampling_text
 from tuimon.views.standstill_text import list_lines
 from tuimon.views.state_text import state_text, unseen_text
@@ -25,8 +27,13 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session, SessionView
 
 _SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
-#: Columns of the last lines, without the tag in front of them.
-_WIDTH = 100 - len("[tuimon] ")
+#: Columns of a line at most; without the tag in front of messages.
+_COLUMNS = 100
+_WIDTH = _COLUMNS - len("[tuimon] ")
+#: While a training starts, a line at most so often: nothing changes but the time.
+_STARTING_S = 10.0
+#: (importance, text): of a line that would be too long the least important parts, of the highest number, go first.
+_Part = tuple[int, str]
 _COLOURS = {"critical": "31", "warning": "33", "info": "36", "benign": "32"}
 
 
@@ -37,6 +44,7 @@ class HeadlessView:
         self._stream = stream
         self._colour = stream is not None and stream.isatty() and "NO_COLOR" not in os.environ
         self._verdict: str | None = None
+        self._starting_s: float | None = None  # time of the last line about a training that starts
         self._unseen: set[int] = set()  # pids of processes that were named
         self._reported: dict[str, str] = {}
         self._standstill_s: float | None = None  # time of the stacks that were shown last
@@ -62,7 +70,24 @@ class HeadlessView:
         if any(finding.rule == "hang" for finding in findings):
             self._show_stacks(session)
         since_s = session.now_s - session.start_s if session.start_s is not None else 0.0
-        self._write(f"[tuimon {clock(since_s)}] {progress(session)}{self._verdict_part(findings)}")
+        if run_state(session).name == "starting":
+            if self._starting_s is not None and since_s < self._starting_s + _STARTING_S:
+                return
+            self._starting_s = since_s
+        self._write_progress(f"[tuimon {clock(since_s)}] ", session, findings)
+
+    def _write_progress(self, tag: str, session: Session, findings: Sequence[Finding]) -> None:
+        """Write where the run is and the name of the verdict; below it the verdict's headline, once it has changed."""
+        first = next((each for each in findings if not is_minor(each.rule, each.severity)), None)
+        name = rule_title(first.rule) if first is not None else ""
+        room = _COLUMNS - len(tag) - (len(name) + 2 if name else 0)
+        line = tag + progress(session, room)
+        if first is not None:
+            line += f"  \x1b[{_COLOURS[first.severity]}m{name}\x1b[0m" if self._colour else f"  {name}"
+        self._write(line)
+        if first is not None and first.rule != self._verdict:
+            self._write_wrapped(f"{name}: {headline_text(first.headline, first.where)}")
+            self._verdict = first.rule
 
     def _show_stacks(self, session: Session) -> None:
         """Print where all ranks stand, once for each hang."""
@@ -100,19 +125,6 @@ class HeadlessView:
         ):
             self.write_message(part)
 
-    def _verdict_part(self, findings: Sequence[Finding]) -> str:
-        if not findings:
-            return ""
-        first = findings[0]
-        if is_minor(first.rule, first.severity):
-            return ""
-        text = headline_text(first.headline, first.where) if first.rule != self._verdict else ""
-        self._verdict = first.rule
-        name = rule_title(first.rule)
-        if self._colour:
-            name = f"\x1b[{_COLOURS[first.severity]}m{name}\x1b[0m"
-        return f"  {name} {text}".rstrip()
-
     def _write(self, line: str) -> None:
         if self._stream is None:
             return
@@ -137,44 +149,65 @@ def _fresh_line(stream: TextIO) -> str:
         return ""
 
 
-def progress(session: Session) -> str:
-    """The run at this moment: speed, step time, phases, GPUs; before the first step, the reason for its wait."""
+def progress(session: Session, columns: int | None = None) -> str:
+    """The run at this moment, in so many columns; before the first step, the reason for its wait.
+
+    Speed, step time, phases, the place in the run, GPUs.
+    """
     pid = session.trainer()
     if pid is None:
         return "waiting for a Python process that trains"
     state, run = run_state(session), session.shown()
     parts = [] if stands_still(session) else _steps_parts(run, pid)
     if state.name != "training":
-        parts.append(state_text(state))
+        parts.append((0, state_text(state)))
     elif (steps := run.steps(pid)) is not None and not steps.per_second:
-        parts.append("no step lately")
+        parts.append((0, "no step lately"))
+    parts += _place_parts(session, pid)
     interval_s = session.header.interval_s if session.header else 1.0
-    parts += filter(None, (gpu_progress(run.gpus(), interval_s), lead_progress(with_idle_bounds(run, pid)[1])))
-    return "  ".join(parts)
+    parts.append((5, gpu_progress(run.gpus(), interval_s) or ""))
+    parts.append((8, lead_progress(with_idle_bounds(run, pid)[1]) or ""))
+    return _fitted([part for part in parts if part[1]], columns)
 
 
-def _steps_parts(run: SessionView, pid: int) -> list[str]:
+def _fitted(parts: Sequence[_Part], columns: int | None) -> str:
+    for least in range(max((number for number, _ in parts), default=0), 0, -1):
+        text = "  ".join(text for number, text in parts if number <= least)
+        if columns is None or len(text) <= columns:
+            return text
+    return shorten("  ".join(text for number, text in parts if not number), columns or _COLUMNS)
+
+
+def _steps_parts(run: SessionView, pid: int) -> list[_Part]:
     """Pace and phases of the latest steps; of a loop that stands still they mean nothing."""
     steps, table = run.steps(pid), run.phases(pid)
-    parts = []
+    parts: list[_Part] = []
     if steps is not None and steps.estimated:
-        parts.append(f"~{rate(steps.per_second)}")
+        parts.append((0, f"~{rate(steps.per_second)}"))
     elif steps is not None and steps.per_second:
-        parts += [rate(steps.per_second), f"{ms(steps.median_ms)} (p95 {ms(steps.p95_ms, unit=False)})"]
+        parts += [(0, rate(steps.per_second)), (6, ms(steps.median_ms)), (7, f"p95 {ms(steps.p95_ms)}")]
     if table is not None and table.rows:
-        parts.append(phases_text(table))
+        parts.append((1, phases_text(table)))
         if steps is not None and (timed := timed_steps(steps.timed_ratio)):
-            parts.append(f"({timed})")
+            parts.append((9, f"({timed})"))
     return parts
 
 
+def _place_parts(session: Session, pid: int) -> list[_Part]:
+    """How far the run has come, how long it still takes, and its samples and tokens a second, if that is known."""
+    known = run_progress(session, pid)
+    rates: list[_Part] = [(6, text) for text in rate_texts(known)]
+    return [*rates, (3, position_text(known)), (4, left_text(known)), (6, loss_text(known))]
+
+
 def phases_text(table: PhaseTable) -> str:
-    """``data 62% fwd 11% bwd 16%``; ``~`` marks what rests on samples."""
+    """``data 62% fwd 11% bwd 27% + eval 40%``; ``~`` marks estimates from samples, ``+`` the share of all time."""
     cells = []
     for row in table.rows:
         if row.share or row.name != "eval":
             share = percent(row.share).replace(" ", "")
-            cells.append(f"{_SHORT.get(row.name, row.name)} {'~' if row.estimated else ''}{share}")
+            beside = "+ eval" if row.name == "eval" else _SHORT.get(row.name, row.name)
+            cells.append(f"{beside} {'~' if row.estimated else ''}{share}")
     return " ".join(cells) + (" (inferred from stacks)" if table.inferred else "")
 
 
@@ -188,6 +221,8 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         lines.append(
             f"{steps.total} step{'' if steps.total == 1 else 's'}, median {ms(steps.median_ms)}, p95 {ms(steps.p95_ms)}"
         )
+    if pid is not None and (made := progress_json(run_progress(session, pid)).get("text")):
+        lines.append(made)
     if table is not None and table.rows:
         lines.append(phases_text(table))
     if session.exit is not None and (state := run_state(session)).name == "ended":  # without a step

@@ -12,7 +12,7 @@ from tuimon.text import RAW_IN_JSON
 
 #: Characters that ``os.fsdecode`` makes of bytes that are not UTF-8.
 _SURROGATES = re.compile("[\ud800-\udfff]")
-#: Of a line that holds more than one value.
+#: For a line that holds more than one value.
 _WIDTH = 200
 
 

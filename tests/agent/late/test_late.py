@@ -18,6 +18,7 @@ from tuimon.agent.ring.layout import (
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
     OPTIMIZER_MADE,
+    POSITION,
     RANGE_POP,
     RANGE_PUSH,
 )
@@ -35,7 +36,7 @@ def markers():
     reader = RingReader(runtime.writer().path)
     try:
         read = [marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
-        return [kind for kind in read if kind not in (BATCH, GC_PAUSE, OPTIMIZER_MADE)]
+        return [kind for kind in read if kind not in (BATCH, GC_PAUSE, OPTIMIZER_MADE, POSITION)]
     finally:
         reader.close()
 
@@ -179,7 +180,7 @@ def test_again_after_a_withdrawal(rings, weight):
         (weight * next(batches)).sum().backward()
         reader = RingReader(runtime.writer().path)
         read = [marker for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
-        found = [marker for marker in read if marker.kind not in (BATCH, GC_PAUSE, OPTIMIZER_MADE)]
+        found = [marker for marker in read if marker.kind not in (BATCH, GC_PAUSE, OPTIMIZER_MADE, POSITION)]
         seen.append([marker.kind for marker in found])
         assert '"dataset":"Batches"' in reader.name(found[0].value >> 16)  # of this ring, not the one before
         reader.close()

@@ -121,6 +121,83 @@ def found(batch, **more):
     return None if value is None else unpack_batch(value)
 
 
+def tokens(batch):
+    """Positions and padding of a batch of text."""
+    value = batches._count_tokens(batch, torch)
+    return None if value is None else layout.unpack_pair(value)
+
+
+IDS = torch.ones(2, 4, dtype=torch.int64)
+MASK = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        ({"input_ids": IDS}, (8, None)),
+        ({"input_ids": IDS, "attention_mask": MASK}, (8, 4)),
+        ({"tokens": IDS, "attention_mask": MASK.bool()}, (8, 4)),
+        (collections.UserDict(input_ids=IDS, attention_mask=MASK), (8, 4)),  # as a BatchEncoding
+        (({"input_ids": IDS}, torch.zeros(2)), (8, None)),
+        ({"input_ids": IDS, "attention_mask": MASK.float()}, (8, None)),
+        ({"input_ids": IDS, "attention_mask": 2 * MASK}, (8, None)),  # numbers of segments
+        ({"input_ids": IDS, "attention_mask": MASK[:, :3]}, (8, None)),
+        ({"input_ids": IDS, "attention_mask": MASK.to("meta")}, (8, None)),
+        ({"input_ids": torch.zeros(2, 4, 8)}, None),  # embeddings
+        ({"pixels": IDS}, None),
+        ((IDS, IDS), None),
+        ([], None),
+    ],
+)
+def test_tokens_are_those_of_batches_that_name_them(batch, expected):
+    assert tokens(batch) == expected
+
+
+def test_a_mask_too_large_to_be_read_at_once_leaves_the_padding_unknown():
+    size = batches._MASK_BYTES // 8 + 1
+    ids = torch.ones(size, dtype=torch.int64)
+    assert tokens({"input_ids": ids, "attention_mask": ids}) == (size, None)
+    assert tokens({"input_ids": ids[1:], "attention_mask": ids[1:]}) == (size - 1, 0)
+
+
+class OwnSampler(torch.utils.data.SequentialSampler):
+    def __len__(self):
+        raise AssertionError("a sampler of the program's is asked for nothing")
+
+
+class Endless(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(count())
+
+
+@pytest.mark.parametrize(
+    ("own", "length"),
+    [
+        (loader(), 3),
+        (loader(num_workers=1), 3),
+        (DataLoader(range(10), 4, drop_last=True, shuffle=True), 2),
+        (DataLoader(range(10), None), 10),
+        (DataLoader(range(10), 4, sampler=OwnSampler(range(10))), None),
+        (DataLoader(Endless(), 4), None),
+    ],
+    ids=["plain", "worker", "drop_last", "unbatched", "own sampler", "iterable"],
+)
+def test_the_position_in_the_epoch(hooked, clock, own, length):
+    iterator = iter(own)
+    next(iterator), next(iterator)
+    assert layout.unpack_pair(batches._position(iterator)) == (2, length)
+
+
+def test_positions_and_tokens_are_in_the_ring(hooked, clock):
+    reader = RingReader(hooked.writer().path)
+    text = DataLoader([{"input_ids": IDS[0], "attention_mask": MASK[1]}] * 8, 2)
+    list(text)
+    hooked.writer().flush()
+    found = {m.kind: (m.flag > 0, layout.unpack_pair(m.value)) for m in reader.read() if m.kind in layout.OF_LOADERS}
+    reader.close()
+    assert (found[layout.TOKENS], found[layout.POSITION]) == ((True, (8, 6)), (True, (1, 4)))
+
+
 ONE = torch.zeros(2, 3)
 
 
@@ -225,7 +302,7 @@ def test_none_of_the_programs_code_runs(hooked, clock):
         patched.setattr(hooked, "emit", lambda *marker: emitted.append(marker))
         called.clear()
         batches.arm(1)
-        batches.inspect(1 << layout.LOADER_SHIFT, odd)
+        batches.inspect(iterator, 1 << layout.LOADER_SHIFT, odd)
     assert called == []
     assert unpack_batch(emitted[0][1]) == Batch(24, 2, True, None)
     assert next(iterator) is odd

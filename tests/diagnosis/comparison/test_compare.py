@@ -159,6 +159,20 @@ def test_several_runs_that_agree_tell_a_difference() -> None:
 # -- what disturbs
 
 
+def test_the_rows_of_step_time_and_throughput_have_the_interval_of_the_headline() -> None:
+    for found in (
+        compare([run(1)], [run(2, middle=60.0)]),
+        compare([run(1)], [run(2, middle=60.0, starved=Starved(1 / 6))]),
+    ):
+        assert found.speedup is not None
+        rows = {row.name: row for row in found.rows}
+        step, throughput = rows["step time"], rows["throughput"]
+        assert step.low is not None and step.high is not None and throughput.low is not None
+        assert step.low / step.before == pytest.approx(1 / found.speedup.high - 1)
+        assert step.high / step.before == pytest.approx(1 / found.speedup.low - 1)
+        assert throughput.low / throughput.before == pytest.approx(found.speedup.low - 1, abs=0.02)
+
+
 def test_a_neighbour_beside_one_of_the_two_is_said_and_widens() -> None:
     """After takes 20 % longer, and was as much longer without a core: whether the program is slower is unknown."""
     found = compare([run(1)], [run(2, middle=60.0, starved=Starved(1 / 6))])

@@ -86,7 +86,7 @@ def of_run(lengths_ms, delays=None):
 def test_its_moment_its_phase_and_its_line_are_told_and_it_is_no_fault():
     jump = of_run([120.0 + t % 3 if t < 150 else 240.0 + t % 3 for t in range(240)])
     assert (jump.severity, jump.cause, jump.estimated_speedup) == ("info", "jump", None)
-    facts = ("99 % longer", "step 1,500 (2 min 30 s in)", "121 -> 241 ms", "in other")
+    facts = ("99 % longer", "step 1,500 (2 min 30 s in)", "121 ms -> 241 ms", "in other")
     assert all(fact in jump.headline for fact in facts)
     assert jump.evidence["since_step"] == 1500
     assert jump.evidence["grown_phase"] == "other"

@@ -8,7 +8,7 @@ from tuimon.diagnosis.unjudged import unjudged
 from tuimon.records import MachineMemory, Threads
 from tuimon.session.session import Session
 
-GB = 1_000_000_000
+GB = 1 << 30
 PHASES = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}
 
 
@@ -19,7 +19,7 @@ def machine(t=30.0, total=16 * GB, available=8 * GB, **more):
 def growing(pid=100, mb_a_look=100, looks=6):
     row = threads(0).threads
     return [
-        Threads(t=5.0 * n, pid=pid, window_s=1.0, cpu_ratio=0.5, rss_bytes=GB + n * mb_a_look * 1_000_000, threads=row)
+        Threads(t=5.0 * n, pid=pid, window_s=1.0, cpu_ratio=0.5, rss_bytes=GB + n * mb_a_look * (1 << 20), threads=row)
         for n in range(1, looks + 1)
     ]
 
@@ -65,10 +65,11 @@ def test_who_grows_is_reported_with_when_memory_is_full():
     finding = found(machine(available=GB // 2), *growing())
     assert finding.severity == "critical"
     assert finding.headline == (
-        "the machine has 0.5 GB of 16 GB of memory left: the training (100) grows by 1200 MB a minute, full in a minute"
+        "the machine has 512 MiB of 16 GiB of memory left: the training (100) grows by 1.17 GiB a minute,"
+        " full in a minute"
     )
     assert "detach" in finding.action
-    assert finding.evidence["full_in_s"] == pytest.approx(25)
+    assert finding.evidence["full_in_s"] == pytest.approx(25.6)
 
 
 def test_a_worker_that_grows_gets_the_advice_for_workers():
@@ -81,10 +82,10 @@ def test_a_control_groups_limit_counts_earlier_while_the_run_grows():
     near = {"limit_bytes": 4 * GB, "limit_used_bytes": int(3.6 * GB)}
     assert found(machine(**near)) is None
     finding = found(machine(**near), *growing())
-    assert "the container has 0.4 GB of 4 GB" in finding.headline
+    assert "the container has 410 MiB of 4 GiB" in finding.headline
 
 
 def test_swapping_is_reported_and_a_little_is_not():
-    finding = found(machine(swap_in_bytes_per_s=2e6, swap_out_bytes_per_s=0.0))
-    assert (finding.severity, finding.headline) == ("warning", "the machine swaps 2 MB/s")
+    finding = found(machine(swap_in_bytes_per_s=2.0 * (1 << 20), swap_out_bytes_per_s=0.0))
+    assert (finding.severity, finding.headline) == ("warning", "the machine swaps 2 MiB/s")
     assert found(machine(swap_in_bytes_per_s=1e5, swap_out_bytes_per_s=0.0)) is None

@@ -31,7 +31,7 @@ def test_the_rank_that_waits_least_in_backward_is_the_culprit():
     finding = ranks(late, other)["straggler_rank"]
     assert (finding.severity, finding.evidence["rank"], finding.where[0].line) == ("critical", 1, 11)
     assert finding.share_of_step == pytest.approx(0.4)
-    assert finding.headline == "rank 0 waits 40 % of each step for rank 1, 40 ms longer in forward"
+    assert finding.headline == "rank 0 waits 40 % of each step for rank 1, 40.0 ms longer in forward"
 
 
 def paused(phase):

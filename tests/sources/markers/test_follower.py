@@ -74,6 +74,14 @@ def test_steps_go_on_after_markers_were_lost_inside_a_pair():
     assert (record.dropped, record.count, record.median_ns) == (500, 60, 16 * MS)
 
 
+def test_samples_and_tokens_of_a_window_are_those_that_the_program_says():
+    sequence = markers(" ".join([PLAIN] * 100), start_ns=10 * SECOND)
+    sizes = [(t, layout.STEP_SIZE, flag, n) for t in (10.2, 10.5, 11.2) for flag, n in ((1, 32), (2, 4096), (9, 7))]
+    sequence = sorted([*sequence, *((int(t * SECOND), *rest) for t, *rest in sizes[:8])])
+    _, records = follow(sequence, 13 * SECOND)
+    assert [(record.samples, record.tokens) for record in records] == [(64, 8192), (32, 4096), (None, None)]
+
+
 def test_the_slowest_step_is_kept_whole():
     script = [PLAIN] * 5 + ["fetch:95 wait:3 bwd:4 wait:1 opt:2 wait:1"] + [PLAIN] * 5
     _, (record,) = follow(markers(" ".join(script), start_ns=10 * SECOND), 11 * SECOND)

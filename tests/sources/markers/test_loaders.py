@@ -62,8 +62,8 @@ class LoaderScript:
     def put(self, kind, value=0, flag=0):
         if kind == layout.WORKER:
             self.tracker.add_worker(int(flag), value)
-        elif kind == layout.BATCH:
-            self.tracker.add_batch(int(flag), value)
+        elif kind in layout.OF_LOADERS:
+            self.tracker.add_marker(kind, int(flag), value)
         else:
             self.tracker.add_stretch(feed(self.machine, self.now_ns, kind, int(flag), value))
         self.now_ns += MS
@@ -275,8 +275,9 @@ def test_four_workers_take_less_than_400_bytes_a_second():
         workers=[LoaderWorker(1234560 + i, i, 1234, 812.3, 123.4, 54.3, 10.0) for i in range(4)],
     )  # fmt: skip
     assert len(msgspec.json.encode(record)) < 400
-    measured = msgspec.structs.replace(record, batches=MeasuredBatches(1, 123456789, 1234, 1, 1))
-    assert len(msgspec.json.encode(measured)) < 440  # once a second at most
+    batches = MeasuredBatches(1, 123456789, 1234, 1, 1, 123456, 12345)
+    measured = msgspec.structs.replace(record, batches=batches, given=12345, length=123456)
+    assert len(msgspec.json.encode(measured)) < 490  # once a second at most
 
 
 # -- the fold
@@ -285,6 +286,58 @@ def test_four_workers_take_less_than_400_bytes_a_second():
 def window(t, **more):
     facts = LoaderFacts(dataset="ImageSet", kind="map", workers=2, prefetch=2) if t == 1.0 else None
     return Loader(t=t, pid=100, number=0, window_s=1.0, facts=facts, **more)
+
+
+def test_tokens_belong_to_the_batch_that_is_measured_next():
+    script = LoaderScript(FACTS).feed("f1 b")
+    script.put(layout.TOKENS, layout.pack_pair(4096, 1000), 1)
+    script.put(layout.BATCH, layout.pack_batch(1 << 15, 8, True, None), 1)
+    script.put(layout.BATCH, layout.pack_batch(1 << 15, 8, True, None), 1)
+    (record,) = script.records()
+    assert record.batches == MeasuredBatches(2, 1 << 16, 16, 2)
+    script.feed("f1 b").put(layout.TOKENS, layout.pack_pair(4096, None), 1)
+    script.put(layout.BATCH, layout.pack_batch(1 << 15, 8, True, None), 1)
+    assert script.records()[0].batches == MeasuredBatches(1, 1 << 15, 8, 1, None, 4096, None)
+
+
+def test_the_position_in_an_epoch_holds_until_that_ends():
+    script = LoaderScript(FACTS).feed("f1 b")
+    assert [(each.given, each.length) for each in script.records()] == [(None, None)]  # it may have begun before
+    script.put(layout.POSITION, layout.pack_pair(7, 20), 1)
+    assert [(each.given, each.length) for each in script.feed("f1 b f1 b").records()] == [(9, 20)]
+    assert [(each.given, each.ends) for each in script.feed("f1 b x1").records()] == [(None, 1)]
+    assert [(each.given, each.ends) for each in script.feed("f1 b").records()] == [(1, 0)]
+    assert [(each.given, each.ends) for each in script.feed("f1 b f1 b x1 f1 b").records()] == [(1, 1)]
+
+
+@pytest.mark.parametrize(("iterators", "given"), [((1, 1, 2), 1), ((1, 2, 2, 1), None), ((1, 1, 1), 6)])
+def test_a_later_iterator_begins_another_epoch(iterators, given):
+    script = LoaderScript(FACTS)
+    for at, number in enumerate(iterators):
+        value = 1 << layout.LOADER_SHIFT | number
+        script.put(layout.FETCH_BEGIN, value)
+        script.put(layout.FETCH_END, value)
+        if not at:
+            script.put(layout.POSITION, layout.pack_pair(4, 20), 1)
+    assert [each.given for each in script.records()] == [given]
+
+
+@pytest.mark.parametrize(
+    ("windows", "epoch"),
+    [
+        ([{"given": 7, "length": 20}], (0, 7, 20)),
+        ([{"given": 7, "length": 20}, {"ends": 1}], (1, None, 20)),
+        ([{"given": 7, "length": 20}, {"ends": 3, "given": 2, "length": 20}], (3, 2, 20)),
+        ([{"given": 7, "length": 20}, {"given": 3, "length": 20}], (1, 3, 20)),  # the loop was left before its end
+        ([{"given": 7}, {"given": 9}], (0, 9, None)),
+    ],
+)
+def test_epochs_are_counted(windows, epoch):
+    session = Session()
+    for t, more in enumerate(windows, 1):
+        session.add(window(float(t), fetches=1, role="train", **more))
+    (row,) = session.loaders(100)
+    assert row.epoch == epoch
 
 
 def test_a_row_sums_the_last_30_seconds():

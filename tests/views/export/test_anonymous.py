@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.recorded_logs import LOGS, ROOT, log_path
 from tuimon.cli.main import run_command_line
 from tuimon.code_origin import is_user_file
-from tuimon.records import AnyRecord, CountSettings, Frame, Frames, Header, Notice, Process, Record
+from tuimon.records import AnyRecord, CountSettings, Frame, Frames, Header, Notice, Printed, Process, Record
 from tuimon.sources.log.reader import read_log
 from tuimon.views.export.anonymous import _IN_FILES, CHANGES, anonymous, verdict
 from tuimon.views.export.stand_ins import STAND_IN, StandIns, of_messages, of_rules
@@ -34,6 +34,7 @@ KEPT = {
     ),
     *("Lead.boundary", "Loader.role", "LoaderFacts.context", "LoaderFacts.kind", "LoopStack.boundary"),
     *("MemoryHistory.device", "MemoryHistory.trigger", "Notice.level", "Notice.source", "PhaseTime.name"),
+    "Printed.loss",
     *("Process.debug_settings", "Process.matmul_dtypes", "Process.parameter_dtypes", "Process.python", "Process.role"),
     *(
         "Process.torch",
@@ -253,3 +254,16 @@ def test_the_command_writes_a_log_and_says_that_the_verdict_is_the_same(tmp_path
 def test_it_takes_the_whole_log(words: tuple[str, ...], capsys) -> None:
     assert run_command_line(["export", str(log_path("slow_reader")), "--anonymous", *words]) == 2
     assert "--anonymous" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        ("patients of ward 7: 450 of 1000, 00:37 left", "450 of 1000, 00:37 left"),
+        ("step 450 of 1000", "step 450 of 1000"),
+        ("", ""),
+    ],
+)
+def test_a_progress_bar_keeps_its_numbers_alone(place: str, shown: str) -> None:
+    (record,) = anonymous([Printed(t=1.0, pid=1, place=place, loss="0.5")])
+    assert record == Printed(t=1.0, pid=1, place=shown, loss="0.5")

@@ -86,7 +86,7 @@ async def test_answers_about_a_log_have_numbers_units_and_places(trainings, log)
         assert re.search(r"\n  at \S+/demo/slow_loader\.py:30 augment\(\)\n", verdict)
         assert re.search(r"\n  fix: make augment\(\) .* \(\d\.\dx to \d\.\dx faster\)", verdict)
         evidence = await answer(connected, "evidence", training=log, rule="input-bound")
-        assert "  data per step: 15.4 ms\n" in evidence and "  worker busy: 95 %\n" in evidence
+        assert "  data per step: 15.4 ms\n" in evidence and "  workers make batches: 95 % of the time\n" in evidence
         assert "not judged, the run" in await answer(connected, "evidence", training=log, rule="step_time_drift")
         assert await answer(connected, "evidence", training=log, rule="gc_pauses") == "gc_pauses: nothing found"
         lines = await answer(connected, "hot_lines", training=log, phase="backward", most=3)

@@ -27,7 +27,7 @@ def whole_session(ranks: int = 2, windows: int = 12) -> Session:
     """A run in which everything is measured."""
     found = records.session_of(records.header())
     for rank in range(ranks):
-        found.add(records.process(_pid(rank), rank=rank, gpu_uuids=[f"GPU-{rank}"]))
+        found.add(records.process(_pid(rank), rank=rank, gpu_uuids=[f"GPU-{rank}"], planned_steps=1000))
     for t in range(1, windows + 1):
         for rank in range(ranks):
             for record in _second(t, rank):
@@ -44,7 +44,8 @@ def _second(t: int, rank: int) -> Sequence[Record]:
     facts = LoaderFacts(dataset="D", kind="map", workers=2, prefetch=2)
     workers = [LoaderWorker(9000 + 2 * rank + i, i, 5, 700.0, 100.0, 200.0, 0.0) for i in range(2)]
     return [
-        records.steps(float(t), PHASES, first_index=10 * (t - 1), pid=pid, gc_ns=1_000_000, gc_count=1),
+        records.steps(float(t), PHASES, first_index=10 * (t - 1), pid=pid, gc_ns=1_000_000, gc_count=1,
+                      samples=320, tokens=64_000),
         records.threads(float(t), (pid, "python", 0.5, "running"), pid=pid, cpu_ratio=1.5),
         Loader(t=float(t), pid=pid, number=0, window_s=1.0, role="train", fetches=10, wait_ns=620_000_000,
                ready_fetches=10, ready_total=5, ready_none=6, facts=facts, workers=workers),

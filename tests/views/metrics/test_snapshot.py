@@ -23,7 +23,7 @@ def test_a_whole_run_has_every_metric() -> None:
     session.add(records.frames(("/p/train.py", 3, "main", "x = get()", True), ("/p/loss.py", 9, "f", "y", True)))
     session.add(records.stacks(13.0, ([0], 30), ([1], 3), pid=4242))
     session.add(Exit(t=14.0, pid=100, exit_code=3))
-    found = figures(session, FINDINGS) | figures(uneven_ranks())
+    found = figures(session, FINDINGS) | figures(uneven_ranks()) | figures(whole_session())
     assert set(found) == {metric.prometheus_name for metric in table.METRICS}
 
 

@@ -15,6 +15,7 @@ from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.writer import LogWriter
+from tuimon.views.finding_text import final_verdict
 from tuimon.views.format import count
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
@@ -132,7 +133,8 @@ def test_evaluation_is_of_a_batch_and_evidence_has_units() -> None:
         [records.header(), records.process(), *(records.steps(float(t), phases, eval_count=10) for t in range(1, 31))]
     )
     text = text_report(report_of(folded, findings, "run.jsonl"))
-    assert any(line.split()[0] == "eval" and line.endswith("80.0 ms a batch") for line in text.splitlines() if line)
+    (row,) = [line for line in text.splitlines() if line.startswith("  eval")]
+    assert "share of all time" in row and row.endswith("80.0 ms a batch")
     assert "Evidence: data per step 62.0 ms, step 100 ms, workers 0\n" in text
 
 
@@ -227,7 +229,9 @@ def test_changes_of_the_verdict_and_rules_without_evidence_are_told() -> None:
     assert report["changes"][0]["step"] > 600
     assert "gc_pauses" in {entry["rule"] for entry in report["unjudged"]}
     text = text_report(report)
-    assert "How the verdict changed" in text
+    changed = next(part for part in text.split("\n\n") if part.startswith("How the verdict changed")).splitlines()
+    assert "INPUT-BOUND (no workers) -> " in changed[1]
+    assert changed[-1] == f"  over the whole run: {final_verdict(report['findings'])}"
     assert "places: no stack samples" in text
 
 
@@ -249,3 +253,10 @@ def test_time_of_which_nothing_is_recorded_is_judged_by_no_moment() -> None:
     _, found_late = fold([header, *late_records], late)
     assert [finding.rule for finding in found_late] == [finding.rule for finding in found] != []
     assert 0 < late._judged_s <= whole._judged_s
+
+
+def test_a_long_path_is_not_broken_within_a_word(log: str) -> None:
+    report = report_of(*fold(run())[:2], log)
+    path = "/home/somebody/" + "a_long_folder_name/" * 5 + "train.py"
+    report["run"]["command"] = ["python", path, "--lr", "0.1"]
+    assert path in text_report(report).splitlines()[1]

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional
 from .. import debug_settings
 from ..outside import raised_by_us
 from ..variables import variable
-from . import gc_pauses, loop_stacks, optimizer_facts, precision
+from . import gc_pauses, loop_stacks, optimizer_facts, plan, precision
 
 _ARGV_LIMIT = 64
 _TEXT_LIMIT = 256
@@ -47,6 +47,7 @@ def late_facts() -> Dict[str, Any]:
         late.update(precision.vectors())
         late.update(optimizer_facts.facts())
         late.update(loop_stacks.facts())
+        late.update(plan.facts())
         late.update(_intra_op_threads(torch))
         late.update(debug_settings.facts())
         late.update(_rank(torch))

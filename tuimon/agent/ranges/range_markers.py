@@ -5,9 +5,21 @@ from types import CodeType, FrameType
 from typing import Optional
 
 from .. import runtime
-from ..ring.layout import MARK, RANGE_END, RANGE_POP, RANGE_PUSH, RANGE_START, STEP
+from ..ring.layout import (
+    MARK,
+    RANGE_END,
+    RANGE_POP,
+    RANGE_PUSH,
+    RANGE_START,
+    STEP,
+    STEP_SAMPLES,
+    STEP_SIZE,
+    STEP_TOKENS,
+)
 from ..torch_compat import dynamo
 
+#: Of a step's samples or tokens: more is an error of the program's.
+_LARGEST = 1 << 40
 _next_handle = itertools.count(1).__next__
 
 
@@ -49,8 +61,11 @@ def end(handle: Optional[int], frame: Optional[FrameType] = None) -> None:
         runtime.emit(RANGE_END, handle, name_id("", frame) if frame is not None else 0)
 
 
-def step() -> None:
-    """End a training step."""
+def step(samples: Optional[int] = None, tokens: Optional[int] = None) -> None:
+    """End a training step that held so many samples and tokens."""
+    for flag, count in ((STEP_SAMPLES, samples), (STEP_TOKENS, tokens)):
+        if type(count) is int and 0 <= count < _LARGEST:
+            runtime.emit(STEP_SIZE, count, flag)
     runtime.emit(STEP)
     if runtime.facts_due:
         runtime.publish_facts()

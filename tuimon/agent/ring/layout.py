@@ -53,12 +53,15 @@ GPU_ANCHOR = 20  # GPU_TIME counts from the event with this number (flag) from n
 GPU_POINT = 24  # a backward pass has come to a place inside it, in whatever thread; flag: the number of its event
 TORCH_MEMORY = 22  # torch's CUDA allocator; flag: device << 4 | one of MEMORY_*; value: bytes or a count
 BATCH = 26  # a batch was measured; flag: name id of its loader's facts, value: ``pack_batch``
+TOKENS = 28  # of the batch that the next BATCH measures; flag: as there, value: ``pack_pair``, positions and padding
+POSITION = 30  # batches that an epoch has given, and has; flag: name id of its loader's facts, value: ``pack_pair``
 ITER_BEGIN = (
     32  # iter(loader): its workers are started, or restarted; value: id of the iterator if they are ended instead
 )
 ITER_END = 33  # value: id of the iterator, 0 where there is none
 REST = 36  # boundaries have passed without markers; flag: markers of the period that repeats, value: ``pack_rest``
 OPTIMIZER_MADE = 42  # the program has an optimizer of torch's: the backward before may be one of many until its step
+STEP_SIZE = 38  # how much the step that ends next holds, as the program says; flag: STEP_SAMPLES or STEP_TOKENS
 PROFILER_ON = 44  # a profiler of ours slows this thread from now on; flag: TRACED_STEPS or 0
 PROFILER_OFF = 45  # it is off; the thread's open step was held up by it as well
 LOOP_LEFT = 46  # the thread has left its loop, and is in none until its next boundary: a notebook's cell has run
@@ -66,6 +69,8 @@ GC_PAUSE = 40  # the garbage collector stopped all threads until now; flag: gene
 
 #: Value of BACKWARD_*: ``autograd.grad``.
 RETURNED = 1
+#: Flags of STEP_SIZE: what its value counts.
+STEP_SAMPLES, STEP_TOKENS = 1, 2
 #: Flag of PROFILER_ON: the step that begins here is the first of those that a trace holds.
 TRACED_STEPS = 1
 
@@ -83,6 +88,8 @@ BOUNDARIES = frozenset(
         ITER_END,
     )
 )
+#: Kinds that report of a loader; the flag is the name id of its facts.
+OF_LOADERS = frozenset((WORKER, BATCH, TOKENS, POSITION))
 #: Kinds of user ranges.
 RANGES = frozenset((RANGE_PUSH, RANGE_POP, RANGE_START, RANGE_END))
 
@@ -190,6 +197,23 @@ def unpack_batch(value: int) -> Optional[Batch]:
     if rest >> 1 >= len(_PINNED):
         return None
     return Batch(value & _BYTES_MASK, None if rows == _SAMPLES_MASK else rows, bool(rest & 1), _PINNED[rest >> 1])
+
+
+_HALF_BITS = 32
+_HALF_MASK = (1 << _HALF_BITS) - 1
+
+
+def pack_pair(low: int, high: Optional[int]) -> Optional[int]:
+    """Two counts as one 64-bit value; None if ``low`` does not fit. ``high`` may be unknown: None."""
+    if not 0 <= low <= _HALF_MASK:
+        return None
+    return low | ((high + 1) << _HALF_BITS if high is not None and 0 <= high < _HALF_MASK else 0)
+
+
+def unpack_pair(value: int) -> Tuple[int, Optional[int]]:
+    """The two counts: batches so far and in all of an epoch (POSITION), or positions and padding (TOKENS)."""
+    high = value >> _HALF_BITS & _HALF_MASK
+    return value & _HALF_MASK, high - 1 if high else None
 
 
 class Passed(NamedTuple):

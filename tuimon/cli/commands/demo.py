@@ -27,7 +27,7 @@ class Demo(NamedTuple):
     """A recorded run that ships with tuimon."""
 
     log: str  # its file, without the ending
-    about: str  # what ran, and on what it was recorded
+    about: str  # the training, and the machine that it was recorded on
     keys: str  # worth pressing first
     played_s: float  # at its end: the verdict is there before, so that the first screen has it
 

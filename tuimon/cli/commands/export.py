@@ -122,7 +122,7 @@ def _check(to: str, selection: Selection) -> None:
 
 
 def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], object]:
-    """What writes the file; the log has been read where the format needs all of it."""
+    """The function that writes the file; the log has been read if the format needs all of it."""
     records = _named(read_logs(log))
     if to == "csv":
         from tuimon.views.export.csv_table import write_csv

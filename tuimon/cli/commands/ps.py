@@ -22,7 +22,7 @@ _DOC = "List this user's Python processes that have torch loaded, or markers."
 
 #: CPU is measured over this long.
 CPU_S = 0.2
-#: Of a longer path the end is shown.
+#: A longer path is shown by its end.
 _FOLDER_WIDTH = 24
 
 
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     gpus: list[str]  # UUIDs, as the process itself reports
     cpu_ratio: float | None
     age_s: float | None  # since it was started
-    steps_per_s: float | None  # where it has markers
+    steps_per_s: float | None  # None without markers
     markers: bool
     folder: str | None  # its working directory
     run: str | None
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def rows(found: Iterable[Candidate]) -> list[Row]:
-    """What is known of each; CPU over 0.2 s. Those that end meanwhile are left out."""
+    """The known facts of each; CPU over 0.2 s. Processes that end meanwhile are left out."""
     measured = []
     for candidate in found:
         try:

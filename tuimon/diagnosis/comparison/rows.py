@@ -12,6 +12,7 @@ from tuimon.diagnosis.comparison.batches import step_ms
 from tuimon.diagnosis.comparison.estimates import Estimate, Interval, difference, mean_of
 from tuimon.diagnosis.comparison.result import Row, Unit
 from tuimon.diagnosis.comparison.side import JudgedRun, Runs, log_estimate, step_estimate
+from tuimon.diagnosis.comparison.speed import disturbance
 from tuimon.records import BETWEEN
 from tuimon.session.steps.course import StepStretch
 from tuimon.session.steps.totals import Totals
@@ -33,13 +34,14 @@ class _Quantity(NamedTuple):
     estimate: Callable[[Runs], Estimate | None]  # None: not measured
     is_log: bool = False  # estimates are of its logarithm
     estimated: bool = False
+    disturbed: Interval = Interval(0.0, 0.0)  # by how much the interval's ends move, as the speedup's do
 
 
 def rows_of(before: Runs, after: Runs) -> list[Row]:
     """Step time, throughput, phases, CPU, waits, GPU and memory."""
     least_ms = _NO_PHASE * fmean(run.level.total_ns / run.level.steps / 1e6 for run in (*before, *after))
     measured = []
-    for quantity in _quantities((*before, *after)):
+    for quantity in _quantities((*before, *after), disturbance(before, after)):
         one, other = quantity.estimate(before), quantity.estimate(after)
         if one is not None and other is not None and (quantity.is_log or max(one.value, other.value) > least_ms):
             measured.append((quantity, one, other))
@@ -47,10 +49,11 @@ def rows_of(before: Runs, after: Runs) -> list[Row]:
     return [*rows, *_at_end(before, after)]
 
 
-def _quantities(every: Runs) -> list[_Quantity]:
+def _quantities(every: Runs, faster: Interval) -> list[_Quantity]:
+    longer = Interval(-faster.high, -faster.low)
     return [
-        _Quantity("step time", "ms", lambda runs: log_estimate(runs, step_ms), is_log=True),
-        _Quantity("throughput", "1/s", lambda runs: log_estimate(runs, _steps_per_s), is_log=True),
+        _Quantity("step time", "ms", lambda runs: log_estimate(runs, step_ms), is_log=True, disturbed=longer),
+        _Quantity("throughput", "1/s", lambda runs: log_estimate(runs, _steps_per_s), is_log=True, disturbed=faster),
         *(_Quantity(name, "ms", phase_estimate(name), estimated=is_estimated(name, every)) for name in PARTS),
         _Quantity("eval", "ms", lambda runs: step_estimate(runs, lambda s: s.eval_ns / s.steps / 1e6)),
         _Quantity("CPU time", "ms", lambda runs: step_estimate(runs, lambda s: s.cpu_ns / s.steps / 1e6)),
@@ -59,7 +62,10 @@ def _quantities(every: Runs) -> list[_Quantity]:
 
 
 def _row(quantity: _Quantity, one: Estimate, other: Estimate, number: int) -> Row:
-    interval, strict = difference(one, other), difference(one, other, 1 - _ERROR / number)
+    interval, strict = (
+        Interval(each.low + quantity.disturbed.low, each.high + quantity.disturbed.high)
+        for each in (difference(one, other), difference(one, other, 1 - _ERROR / number))
+    )
     before, after = one.value, other.value
     if quantity.is_log:
         before, after = math.exp(one.value), math.exp(other.value)

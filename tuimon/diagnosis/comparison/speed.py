@@ -39,12 +39,16 @@ def speedup_of(before: Runs, after: Runs, smaller: float = 1.0) -> Range:
     ``_taken``, and a run whose step time shifted may have either level.
     """
     one, other = log_estimate(before, step_ms), log_estimate(after, step_ms)
-    interval = difference(other, one)
+    interval, more = difference(other, one), disturbance(before, after)
+    logarithms = (one.value - other.value, interval.low + more.low, interval.high + more.high)
+    return Range(*(math.exp(each) / smaller for each in logarithms))
+
+
+def disturbance(before: Runs, after: Runs) -> Interval:
+    """By how much the ends of an interval of the speedup's logarithm move, for what may have disturbed a side."""
     taken = _taken(after) - _taken(before)
     shifts = _shifts(before), _shifts(after)
-    low = interval.low + min(taken, 0.0) + shifts[0].low - shifts[1].high
-    high = interval.high + max(taken, 0.0) + shifts[0].high - shifts[1].low
-    return Range(*(math.exp(each) / smaller for each in (one.value - other.value, low, high)))
+    return Interval(min(taken, 0.0) + shifts[0].low - shifts[1].high, max(taken, 0.0) + shifts[0].high - shifts[1].low)
 
 
 def outcome_of(speedup: Range) -> Outcome:

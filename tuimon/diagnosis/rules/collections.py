@@ -15,6 +15,7 @@ from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
+from tuimon.text import ms_text
 
 GC_LONG_NS = Threshold(
     50_000_000,
@@ -41,7 +42,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
         evidence,
         share,
         call,
-        f": every {_seconds(every_s)}, up to {longest_ms:.3g} ms",
+        f": every {_seconds(every_s)}, up to {ms_text(longest_ms)}",
         {
             "pauses": collections.pauses,
             "longest_ms": longest_ms,

@@ -25,6 +25,7 @@ from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import MOST, REPORTED
 from tuimon.diagnosis.words import percent
 from tuimon.session.rows import GpuRow
+from tuimon.text import ms_text
 
 LESS_OFTEN = (
     "exchange less, or less often: accumulate gradients under no_sync(), use a larger batch per rank or a bf16"
@@ -134,10 +135,10 @@ def _headline(least: _Communication, ranks: int) -> str:
             f"the GPU waits at least {percent(least.share)} of each step in backward, mostly for later ranks: which of"
             f" the {ranks} are late changes from step to step"
         )
-    if exchange.rests_on == "no_sync":
+    if exchange.rests_on == "no_sync" and exchange.last_ms is not None and exchange.own_ms is not None:
         return (
             f"the GPU exchanges gradients between {ranks} ranks for at least {percent(least.share)} of each step: the"
-            f" last backward takes {exchange.last_ms:.3g} ms, those before it {exchange.own_ms:.3g}"
+            f" last backward takes {ms_text(exchange.last_ms)}, those before it {ms_text(exchange.own_ms)}"
         )
     return (
         f"the GPU waits about {percent(least.share)} of each step in backward for the other ranks: it takes longer than"

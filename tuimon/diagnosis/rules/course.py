@@ -25,6 +25,7 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import after, percent
 from tuimon.records import Place
+from tuimon.text import ms_text
 
 DRIFT_RATIO = Threshold(
     1.15,
@@ -51,7 +52,9 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="step_time_drift",
         severity="warning",
-        headline=(f"steps take {_longer(before, now)} at first: {before:.3g} -> {now:.3g} ms, mostly in {phase.name}"),
+        headline=(
+            f"steps take {_longer(before, now)} at first: {ms_text(before)} -> {ms_text(now)}, mostly in {phase.name}"
+        ),
         fixes=(
             Fix("look for what grows with the steps: lists of losses, kept graphs (detach), logs", gain, least, gain),
         ),
@@ -97,7 +100,7 @@ def _jump(evidence: Evidence) -> Finding | None:
         cause="jump",
         headline=(
             f"steps take {_longer(jump.before_ms, jump.now_ms)} before step {jump.step:,} ({after(jump.since_s)} in):"
-            f" {jump.before_ms:.3g} -> {jump.now_ms:.3g} ms, mostly in {phase.name}"
+            f" {ms_text(jump.before_ms)} -> {ms_text(jump.now_ms)}, mostly in {phase.name}"
         ),
         fixes=(Fix("check what changed then: the data, the length of sequences, a schedule, a clock limit"),),
         share_of_step=1.0 - jump.before_ms / jump.now_ms,

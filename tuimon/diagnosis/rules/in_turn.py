@@ -13,6 +13,7 @@ from tuimon.diagnosis.threshold import REPORTED
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
+from tuimon.text import ms_text
 
 #: The cause of these findings.
 IN_TURN = "in_turn"
@@ -86,7 +87,7 @@ def _headline(turns: Turns, phase: str) -> str:
     others = f" and {more} others" if more > 1 else " and 1 other" if more == 1 else ""
     return (
         f"ranks take turns being late ({_shares(turns, _NAMED)} of the steps{others}): {percent(turns.share)} of each"
-        f" step waits for the last one, {turns.longer_ms:.3g} ms longer in {phase}"
+        f" step waits for the last one, {ms_text(turns.longer_ms)} longer in {phase}"
     )
 
 

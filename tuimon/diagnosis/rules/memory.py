@@ -15,6 +15,7 @@ from tuimon.diagnosis.threshold import SMALL, Threshold
 from tuimon.node_ids import own_id
 from tuimon.records import MachineMemory
 from tuimon.session.processes.nodes import Growth
+from tuimon.text import size_text
 
 GROWING_ROOM_SHARE = Threshold(
     0.15,
@@ -109,15 +110,13 @@ def _headline(
 ) -> str:
     parts = []
     if store is not None and (swapped is None or store.left_share < GROWING_ROOM_SHARE):
-        parts.append(
-            f"{store.name} has {_gigabytes(store.left_bytes)} of {_gigabytes(store.total_bytes)} of memory left"
-        )
+        parts.append(f"{store.name} has {size_text(store.left_bytes)} of {size_text(store.total_bytes)} of memory left")
     if swapped is not None:
-        parts.append(f"the machine swaps {swapped / 1e6:.3g} MB/s")
+        parts.append(f"the machine swaps {size_text(swapped)}/s")
     text = " and ".join(parts)
     if culprit is None:
         return text
-    growth = f"{_who(run, culprit.pid)} grows by {_megabytes(culprit.bytes_per_s * 60)} a minute"
+    growth = f"{_who(run, culprit.pid)} grows by {size_text(culprit.bytes_per_s * 60)} a minute"
     return f"{text}: {growth}{f', full in {_minutes(full_s)}' if full_s is not None and full_s < LATER_S else ''}"
 
 
@@ -139,14 +138,6 @@ def _less_memory(evidence: Evidence, culprit: Growth | None) -> str:
     if evidence.child_workers:
         return "use fewer workers or a smaller prefetch_factor, or close other programs"
     return "load less at once (memory-map the data), or close other programs"
-
-
-def _gigabytes(size: float) -> str:
-    return f"{size / 1e9:.3g} GB"
-
-
-def _megabytes(size: float) -> str:
-    return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.2g} MB"
 
 
 def _minutes(length_s: float) -> str:

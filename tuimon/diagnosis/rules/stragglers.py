@@ -16,6 +16,7 @@ from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.node_ids import own_id
+from tuimon.text import ms_text
 
 _WHY: dict[Why, str] = {
     "stopped": "which is stopped {percent} of the time",
@@ -91,7 +92,7 @@ def _headline(late: LateRank, few: LongestSteps | None) -> str:
         ratio = row.stopped_ratio if late.why == "stopped" else row.delay_ratio or 0.0
         return f"{lost}, {_WHY[late.why].format(percent=percent(ratio))}"
     reason = ", in the garbage collector" if late.why == "collections" else ""
-    longer = f"longer in {late.phase}" if few is not None else f"{late.longer_ms:.3g} ms longer in {late.phase}"
+    longer = f"longer in {late.phase}" if few is not None else f"{ms_text(late.longer_ms)} longer in {late.phase}"
     return f"{lost}, {longer}{reason}"
 
 

@@ -8,8 +8,8 @@ thread (``pending_call``). Nothing is allocated in the process until then but on
 
 There are no breakpoints: they would stay in its code, and end it, if gdb were killed meanwhile.
 
-Whether gdb can write the registers of this processor is tried before the call, on one that nothing depends on. If it
-cannot, it is run again with fewer of them (``registers``).
+Before the call, gdb tries to write a register of this processor that nothing depends on. If it cannot, it is run again
+with fewer of them (``registers``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tuimon.launch.injection.threads import check_threads
 from tuimon.proc import procfs
 from tuimon.text import plain
 
-#: Whether the instruction before the program counter is a system call, by processor, for gdb.
+#: Expressions for gdb, by processor: true if the instruction before the program counter is a system call.
 _IN_SYSTEM_CALL = {
     "x86_64": "*(unsigned short *)($place - 2) == 0x050f",
     "aarch64": "*(unsigned int *)($place - 4) == 0xd4000001",
@@ -216,7 +216,7 @@ def _within(parts: Iterable[Function]) -> str:
 
 
 def _run(command: list[str], pid: int) -> str:
-    """What gdb printed; the process runs on afterwards, however gdb ended."""
+    """The output of gdb; the process runs on afterwards, however gdb ended."""
     output = ""
     with _started(command) as child:  # closes the pipe of a gdb that takes too long, too
         try:
@@ -322,7 +322,7 @@ def _error_line(output: str) -> str:
 
 
 def _version(gdb: str) -> str:
-    """Such as 13.1; empty if it does not say."""
+    """The version, such as 13.1; empty if gdb does not say."""
     try:
         done = subprocess.run([gdb, "--version"], capture_output=True, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -51,7 +51,7 @@ OF_PYTHON = (
     "PyRun_SimpleString",
 )
 OF_C_LIBRARY = ("access", "usleep")
-#: Where the request lies in the page, after the code.
+#: Offset of the request in the page, after the code.
 REQUEST = 256
 _PATH_BYTES = 1024
 PAGE = 4096

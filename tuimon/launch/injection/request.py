@@ -18,7 +18,7 @@ _POLL_S = 0.005
 
 
 class Answer(Struct, frozen=True):
-    """What the process has left: ``status`` as in ``tuimon/agent/late.py``, or "failed"."""
+    """The answer that the process has left: ``status`` as in ``tuimon/agent/late.py``, or "failed"."""
 
     status: str
     reason: str | None = None

@@ -19,7 +19,7 @@ _STT_FUNC = 2
 
 
 class Function(NamedTuple):
-    """Where a function's code is in a process."""
+    """The first address of a function in a process, and the one after its end."""
 
     start: int
     end: int
@@ -64,7 +64,7 @@ def find_functions(file: str, mapped: Iterable[Mapping], names: Iterable[str]) -
 
 
 def _bias(content: mmap.mmap, mapped: list[Mapping]) -> int:
-    """What is added to the file's addresses: where its first segment lies, less where its header puts it."""
+    """The offset that is added to the file's addresses: of its first segment, less the one in its header."""
     (offset,) = struct.unpack_from("<Q", content, 32)
     size, count = struct.unpack_from("<HH", content, 54)
     for number in range(count):
@@ -94,7 +94,7 @@ def _functions(content: mmap.mmap, wanted: set[bytes]) -> Iterable[tuple[bytes, 
 
 
 def _places(text: bytes, part: bytes) -> Iterable[int]:
-    """Where a string begins, which may be inside another one: linkers store common endings once."""
+    """The offsets at which a string begins, also inside another one: linkers store common endings once."""
     place = text.find(part)
     while place >= 0:
         yield place

@@ -1,4 +1,4 @@
-"""What has to be known of a process before anything is brought into it; found without touching it."""
+"""The facts of a process that an injection needs, found without touching it."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Target(Struct, frozen=True):
 
     @property
     def python_file(self) -> str:
-        """Where the interpreter's file can be read."""
+        """A path at which the interpreter's file can be read."""
         path = self.python[0].path
         return self.file(path) if _LIBRARY.search(path) else f"/proc/{self.pid}/exe"
 
     def file(self, path: str) -> str:
-        """Where a file that it has mapped can be read: under its path there may be another one for us."""
+        """A path at which a file that it has mapped can be read: its own may name another file for us."""
         return f"/proc/{self.pid}/root{path}"
 
 

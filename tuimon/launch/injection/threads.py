@@ -1,4 +1,4 @@
-"""Whether gdb would stop a process for a moment only: how many threads it has, and whether each can be stopped."""
+"""Refuse a process that gdb would stop for too long: by the number of its threads, and those that cannot be stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuimon.proc import procfs
 #: one thread, 0.15 s with 500, 0.3 to 0.4 s with 1,000, 0.9 s with 2,000, 1.6 s with 3,000; with 5,000 it had to be
 #: killed after 15 s, in its call, and the process with it. Trainings on eight GPUs have some hundred threads a process.
 THREADS_LIMIT = 1_000
-#: What a thread costs at least (s): 0.3 s with 1,000.
+#: Cost of a thread at least (s): 0.3 s with 1,000.
 _THREAD_S = 0.0003
 #: A thread that is in uninterruptible sleep at all of these moments may stay there. A read from a disk takes
 #: milliseconds, and gdb can wait for that.

@@ -23,7 +23,7 @@ def open_attach(pid: int, options: Options, hooks: Hooks | None = None) -> Monit
     log = log_of(options, job)
     table = ProcessTable(pid, attached.run_id)
     return Monitor(
-        sources_of(table, options),
+        sources_of(table, options, attached.output),
         header=header_of("attach", pid, attached.command, options, job),
         log=log,
         process=attached,

@@ -1,4 +1,4 @@
-"""What the monitors of live runs have in common: sources, header and log."""
+"""Sources, header and log of the monitors of live runs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def log_of(options: Options, job: Job) -> LogWriter | None:
     return LogWriter(options.log, force=options.force, limit_bytes=options.log_max_bytes, run=job.name)
 
 
-def sources_of(table: ProcessTable, options: Options) -> Iterator[Source]:
-    """The sources of a live run; what is switched off is reported.
+def sources_of(table: ProcessTable, options: Options, output: str | None = None) -> Iterator[Source]:
+    """The sources of a live run; what is switched off is reported. ``output``: the file that holds what it prints.
 
     Each is loaded and made when it is taken: the monitor takes them when it begins to read.
     """
@@ -39,6 +39,10 @@ def sources_of(table: ProcessTable, options: Options) -> Iterator[Source]:
 
     yield ProcessSource(table, options.window_s)
     yield MachineSource(table)
+    if output is not None:
+        from tuimon.sources.log.printed import PrintedSource
+
+        yield PrintedSource(output, table.root_pid)
     switched_off: list[Notice] = []
     if options.markers:
         from tuimon.sources.markers.source import MarkerSource
@@ -100,6 +104,6 @@ def header_of(mode: Literal["run", "attach"], pid: int, command: Sequence[str], 
 
 def _cpu_count() -> int:
     try:
-        return len(os.sched_getaffinity(0))  # what a container or a scheduler allows, not what the machine has
+        return len(os.sched_getaffinity(0))  # cores that a container or a scheduler allows, not those of the machine
     except (AttributeError, OSError):
         return os.cpu_count() or 1

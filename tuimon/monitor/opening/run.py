@@ -30,7 +30,7 @@ def open_run(command: Sequence[str], options: Options) -> Monitor:
         raise
     table = ProcessTable(launched.pid, run_id)
     return Monitor(
-        sources_of(table, options),
+        sources_of(table, options, output),
         header=header_of("run", launched.pid, command, options, job),
         log=log,
         process=launched,

@@ -169,8 +169,10 @@ def program_part(stack: Stack) -> Stack:
 
     Without what a forked DataLoader worker inherited from the trainer (its own part begins at its loop), without the
     frame that torch puts between a module's call and its ``forward``, and without those of our hooks; the innermost
-    frame always stays.
+    frame that is not one of these hooks always stays.
     """
+    ours = next((n for n, frame in enumerate(reversed(stack)) if not is_agent_file(frame.file)), 0)
+    stack = stack[: len(stack) - ours]
     depths = range(len(stack) - 1, 0, -1)
     start = next((depth for depth in depths if is_worker_loop(stack[depth].file, stack[depth].function)), 0)
     return (*(frame for frame in stack[start:-1] if not _is_between(frame)), *stack[-1:])

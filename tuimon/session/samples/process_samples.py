@@ -116,6 +116,7 @@ class ProcessSamples:
     def leave_out_before(self, t: float) -> None:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up belong to no step."""
         self._steps_begin_s = t
+        self.threads.leave_out_before(t)
         self._keep(lambda record: record.t - record.window_s >= t)
 
     def _shows_loop(self, record: Stacks) -> bool:

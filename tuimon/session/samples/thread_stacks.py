@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tuimon.records import Place, StackCount, Stacks
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.stacks import StackSample, place_of
@@ -20,6 +22,7 @@ class ThreadStacks:
         self._frames = frames
         self._names: dict[int, str] = {}
         self._latest: Stacks | None = None
+        self._begin_s = -math.inf  # of the steps
         self._unmoved: dict[int, tuple[tuple[int, ...], float]] = {}  # tid: its one stack, since when
 
     def add_names(self, record: Stacks) -> None:
@@ -44,12 +47,18 @@ class ThreadStacks:
                 unmoved[tid] = before if before and before[0] == only else (only, record.t - record.window_s)
         self._unmoved = unmoved
 
+    def leave_out_before(self, t: float) -> None:
+        """A window that began before a moment shows where threads were when the program was set up."""
+        self._begin_s = t
+
     def name_of(self, tid: int) -> str | None:
         """Python's name of a thread; None for native threads, and before any sample."""
         return self._names.get(tid)
 
     def place_of(self, tid: int) -> Place | None:
-        """Where a thread was most often in the latest window."""
+        """Where a thread was most often in the latest window; None if that began before the steps."""
+        if self._latest is None or self._latest.t - self._latest.window_s < self._begin_s:
+            return None
         own = self._stacks_of(tid)
         return place_of(self._frames.stack(max(own, key=_count).frames)) if own else None
 

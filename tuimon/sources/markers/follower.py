@@ -185,10 +185,10 @@ class RingFollower:
                 self._marks.append((time_ns, self.reader.name(value).split(layout.PLACE_SEPARATOR, 1)[0]))
         elif kind == layout.OPTIMIZER_MADE:
             loop.machine.steps.expect_optimizer()
-        elif kind == layout.WORKER:
-            self._loaders.add_worker(flag, value)
-        elif kind == layout.BATCH:
-            self._loaders.add_batch(flag, value)
+        elif kind in layout.OF_LOADERS:
+            self._loaders.add_marker(kind, flag, value)
+        elif kind == layout.STEP_SIZE:
+            self._recorder.add_step_size(flag, value)
         else:
             self._gpu.feed_marker(time_ns, kind, flag, value)
 

@@ -43,6 +43,10 @@ class _Loader(Struct):
     ends: int = 0  # of epochs
     end_ns: int = 0
     batches: MeasuredBatches | None = None
+    tokens: tuple[int | None, int | None] = (None, None)  # of the batch that is measured next, and how many are padding
+    iterator: int = 0  # the latest
+    given: int | None = None  # batches that it has given in this epoch
+    length: int | None = None  # batches of an epoch
     workers: dict[int, Worker] = field(default_factory=dict)  # by pid
     facts_window: int = -_FACTS_EVERY  # in which the facts were reported last
 
@@ -53,6 +57,14 @@ class _Loader(Struct):
         self.starts_ns.clear()
         self.ends = self.end_ns = 0
         self.batches = None
+
+    def add_given(self, iterator: int, count: int = 1) -> None:
+        """The epoch under way has given so many more batches; a later iterator begins another epoch."""
+        if iterator != self.iterator:
+            self.given = 0 if iterator > self.iterator > 0 else None
+            self.iterator = iterator
+        if self.given is not None:
+            self.given += count
 
 
 class LoaderTracker:
@@ -115,7 +127,19 @@ class LoaderTracker:
         if loader is None or not count:
             return
         self._roles.add_fetches(key, count)
+        loader.add_given(iterator, count)
         loader.waits_ns += [wait_ns] * count
+
+    def add_marker(self, kind: int, key: int, value: int) -> None:
+        """Add a marker of ``OF_LOADERS``; ``key``: id of its loader's facts."""
+        if kind == layout.WORKER:
+            self.add_worker(key, value)
+        elif kind == layout.BATCH:
+            self.add_batch(key, value)
+        elif (loader := self._loader(key)) is not None and kind == layout.TOKENS:
+            loader.tokens = layout.unpack_pair(value)
+        elif loader is not None:
+            loader.given, loader.length = layout.unpack_pair(value)
 
     def add_batch(self, key: int, value: int) -> None:
         """A batch of a loader was measured; ``key``: id of its facts."""
@@ -123,7 +147,8 @@ class LoaderTracker:
         if loader is None or batch is None:
             return
         pinned = None if batch.is_pinned is None else int(batch.is_pinned)
-        measured = MeasuredBatches(1, batch.size_bytes, batch.samples, int(batch.is_on_cpu), pinned)
+        measured = MeasuredBatches(1, batch.size_bytes, batch.samples, int(batch.is_on_cpu), pinned, *loader.tokens)
+        loader.tokens = (None, None)
         loader.batches = measured if loader.batches is None else loader.batches.plus(measured)
 
     def add_worker(self, key: int, pid: int) -> None:
@@ -198,6 +223,8 @@ class LoaderTracker:
             facts=facts,
             workers=workers,
             batches=loader.batches,
+            given=loader.given or None,
+            length=loader.length if loader.given else None,
         )
 
     def _known(self) -> Iterator[_Loader]:
@@ -215,7 +242,8 @@ class LoaderTracker:
     # -- its epochs and fetches
 
     def _add_iter(self, iterator: int, duration_ns: int) -> None:
-        if self._loader(iterator >> layout.LOADER_SHIFT) is not None:
+        if (loader := self._loader(iterator >> layout.LOADER_SHIFT)) is not None:
+            loader.iterator, loader.given = iterator, 0
             self._iter_ns[iterator] = duration_ns
             if len(self._iter_ns) > _LOADERS:
                 del self._iter_ns[next(iter(self._iter_ns))]
@@ -231,6 +259,7 @@ class LoaderTracker:
             self._add_end(iterator, wait_ns)
             return
         self._roles.add_fetches(key)
+        loader.add_given(iterator)
         iter_ns = self._iter_ns.pop(iterator, None)
         if wait_ns is None:
             return
@@ -244,6 +273,8 @@ class LoaderTracker:
     def _add_end(self, iterator: int, duration_ns: int | None) -> None:
         """Its workers have been ended: in the fetch that found no batch, or where the iterator was deleted."""
         loader = self._loaders.get(iterator >> layout.LOADER_SHIFT)
+        if loader is not None:
+            loader.given = 0
         if loader is not None and duration_ns is not None:
             loader.ends += 1
             loader.end_ns += max(duration_ns, 0)

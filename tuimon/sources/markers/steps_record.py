@@ -1,9 +1,10 @@
-"""The Steps record of a window: its steps, and what else the loop did meanwhile."""
+"""The Steps record of a window: its steps, and all else that the loop did meanwhile."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from tuimon.agent.ring import layout
 from tuimon.records import RankStep, Steps
 from tuimon.sources.loop.ended import EndedSteps
 from tuimon.sources.loop.machine import OpenPhase
@@ -11,6 +12,9 @@ from tuimon.sources.markers.gc_pauses import GcPauses
 from tuimon.sources.markers.histogram import histogram, quantile
 from tuimon.sources.markers.thread_loops import ThreadLoop
 from tuimon.sources.markers.window_steps import WindowSteps, phase_times
+
+#: Samples or tokens of a window at most, as a record holds them: a damaged ring may have any number.
+_MOST = 1 << 62
 
 
 class Window(NamedTuple):
@@ -28,6 +32,12 @@ class StepsRecorder:
         self._pid = pid
         self._gc = gc
         self._has_backward = False  # whether a record has held the first
+        self._sizes: dict[int, int] = {}  # samples and tokens of this window's steps, by the flag of STEP_SIZE
+
+    def add_step_size(self, flag: int, count: int) -> None:
+        """The program says how many samples or tokens a step holds."""
+        if flag in (layout.STEP_SAMPLES, layout.STEP_TOKENS):
+            self._sizes[flag] = min(self._sizes.get(flag, 0) + count, _MOST)
 
     def record(
         self,
@@ -47,6 +57,7 @@ class StepsRecorder:
         outside_ns = loop.machine.outside.take_ns(window.end_ns)
         last_ns = steps.last_end_ns()
         pauses = self._gc.take_pauses()
+        sizes, self._sizes = self._sizes, {}
         return Steps(
             t=window.end_ns / 1e9,
             pid=self._pid,
@@ -79,6 +90,8 @@ class StepsRecorder:
             gc_ns=pauses.total_ns,
             gc_count=pauses.number,
             gc_longest_ns=pauses.longest_ns,
+            samples=sizes.get(layout.STEP_SAMPLES),
+            tokens=sizes.get(layout.STEP_TOKENS),
             tid=tid,
         )
 

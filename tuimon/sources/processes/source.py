@@ -281,6 +281,8 @@ class ProcessSource:
             optimizers=list(own.optimizers),
             intra_op_threads=own.intra_op_threads,
             omp_num_threads=variables.omp_num_threads,
+            planned_steps=own.planned_steps,
+            planned_epochs=own.planned_epochs,
             debug_settings=sorted(
                 {*own.debug_settings, *variables.debug_settings, *(["tracer"] if own.tracer else [])}
             ),

@@ -24,6 +24,7 @@ from tuimon.records import (
     MemoryLine,
     Notice,
     OptimizerFacts,
+    Printed,
     Process,
     RangePlace,
     RangeTime,
@@ -42,6 +43,7 @@ from tuimon.records import (
 from tuimon.views.export.stand_ins import StandIns
 
 _KERNEL = re.compile(r"(\w+ \d+\.\d+).*")  # "Linux 6.8.0-1021-aws": the rest may be a site's own build
+_PLACE = re.compile(r"(?:^(?:step|iter|iteration|epoch) )?\d+ of \d+(?:, [\d:]+ left)?$")  # as ``Printed`` has it
 _Change = Callable[[StandIns, Any], object]  # from a field's value to what stands for it
 
 
@@ -57,12 +59,18 @@ def _versions(_names: StandIns, versions: dict[str, str]) -> dict[str, str]:
     return {name: _KERNEL.sub(r"\1", text) if name == "system" else text for name, text in versions.items()}
 
 
+def _printed(_names: StandIns, place: str) -> str:
+    """``450 of 1000, 00:37 left`` of ``fold of the patients: 450 of 1000, 00:37 left``."""
+    known = _PLACE.search(place)
+    return known[0] if known is not None else ""
+
+
 def _parked(names: StandIns, threads: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
     return [(tid, names.code(name)) for tid, name in threads]
 
 
-#: What holds a text of the user's, and what makes of it. The texts that are in neither table are tuimon's own words, or
-#: torch's, CUDA's and the driver's.
+#: The fields that hold a text of the user's, and the functions that replace it. Texts that are in neither table are
+#: tuimon's own words, or torch's, CUDA's and the driver's.
 CHANGES: dict[type[msgspec.Struct], dict[str, _Change]] = {
     Header: {"command": StandIns.command, "host": StandIns.host, "run": StandIns.run, "versions": _versions},
     Process: {"command": StandIns.command, "markers_reason": StandIns.message, "gpu_uuids": _each(StandIns.gpu)},
@@ -83,6 +91,7 @@ CHANGES: dict[type[msgspec.Struct], dict[str, _Change]] = {
     RankCollective: {"group": StandIns.code},
     Collectives: {"nccl": _each(StandIns.message)},
     Notice: {"message": StandIns.message, "hint": StandIns.message},
+    Printed: {"place": _printed},
     Exit: {"last_line": StandIns.code},
 }
 #: A function is named by its file.

@@ -28,7 +28,7 @@ def write_perfetto(records: Iterable[Record], out: TextIO) -> None:
 
 def _events(record: Record, names: ProcessNames) -> Iterator[_Event]:
     match record:
-        case Node():  # what a node has one of
+        case Node():  # facts that a node has once
             yield _meta(id_on_node(record.number, 0), "process_name", name=f"node {record.host}")
         case Process():
             command = f"{record.role} {' '.join(record.command)[:80]}"

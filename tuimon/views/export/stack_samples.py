@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
+from tuimon.code_origin import is_agent_file
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Frame, Record, Stacks, Threads
 from tuimon.session.loop_tree.phases import classify_samples
@@ -67,7 +68,9 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
             continue
         title = gathered.processes.title(pid)
         profile = ThreadProfile(own_id(pid), own_id(tid), role, gathered.names[pid, tid], title)
-        profile.stacks += _of_part(counts, selection.phase, gathered.session, pid)
+        for frames, count in _of_part(counts, selection.phase, gathered.session, pid):
+            own = tuple(frame for frame in frames if not is_agent_file(frame.file))  # without our hooks
+            profile.stacks.append((own or frames, count))
         if profile.stacks:
             out.append(profile)
     return out

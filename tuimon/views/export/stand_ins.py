@@ -28,11 +28,11 @@ _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|(?:[\da-fA-F]{1,4}:){4,7}:?[\da-
 STAND_IN = "zz"  # how all of them begin, and no word that a rule knows
 _DIGITS = 6  # of a longer number, which may be an account's or a day's, only that it is one is kept
 _STEM, _ENDING = 4, 3  # letters of a known word, and of what may follow it: ``criteri`` + ``on``, ``loss`` + ``es``
-#: Where the path of a library begins to say which library it is.
+#: The folder of a path from which on it names the library.
 _LIBRARY = re.compile(
     r"/lib(?:64)?/(?:python|pypy)\d[\d.]*t?/|/(?:site|dist)-packages/|/python\d+\.zip/|(?:^|/)torch/|(?:^|/)tuimon/"
 )
-#: What torch.compile wrote: its cache is named after the user, or lies in a folder of the user's choice.
+#: Files that torch.compile wrote: its cache is named after the user, or lies in a folder of the user's choice.
 _GENERATED = re.compile(r".*?(?:/torchinductor_[^/]*)?(/\w\w/c\w+\.py)$")
 #: torch's and CUDA's own names of operators and kernels.
 _OF_TORCH = re.compile(
@@ -41,16 +41,16 @@ _OF_TORCH = re.compile(
     r"|\w+Backward\d+$|Optimizer\.\w+#|Command Buffer"
 )
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-#: What judges, below the package.
+#: Modules that judge, below the package.
 _JUDGES = (
     *("code_origin.py", "gpu_call_table.py", "gpu_calls.py", "library_code.py", "line_syntax.py", "records.py"),
     *("tensor_syntax.py", "torch_code.py", "session", "diagnosis"),
 )
-#: What writes notices.
+#: Modules that write notices.
 _WRITERS = ("agent", "launch", "monitor", "sources")
 #: Pages for people: they quote code of all kinds.
 _LEFT_OUT = os.path.join("diagnosis", "explain")
-#: Of a pattern: escapes, flags and quantifiers, which are no letters of a word.
+#: Parts of a pattern: escapes, flags and quantifiers, which are no letters of a word.
 _NO_LETTERS = re.compile(r"\\[A-Za-z]|\(\?[a-zA-Z]+\)|\{[\d,]+\}")
 _CHOICE = re.compile(r"\[(\w)(\w)\]")
 _CHUNK = re.compile(r"[^\W_]+")
@@ -92,7 +92,7 @@ class StandIns:
         return self.code(name) if is_user_file(file) else name
 
     def operator(self, name: str) -> str:
-        """What a trace calls an operator or a kernel; those of torch and CUDA stay."""
+        """The name of an operator or a kernel in a trace; those of torch and CUDA stay."""
         return name if _OF_TORCH.match(name) else self.code(name)
 
     def command(self, words: Iterable[str]) -> list[str]:

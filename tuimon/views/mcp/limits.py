@@ -9,9 +9,9 @@ from tuimon.views.format import plain
 
 #: 1,500 tokens at three characters each: paths, figures and code take more tokens than prose, which has four.
 MOST_CHARACTERS = 4500
-#: Of an error: what was asked is in it, in part.
+#: Characters of an error, which repeats a part of the request.
 _MOST_OF_AN_ERROR = 1000
-#: Of an argument: a path on Linux is no longer.
+#: Characters of an argument: a path on Linux has no more.
 _MOST_OF_AN_ARGUMENT = 4096
 _MOST_DIGITS = 18
 #: Characters that no path has: NUL, and halves of characters.

@@ -10,6 +10,8 @@ Kind = Literal["counter", "gauge", "updown", "histogram"]
 #: Units as OpenTelemetry writes them (UCUM), and the words that Prometheus's names end in. ``{...}`` counts things.
 _UNITS = {
     "s": "seconds",
+    "{sample}/s": "per_second",
+    "{token}/s": "per_second",
     "By": "bytes",
     "By/s": "bytes_per_second",
     "Cel": "celsius",

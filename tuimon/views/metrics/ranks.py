@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import get_args
 
 from tuimon.records import BETWEEN, PHASES, length_bucket
+from tuimon.session.progress import run_progress
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankState
 from tuimon.session.rows import LoaderRow, PhaseTable
@@ -18,7 +19,7 @@ from tuimon.views.metrics.metric import Distribution, Sample, known
 
 #: The last bucket of the log's histogram that lies below each bound.
 _LAST_BUCKETS = tuple(length_bucket(round(bound * 1e9)) for bound in table.STEP_BOUNDS)
-#: Of the launch lead; a log may name others.
+#: Boundaries of the launch lead; a log may name others.
 _BOUNDARIES = frozenset({"fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end"})
 
 
@@ -61,6 +62,11 @@ def _recent_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
     if steps is not None:
         for statistic, ms in (("median", steps.median_ms), ("p95", steps.p95_ms)):
             yield from known(table.STEP_RECENT, (rank, statistic), ms, 1e-3)
+    progress = run_progress(now.session, pid)
+    yield from known(table.SAMPLES_RATE, (rank,), progress.samples_per_s)
+    yield from known(table.TOKENS_RATE, (rank,), progress.tokens_per_s)
+    if progress.left is not None and progress.left.of == "run":
+        yield Sample(table.TIME_LEFT, (rank,), progress.left.seconds)
     phases = now.phases(pid)
     if phases is not None:
         yield from _share_samples(rank, phases)

@@ -115,8 +115,8 @@ def _samples(session: Session, findings: Sequence[Finding], ranks: RankLabels) -
 class RankLabels:
     """Hands out labels. A rank that is started again takes over the label of the one that has ended.
 
-    A process without a rank gets the lowest free number: alone it is rank 0. Of two with the same rank, as of two
-    trainings in one command, the second is ``0.1``.
+    A process without a rank gets the lowest free number: alone it is rank 0. If two have the same rank, as two
+    trainings in one command do, the second is ``0.1``.
     """
 
     def __init__(self) -> None:

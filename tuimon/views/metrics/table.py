@@ -62,6 +62,19 @@ PHASE_ERROR = Metric(
     "Half the width of the 95 % interval of a phase's share; only for shares estimated from stack samples.",
     (RANK, PHASE),
 )  # fmt: skip
+SAMPLES_RATE = Metric(
+    "tuimon.samples", "gauge", "{sample}/s", "Samples that the rank trains on in a second, over the last 30 s.",
+    (RANK,),
+)  # fmt: skip
+TOKENS_RATE = Metric(
+    "tuimon.tokens", "gauge", "{token}/s",
+    "Tokens that the rank trains on in a second, over the last 30 s; without padding, where a mask shows it.", (RANK,),
+)  # fmt: skip
+TIME_LEFT = Metric(
+    "tuimon.time_left", "gauge", "s",
+    "How long the run still takes at the pace of the last 30 s, where its Trainer says how many steps it makes.",
+    (RANK,),
+)  # fmt: skip
 EVALUATIONS = Metric("tuimon.eval.iterations", "counter", "{iteration}", "Evaluation iterations.", (RANK,))
 GC = Metric("tuimon.gc", "counter", "s", "Pauses of Python's garbage collector of at least 0.5 ms.", (RANK,))
 MARKERS = Metric(

@@ -19,7 +19,7 @@ class MemoryLine(Struct):
 
 
 class Memory(Struct):
-    """What torch's allocator held, by line."""
+    """The memory that torch's allocator held, by line."""
 
     pid: int
     trigger: str

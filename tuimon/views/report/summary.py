@@ -14,6 +14,7 @@ from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.unjudged import unjudged
 from tuimon.node_ids import own_id
 from tuimon.records import Header, MemoryHistory, TraceTaken
+from tuimon.session.progress import run_progress
 from tuimon.session.rows import PhaseTable
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
@@ -21,6 +22,7 @@ from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
 from tuimon.session.trainings import which_training
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.memory_text import memory_lines
+from tuimon.views.progress_text import progress_json
 from tuimon.views.report.ranks_json import nodes_json, ranks_json
 from tuimon.views.report.sentences import summary_of
 from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
@@ -55,6 +57,7 @@ def report_of(
         "state": _state(run_state(session)),
         "unseen": [_unseen(each) for each in unseen_trainings(session)],
         "steps": steps_json(whole.steps(pid) if pid is not None else None),
+        **_progress(session, pid),
         "span": _span(session, pid),
         **_phases_of(session, pid),
         "phases": phases_json(table),
@@ -68,6 +71,11 @@ def report_of(
         "unjudged": [{"rule": rule, "reason": reason} for rule, reason in unjudged(session)],
     }
     return {"schema": REPORT_SCHEMA, "summary": summary_of(report), **report}
+
+
+def _progress(session: Session, pid: int | None) -> dict[str, Json]:
+    progress = progress_json(run_progress(session, pid)) if pid is not None else {}
+    return {"progress": progress} if progress else {}
 
 
 def _standstills(session: Session) -> dict[str, Json]:

@@ -11,11 +11,14 @@ from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.finding_text import (
     NO_FINDING,
     ONLY_MINOR,
+    beyond_share,
+    final_verdict,
     finding_gain,
     fix_text,
     none_found,
     rule_title,
     rules_by_reason,
+    verdict_name,
 )
 from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps
 from tuimon.views.gpu_idle import idle_text_of
@@ -37,7 +40,7 @@ def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report
         parts.append(_ranges(report["ranges"]))
     parts += _findings(report["findings"])
     parts += [_standstills(report.get("standstills", ()))]
-    parts += [_changes(report["changes"]), _unjudged(report["unjudged"])]
+    parts += [_changes(report), _unjudged(report["unjudged"])]
     parts += [_memory(history) for history in report.get("memory", ())]
     parts += [_trace(trace) for trace in report.get("traces", ())]
     if report["sampling"]:
@@ -106,6 +109,8 @@ def _steps(report: dict[str, Any]) -> list[str]:
             f"{count(steps['count'])} step{'' if steps['count'] == 1 else 's'}, {rate(steps['per_second'])}, "
             f"median {ms(steps['median_ms'])}, p95 {ms(steps['p95_ms'])}"
         )
+        if made := report.get("progress", {}).get("text"):
+            lines += _wrap(f"Progress: {plain(made)}")
         if timed := timed_steps(steps.get("timed_share", 1.0)):
             lines += _wrap(f"{timed.capitalize()}, because timing slows down fast steps; all are counted")
     if report["span"]:
@@ -118,7 +123,7 @@ def _steps(report: dict[str, Any]) -> list[str]:
 
 
 def _phase(phase: dict[str, Any]) -> str:
-    bar = "#" * round(_BAR * min(max(phase["share"], 0.0), 1.0))
+    bar = "#" * round(_BAR * min(max(phase["share"], 0.0), 1.0)) if phase["name"] != "eval" else "share of all time"
     share = ("~" if phase["estimated"] else "") + percent(phase["share"])
     error = f"  +- {percent(phase['error'])}" if phase["error"] else ""
     # it belongs to no step; where samples show it nobody counts its batches
@@ -234,7 +239,8 @@ def _first_lines(finding: dict[str, Any]) -> list[str]:
 
 def _more_lines(finding: dict[str, Any]) -> list[str]:
     """Its further places, other fixes and evidence."""
-    lines = _places(finding["where"][1:5])
+    more = beyond_share(finding["share_of_step"], finding["fixes"])
+    lines = [*(_wrap(more, "  ") if more else []), *_places(finding["where"][1:5])]
     for fix in finding["fixes"][1:]:
         lines += _wrap(f"Or: {fix_text(*fix.values())}", "  ")
     if evidence := ", ".join(f"{name} {value}" for name, value in evidence_rows(finding["evidence"])):
@@ -258,15 +264,15 @@ def _standstills(past: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _changes(changes: list[dict[str, Any]]) -> list[str]:
-    """When the verdict changed."""
+def _changes(report: dict[str, Any]) -> list[str]:
+    """When the verdict changed, and the one that stands: over the whole run it may be another than the last."""
+    changes = report["changes"]
     lines = ["How the verdict changed"] if changes else []
     for change in changes[:20]:
         step = f", step {count(change['step'])}" if change["step"] is not None else ""
-        lines.append(
-            f"  {duration(change['at_s'])}{step}: {change['from'] or 'nothing'} -> {change['to'] or 'nothing'}"
-        )
-    return lines
+        words = f"{verdict_name(change['from'])} -> {verdict_name(change['to'])}"
+        lines += _wrap(f"{duration(change['at_s'])}{step}: {words}", "  ")
+    return [*lines, f"  over the whole run: {final_verdict(report['findings'])}"] if lines else []
 
 
 def _unjudged(rules: list[dict[str, Any]]) -> list[str]:
@@ -290,5 +296,10 @@ def _notices(notices: list[dict[str, Any]]) -> list[str]:
 
 def _wrap(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(
-        text, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False
+        text,
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_on_hyphens=False,
+        break_long_words=False,
     ) or [""]

@@ -13,7 +13,7 @@ from tuimon.views.report.standstill_types import Absent, Place, Standstill
 
 
 class Fix(Struct):
-    """What to do; gains are step time now / then, as estimated, at least and at most."""
+    """A fix; gains are step time now / then, as estimated, at least and at most."""
 
     action: str
     estimated_speedup: float | None
@@ -48,6 +48,28 @@ class Steps(Struct):
     timed_share: float | Absent | None = UNSET
 
 
+class Progress(Struct):
+    """How far the run had come: what its loader, its Trainer or its output says, the rest is absent.
+
+    Rates are of the whole run; of one that has not ended, of the last 30 s. ``tokens_per_second``: without padding, if
+    a mask shows it. ``left_s``: by that pace.
+    """
+
+    samples_per_second: float | Absent = UNSET
+    tokens_per_second: float | Absent = UNSET
+    padding: float | Absent = UNSET  # share of the positions in batches of text
+    step: int | Absent = UNSET
+    steps: int | Absent = UNSET  # that the Trainer makes in all
+    epochs_done: int | Absent = UNSET
+    epochs: int | Absent = UNSET
+    batch: int | Absent = UNSET  # of the epoch under way
+    batches: int | Absent = UNSET
+    left_s: float | Absent = UNSET
+    left_of: Literal["run", "epoch"] | Absent = UNSET
+    loss: str | Absent = UNSET  # as printed
+    text: str | Absent = UNSET
+
+
 class Phase(Struct):
     """Shares of the exclusive phases add to 1; ``eval`` is beside them. ``error``: of an estimated share.
 
@@ -68,7 +90,7 @@ class Phase(Struct):
 
 
 class Notice(Struct):
-    """What was not measured, or measured with gaps."""
+    """A source that delivered nothing, or with gaps."""
 
     source: str
     level: str
@@ -87,7 +109,7 @@ class Node(Struct):
 
 
 class Run(Struct):
-    """Where and how it was recorded; ``name`` and nodes of a run on several machines."""
+    """The recording: host, command, versions; ``name`` and nodes of a run on several machines."""
 
     log: str
     command: list[str]
@@ -127,7 +149,7 @@ class Rank(Struct):
 
 
 class TrainingFinding(Struct):
-    """What was found in one of several trainings."""
+    """A finding in one of several trainings."""
 
     rule: str
     severity: str
@@ -155,7 +177,7 @@ class RankShare(Struct):
 
 
 class RanksSummary(Struct):
-    """Of more than 16 ranks: least, median and most."""
+    """Least, median and most of more than 16 ranks."""
 
     count: int
     steps: list[float | None] | None
@@ -164,7 +186,7 @@ class RanksSummary(Struct):
 
 
 class State(Struct):
-    """What the training did in the end."""
+    """The last state of the training."""
 
     name: str
     for_s: float | None
@@ -249,6 +271,7 @@ class Report(Struct):
     findings: list[Finding]  # the most important first
     changes: list[Change]
     unjudged: list[Unjudged]
+    progress: Progress | Absent = UNSET
     phases_of: str | Absent = UNSET  # of several ranks or trainings the one whose steps, phases and ranges these are
     trainings: list[Training] | Absent = UNSET  # of several
     ranks_summary: RanksSummary | Absent = UNSET

@@ -25,7 +25,7 @@ class Announcements:
         self._said: dict[str, str] = {}
 
     def new(self, session: Session) -> list[Announcement]:
-        """What is new since the last call."""
+        """The news since the last call."""
         found = []
         for source in _SOURCES:
             notice = session.notices.get(source)

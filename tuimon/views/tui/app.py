@@ -1,4 +1,4 @@
-"""The app: composes the board, routes keys and ticks. What is shown, and how, is the panes' business."""
+"""The app: composes the board, routes keys and ticks. The panes decide what they show."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Baseline(NamedTuple):
 
 
 def take_baseline(session: Session, findings: Sequence[Finding]) -> Baseline | None:
-    """What the screen shows now; None before a step has been measured."""
+    """The figures on the screen now; None before a step has been measured."""
     from tuimon.diagnosis.comparison.figures import recent_figures
 
     pid = session.trainer()
@@ -80,7 +80,7 @@ def change_text(before: float | None, now: float | None) -> tuple[str, str]:
 
 
 class Compared(NamedTuple):
-    """What the line shows."""
+    """The state of the line."""
 
     text: str
     role: str
@@ -127,7 +127,7 @@ def baseline_line(state: Compared, width: int) -> Line:
 
 
 def _compare(taken: Baseline, session: Session, findings: Sequence[Finding]) -> tuple[str, str]:
-    """What has come since, of the same process; all that the screen shows, of another."""
+    """Figures since the baseline, of the same process; of another one, all that the screen shows."""
     from tuimon.diagnosis.comparison.compare import compare
     from tuimon.diagnosis.comparison.figures import recent_figures
     from tuimon.diagnosis.comparison.side import LEAST_BATCHES

@@ -84,11 +84,11 @@ class Board(Widget):
 
     def show(self, session: Session, findings: Sequence[Finding]) -> None:
         """Show the session as it is now in all panes."""
-        self.title_line.progress = self.output.progress()
         for pane in self.panes:
             pane.update_state(session, findings)
         self.place_panes()
         self._show_keys()
+        self.threads.note_loaders(() if self.box("loaders") is not None else self.loaders.in_short())
         for pane in self.panes:
             pane.redraw()
         for text, severity in self._announcements.new(session):
@@ -129,7 +129,7 @@ class Board(Widget):
         self.place_panes()
 
     def box(self, name: str) -> Box | None:
-        """Where a pane stands; None while it is hidden."""
+        """The place of a pane; None while it is hidden."""
         return self._boxes.get(name)
 
     def compare_with(self, baseline: Baseline | None) -> None:

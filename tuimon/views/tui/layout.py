@@ -1,4 +1,4 @@
-"""Where each pane stands: a pure function of the terminal's size and of what there is to show."""
+"""The place of each pane: a pure function of the terminal's size and of what there is to show."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _gpu_over_output(column: Box, names: list[str], wanted: WantedRows) -> dict[
 
 
 def _gpu_height(room: int, wanted: WantedRows) -> int:
-    """What the GPUs fill, two thirds at most, so that the output keeps its room."""
+    """The rows that the GPUs fill, two thirds at most, so that the output keeps its room."""
     return min(wanted.gpu + _FRAME, max(room * 2 // 3, _LEAST["gpu"]), room - _LEAST["output"])
 
 

@@ -1,4 +1,4 @@
-"""What our apps have in common: our themes, and what the terminal at hand can show."""
+"""The base of our apps: themes, and the abilities of the terminal at hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuimon.views.tui.terminal_driver import TerminalDriver
 
 
 class Capabilities(NamedTuple):
-    """What a terminal can show."""
+    """The abilities of a terminal."""
 
     colours: Literal["none", "16", "many"] = "many"
     glyphs: Glyphs = "braille"

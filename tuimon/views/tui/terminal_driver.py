@@ -100,7 +100,7 @@ class _ExitEvent(threading.Event):
         """True if input is to end."""
         if super().is_set():
             return True
-        terminal = select.poll()  # of its own: two threads poll, and one that waits in it locks out the other
+        terminal = select.poll()  # a lock of its own: two threads poll, and one that waits in it locks out the other
         terminal.register(self._handle, 0)
         if not terminal.poll(0):
             return False

@@ -6,15 +6,18 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from tests.recorded_logs import log_path
 from tests.session.records import MS
 from tests.views import streams
 from tests.views.playback import MAIN
+from tuimon.diagnosis.reading import fold
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session
+from tuimon.sources.log.reader import read_log
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.layout import WantedRows, lay_out
-from tuimon.views.tui.panes.loaders_pane import loaders_lines
+from tuimon.views.tui.panes.loaders_pane import LoadersPane, loaders_lines
 from tuimon.views.tui.terminal_app import Capabilities
 
 TRAIN = LoaderFacts(
@@ -60,7 +63,7 @@ def test_a_loader_with_two_workers():
     assert head == "train loader · ImageSet · 2 workers · prefetch 2 · batch 32 · fork · pinned"
     assert flow.startswith("ready ") and " 1 of 4 " in flow
     assert flow.endswith("wait 41.0 ms  p95 60.0 ms   15.0 batches/s   none ready 60 %")
-    assert names.split() == ["busy", "items", "collate", "waiting", "hand", "over", "hottest", "line"]
+    assert names.split() == ["making", "items", "collate", "waiting", "hand", "over", "hottest", "line"]
     assert len(workers) == 2
     assert (
         workers[0].startswith("worker 0    93 %  ━━━━━━━━━━━━━━━━━")
@@ -187,3 +190,23 @@ def test_loaders_for_one_purpose_are_told_apart_by_their_number():
     both = [record for number in (0, 2) for record in (replace(each, number=number) for each in training())]
     heads = [line for line in texts(rows(*both, evaluating(40.0)), 116, 14) if "loader" in line.split("·")[0]]
     assert [head.split(" · ")[0] for head in heads] == ["train loader 0", "train loader 2", "eval loader"]
+
+
+def test_the_cpu_of_workers_stands_beside_the_time_in_which_they_make_batches():
+    session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
+    (loader,) = LoadersPane().collect(session, ()).loaders
+    assert [round(worker.cpu_ratio, 2) for worker in loader.worker_rows] == [0.08, 0.09]
+    _, _, names, first, _ = texts([loader], 116, 5)
+    assert names.split()[:3] == ["making", "CPU", "items"] and first.split()[:6] == ["worker", "0", "97", "%", "8", "%"]
+
+
+async def test_without_a_pane_of_their_own_loaders_are_in_the_title_of_the_threads():
+    app = TuimonApp(monitor(*training()), refresh_s=3600, capabilities=Capabilities())
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.tick()
+        await pilot.pause()
+        assert "none ready at 60 % of fetches" in str(app.board.threads.border_title)
+        await pilot.resize_terminal(120, 40)
+        app.board.show(app.monitor.session, ())
+        await pilot.pause()
+        assert "loader" not in str(app.board.threads.border_title)

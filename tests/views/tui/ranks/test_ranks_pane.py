@@ -2,16 +2,21 @@
 
 import pytest
 
+from tests.recorded_logs import log_path
 from tests.views import streams
 from tests.views.tui.running_app import running, text, visible
 from tests.views.tui.texts import texts
+from tuimon.diagnosis.reading import fold
 from tuimon.records import Exit
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.trainings import TrainingRow
+from tuimon.sources.log.reader import read_log
+from tuimon.views.report.ranks_json import ranks_json
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.ranks.lateness import Strips
 from tuimon.views.tui.ranks.rank_lines import columns, header_line, rank_line
+from tuimon.views.tui.ranks.ranks_pane import RanksPane
 from tuimon.views.tui.ranks.training_lines import training_lines
 
 PHASES = (("data", 0.1), ("forward", 0.3), ("backward", 0.6))
@@ -227,3 +232,11 @@ async def test_the_key_for_ranks_is_named_where_there_are_several():
         assert "Enter show in all panes" in text(app, "keys")
         await pilot.press("escape")
         assert "r ranks" in text(app, "keys")
+
+
+def test_at_the_end_the_pane_has_the_waits_of_the_report():
+    session, _ = fold(read_log(str(log_path("slow_rank"))))
+    state = RanksPane().collect(session, ())
+    reported = {rank["rank"]: rank["wait_ms"] for rank in ranks_json(session)["ranks"]}
+    assert {row.rank: round(row.wait_ms, 4) for row in state.rows} == reported
+    assert state.ended

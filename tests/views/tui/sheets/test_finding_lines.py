@@ -3,6 +3,7 @@
 import pytest
 from msgspec import structs
 
+from tests.recorded_logs import LOGS
 from tests.views import streams
 from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running
@@ -11,13 +12,16 @@ from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Change as DiagnosisChange
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.hysteresis import Change
+from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.unjudged import Unjudged
 from tuimon.session.session import Session
+from tuimon.sources.log.reader import read_log
 from tuimon.views.evidence_text import evidence_rows, evidence_text, share_text
-from tuimon.views.finding_text import times_text
+from tuimon.views.finding_text import times_text, verdict_name
 from tuimon.views.mcp.answers import evidence
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, unjudged_lines, verdict_name
+from tuimon.views.tui.sheets import finding_lines
+from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, unjudged_lines
 
 CHANGES = (
     Change(62.0, 1200, "input_bound/no_workers", "compute_bound"),
@@ -40,12 +44,12 @@ def test_evidence_that_is_not_known_has_no_line():
 def test_what_changed_the_latest_first():
     assert texts(changes_lines(CHANGES, 2.0, 80)) == [
         "What changed, the latest first",
-        " 1m39s                 compute-bound → nothing found",
-        " 1m00s   step 1 200    input-bound (no workers) → compute-bound",
+        " 1m39s                 COMPUTE-BOUND → nothing found",
+        " 1m00s   step 1 200    INPUT-BOUND (no workers) → COMPUTE-BOUND",
     ]
     assert texts(changes_lines(CHANGES, 2.0, 50))[-2:] == [
-        " 1m00s   step 1 200    input-bound (no workers) →",
-        "                       compute-bound",
+        " 1m00s   step 1 200    INPUT-BOUND (no workers) →",
+        "                       COMPUTE-BOUND",
     ]
     assert changes_lines((), 0.0, 80) == []
 
@@ -69,7 +73,7 @@ def test_what_could_not_be_judged_by_its_reason():
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [(None, "nothing found"), ("side_work", "side-work"), ("input_bound/slow_item", "input-bound (slow item)")],
+    [(None, "nothing found"), ("side_work", "SIDE-WORK"), ("input_bound/slow_item", "INPUT-BOUND (slow item)")],
 )
 def test_verdicts_in_words(name, text):
     assert verdict_name(name) == text
@@ -88,7 +92,7 @@ def test_the_code_around_the_place_takes_the_place_of_its_line():
     [
         ("data_ms_per_step", 41.5, ("data per step", "41.5 ms")),
         ("gpu_ms_per_step", 41.5, ("GPU span per step", "41.5 ms")),
-        ("worker_cpu_ratio", 0.998, ("worker CPU", "100 %")),
+        ("worker_cpu_ratio", 0.998, ("worker CPU", "100 % of a core")),
         ("hot_share", 0.5, ("hottest function", "50 % of the samples")),
         ("gpu_idle_at_most", 0.44, ("GPU idle at most", "44 %")),
         ("gpu_util", 0.97, ("GPU util", "97 %")),
@@ -233,3 +237,16 @@ def test_the_list_of_findings_shows_all_there_is():
                  "SIDE-WORK"):  # fmt: skip
         assert part in rows
     assert texts(findings_lines([], 80)) == ["No rule has found anything."]
+
+
+#: Names of the machinery, whose value is all that there is to say.
+SELF_EVIDENT = {"pid", "rank"}
+
+
+def test_each_figure_of_the_recorded_runs_has_a_meaning():
+    names = set()
+    for path in LOGS:
+        _, findings = fold(read_log(str(path)))
+        names |= {row for finding in findings for row in evidence_rows(finding.evidence)}
+    unexplained = {name for name, value in names if name not in finding_lines._MEANINGS and " of the " not in value}
+    assert unexplained - SELF_EVIDENT == set()

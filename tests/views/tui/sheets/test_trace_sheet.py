@@ -230,6 +230,22 @@ async def test_a_log_opens_its_latest_trace(recorded: str, is_there: bool) -> No
         assert "cannot be read" in text and f"Trace of steps {count(1200)} to {count(1203)} of rank 2" in text
 
 
+async def test_the_figures_of_a_log_whose_trace_file_is_gone_scroll(recorded: str) -> None:
+    session = session_of(header(), msgspec.structs.replace(traced(recorded), file="/nowhere/t.json.gz"))
+    app = _App(Capabilities())
+    async with app.run_test(size=(60, 12)) as pilot:
+        sheet = trace_sheet.trace_sheet(session, runs=False)
+        app.push_screen(sheet)
+        await pilot.pause()
+        await app.workers.wait_for_complete([sheet._work]) if not sheet._work.is_finished else None
+        await pilot.pause()
+        before = [text_of(line) for line in sheet.body.lines]
+        assert "more lines below" in str(sheet.body.border_title)
+        await pilot.press("down", "down")
+        await pilot.pause()
+        assert [text_of(line) for line in sheet.body.lines][:-2] == before[2:]
+
+
 def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
     steps = [event("tuimon_step", f"step {n}", 10 * n * MS, 10 * (n + 1) * MS) for n in range(4)]
     waits = [

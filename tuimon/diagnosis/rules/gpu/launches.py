@@ -26,6 +26,7 @@ from tuimon.diagnosis.words import at_hot, idle_part, in_library
 
 #: Why the GPU waits, unless the loop does something that others do not.
 _CAUSE = "many small kernels, launched one at a time"
+_OF_COMPILED = "the compiled model's kernels end before the next ones are launched"
 
 
 def launch_bound(evidence: Evidence) -> Finding | None:
@@ -46,7 +47,8 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         rule="launch_bound",
         severity="warning",
         cause=None if allocator is None else "allocator",
-        headline=_headline(IdleBounds(gpu.idle, gpu.idle_at_most), allocator, why) + in_library(hot),
+        headline=_headline(IdleBounds(gpu.idle, gpu.idle_at_most), allocator, why or _cause(evidence))
+        + in_library(hot),
         fixes=tuple(fixes),
         share_of_step=idle.likely,
         where=(hot.place,) if hot else (),
@@ -55,8 +57,12 @@ def launch_bound(evidence: Evidence) -> Finding | None:
 
 
 def _headline(idle: IdleBounds, allocator: AllocatorWaits | None, why: str) -> str:
-    cause = why or _CAUSE if allocator is None else "torch's allocator waits for it to give memory back"
+    cause = why if allocator is None else "torch's allocator waits for it to give memory back"
     return f"GPU idle {idle_part(idle)} of each step: {cause}"
+
+
+def _cause(evidence: Evidence) -> str:
+    return _OF_COMPILED if evidence.launching.is_compiled else _CAUSE
 
 
 def _fixes(

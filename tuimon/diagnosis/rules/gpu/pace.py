@@ -24,6 +24,7 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.session.rows import LeadRow
+from tuimon.text import ms_text
 
 #: The phases that launch a training's work.
 COMPUTE = ("forward", "backward", "optimizer")
@@ -68,7 +69,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
 def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, str]:
     """Headline and action. With several ranks the GPU's queue may hold nothing but a wait for the others."""
     busy = "all" if gpu.idle_at_most < 0.005 else f"at least {percent(1 - gpu.idle_at_most)} of"
-    most = f"mostly {heaviest} ({gpu.phases[heaviest].ms:.3g} ms a step)"
+    most = f"mostly {heaviest} ({ms_text(gpu.phases[heaviest].ms)} a step)"
     ranks = (evidence.process.world_size if evidence.process is not None else None) or 1
     if ranks > 1:
         others = "the other rank" if ranks == 2 else f"the other {ranks - 1} ranks"
@@ -136,7 +137,7 @@ def queue_full(evidence: Evidence) -> Finding | None:
         rule="queue_full",
         severity="benign",
         headline=(
-            f"launches run {'' if medians else 'at least '}{ahead_ms:.3g} ms ahead and wait for room in the GPU's"
+            f"launches run {'' if medians else 'at least '}{ms_text(ahead_ms)} ahead and wait for room in the GPU's"
             " queue: harmless"
         ),
         fixes=(

@@ -17,6 +17,7 @@ from tuimon.diagnosis.step_model.fitting import OWN_PART
 from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
 from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part, StepModel
 from tuimon.diagnosis.words import at_hot, percent
+from tuimon.text import ms_text
 
 #: The workers are multiplied by at most this at once, where they do not fit on the cores beside it: the disk or network
 #: behind them may have limits of its own.
@@ -275,7 +276,7 @@ def _less_hand_over(evidence: Evidence, model: StepModel) -> list[Way]:
 def _without_workers(evidence: Evidence, more: str) -> Way:
     """``more``: what takes longer than making a batch does."""
     workers = evidence.workers
-    making = f": making a batch takes {workers.batch_ms:.2g} ms, {more} more" if workers.batch_ms else ""
+    making = f": making a batch takes {ms_text(workers.batch_ms)}, {more} more" if workers.batch_ms else ""
     return Way(f"set num_workers=0 (now {workers.number}){making}", Change("workers", 0))
 
 

@@ -20,6 +20,7 @@ from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import PhaseRow, PhaseTable
+from tuimon.text import ms_text
 
 SATURATED_BUSY = Threshold(
     0.80,
@@ -149,7 +150,7 @@ def _starts_and_ends(starts: EpochStarts) -> str:
 
 def _fetch_ms(evidence: Evidence) -> str:
     loader = evidence.loader
-    return f"{loader.wait_ms:.2g} ms" if loader is not None and loader.wait_ms is not None else "long"
+    return f"{ms_text(loader.wait_ms)}" if loader is not None and loader.wait_ms is not None else "long"
 
 
 def _all(workers: Workers) -> str:

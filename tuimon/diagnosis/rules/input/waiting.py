@@ -52,9 +52,10 @@ def _without_copies(evidence: Evidence, data: PhaseRow) -> PhaseRow:
 
 
 def _finding(evidence: Evidence, data: PhaseRow, wait: Claim, cause: Cause) -> Finding:
-    waits = f"{percent(wait.share)} of each step waits for data"
+    of, when = _when(evidence, data)
+    waits = f"{percent(wait.share)} of {of} waits for data{when}"
     if wait.on_gpu is not None:
-        waits = f"the GPU waits {idle_part(wait.on_gpu)} of each step for data"
+        waits = f"the GPU waits {idle_part(wait.on_gpu)} of {of} for data{when}"
     is_work = cause.name == "rollout" and evidence.rollout is not None and evidence.rollout.is_by_policy
     places = (cause.hot, evidence.hottest_in("data"))
     best, *others = fixes_for(cause.name, cause.hot, evidence, wait.lost)
@@ -68,6 +69,14 @@ def _finding(evidence: Evidence, data: PhaseRow, wait: Claim, cause: Cause) -> F
         where=tuple(dict.fromkeys(p for f in places if f is not None for p in (f.maker, f.place) if p)),
         evidence=_figures(evidence, data, cause, wait.on_gpu),
     )
+
+
+def _when(evidence: Evidence, data: PhaseRow) -> tuple[str, str]:
+    """Of which time the wait is a share, and in which steps most of it lies, if not in each alike."""
+    if long_starts(evidence) is not None:
+        return "the time", " at the start of epochs"
+    few = evidence.longest_steps(data.ms_per_step) if data.ms_per_step is not None else None
+    return ("each step", "") if few is None else ("the time", f", most of it in {few.steps} of {few.of} steps")
 
 
 def _figures(

@@ -51,7 +51,7 @@ class OtlpSender(Periodic):
 
     def send(self, snapshot: Snapshot) -> Condition:
         """Send one snapshot."""
-        if self._exporter is None:  # what connects is made on this thread: nothing of it holds up the monitor
+        if self._exporter is None:  # connections are made on this thread: they never hold up the monitor
             self._exporter = OTLPMetricExporter(endpoint=self._where, timeout=_TIMEOUT_S)
         result = self._exporter.export(data_of(snapshot), timeout_millis=_TIMEOUT_S * 1e3)
         if result is otel.MetricExportResult.SUCCESS:

@@ -18,6 +18,8 @@ from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain_html import page_html
 from tuimon.views.finding_text import (
     ONLY_MINOR,
+    beyond_share,
+    final_verdict,
     finding_gain,
     fix_text,
     headline_text,
@@ -25,6 +27,7 @@ from tuimon.views.finding_text import (
     rule_title,
     rules_by_reason,
     sentence,
+    verdict_name,
 )
 from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
 from tuimon.views.report.html.chart import chart_of, curve
@@ -33,6 +36,7 @@ from tuimon.views.report.html.tables import ranks_table, trace_tables
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page
 from tuimon.views.state_text import last_state_text
+from tuimon.views.worker_cpu import with_cpu
 
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 _THREADS = 16
@@ -59,6 +63,8 @@ def as_html(pages: Sequence[Page]) -> str:
     environment.filters |= {
         "title": rule_title,
         "sentence": sentence,
+        "verdict": verdict_name,
+        "final": final_verdict,
         "idle_share": idle_share_text,
         "idle": idle_text_of,
     }
@@ -109,7 +115,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "gpu_time": with_idle_bounds(run, pid)[1] if pid is not None else None,
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
-        "loaders": run.loaders(pid) if pid is not None else (),
+        "loaders": with_cpu(run, run.loaders(pid)) if pid is not None else (),
         "threads": _threads(run),
         "flames": _flames(run, pid) if pid is not None else [],
         "process": process,
@@ -141,6 +147,7 @@ def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
     return {
         **finding,
         "gain": finding_gain(finding["fixes"]),
+        "beyond": beyond_share(finding["share_of_step"], finding["fixes"]),
         "other_fixes": [fix_text(*fix.values()) for fix in finding["fixes"][1:]],
         "evidence": evidence_rows(finding["evidence"]),
         "page": page_html(str(finding["rule"]), finding["cause"]),

@@ -80,7 +80,7 @@ class Canvas(Widget):
 
     @property
     def lines(self) -> Sequence[Line]:
-        """What is shown."""
+        """The lines on the screen."""
         return self._lines
 
     def render_line(self, y: int) -> Strip:

@@ -64,7 +64,7 @@ def spread(
 ) -> list[Value | None]:
     """Exactly ``room`` values: few are drawn wider, of many the newest are kept, or all are merged (``whole``).
 
-    Of ``[1, 2]`` it is ``[1, 1, 2, 2]`` in four columns.
+    Example: ``[1, 2]`` becomes ``[1, 1, 2, 2]`` in four columns.
     """
     count = len(values)
     if count > room and not whole:
@@ -119,7 +119,7 @@ def stacked(
 
 
 def _bounds(value: Sequence[float] | None, most: int, hi: float) -> list[int]:
-    """Where each part ends, counted in eighths from the bottom, the last part first."""
+    """The end of each part, counted in eighths from the bottom, the last part first."""
     if value is None or hi <= 0:
         return []
     ends, total = [], 0.0

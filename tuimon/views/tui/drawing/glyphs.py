@@ -78,7 +78,7 @@ def ascii_only(text: str) -> str:
 
 
 def glyphs_of(environ: Mapping[str, str], encoding: str) -> Glyphs:
-    """What a terminal can show: the value of ``TUIMON_GLYPHS``, else what its environment shows.
+    """The glyphs that a terminal can show: the value of ``TUIMON_GLYPHS``, else what its environment shows.
 
     Which characters its font has cannot be queried: braille is assumed.
     """

@@ -115,7 +115,7 @@ def hanging(head: Line, text: str, width: int, role: str = "text") -> list[Line]
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """``text`` broken at spaces into pieces of at most ``width`` cells; longer words are cut."""
+    """``text`` broken at spaces into pieces of at most ``width`` cells; longer words are cut, paths after a slash."""
     rows: list[str] = []
     row = ""
     for word in text.split():
@@ -126,6 +126,7 @@ def wrapped(text: str, width: int) -> list[str]:
             rows.append(row)
         while cell_len(word) > width > 1:
             head = set_cell_size(word, width).rstrip(" ")
+            head = head[: head.rfind("/") + 1] if "/" in head[1:] else head
             rows.append(head)
             word = word[len(head) :]  # noqa: PLW2901
         row = word

@@ -202,7 +202,7 @@ def _mixed(colour: str, ground: str, share: float) -> str:
 
 
 def style_of(role: str, variables: Mapping[str, str], *, mono: bool = False) -> Style:
-    """What a role looks like; ``badge`` puts the colour behind the text, ``tint`` some of it, ``shade`` less.
+    """The look of a role; ``badge`` puts the colour behind the text, ``tint`` some of it, ``shade`` less.
 
     ``cursor`` is the cursor's background, ``edge`` text as dark as the ground. Without colours (``mono``) backgrounds
     become reversed text.

@@ -28,7 +28,7 @@ class Pane(Canvas, Generic[State], can_focus=True):
         self._drawn: tuple[object, ...] | None = None
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> State:
-        """What this pane shows of the session, as an immutable value."""
+        """The part of the session that this pane shows, as an immutable value."""
         raise NotImplementedError
 
     def draw(self, state: State, width: int, height: int) -> list[Line]:

@@ -14,7 +14,7 @@ _ID = re.compile(r"terminal-\d+-")
 
 
 def standalone_svg(svg: str) -> str:
-    """What Textual's ``export_screenshot`` has made, with fonts of the reader's machine alone."""
+    """A picture by Textual's ``export_screenshot``, with fonts of the reader's machine alone."""
     for pattern in (_FONTS, _LINE_CLIPS, _CLIPPED, _BLANK):
         svg = pattern.sub("", svg)
     svg = _ID.sub("t-", svg).replace("&#160;", "\N{NO-BREAK SPACE}")

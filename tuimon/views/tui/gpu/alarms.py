@@ -1,4 +1,4 @@
-"""What a GPU reports as broken: XID errors of the driver, uncorrected memory errors."""
+"""Faults that a GPU reports: XID errors of the driver, uncorrected memory errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tuimon.views.format import count
 from tuimon.views.tui.drawing.lines import Line, line
 from tuimon.views.tui.gpu.figures import fitting
 
-#: What the driver's most frequent error numbers mean (NVIDIA's XID documentation).
+#: Meanings of the driver's most frequent error numbers (NVIDIA's XID documentation).
 XIDS = {
     13: "a kernel failed (out of bounds, illegal instruction)",
     31: "a kernel touched memory that is not its own",

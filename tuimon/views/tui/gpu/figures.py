@@ -19,7 +19,7 @@ _GIB = 1024**3
 
 
 class TorchShare(NamedTuple):
-    """What torch's allocators of the run hold on one GPU."""
+    """The memory that torch's allocators of the run hold on one GPU."""
 
     allocated_bytes: int | None
     reserved_bytes: int | None
@@ -31,7 +31,7 @@ class GpuView(NamedTuple):
 
     gpu: GpuRow
     torch: TorchShare | None = None
-    labels: Mapping[int, str] = {}  # of the run's processes, by pid
+    labels: Mapping[int, str] = {}  # the run's processes, by pid
     whole: bool = False  # charts show the whole run
 
     @property
@@ -127,7 +127,7 @@ def _known(name: str, facts: Sequence[str]) -> Line:
 
 
 def rates_lines(view: GpuView, width: int) -> list[Line]:
-    """What goes over PCIe and NVLink, as the GPU sees it; one line where both fit."""
+    """The traffic over PCIe and NVLink, as the GPU sees it; one line where both fit."""
     gpu = view.gpu.figures
     pcie = _rate("PCIe", gpu.pcie_rx_bytes_per_s, gpu.pcie_tx_bytes_per_s)
     nvlink = _rate("NVLink", gpu.nvlink_rx_bytes_per_s, gpu.nvlink_tx_bytes_per_s)
@@ -176,7 +176,7 @@ def _process(row: GpuProcess, ours: str | None, width: int, *, first: bool, alon
 
 
 def slowed_line(gpu: GpuRow, width: int) -> Line | None:
-    """What holds the clocks down, in words and as share of time; bright while it does."""
+    """The causes that hold the clocks down, in words and as share of time; bright while they do."""
     timed = [(cause, ratio) for cause, ratio in gpu.throttled if ratio >= 0.005 or cause in gpu.latest.throttle]
     causes = [f"{plain(cause)} {percent(ratio)}" for cause, ratio in timed]
     causes += [plain(cause) for cause in gpu.latest.throttle if cause not in dict(timed)]
@@ -190,7 +190,7 @@ def slowed_line(gpu: GpuRow, width: int) -> Line | None:
 
 
 def slowed_words(gpu: GpuRow) -> str:
-    """What holds the clocks down now: ``power cap 34 %``; empty where nothing does."""
+    """The causes that hold the clocks down now: ``power cap 34 %``; empty if none does."""
     shares = dict(gpu.throttled)
     return ", ".join(plain(why) + (f" {percent(shares[why])}" if why in shares else "") for why in gpu.latest.throttle)
 

@@ -37,7 +37,7 @@ class GpuState(NamedTuple):
     note: str | None
     hint: str | None = None
     torch: tuple[TorchMemoryRow, ...] = ()
-    labels: tuple[tuple[int, str], ...] = ()  # of the run's processes, by pid
+    labels: tuple[tuple[int, str], ...] = ()  # the run's processes, by pid
     whole_run: bool = False  # the means are over all of its steps
 
 
@@ -73,7 +73,7 @@ class GpuPane(Pane[GpuState]):
         span = span if any(gpu.means is not None for gpu in front) else ""
         if len(front) == 1:
             return (*spans, Span(f" {front[0].latest.index}{name}{span}", "dim"))
-        cut = {gpu.latest.parent_uuid for gpu in state.gpus}  # of these the instances count
+        cut = {gpu.latest.parent_uuid for gpu in state.gpus}  # their instances count instead
         used = [gpu.used_by_run for gpu in (*front, *folded) if gpu.latest.uuid not in cut]
         return (*spans, Span(f" · {sum(used)} of {len(used)} used by this run{name}{span}", "dim"))
 

@@ -45,7 +45,7 @@ FIGURES = (
     Figure("power", 6, lambda gpu: watt(gpu.figures.power_w)),
     Figure("heat", 6, lambda gpu: celsius(gpu.latest.temperature_c)),
 )
-#: What stays longest where columns are short.
+#: The columns that stay longest when room is short.
 _IMPORTANCE = ("memory", "tensor", "power", "heat", "GiB", "SM")
 
 

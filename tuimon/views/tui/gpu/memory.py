@@ -39,7 +39,7 @@ def _memory_bar(ratio: float | None, used: int | None, total: int | None, torch:
 
 
 def torch_line(view: GpuView, width: int) -> Line | None:
-    """What torch's allocator holds of the memory in use; also the key to the memory bar."""
+    """The part of the memory in use that torch's allocator holds; also the key to the memory bar."""
     torch, used = view.torch, view.gpu.latest.memory_used_bytes
     if torch is None or torch.reserved_bytes is None:
         return None

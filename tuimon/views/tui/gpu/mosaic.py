@@ -21,7 +21,7 @@ def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
 
     Each with its utilisation; a MIG instance, for which the driver does not report it, with its SM activity.
     """
-    cut = {view.gpu.latest.parent_uuid for view in views}  # of these GPUs only the instances are shown
+    cut = {view.gpu.latest.parent_uuid for view in views}  # GPUs of which only the instances are shown
     views = [view for view in views if view.gpu.latest.uuid not in cut]
     names = max(cell_len(name_of(view.gpu)) for view in views)
     least = 2 + names + _UTIL

@@ -26,7 +26,7 @@ def with_helpers_folded(rows: Sequence[ThreadRow], processes: Sequence[Process])
 
 
 def _group(row: ThreadRow, helper: Process | None) -> Hashable:
-    """What a row is folded by; its own ids for one that stands alone."""
+    """The key that a row is folded by; its own ids if it stands alone."""
     if helper is not None:
         return "helper", row.ended, _program(helper)
     return (row.pid, row.ended, row.role) if row.role in _ALIKE else (row.pid, row.tid)

@@ -53,7 +53,7 @@ RANKS_KEYS: tuple[tuple[str, str, str], ...] = (
     ("?", "help", "help"),
     ("q", "quit", "leave"),
 )
-#: Where the run has several ranks or trainings.
+#: For a run of several ranks or trainings.
 KEYS_OF_SEVERAL = (*KEYS[:2], ("r", "ranks", "ranks"), *KEYS[2:])
 #: By the pane that is shown alone.
 KEYS_OF = {"profile": PROFILE_KEYS, "ranks": RANKS_KEYS}

@@ -13,7 +13,7 @@ from tuimon.views.format import ABSENT, code, ms, percent
 from tuimon.views.tui.drawing.lines import Line, Span, column, line, place_column, places_width
 
 NAME = 10  # cells of the first column, at least
-_BUSY, _TIME = 7, 10
+_MAKING, _CPU, _TIME = 7, 6, 10
 #: Share of a worker's time from which on what it waits for stands in the place of its hottest line.
 _MOSTLY = 0.5
 _ITEMS, _COLLATE = "chart-edge", "gpu-edge"
@@ -23,6 +23,7 @@ class ColumnWidths(NamedTuple):
     """Cells of each column; 0: left out."""
 
     name: int
+    cpu: int
     bar: int
     times: int  # how many of items, collate, waiting and handing over
     place: int
@@ -30,15 +31,17 @@ class ColumnWidths(NamedTuple):
 
 
 def column_widths(rows: Sequence[LoaderWorkerRow], width: int) -> ColumnWidths:
-    """What these rows need and ``width`` cells have room for."""
+    """The widths that these rows need, as far as ``width`` cells have room for them."""
     times = 4 if width >= 74 else 3 if width >= 64 else 2 if width >= 50 else 0
     name = max(NAME, *(cell_len(row.name) + 1 for row in rows)) if width >= 50 else NAME
     width -= name - NAME
+    cpu = _CPU if width >= 64 and any(row.cpu_ratio is not None for row in rows) else 0
+    width -= cpu
     gauge = 20 if width >= 116 else 12 if width >= 100 else 8 if width >= 80 else 0
-    rest = max(width - NAME - _BUSY - gauge - 2 - times * _TIME - 2, 0)
+    rest = max(width - NAME - _MAKING - gauge - 2 - times * _TIME - 2, 0)
     known = [row.hot.place for row in rows if row.hot]
     spot = places_width(((place.file, place.line) for place in known), min(max(30, rest // 2), rest))
-    return ColumnWidths(name, gauge, times, max(spot, min(14, rest)), max(rest - max(spot, min(14, rest)), 0))
+    return ColumnWidths(name, cpu, gauge, times, max(spot, min(14, rest)), max(rest - max(spot, min(14, rest)), 0))
 
 
 def column_names(widths: ColumnWidths) -> Line:
@@ -46,20 +49,25 @@ def column_names(widths: ColumnWidths) -> Line:
     names = (("items", _ITEMS), ("collate", _COLLATE), ("waiting", "dim"), ("hand over", "dim"))[: widths.times]
     return line(
         (column("", widths.name), "dim"),
-        (column("busy", _BUSY - 1, ">") + " " * (widths.bar + 3), "dim"),
+        (column("making", _MAKING - 1, ">") + column("CPU", widths.cpu, ">") + " " * (widths.bar + 3), "dim"),
         *((column(name, _TIME, ">"), role) for name, role in names),
         ("  " + column("hottest line", widths.place + widths.source), "dim"),
     )
 
 
 def worker_line(worker: LoaderWorkerRow, widths: ColumnWidths) -> Line:
-    """``worker 0   96 %  ━━━━━━─  34.1 ms  7.1 ms  1.4 ms  0.2 ms  transforms.py:31  out = cv(img, kernel)``."""
+    """``worker 0   96 %   8 %  ━━━━━━─  34.1 ms  7.1 ms  1.4 ms  0.2 ms  transforms.py:31  out = cv(img, kernel)``.
+
+    The share of its time in which it makes batches, and its CPU: the rest of the first is waiting inside an item.
+    """
     quiet = "faint" if worker.ended else "dim"
     times = (worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms)[: widths.times]
     busy = worker.busy_ratio
     return line(
         (column(worker.name, widths.name), quiet if worker.ended else "text"),
-        (column(percent(busy), _BUSY - 1, ">") + " ", "strong" if busy else "dim"),
+        (column(percent(busy), _MAKING - 1, ">"), "strong" if busy else "dim"),
+        (column(percent(worker.cpu_ratio), widths.cpu, ">") if widths.cpu else "", "dim"),
+        " ",
         " ",
         *_gauge(worker, widths.bar),
         " ",
@@ -125,4 +133,5 @@ def mean_worker(rows: Sequence[LoaderWorkerRow], name: str) -> LoaderWorkerRow:
         wait_ms=mean_of_known([row.wait_ms for row in rows]),
         hand_over_ms=mean_of_known([row.hand_over_ms for row in rows]),
         hot=hot,
+        cpu_ratio=mean_of_known([row.cpu_ratio for row in rows]),
     )

@@ -12,6 +12,7 @@ from tuimon.views.tui.drawing.charts import WIDEST_CHART, chart, tinted
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, justified, line
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.panes.loader_workers import NAME, column_names, column_widths, mean_worker, worker_line
+from tuimon.views.worker_cpu import with_cpu
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -27,7 +28,7 @@ _START_SHOWN_S = 0.1
 
 
 class LoadersState(NamedTuple):
-    """What the pane shows."""
+    """The state of the pane."""
 
     loaders: tuple[LoaderRow, ...]
 
@@ -38,7 +39,8 @@ class LoadersPane(Pane[LoadersState]):
     def collect(self, session: Session, findings: Sequence[Finding]) -> LoadersState:
         """The loaders of the trainer in focus; once the run has ended, over all of it."""
         pid = session.trainer()
-        rows = session.shown().loaders(pid) if pid is not None else ()
+        now = session.shown()
+        rows = with_cpu(now, now.loaders(pid)) if pid is not None else ()
         return LoadersState(tuple(_for_display(row) for row in rows))
 
     def draw(self, state: LoadersState, width: int, height: int) -> list[Line]:
@@ -53,6 +55,21 @@ class LoadersPane(Pane[LoadersState]):
     def has_workers(self) -> bool:
         """True if there is a loader with workers."""
         return self.state is not None and any(row.facts.workers for row in self.state.loaders)
+
+    def in_short(self) -> Line:
+        """`` · 6 loader: 2 workers, none ready at 69 % of fetches``; nothing without workers."""
+        rows = self.state.loaders if self.state is not None else ()
+        loader = next((row for row in rows if row.facts.workers and row.ready_none_ratio is not None), None)
+        if loader is None:
+            return ()
+        workers = f"{loader.facts.workers} worker{'s' * (loader.facts.workers > 1)}"
+        none = f"none ready at {percent(loader.ready_none_ratio)} of fetches"
+        return line(
+            (" · ", "faint"),
+            ("6 ", "key"),
+            (f"loader: {workers}, ", "dim"),
+            (none, "warning" if _is_starved(loader) else "dim"),
+        )
 
 
 def loader_rows_wanted(loaders: Sequence[LoaderRow]) -> int:
@@ -167,7 +184,7 @@ def _ready(loader: LoaderRow) -> Line:
 
 
 def _costs(loader: LoaderRow) -> list[Line]:
-    """What fetches cost the trainer, the most important first."""
+    """The cost of fetches for the trainer, the most important figures first."""
     costs = [
         line(("wait ", "dim"), (ms(loader.wait_ms), "strong"), (f"  p95 {ms(loader.wait_p95_ms)}", "text")),
         line((rate(loader.fetches_per_s, "batches"), "text")),

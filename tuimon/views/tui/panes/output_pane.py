@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from textual.binding import BindingType
 
 from tuimon.views.format import plain, size
-from tuimon.views.tui.drawing.lines import Line, Span, clip, line, text_of
+from tuimon.views.tui.drawing.lines import Line, Span, clip, line
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.panes.output_screen import OutputScreen, folded
-from tuimon.views.tui.panes.progress import Progress, progress_of
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -23,12 +22,10 @@ if TYPE_CHECKING:
 #: screens, so that a flood costs little CPU.
 BYTES_PER_TICK = 16 * 1024
 BYTES_IN_A_FLOOD = 4 * 1024
-#: The last rows in which a progress bar and a loss are looked for.
-_PROGRESS_ROWS = 40
 
 
 class OutputState(NamedTuple):
-    """What the pane shows."""
+    """The state of the pane."""
 
     version: int
     above: int
@@ -49,8 +46,6 @@ class OutputPane(Moving, Pane[OutputState]):
         self.tail: OutputTail | None = None
         self._above = 0
         self._skipped_bytes = 0
-        self._read_version = 0  # of the output that ``_progress`` is of
-        self._progress: Progress | None = None
 
     def read_output(self) -> None:
         """Show what was printed since the last call; a flood is cut, and what was cut is counted."""
@@ -70,13 +65,6 @@ class OutputPane(Moving, Pane[OutputState]):
         self.screen_of_run.feed_bytes(data)
         if self._above:  # scrolled back: what is being read stays where it is
             self._above += max(self.screen_of_run.line_count - lines, 0)
-
-    def progress(self) -> Progress | None:
-        """How far the run has come, by its progress bar, and its latest loss; None where the output shows neither."""
-        if self._read_version != self.screen_of_run.version:
-            self._read_version = self.screen_of_run.version
-            self._progress = progress_of([text_of(row) for row in self.screen_of_run.tail(_PROGRESS_ROWS)])
-        return self._progress
 
     def has_rows(self) -> bool:
         """True if there is any output to show, not only a line with what is missing."""

@@ -41,7 +41,7 @@ def phase_rows(
     error = any(_error(phase) for phase in table.rows)
     columns = columns_of(width, gpu=gpu, error=error)
     rows: list[Line] = [head_line(columns)] if columns.gpu else []
-    most = max((phase.share or 0.0 for phase in table.rows), default=0.0) or 1.0
+    most = max((phase.share or 0.0 for phase in table.rows if phase.name != "eval"), default=0.0) or 1.0
     for phase in table.rows:
         row = phase_line(phase, columns, most)
         rows.append((*row, _change(phase, before_ms)) if changes and before_ms is not None else row)
@@ -114,7 +114,7 @@ def phase_line(phase: PhaseRow, columns: Columns, most: float = 1.0) -> Line:
     timed += column(idle_text(phase) or ABSENT, columns.idle, ">") if columns.idle else ""
     return (
         Span(column(phase.name, NAME), "dim" if quiet else f"{phase.name} bold"),
-        Span(bar(phase.share / most, columns.bar), phase.name),
+        _bar(phase, columns.bar, most),
         Span(" "),
         Span(column(mark * (phase.ms_per_step is not None) + ms(phase.ms_per_step), _MS, ">"), text),
         Span(column(share, _SHARE, ">"), "dim" if quiet else "strong"),
@@ -123,8 +123,16 @@ def phase_line(phase: PhaseRow, columns: Columns, most: float = 1.0) -> Line:
     )
 
 
+def _bar(phase: PhaseRow, width: int, most: float) -> Span:
+    """None for evaluation: its share is of all time, those of the others are of a step."""
+    if phase.name != "eval":
+        return Span(bar(phase.share / most, width), phase.name)
+    texts = ("beside the steps; share of all time", "share of all time", "")
+    return Span(column(next(text for text in texts if len(text) <= width), width), "dim")
+
+
 def _change(phase: PhaseRow, before_ms: Mapping[str, float]) -> Span:
-    """What it takes against what it took: ``-97 %``; ``new`` where it took nothing."""
+    """The change of its time against the baseline: ``-97 %``; ``new`` if it took none."""
     text, role = change_text(before_ms.get(phase.name), phase.ms_per_step)
     return Span(column(text, _CHANGE, ">"), role)
 

@@ -39,7 +39,7 @@ _TWO_LINES, _ALL_LINES = 11, 28  # rows from which the GPU's lead gets two lines
 
 
 class PhasesState(NamedTuple):
-    """What the pane shows."""
+    """The state of the pane."""
 
     table: PhaseTable | None
     steps: StepSummary | None
@@ -49,7 +49,7 @@ class PhasesState(NamedTuple):
     notes: tuple[str, ...]
     gpu: GpuTimeRow | None = None
     whose: str = ""  # "rank 3 of 8"; "" for the only process
-    before: Baseline | None = None  # what all is shown beside
+    before: Baseline | None = None  # the baseline that all figures stand beside
     ended: bool = False
     is_past: bool = True  # the baseline: all that is shown came after it
 
@@ -215,7 +215,7 @@ def _whose(session: Session, pid: int) -> str:
 
 
 def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:
-    """What is missing or was lost, in words."""
+    """Missing and lost figures, in words."""
     notes = []
     if steps is not None and steps.dropped:
         notes.append(f"{steps.dropped} markers lost: figures rest on the rest")

@@ -22,7 +22,7 @@ class TreeRow(NamedTuple):
     """A row as it is drawn, and what it stands for."""
 
     drawn: ThreadRow  # its role is indented; a process's row bears its threads' CPU time, and ``WHOLE`` as tid
-    thread: ThreadRow  # what Enter opens; of a process its main thread
+    thread: ThreadRow  # the thread that Enter opens; of a process the main one
 
     @property
     def is_process(self) -> bool:
@@ -114,7 +114,7 @@ def _name(main: ThreadRow, process: Process | None) -> str:
 
 
 def _command(process: Process | None) -> Place | None:
-    """What it runs, in the place of a line of code: the script, then the command."""
+    """Its script and its command, in the place of a line of code."""
     if process is None or not process.command:
         return None
     words = [plain(word) for word in process.command]

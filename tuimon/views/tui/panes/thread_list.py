@@ -19,7 +19,7 @@ _ROLES = ("training", "main", "worker", "pin-memory", "autograd")
 
 
 def _by_role(row: ThreadRow) -> tuple[int, str, int, int, float]:
-    """What matters to a training first: what trains, workers by number, pin-memory, autograd; by rank, then by CPU."""
+    """Its place in the list: the training thread first, workers by number, pin-memory, autograd; by rank, then CPU."""
     order = _ROLES.index(row.kind) if row.kind in _ROLES else len(_ROLES)
     whose, _, last = row.role.rpartition(" ")
     number = whole_number(last)
@@ -38,14 +38,14 @@ SORTS: tuple[tuple[str, Callable[[ThreadRow], Any]], ...] = (
 
 
 class ThreadList(Struct):
-    """What the user chose to see of the threads."""
+    """The user's choice of threads: filter, order, folding."""
 
     filter_text: str = ""
     by_process: bool = False
     _sort: int = 0
     _folded: set[int] = field(default_factory=set)  # pids
     _rows: list[TreeRow] = field(default_factory=list)
-    _rows_of: tuple[object, ...] = ()  # what ``_rows`` was made from
+    _rows_of: tuple[object, ...] = ()  # the input that ``_rows`` was made from
 
     @property
     def sorted_by(self) -> str:

@@ -168,7 +168,7 @@ def _where(row: ThreadRow, width: int) -> list[Line]:
 
 
 def _hot(hot_lines: Sequence[HotLine], width: int) -> list[Line]:
-    """Where the process's samples lie."""
+    """The line with most samples of the process."""
     if not hot_lines:
         return []
     lines: list[Line] = [(), line(("lines with most samples in this process", "strong"))]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Share of the time from which samples refute a notice that there are none: our choice, a window's gap now and then.
 _COVERED = 0.9
-MEASURED_ROWS = 200  # of more rows only those in view decide the columns' widths
+MEASURED_ROWS = 200  # with more rows only those in view decide the columns' widths
 
 
 class ThreadsState(NamedTuple):
@@ -34,6 +34,7 @@ class ThreadsState(NamedTuple):
     rows: tuple[ThreadRow, ...]
     notes: tuple[str, ...]
     processes: tuple[Process, ...] = ()
+    loaders: Line = ()  # in the title, where these have no pane of their own
 
 
 class ThreadsPane(Moving, Pane[ThreadsState]):
@@ -109,7 +110,12 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
             spans.append(Span(" · by process", "dim"))
         if self._list.sorted_by != "role":
             spans.append(Span(f" · by {self._list.sorted_by}", "dim"))
-        return tuple(spans)
+        return (*spans, *state.loaders)
+
+    def note_loaders(self, loaders: Line) -> None:
+        """Say in the title how the loaders do, which have no room for a pane."""
+        if self.state is not None:
+            self.state = self.state._replace(loaders=loaders)
 
     def filter_by(self, text: str) -> None:
         """Show only threads whose role, name, state or place contains the text."""

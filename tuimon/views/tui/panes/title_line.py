@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.node_ids import own_id
 from tuimon.records import Cost, Exit
+from tuimon.session.progress import RunProgress, run_progress
 from tuimon.session.rows import GpuRow, StepSummary
 from tuimon.session.state import stands_still
 from tuimon.session.trainings import Which, which_training
 from tuimon.views.format import count, duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text
 from tuimon.views.node_text import nodes_text
+from tuimon.views.progress_text import left_text, loss_text, position_text, rate_texts
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.panes.progress import Progress
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
-    from tuimon.session.session import Session, SessionView
+    from tuimon.session.session import Session
 
 
 #: (importance, text, role): the least important, of the highest number, goes first where room is short.
@@ -29,7 +30,7 @@ _Item = tuple[int, str, str]
 
 
 class RunFacts(NamedTuple):
-    """What the title line shows."""
+    """The facts in the title line."""
 
     name: str
     pid: int | None
@@ -41,8 +42,7 @@ class RunFacts(NamedTuple):
     paused: bool
     gpu: str | None = None  # "GPU 97 % · tensor 12 %"
     gpu_model: str | None = None  # "H100", "8x H100"
-    samples_per_s: float | None = None
-    progress: Progress | None = None  # as the output shows it
+    progress: RunProgress | None = None
     followed: bool = False  # a log that is still being written
     read_ratio: float | None = None  # 0..1, of a log of which not all has been read that was written
     nodes: str | None = None  # those that are not well
@@ -56,7 +56,6 @@ class TitleLine(Pane[RunFacts], can_focus=False):
     paused = False
     followed = False
     read_ratio: float | None = None
-    progress: Progress | None = None
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> RunFacts:
         """Facts about the run and about ourselves; pace and GPUs of the last 30 s, at the end of the whole run."""
@@ -78,8 +77,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
             no_hooks=_no_hooks(session, pid),
             gpu=gpu_text(gpus, session.header.interval_s if session.header else 1.0),
             gpu_model=_gpu_model(gpus),
-            samples_per_s=_samples_per_s(run, pid) if pid is not None else None,
-            progress=self.progress,
+            progress=run_progress(session, pid) if pid is not None else None,
         )
 
     def mark_paused(self) -> None:
@@ -120,11 +118,8 @@ def _items(facts: RunFacts) -> list[_Item]:
     elif facts.elapsed_s is not None:
         items.append((3, duration(facts.elapsed_s), "text"))
     items += _pace(facts)
-    if facts.samples_per_s is not None:
-        items.append((6, rate(facts.samples_per_s, "samples"), "text"))
     if facts.progress is not None:
-        items += [(2, facts.progress.place, "text")] if facts.progress.place else []
-        items += [(5, f"loss {facts.progress.loss}", "text")] if facts.progress.loss else []
+        items += _progress(facts.progress)
     if facts.no_hooks is not None:
         items += [(1, "no hooks", "warning"), (6, f", {plain(facts.no_hooks)}; figures are estimates", "warning")]
     if facts.gpu is not None:
@@ -162,6 +157,13 @@ def _pace(facts: RunFacts) -> list[_Item]:
     ]
 
 
+def _progress(progress: RunProgress) -> list[_Item]:
+    """Samples and tokens a second, the place in the run, the time left and the last loss: those that are known."""
+    found: list[_Item] = [(6, text, "text") for text in rate_texts(progress)]
+    found += [(2, position_text(progress), "text"), (4, left_text(progress), "text"), (5, loss_text(progress), "text")]
+    return [item for item in found if item[1]]
+
+
 def _no_hooks(session: Session, pid: int | None) -> str | None:
     """Why a process of a run that tuimon has launched has no hooks; None where it has, or may yet have them."""
     process = session.process(pid) if pid is not None else None
@@ -178,13 +180,6 @@ def _gpu_model(gpus: Sequence[GpuRow]) -> str | None:
         return None
     words = re.split(r" \d+ ?GB|-(?:SXM|PCIE)", re.sub(r"^(?:(?:NVIDIA|Tesla|GeForce) )+", "", names[0]))
     return f"{len(names)}x {words[0]}" if len(names) > 1 else words[0]
-
-
-def _samples_per_s(run: SessionView, pid: int) -> float | None:
-    """Samples of all batches that training loaders hand out in a second; None where one has no fixed size of batch."""
-    loaders = [row for row in run.loader_figures(pid) if row.latest.role == "train" and row.fetches_per_s]
-    rates = [row.facts.batch_size * row.fetches_per_s for row in loaders if row.facts.batch_size and row.fetches_per_s]
-    return sum(rates) if rates and len(rates) == len(loaders) else None
 
 
 def _joined(items: list[_Item]) -> list[Span]:
@@ -219,7 +214,7 @@ def _costs(cost: Cost | None) -> list[tuple[int, str]]:
 
 
 def run_name(command: Sequence[str]) -> str:
-    """What people call a command: ``train.py``, ``pkg.mod``, ``torchrun``."""
+    """The short name of a command: ``train.py``, ``pkg.mod``, ``torchrun``."""
     words = list(command)
     if words and os.path.basename(words[0]).startswith("python"):
         words = words[1:]
@@ -233,9 +228,9 @@ def run_name(command: Sequence[str]) -> str:
 
 
 def started_command(session: Session) -> Sequence[str]:
-    """The command line of the run, without programs in front of it that only start what the rest of it is.
+    """The command line of the run, without programs in front of it that only start the rest.
 
-    Of ``timeout 40 nice python train.py`` it is ``python train.py``, once a process with that command line is seen.
+    Example: ``python train.py`` of ``timeout 40 nice python train.py``, once a process with that command line is seen.
     """
     whole = session.header.command if session.header is not None else []
     commands = (process.command for process in session.processes())

@@ -31,7 +31,7 @@ _LEAST_TEXT = 16
 
 
 class Verdict(NamedTuple):
-    """What the verdict's rows show."""
+    """The state of the verdict's rows."""
 
     findings: tuple[Finding, ...]
     state: RunState
@@ -216,7 +216,7 @@ def fix_line(findings: Sequence[Finding], width: int) -> Line:
 
 
 def _action(finding: Finding) -> str:
-    """What to do, without the place that the row above shows."""
+    """The fix, without the place that the row above shows."""
     action = plain(finding.action)
     for where in finding.where[:1]:
         spot = place(where.file, where.line)
@@ -225,7 +225,7 @@ def _action(finding: Finding) -> str:
 
 
 def _others(findings: Sequence[Finding], *, short: bool) -> Line:
-    """What ``v`` shows beside this."""
+    """The number of further fixes and findings, which ``v`` shows."""
     fixes, others = len(findings[0].fixes[1:]), len(findings) - 1
     if short:
         return line(("v", "key"), (f" +{fixes + others}", "dim")) if fixes + others else line(("v", "key"))

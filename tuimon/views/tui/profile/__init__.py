@@ -1,1 +1,1 @@
-"""Where the time goes: hot lines, call tree, icicle."""
+"""The pane of hot lines, call tree, icicle."""

@@ -1,4 +1,4 @@
-"""What stands around each view of the samples: which view, whose samples, of which phase."""
+"""The lines around each view of the samples: which view, whose samples, which phase."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILTERS: tuple[str | None, ...] = (None, *(name for name in PHASES if name != "e
 
 
 def filters(profile: SampleProfile) -> tuple[str | None, ...]:
-    """What ``f`` cycles through: all, the phases, the user's ranges."""
+    """The filters that ``f`` cycles through: all, the phases, the user's ranges."""
     evaluation = ("eval",) if profile.phases["eval"] else ()
     return (*FILTERS, *evaluation, *(RANGE + path for path in sorted(profile.ranges)))
 

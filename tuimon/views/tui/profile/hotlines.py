@@ -71,7 +71,7 @@ def sorted_lines(table: LineTable, sort: str) -> list[LineShare]:
 
 
 def widths(rows: Sequence[LineShare], width: int) -> Widths:
-    """What these rows need, and what the screen has."""
+    """The widths that these rows need, within the screen."""
     gauge = 12 if width >= 110 else 8 if width >= 90 else 5
     doing = 17 if width >= 90 else 16 if width >= 66 else 0
     rest = max(width - 6 - gauge - 8 - doing, 0)
@@ -147,7 +147,7 @@ class LinesView:
         self.sort = 0
         self._cursor: RowCursor[tuple[str, int, str]] = RowCursor()
         self._rows: list[LineShare] = []
-        self._pointed: Place | None = None  # where the cursor is to go once the line is listed
+        self._pointed: Place | None = None  # the line that the cursor goes to once it is listed
 
     def point_to(self, place: Place) -> None:
         """Put the cursor on a line of code."""

@@ -1,4 +1,4 @@
-"""Where the time goes: hot lines, call tree and icicle, three views of the same samples."""
+"""Hot lines, call tree and icicle: three views of the same samples."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
         self.scope: Scope | None = None
         self._session: Session | None = None
         self._duty_cycle = _DutyCycle()
-        self._made_from: tuple[object, ...] | None = None  # what ``_profile`` was made from
+        self._made_from: tuple[object, ...] | None = None  # the input that ``_profile`` was made from
         self._profile: SampleProfile | None = None
         self._code: CodeAround | None = None
 
@@ -183,7 +183,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
             return self.views.draw(state.profile, width, height, on_gpu=state.on_gpu, code_of=self._code_of)
 
     def heading(self, state: ProfileState) -> tuple[Span, ...]:
-        """What this is, and how to leave it."""
+        """The name of the view, and the key that leaves it."""
         every = " · every line by itself" if self.views.mode == "lines" and self.views.lines.libraries else ""
         return (Span("Where the time goes", "text bold"), Span(f" · last 30 s{every} · Esc closes", "dim"))
 

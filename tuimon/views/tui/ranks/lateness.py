@@ -13,7 +13,7 @@ from tuimon.views.tui.drawing.lines import Line, Span
 _BACKWARD = PARTS.index("backward")
 #: Seconds that a cell may stand for.
 _CELLS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
-#: Of how many ranks the median is taken, evenly chosen: of a thousand it is the same, and costs a twentieth.
+#: The median is taken of so many ranks, evenly chosen: of a thousand it is the same, and costs a twentieth.
 _COMPARED = 64
 #: Lateness as a share of the step from which a cell is drawn so: below the first it is nobody's fault.
 _LEVELS = ((0.6, "█", "critical"), (0.4, "▇", "critical"), (0.2, "▅", "warning"), (0.1, "▃", "warning"))
@@ -24,7 +24,7 @@ class Strips(NamedTuple):
     """The time that the strips of all ranks cover, and how late each rank was in each cell."""
 
     cell_s: float
-    span_s: float  # of the time that the cells cover, how much is known
+    span_s: float  # known part of the time that the cells cover
     late: Mapping[int, tuple[float | None, ...]]  # by pid, oldest first, as far as any is known: share of the step
 
 

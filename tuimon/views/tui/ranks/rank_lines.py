@@ -46,7 +46,7 @@ class Columns(NamedTuple):
 
 
 def columns(rows: Sequence[RankRow], width: int, *, with_strip: bool) -> Columns:
-    """What fits: the bar and the line first, then what is out of order, the GPU, the step time, memory."""
+    """The columns that fit: the bar and the line first, then the state, the GPU, the step time, memory."""
     wait = _WAIT * any(row.wait_ratio is not None for row in rows)
     room = width - _RANK - _LATE - GAP - wait - _LEAST_BAR - (GAP + _LEAST_BAR) * with_strip - _LEAST_PLACE
     hosts = {row.host for row in rows}
@@ -137,7 +137,7 @@ def _late_text(row: RankRow) -> str:
 
 
 def state_span(row: RankRow) -> Span:
-    """What is out of order."""
+    """The state, if something is out of order."""
     text, role = _STATES[row.state]
     if row.state == "training" and row.behind:
         text, role = f"{row.behind} behind", "warning"

@@ -44,20 +44,21 @@ _SORTS: dict[Sort, Callable[[RankRow], tuple[float, ...]]] = {
 #: Columns from which ranks that do not fit one below the other stand in two blocks side by side.
 _TWO_BLOCKS = 170
 _BETWEEN_BLOCKS = 3
-#: Of the pane's height, other trainings take at most one row in so many.
+#: Other trainings take at most one row in so many of the pane's height.
 _TRAININGS_PART = 3
 #: Rows that other trainings need: their title, the names of the columns, one of them.
 _LEAST_TRAININGS = 3
 
 
 class RanksState(NamedTuple):
-    """What the pane shows."""
+    """The state of the pane."""
 
     rows: tuple[RankRow, ...]
     focus: int | None
-    verdict: bool  # whether the first finding, which is shown above, is that a rank is late
+    verdict: bool  # True if the first finding, which is shown above, is that a rank is late
     now_s: float
-    trainings: tuple[TrainingRow, ...] = ()  # where the run has several: beside ranks the others, else all
+    ended: bool  # then the figures are means of the whole run
+    trainings: tuple[TrainingRow, ...] = ()  # of a run with several: beside ranks the others, else all
 
 
 class RanksPane(Moving, Pane[RanksState]):
@@ -96,9 +97,9 @@ class RanksPane(Moving, Pane[RanksState]):
             super().update_state(session, findings)
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> RanksState:
-        """All ranks of the training in focus, and the run's other trainings."""
+        """All ranks of the training in focus, and the run's other trainings; at the end over the whole run."""
         verdict = bool(findings) and findings[0].rule == "straggler_rank"
-        now = session.over("recent")
+        now = session.shown()
         ranks, trainings = rank_rows(now), training_rows(session)
         listed = [row for row in trainings if not (ranks and row.in_focus)] if len(trainings) > 1 else []
         firsts = with_utilisation(now, [row.first for row in listed])
@@ -107,6 +108,7 @@ class RanksPane(Moving, Pane[RanksState]):
             session.trainer(),
             verdict,
             session.now_s,
+            session.exit is not None,
             tuple(row._replace(first=first) for row, first in zip(listed, firsts, strict=True)),
         )
 
@@ -184,15 +186,16 @@ class RanksPane(Moving, Pane[RanksState]):
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
         """How many there are, how far back they go, and how to leave."""
+        span = "whole run" if state.ended else "last 30 s"
         if not state.rows:
-            return (Span("Trainings", "text bold"), Span(" · last 30 s · Esc closes", "dim"))
+            return (Span("Trainings", "text bold"), Span(f" · {span} · Esc closes", "dim"))
         live = sum(row.state != "lost" for row in state.rows)
         gone = f", {len(state.rows) - live} lost" if live < len(state.rows) else ""
         hosts = len({row.host for row in state.rows})
         nodes = f" on {hosts} nodes" if hosts > 1 else ""
         return (
             Span("Ranks", "text bold"),
-            Span(f" · {live}{nodes}{gone} · last 30 s · by {self._sort} · Esc closes", "dim"),
+            Span(f" · {live}{nodes}{gone} · {span} · by {self._sort} · Esc closes", "dim"),
         )
 
     # -- keys
@@ -235,7 +238,7 @@ def _trainings_title(number: int, *, others: bool) -> Line:
 
 
 def _summary(state: RanksState, width: int) -> list[Line]:
-    """What the colours mean; and who is late, where the verdict above does not show it."""
+    """The legend; and who is late, if the verdict above does not say it."""
     legend = _legend(state, width)
     if state.verdict:
         return [legend]

@@ -24,7 +24,7 @@ def no_code(_where: Place) -> Code:
 
 
 class CodeAround:
-    """What a sheet has read of the user's files; the end of its worker notifies the sheet of more."""
+    """The code that a sheet has read of the user's files; the end of its worker notifies the sheet of more."""
 
     def __init__(self, sheet: DOMNode, closeup: CloseUp | None) -> None:
         self._sheet = sheet

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.records import Place
 from tuimon.views.evidence_text import evidence_rows
-from tuimon.views.finding_text import rule_title, rules_by_reason, sentence, times_text
+from tuimon.views.finding_text import beyond_share, rule_title, rules_by_reason, sentence, times_text, verdict_name
 from tuimon.views.format import ABSENT, count, duration, place, plain
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, hanging, justified, line, paragraph, wrapped
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
@@ -25,25 +25,72 @@ _NAME = 20
 AROUND = 1  # lines of code before and after the one that is named
 _LEAST_FIX = 24  # cells
 _VALUE = 16
-#: What figures mean, by their name on the screen.
+#: Meanings of figures, by their name on the screen.
 _MEANINGS = {
+    "CPU": "of the training process; 100 % is one core",
+    "CPU waits for GPU": "in the synchronising call above",
+    "GC per step": "pauses of the garbage collector",
     "GPU idle": "share of the step in which the GPU had nothing to do",
+    "GPU idle at most": "share of the step in which the GPU had nothing to do",
     "GPU span per step": "a step on the GPU's clock, idle time included",
     "GPU util": "share of the time in which any kernel ran",
     "SM": "share of the multiprocessors that were busy",
+    "SM clock": "of the GPU's multiprocessors",
+    "SM clock max": "that the GPU allows",
+    "TF32": "whether float32 products may round to it",
+    "backward share": "of the step",
+    "batch": "how long a worker takes to make one",
+    "busy threads": "that want a core at a time",
+    "cause": "as the driver names it",
+    "compute capability": "of the GPU; TF32 from 8.0 on",
+    "copy per step": "moving the batch to the GPU",
     "cores": "that the run may use",
+    "cores taken": "by other programs",
+    "cores used": "by the run",
+    "cores waited for": "ready to run, without a free core",
+    "cores wanted": "by the run's threads",
     "data per step": "how long a step waits for its batch",
-    "delay": "share of the time ready to run, without a free core",
-    "hot share": "share of these samples at the line above",
-    "lead": "how far launches run ahead of the GPU",
+    "eval per batch": "evaluating one batch",
+    "fetch": "how long the training waits for a batch",
+    "first": "mean step at the beginning",
+    "first slowest": "the slowest of the first five steps",
+    "forward share": "of the step",
+    "gain at most": "without any idle time of the GPU",
+    "grown": "how much longer that phase takes now",
+    "grown phase": "the phase that takes longer now",
+    "hottest function": "of those in question",
+    "idle bounds wide because": "",
+    "in collectives": "exchanging with other ranks",
+    "launch lead": "how far launches run ahead of the GPU",
+    "longer": "this rank's own work, a step",
+    "longest": "pause",
+    "longest step": "before it",
+    "median": "of all steps",
+    "now": "mean step at the end",
+    "open for": "the step under way",
+    "open phase": "the phase under way",
+    "optimizer per step": "the optimizer's phase",
+    "optimizer share": "of the step",
+    "other per step": "work outside data, passes and optimizer",
+    "parameter dtypes": "of the tensors that the optimizer updates",
+    "pauses": "of at least 0.5 ms",
+    "phase": "in which the rank is late",
+    "ranks measured": "by GPU times or samples",
     "step": "mean time of a step",
+    "steps": "until then",
     "stream idle": "how often the GPU had nothing queued",
     "tensor": "share of the time in which tensor cores worked",
-    "worker CPU": "of one core, for a worker",
-    "worker busy": "share of a worker's time in items and collate",
+    "trainings": "on the same GPU or cores",
+    "unexplained waits": "asleep, for no reason that samples show",
+    "waited": "by the other ranks, a step",
+    "waits for a core": "ready to run, without a free core",
+    "waits in backward": "the main thread, for other ranks",
+    "worker CPU": "computing; the rest of the next figure is waiting",
     "workers": "of the DataLoader",
+    "workers make batches": "in items and collate, waits included",
+    "world size": "ranks of the training",
 }
-#: What a fix asks for, by the parameter of the step that it changes; else code.
+#: The effort of a fix, by the parameter of the step that it changes; else code.
 _EFFORT = {"workers": "one setting", "persistent": "one setting"}
 _CHANGES = 20
 
@@ -67,6 +114,8 @@ def findings_lines(
         for where in finding.where:
             rows += _where(where, code_of(where) if where is finding.where[0] else (), width)
         rows += _fixes(finding, width)
+        more = beyond_share(finding.share_of_step, [fix._asdict() for fix in finding.fixes])
+        rows += paragraph(more, width, "dim", indent=1) if more else []
         rows += _why(finding, width) if explained else []
         figures = evidence_rows(finding.evidence)
         rows += [(), line((" Figures", "dim"))] if figures else []
@@ -115,7 +164,7 @@ def _fixes(finding: Finding, width: int) -> list[Line]:
 
 
 def _fixes_above_gains(finding: Finding, gains: Sequence[str], width: int) -> list[Line]:
-    """Where columns have no room."""
+    """Each gain below its fix, when columns have no room."""
     rows: list[Line] = [(), line((" Fix", "dim"))]
     for fix, gained in zip(finding.fixes, gains, strict=True):
         rows += [*paragraph(plain(fix.action), width, "text", indent=1), line("   ", (gained, _gain_role(gained)))]
@@ -167,14 +216,6 @@ def unjudged_lines(missing: Sequence[Unjudged], width: int) -> list[Line]:
         rows += paragraph(plain(reason), width, "text", indent=1)
         rows += paragraph(", ".join(_words(rule, "-") for rule in rules), width, "dim", indent=3)
     return rows
-
-
-def verdict_name(name: str | None) -> str:
-    """``input_bound/no_workers`` as people read it: ``input-bound (no workers)``."""
-    if name is None:
-        return "nothing found"
-    rule, _, cause = name.partition("/")
-    return _words(rule, "-") + (f" ({_words(cause)})" if cause else "")
 
 
 def _words(name: str, gap: str = " ") -> str:

@@ -59,7 +59,7 @@ KEYS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         ),
     ),
 )
-#: What is on the screen, by pane.
+#: The terms on the screen, by pane.
 TERMS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
     (
         "Phases: where the time of a step goes (they add up to 100 %)",
@@ -144,7 +144,12 @@ TERMS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             ("ready", "strong", "batches that were ready when the trainer fetched one, out of workers × prefetch"),
             ("none ready", "strong", "share of fetches that found no batch ready: the workers are behind"),
             ("wait", "strong", "how long the trainer waits for a batch; mean and p95"),
-            ("busy", "strong", "share of a worker's time in items and collate"),
+            (
+                "making",
+                "strong",
+                "share of a worker's time in items and collate, waits for a disk or a server included",
+            ),
+            ("CPU", "strong", "of one core, for a worker: far below making, its items wait"),
             ("items", "chart-edge", "time per batch in the data set's __getitem__ or iterator"),
             ("collate", "gpu-edge", "time per batch in collate_fn"),
             ("waiting", "strong", "time per batch spent waiting for the next request: the worker is ahead"),
@@ -184,7 +189,7 @@ def help_lines(width: int) -> list[Line]:
 
 
 def terms_lines(width: int) -> list[Line]:
-    """What everything on the screen means, wrapped to ``width`` cells."""
+    """The meaning of everything on the screen, wrapped to ``width`` cells."""
     return _lines(TERMS, width)
 
 

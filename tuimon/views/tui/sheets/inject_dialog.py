@@ -52,7 +52,7 @@ class InjectDialog(Overlay[bool]):
 
 
 def inject_lines(width: int) -> list[Line]:
-    """What the dialog shows."""
+    """The lines of the dialog."""
     return [
         *paragraph(f"I {RISK}", width, "text"),
         (),

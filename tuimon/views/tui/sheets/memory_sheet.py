@@ -54,7 +54,7 @@ def _row(each: MemoryLine, spot: int) -> Line:
 
 
 class MemorySheet(Sheet):
-    """What the latest recording has found, live. ``R`` records again."""
+    """The findings of the latest recording, live. ``R`` records again."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("R,m", "record", show=False)]
 

@@ -1,4 +1,4 @@
-"""What all overlays have in common."""
+"""The base of all overlays."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class PickerList(Canvas, can_focus=True):
         self.filter_text = ""
 
     def matching(self) -> list[Candidate]:
-        """What contains the filter's text."""
+        """The processes that contain the filter's text."""
         text = self.filter_text.lower()
         return [c for c in self._candidates if text in f"{c.pid} {c.user} {' '.join(c.command)}".lower()]
 

@@ -75,7 +75,7 @@ class QuitDialog(Renewed, Overlay[Choice]):
 
 
 def quit_lines(pid: int, ending: str | None, width: int) -> list[Line]:
-    """What the dialog shows before and while the run is being ended."""
+    """The lines of the dialog, before and while the run is being ended."""
     if ending is not None:
         return [
             *paragraph(f"Ending the training (pid {pid}) …", width, "strong"),

@@ -1,4 +1,4 @@
-"""What the sheets that show a running training have in common."""
+"""The base of sheets that show a running training."""
 
 from __future__ import annotations
 

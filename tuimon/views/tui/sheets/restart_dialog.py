@@ -21,7 +21,7 @@ class RestartDialog(QuitDialog, inherit_bindings=False):
     TITLE_TEXT = "Start again"
 
     def lines(self, pid: int, ending: str | None, width: int) -> list[Line]:
-        """What the dialog shows before and while the run is being ended."""
+        """The lines of the dialog, before and while the run is being ended."""
         if ending is not None:
             return [
                 *paragraph(f"Ending the training (pid {pid}); then it starts again …", width, "strong"),

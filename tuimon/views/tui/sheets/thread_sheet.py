@@ -30,10 +30,10 @@ STUCK_S = 5.0
 
 
 class LatestStack(NamedTuple):
-    """Where a thread was most often in its latest window of samples."""
+    """The most frequent stack of a thread in its latest window of samples."""
 
     frames: tuple[Frame, ...]  # innermost first
-    share: float  # of the window's samples
+    share: float  # share of the window's samples
     same_for_s: float | None
 
 

@@ -92,27 +92,30 @@ class TraceBody(Moving, Canvas, can_focus=True):
             lines: list[Line] = []
             for text, role in self._waiting:
                 lines += [*paragraph(text, width, role), *([()] if role != "text" else [])]
-            self.show_lines(lines[:height])
+            self._show_from_top(lines, height, Span(""))
             return
         drawn = timeline_lines(self.view, width)
         drawn = [*drawn[: max(height - 6, 3)], _keys(), ()]
         tables = trace_lines(self._taken.trace, self._taken.summary, width)
-        room = max(height - len(drawn), 1)
-        self._top = max(0, min(self._top, len(tables) - room))
-        below = len(tables) - room - self._top
-        self.set_title(
-            Span("Trace", "text bold"),
-            Span(f" · {plain(os.path.basename(self._taken.path))}", "dim"),
-            Span(f" · {below} more lines below" if below > 0 else "", "dim"),
-        )
-        self.show_lines([*drawn, *tables[self._top : self._top + room]])
+        file = Span(f" · {plain(os.path.basename(self._taken.path))}", "dim")
+        self._show_from_top(tables, height, file, drawn)
+
+    def _show_from_top(self, lines: list[Line], height: int, of: Span, above: list[Line] | None = None) -> None:
+        """Show the lines in view below those that stay, and in the title how many follow."""
+        above = above or []
+        room = max(height - len(above), 1)
+        self._top = max(0, min(self._top, len(lines) - room))
+        below = len(lines) - room - self._top
+        more = Span(f" · {below} more lines below" if below > 0 else "", "dim")
+        self.set_title(Span("Trace", "text bold"), of, more, Span("" if above else " · Esc closes", "dim"))
+        self.show_lines([*above, *lines[self._top : self._top + room]])
 
     def on_resize(self) -> None:
         """The lines follow the size."""
         self.update()
 
     def action_move(self, rows_down: int) -> None:
-        """Scroll the tables."""
+        """Scroll the tables, or the text where there is no trace."""
         self._top = max(0, self._top + rows_down)
         self.update()
 
@@ -254,7 +257,7 @@ class _RecordedTraceSheet(TraceSheet):
         self._record = record
 
     def _show_error(self, error: BaseException | None) -> None:
-        """What the log holds is all there is."""
+        """Show the figures that the log holds: there is nothing else."""
         head, *rest = trace_text(self._record)
         reason = getattr(error, "message", None) or plain(str(error))
         note = f"These figures are in the log; the timeline is only in the trace file: {reason}"

@@ -1,0 +1,89 @@
+"""How far a run has come, from literal records."""
+
+import pytest
+
+from tests.session import records
+from tests.session.records import session_of
+from tuimon.records import Exit, Loader, LoaderFacts, MeasuredBatches
+from tuimon.session.progress import Left, run_progress
+from tuimon.session.rows import EpochRow
+from tuimon.views.progress_text import left_text, padding_text, position_text, progress_json, rate_texts
+
+PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
+
+
+def loader(t, number=0, batch_size=32, **more):
+    facts = LoaderFacts(dataset="D", kind="map", workers=2, batch_size=batch_size)
+    return Loader(t=t, pid=100, number=number, window_s=1.0, role="train", fetches=200, facts=facts, **more)
+
+
+def run(*more, mode="run", seconds=20, step=None, **facts):
+    """Ten steps a second."""
+    header = records.header()
+    found = session_of(type(header)(**{**{f: getattr(header, f) for f in header.__struct_fields__}, "mode": mode}))
+    found.add(records.process(**facts))
+    for t in range(1, seconds + 1):
+        found.add(records.steps(float(t), PHASES, first_index=10 * (t - 1), **(step or {})))
+    for record in more:
+        found.add(record)
+    return found
+
+
+def test_nothing_is_made_up():
+    known = run_progress(run(), 100)
+    assert progress_json(known) == {}
+    assert (position_text(known), left_text(known), rate_texts(known)) == ("", "", [])
+
+
+def test_what_a_program_says_of_its_steps_goes_first():
+    known = run_progress(run(loader(20.0), step={"samples": 640, "tokens": 81920}), 100)
+    assert (known.samples_per_s, known.tokens_per_s) == (640, 81920)
+    assert rate_texts(known) == ["640 samples/s", "81.9k tokens/s"]
+
+
+def test_samples_and_tokens_of_the_batches_of_the_training_loader():
+    batches = MeasuredBatches(2, 1 << 20, 64, 2, None, 8192, 2048)
+    known = run_progress(run(loader(20.0, batches=batches)), 100)
+    assert (known.samples_per_s, known.tokens_per_s) == (320, 10 * (8192 - 2048) / 2)
+    assert padding_text(known) == "25 % padding"
+    unsized = run_progress(run(loader(20.0, batch_size=None, batches=MeasuredBatches(2, 1 << 20, 50, 2))), 100)
+    assert (unsized.samples_per_s, unsized.tokens_per_s) == (250, None)
+
+
+def test_of_two_training_loaders_one_unknown_leaves_the_sum_unknown():
+    known = run_progress(run(loader(20.0), loader(20.0, number=1, batch_size=None)), 100)
+    assert known.samples_per_s is None
+
+
+def test_the_steps_that_a_trainer_plans():
+    known = run_progress(run(planned_steps=1000), 100)
+    assert (known.step, known.steps) == (200, 1000)
+    assert known.left == Left(pytest.approx(80, rel=0.01), "run")
+    assert (position_text(known), left_text(known)) == ("step 200 of 1 000", "~1m20s left")
+
+
+def test_a_plan_that_was_exceeded_is_no_plan():
+    assert run_progress(run(planned_steps=100), 100).steps is None
+
+
+def test_epochs_of_the_training_loader():
+    ended = Loader(t=19.0, pid=100, number=0, window_s=1.0, role="train", ends=2)
+    known = run_progress(run(ended, loader(20.0, given=400, length=1000), planned_epochs=10), 100)
+    assert known.epoch == EpochRow(2, 400, 1000)
+    assert known.left == Left((8 * 1000 - 400) / 10, "run")
+    assert position_text(known) == "epoch 3 of 10, batch 400 of 1 000"
+    alone = run_progress(run(ended, loader(20.0, given=400, length=1000)), 100)
+    assert (position_text(alone), left_text(alone)) == ("epoch 3, batch 400 of 1 000", "~1m00s left in this epoch")
+
+
+def test_epochs_before_an_attach_are_unknown():
+    known = run_progress(run(loader(20.0, given=400, length=1000, ends=1), mode="attach", planned_epochs=10), 100)
+    assert (known.epoch, known.epochs) == (EpochRow(None, 400, 1000), None)
+    assert position_text(known) == "batch 400 of 1 000"
+
+
+def test_of_an_ended_run_nothing_is_left():
+    known = run_progress(run(loader(20.0, ends=3), Exit(t=21.0, pid=100, exit_code=0), planned_epochs=3), 100)
+    assert known.left is None
+    assert position_text(known) == "3 of 3 epochs done"
+    assert progress_json(known)["text"].startswith("3 of 3 epochs done")
