@@ -8,7 +8,7 @@ PHASES = {"forward": 40, "backward": 60}
 
 
 def place(session):
-    (row,) = [row for row in session.threads() if row.tid == 100]
+    (row,) = [row for row in session.over("recent").threads() if row.tid == 100]
     return row.place and row.place.function
 
 

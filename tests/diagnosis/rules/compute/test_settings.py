@@ -82,8 +82,8 @@ def held(count: int) -> Gil:
 def test_a_tracer_slows_what_runs_while_the_gil_is_held() -> None:
     finding = found(held(80), debug_settings=["tracer"])["slow_setting"]
     assert (finding.cause, finding.share_of_step) == ("tracer", 0.8)
-    assert finding.speedup_at_least is not None and finding.estimated_speedup is not None
-    assert 1.2 < finding.speedup_at_least < finding.estimated_speedup
+    assert finding.best.low is not None and finding.estimated_speedup is not None
+    assert 1.2 < finding.best.low < finding.estimated_speedup
     assert "slow_setting" not in found(held(4), debug_settings=["tracer"])
     assert "slow_setting" not in found(held(80))
     assert "slow_setting" not in found(debug_settings=["tracer"])

@@ -184,7 +184,7 @@ RULES = (
     Rule(
         name="slow_setting",
         title="A setting slows the steps down",
-        order=65,
+        order=66,
         judge=slow_setting,
         explanation=(
             "A setting in force makes the CPU compute more slowly than it has to: bfloat16 without instructions for it,"
