@@ -59,7 +59,8 @@ def merged(findings: list[Finding]) -> list[Finding]:
 def _merge_cores(by_rule: _ByRule) -> None:
     """Too few cores are why the workers are slow: with ``input_bound`` that is evidence, not a second finding."""
     data, cores = by_rule.get("input_bound"), by_rule.get("cpu_oversubscribed")
-    if data is not None and cores is not None and data.evidence.get("workers") and not cores.elsewhere:
+    is_kept = cores is not None and "kept_to" in cores.evidence  # from cores that are there: that is the first to mend
+    if data is not None and cores is not None and data.evidence.get("workers") and not (cores.elsewhere or is_kept):
         evidence = {**data.evidence, "cores_waited_for": cores.evidence["cores_waited_for"]}
         by_rule["input_bound"] = replace(data, evidence=evidence, other_fixes=(*data.other_fixes, *cores.fixes))
         del by_rule["cpu_oversubscribed"]

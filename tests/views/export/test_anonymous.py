@@ -33,7 +33,8 @@ KEPT = {
         "Header.mode",
     ),
     *("Lead.boundary", "Loader.role", "LoaderFacts.context", "LoaderFacts.kind", "LoopStack.boundary"),
-    *("MemoryHistory.device", "MemoryHistory.trigger", "Notice.level", "Notice.source", "PhaseTime.name"),
+    *("MachineMemory.run_cores", "MemoryHistory.device", "MemoryHistory.trigger", "Notice.level", "Notice.source"),
+    "PhaseTime.name",
     *("Process.debug_settings", "Process.matmul_dtypes", "Process.parameter_dtypes", "Process.python", "Process.role"),
     *("Process.torch", "RangeTime.phase", "RankCollective.name", "StandingProcess.role", "StandingProcess.state"),
     *(

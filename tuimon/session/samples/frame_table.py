@@ -48,7 +48,11 @@ class FrameTable:
     """Frames by id, over all processes of a stream; bounded."""
 
     def __init__(self) -> None:
-        self.counts: dict[CountSetting, list[Place]] = {"threads": [], "workers": []}  # where code sets these numbers
+        self.counts: dict[CountSetting, list[Place]] = {
+            "threads": [],
+            "workers": [],
+            "cores": [],
+        }  # where code sets these numbers
         self._frames: dict[int, Frame] = {}
         self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
         self._kinds: dict[int, FrameKind] = {}
