@@ -344,8 +344,8 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     length: Count | None = None  # batches of an epoch
 
 
-#: How many threads share an operation of torch's on the CPU, or how many workers load.
-CountSetting = Literal["threads", "workers"]
+#: How many threads share an operation of torch's on the CPU, how many workers load, which cores may be used.
+CountSetting = Literal["threads", "workers", "cores"]
 
 
 class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -808,6 +808,9 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     stolen_cores: Amount | None = None  # of those, what a virtual machine's host gave to others meanwhile
     cpu_limit_cores: Amount | None = None  # of the control group with the lowest CPU limit
     held_cores: Amount | None = None  # that this limit kept from threads ready to run: throttled time / wall time
+    #: Numbers of the cores that the training processes and their workers may use, as ``0-3,8``; None where tuimon may
+    #: use the same ones.
+    run_cores: str | None = None
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -100,6 +100,12 @@ def test_too_few_cores_on_another_node_explain_nothing_of_the_node_in_focus():
     assert order(elsewhere, update) == ["cpu_oversubscribed", "optimizer_bound"]
 
 
+def test_that_a_run_is_kept_from_cores_that_are_there_is_said_by_itself():
+    starved = finding("input_bound", "warning", 0.5, workers=2)
+    cores = finding("cpu_oversubscribed", "critical", 0.3, cores_waited_for=2.0, kept_to="core 0 of 16")
+    assert order(starved, cores) == ["cpu_oversubscribed", "input_bound"]
+
+
 def test_while_another_thread_holds_the_gil_for_longer_an_update_may_only_wait_for_it():
     update = finding("optimizer_bound", "warning", 0.31)
     assert order(update, finding("gil_contention", "critical", 0.27)) == ["gil_contention"]

@@ -123,7 +123,7 @@ class Session(Tables):
 
     @property
     def cpu_count(self) -> int | None:
-        """Cores of the node in focus; None before the header."""
+        """Cores that the run may use on the node in focus; None before the header."""
         return self.nodes.cpu_counts.get(self.focus_node)
 
     @property

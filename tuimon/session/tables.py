@@ -154,7 +154,7 @@ class Tables:
 
     def _fold_header(self, record: Header) -> None:
         self.header = record
-        self.nodes.cpu_counts[node_of(record.pid)] = record.cpu_count
+        self.nodes.add_cores(node_of(record.pid), record.cpu_count)
 
     def _fold_node(self, record: Node) -> None:
         self.nodes.add_node(record)
@@ -269,6 +269,7 @@ class Tables:
     def _fold_machine_memory(self, record: MachineMemory) -> None:
         of_node = self.nodes.tables_of(node_of(record.pid))
         of_node.machine.add_memory(record)
+        self.nodes.note_run_cores(node_of(record.pid), record.run_cores)
         of_node.core_use.add_machine(record)
 
     def _fold_gpu(self, record: Gpu) -> None:

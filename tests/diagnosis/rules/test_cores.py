@@ -68,6 +68,44 @@ def test_two_threads_want_no_more_than_two_cores():
     assert finding.headline.startswith("2 threads of the training and others that run now and then want 3.0 of 2 cores")
 
 
+def on_one_core(*records, run_cores="0", cpu_count=16):
+    """A training with three workers, all of them busy; ``run_cores``: those that they may use."""
+    workers = [process(pid, "worker", ppid=100) for pid in (201, 202, 203)]
+    figures = [busy(pid, 1, 0.25, 0.75) for pid in (201, 202, 203)]
+    memory = MachineMemory(t=12, pid=0, window_s=5.0, busy_cores=1.0, stolen_cores=0.0, run_cores=run_cores)
+    return run(memory, *workers, busy(100, 1, 0.25, 0.75), *figures, *records, cpu_count=cpu_count)
+
+
+def test_a_run_that_is_kept_to_one_core_of_many():
+    finding = on_one_core()["cpu_oversubscribed"]
+    assert finding.severity == "critical" and finding.evidence["kept_to"] == "core 0 of 16"
+    assert finding.headline.startswith("3 workers and the training share core 0 of 16: they wait for it ")
+    assert finding.action == (
+        "let it use more than core 0 of 16: taskset, sched_setaffinity or a cpuset keeps it from the others"
+    )
+    assert "of 2 cores" in on_one_core(run_cores=None, cpu_count=2)["cpu_oversubscribed"].headline
+    assert "cpu_oversubscribed" not in on_one_core(run_cores="0-15", cpu_count=16)
+
+
+def test_the_line_that_keeps_it_there_is_named():
+    setting = CountSettings("cores", 9, "pin", "os.sched_setaffinity(0, {0})")
+    finding = on_one_core(
+        frames(("train.py", 20, "main", "pin()", True)),
+        Frames(t=0.0, pid=100, first=1, frames=[Frame("train.py", 21, "main", "step()", True, counts=(setting,))]),
+    )["cpu_oversubscribed"]
+    assert finding.where == (Place("train.py", 9, "pin", "os.sched_setaffinity(0, {0})"),)
+    assert "os.sched_setaffinity at pin() train.py:9" in finding.action
+
+
+def test_once_it_may_use_all_cores_there_is_no_mask():
+    widened = MachineMemory(t=13, pid=0, window_s=5.0, busy_cores=1.0, stolen_cores=0.0)
+    assert "cpu_oversubscribed" not in on_one_core(widened)
+
+
+def test_more_cores_than_tuimon_may_use_itself_are_no_mask():
+    assert "cpu_oversubscribed" not in on_one_core(run_cores="0-15", cpu_count=1)
+
+
 def test_two_trainings_with_a_core_each_are_benign():
     found = run(busy(100, 1, 0.99, 0.01), busy(500, 1, 0.99, 0.01), pids=(100, 500))
     assert found["neighbour"].severity == "benign"

@@ -1,6 +1,8 @@
 """The machine's memory from files as the kernel writes them, and from the real ones."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -19,7 +21,8 @@ class Machine:
     def __init__(self, folder):
         self.folder = folder
         self.now_s = 10.0
-        self.source = MachineSource(ProcessTable(os.getpid(), None), lambda: self.now_s, str(folder))
+        self.table = ProcessTable(os.getpid(), None)
+        self.source = MachineSource(self.table, lambda: self.now_s, str(folder))
 
     def write(self, path, text):
         file = self.folder / path.format(pid=os.getpid())
@@ -101,6 +104,80 @@ def test_a_cpu_limit_and_what_it_held_back(machine, groups, limits, stat, thrott
         (record,) = machine.read()
         machine.now_s += 5.0
     assert (record.cpu_limit_cores, record.held_cores) == (1.5, 7 / 5.0)
+
+
+def kept_to(machine, monkeypatch, own=frozenset(range(4)), **masks):
+    """The record of a training, pid 70, and its worker, pid 71, with these masks on four cores."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: own)
+    machine.write("proc/meminfo", MEMINFO)
+    machine.table.publish({70: 1, 71: 2, 72: 3}, {70: "trainer", 71: "worker", 72: "other"})
+    for pid, mask in masks.items():
+        status = f"Name:\tpython\nCpus_allowed:\tff\nCpus_allowed_list:\t{mask}\n"
+        machine.write(f"proc/{pid.strip('_')}/status", status)
+    (record,) = machine.read()
+    return record
+
+
+def four_cores(machine, ticks=1):
+    """Core n has worked n times so long."""
+    cores = [_core(number, ticks * number, 0, 0, 0, 0, 0) for number in range(4)]
+    machine.write("proc/stat", "".join(("cpu  0 0\n", *cores)))
+
+
+@pytest.mark.parametrize(
+    ("masks", "cores"),
+    [
+        ({"_70": "0", "_71": "0", "_72": "0-3"}, "0"),  # the shell that started it may use all
+        ({"_70": "0", "_71": "2-3"}, "0,2-3"),
+        ({"_70": "0-3"}, None),
+        ({"_70": "0-127"}, None),  # the machine could have more, and has not
+        ({"_70": "0-127", "own": frozenset({0})}, "0-3"),  # tuimon is kept to one core, the training is not
+        ({}, None),
+    ],
+)
+def test_the_cores_that_the_run_is_kept_to(machine, monkeypatch, masks, cores):
+    four_cores(machine)
+    assert kept_to(machine, monkeypatch, **masks).run_cores == cores
+
+
+def test_what_its_cores_were_is_known_when_it_has_ended(machine, monkeypatch):
+    four_cores(machine)
+    kept_to(machine, monkeypatch, _70="1")
+    machine.table.publish({}, {})
+    assert machine.read()[0].run_cores == "1"
+
+
+def test_busy_cores_are_those_that_the_run_may_use(machine, monkeypatch):
+    """Nothing is known yet of other cores than before."""
+    busy = []
+    for mask, ticks in (("0-3", 100), ("2", 200), ("2", 300)):
+        four_cores(machine, ticks)
+        busy.append(kept_to(machine, monkeypatch, _70=mask).busy_cores)
+        machine.now_s += 5.0
+    assert busy == [None, None, pytest.approx(2 * 100 / os.sysconf("SC_CLK_TCK") / 5.0)]
+
+
+def test_the_limit_of_a_training_in_a_group_of_its_own(machine, monkeypatch):
+    machine.write("proc/{pid}/cgroup", "0::/\n")
+    machine.write("proc/70/cgroup", "0::/box\n")
+    machine.write("sys/fs/cgroup/box/cpu.max", "150000 100000\n")
+    four_cores(machine)
+    assert kept_to(machine, monkeypatch).cpu_limit_cores is None
+    monkeypatch.setattr(machine.table, "trainers", lambda: frozenset({70}))
+    assert kept_to(machine, monkeypatch).cpu_limit_cores == 1.5
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_a_process_that_keeps_itself_to_a_core():
+    keep = "import os, sys; os.sched_setaffinity(0, {max(os.sched_getaffinity(0))}); print(flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", keep], **pipes) as process:
+        process.stdout.readline()
+        table = ProcessTable(process.pid, None)
+        table.publish({process.pid: 1}, {process.pid: "trainer"})
+        (record,) = MachineSource(table).read()
+        process.communicate(b"\n")
+    assert record.run_cores == str(max(os.sched_getaffinity(0)))
 
 
 def test_a_group_without_a_cpu_limit_holds_nothing_back(machine):

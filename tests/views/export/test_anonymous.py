@@ -33,8 +33,8 @@ KEPT = {
         "Header.mode",
     ),
     *("Lead.boundary", "Loader.role", "LoaderFacts.context", "LoaderFacts.kind", "LoopStack.boundary"),
-    *("MemoryHistory.device", "MemoryHistory.trigger", "Notice.level", "Notice.source", "PhaseTime.name"),
-    "Printed.loss",
+    *("MachineMemory.run_cores", "MemoryHistory.device", "MemoryHistory.trigger", "Notice.level", "Notice.source"),
+    *("PhaseTime.name", "Printed.loss"),
     *("Process.debug_settings", "Process.matmul_dtypes", "Process.parameter_dtypes", "Process.python", "Process.role"),
     *(
         "Process.torch",

@@ -140,7 +140,7 @@ def facts_of(run: SessionView) -> RunFacts:
         command=list(header.command) if header is not None else [],
         host=header.host or None if header is not None else None,
         nodes=max(1, len(session.nodes.known)),
-        cpu_count=session.cpu_count,
+        cpu_count=session.nodes.all_cores.get(session.focus_node),
         gpus=sorted(row.latest.name for row in run.gpus() if row.used_by_run),
         ranks=max(1, process.world_size or 1) if process is not None else 1,
         batch_size=loader.batch_size if loader is not None else None,

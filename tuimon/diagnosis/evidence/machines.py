@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from statistics import median
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -24,6 +25,19 @@ from tuimon.session.session import SessionView
 
 #: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.
 _ALIKE = 0.7
+
+
+class Mask(NamedTuple):
+    """The cores that a run is kept to, by its affinity or a cpuset."""
+
+    numbers: str  # "0-3,8"
+    allowed: int
+    total: int
+
+    @property
+    def text(self) -> str:
+        """``core 0 of 16``, ``cores 0-3,8 of 16``."""
+        return f"core{'s' * (self.allowed > 1)} {self.numbers} of {self.total}"
 
 
 class Machine(Struct, frozen=True, dict=True):
@@ -63,8 +77,22 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def cores(self) -> int | None:
-        """How many it has; None without a header."""
+        """How many the run may use; None without a header."""
         return self._view.session.nodes.cpu_counts.get(self.node)
+
+    @cached_property
+    def mask(self) -> Mask | None:
+        """The cores that the run is kept to; None where it may use as many as tuimon."""
+        numbers, there_are = self.memory.run_cores if self.memory else None, self._view.session.nodes.all_cores
+        total = there_are.get(self.node)
+        if numbers is None or self.cores is None or total is None or self.cores >= total:
+            return None
+        return Mask(numbers, self.cores, total)
+
+    @cached_property
+    def workers(self) -> frozenset[int]:
+        """The live DataLoader workers of its training processes."""
+        return frozenset(worker.pid for pid in self.trainers for worker in self._view.workers(pid))
 
     @cached_property
     def live_threads(self) -> tuple[Threads, ...]:

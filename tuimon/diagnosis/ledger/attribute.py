@@ -55,7 +55,8 @@ def _holds_cores(whole: Finding, _part: Finding) -> bool:
 
 
 def _starve_workers(data: Finding, cores: Finding) -> bool:
-    return bool(data.evidence.get("workers")) and not cores.elsewhere
+    """Unless the run is kept from cores that are there, which is the first thing to mend."""
+    return bool(data.evidence.get("workers")) and not cores.elsewhere and "kept_to" not in cores.evidence
 
 
 def _at_its_lines(whole: Finding, part: Finding) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.cores import WANTED_RATIO, YIELDS, Demand
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.machines import Machine, worst_of
+from tuimon.diagnosis.evidence.machines import Machine, Mask, worst_of
 from tuimon.diagnosis.finding import Finding, Fix, Severity
 from tuimon.diagnosis.needs import RUN_QUEUE
 from tuimon.diagnosis.rule import Rule
@@ -61,8 +61,8 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
         rule="cpu_oversubscribed",
         severity=_severity(demand, advice),
         headline=(
-            f"{place}{_who(machine, demand)} want {demand.wanted:.1f} of {demand.cores} cores:"
-            f" they wait for one {percent(lost)} of the time"
+            f"{place}{_shared(machine) or _wanted(machine, demand)}:"
+            f" they wait for {'it' if demand.cores == 1 else 'one'} {percent(lost)} of the time"
         ),
         fixes=(Fix(advice.action),),
         where=advice.where,
@@ -72,6 +72,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
             "cores_used": demand.cpu,
             "cores_waited_for": demand.delay,
             "busy_threads": sum(demand.busy_threads.values()),
+            **({"kept_to": machine.mask.text} if machine.mask is not None else {}),
             **machine.facts,
         },
         elsewhere=not here,
@@ -93,6 +94,20 @@ def lost_share(machine: Machine) -> float | None:
     return lost if lost >= DELAY_SHARE else None
 
 
+def _shared(machine: Machine) -> str | None:
+    """``3 workers and the training share core 0 of 16``; None where nothing keeps them there."""
+    if machine.mask is None:
+        return None
+    trainers, workers = len(machine.trainers), len(machine.workers)
+    training = "the training" if trainers == 1 else f"{trainers} training processes"
+    loading = f"{workers} worker{'s' * (workers > 1)} and " if workers else "threads of " * (trainers == 1)
+    return f"{loading}{training} share {machine.mask.text}"
+
+
+def _wanted(machine: Machine, demand: Demand) -> str:
+    return f"{_who(machine, demand)} want {demand.wanted:.1f} of {demand.cores} core{'s' * (demand.cores > 1)}"
+
+
 def _who(machine: Machine, demand: Demand) -> str:
     """``2 trainings x 2 threads``; ``2 threads of the training and 4 other processes``.
 
@@ -107,7 +122,7 @@ def _who(machine: Machine, demand: Demand) -> str:
             f"{len(trainers)} trainings x {each.pop()} threads" if len(each) == 1 else f"{total} threads of trainings"
         )
     else:
-        text = f"{total} threads of the training"
+        text = f"{total} thread{'s' * (total != 1)} of the training"
     parts = [text]
     if rest:
         parts.append(f"{rest} other {'process' if rest == 1 else 'processes'}")
@@ -118,6 +133,8 @@ def _who(machine: Machine, demand: Demand) -> str:
 
 def _fewer(machine: Machine, demand: Demand) -> _Advice:
     """The fix, and its line; nothing is advised that is so already."""
+    if machine.mask is not None:
+        return _more_of_the_cores(machine, machine.mask)
     trainers = [p for p in machine.trainers if p in demand.busy_threads]
     workers = len(demand.busy_threads) - len(trainers)
     if workers > demand.cores:
@@ -134,6 +151,13 @@ def _fewer(machine: Machine, demand: Demand) -> _Advice:
     else:
         fewer = f", or run fewer threads beside torch's own: {beside} want to run" if beside else ""
     return _Advice(f"use {math.ceil(demand.wanted)} cores{fewer}", is_in_program=bool(fewer))
+
+
+def _more_of_the_cores(machine: Machine, mask: Mask) -> _Advice:
+    """The run is kept from most of what tuimon may use, by its program, by who started it, or by a cpuset."""
+    where = machine.set_at("cores")[:1]
+    by = f"os.sched_setaffinity at {at(where[0])}" if where else "taskset, sched_setaffinity or a cpuset"
+    return _Advice(f"let it use more than {mask.text}: {by} keeps it from the others", where)
 
 
 def _fewer_threads(machine: Machine, each: int) -> _Advice:

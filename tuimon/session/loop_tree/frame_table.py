@@ -46,7 +46,8 @@ class FrameTable:
     """Frames by id, over all processes of a stream; bounded."""
 
     def __init__(self) -> None:
-        self.counts: dict[CountSetting, list[Place]] = {"threads": [], "workers": []}  # where code sets these numbers
+        #: The lines of code that set these numbers.
+        self.counts: dict[CountSetting, list[Place]] = {"threads": [], "workers": [], "cores": []}
         self._frames: dict[int, KnownFrame] = {}
         self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
 

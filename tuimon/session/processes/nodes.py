@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
+from tuimon.proc.core_list import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node, Threads
 from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.gpu_devices import DeviceTable
@@ -37,14 +38,25 @@ class NodeTable:
 
     def __init__(self) -> None:
         self.known: dict[int, Node] = {}
-        self.cpu_counts: dict[int, int] = {}  # cores by number of the node
+        self.cpu_counts: dict[int, int] = {}  # cores that the run may use, by number of the node
+        self.all_cores: dict[int, int] = {}  # that tuimon may
         self._tables: dict[int, NodeTables] = {}
 
     def add_node(self, record: Node) -> None:
         """Fold what is known of a node."""
         if record.number in self.known or len(self.known) < NODES:
             self.known[record.number] = record
-            self.cpu_counts[record.number] = record.cpu_count
+            self.add_cores(record.number, record.cpu_count)
+
+    def add_cores(self, node: int, number: int) -> None:
+        """Fold how many cores a node has, by its header."""
+        self.cpu_counts[node] = self.all_cores[node] = number
+
+    def note_run_cores(self, node: int, cores: str | None) -> None:
+        """Fold which cores the run may use, where these are others than tuimon's."""
+        number = len(core_numbers(cores)) if cores is not None else self.all_cores.get(node)
+        if number:
+            self.cpu_counts[node] = number
 
     def latest_gpus(self) -> Iterator[Gpu]:
         """The latest record of each GPU of all nodes."""

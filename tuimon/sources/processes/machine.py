@@ -6,12 +6,14 @@ Formats: proc_meminfo(5), proc_stat(5), proc_vmstat(5), Documentation/accounting
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
 from tuimon.proc import procfs
+from tuimon.proc.core_list import core_list, core_numbers
 from tuimon.records import MachineMemory, Record
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, fields, text
@@ -20,12 +22,14 @@ from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, fie
 _PERIOD_S = 5.0
 #: Of a core's line in /proc/stat: user, nice, system, irq and softirq, not idle and iowait; and stolen.
 _BUSY, _STOLEN = (0, 1, 2, 5, 6), 7
+_CORE = re.compile(r"cpu\d+$")
 
 
 class _Used(Struct, frozen=True, gc=False):
     """CPU time since boot, in seconds."""
 
     t: float
+    allowed: frozenset[int]  # on these cores
     busy_s: float
     stolen_s: float
     held_s: float | None  # None without a CPU limit
@@ -42,18 +46,22 @@ class MachineSource:
         self._table = table
         self._clock = clock
         self._root = root.rstrip("/")
-        self._groups = ControlGroups(table.root_pid, self._root)
         self._swapped: tuple[float, int, int] | None = None  # t, bytes in and out since boot
         self._used: _Used | None = None
+        self._of_run: frozenset[int] = frozenset()  # the cores that it may use, or has used; empty: not known
 
     def read(self) -> Iterable[Record]:
         """The record that is due; none where nothing can be read."""
         now_s = self._clock()
         total_bytes, available_bytes = self._machine_memory()
         window_s, swap_in, swap_out = self._swapping(now_s)
-        group = self._groups.tightest_memory()
-        limit = self._groups.tightest_cpu()
-        busy, stolen, held = self._cores(now_s, limit)
+        groups = [ControlGroups(pid, self._root) for pid in self._group_pids()]
+        memories = [memory for each in groups if (memory := each.tightest_memory()) is not None]
+        group = min(memories, key=lambda memory: memory.left_bytes, default=None)
+        limit = min((cpu for each in groups if (cpu := each.tightest_cpu()) is not None), default=None)
+        own, self._of_run = _own_cores(), self._cores_of_run() or self._of_run
+        of_run = self._of_run
+        busy, stolen, held = self._cores(now_s, limit, of_run or own)
         if total_bytes is None and group is None:
             return
         yield MachineMemory(
@@ -71,6 +79,7 @@ class MachineSource:
             stolen_cores=stolen,
             cpu_limit_cores=round(limit.limit_cores, 3) if limit else None,
             held_cores=held,
+            run_cores=core_list(of_run) if of_run and of_run != own else None,
         )
 
     def close(self) -> None:
@@ -91,11 +100,32 @@ class MachineSource:
         ]
         return span_s, round(rates[0]), round(rates[1])
 
-    def _cores(self, now_s: float, limit: GroupCpu | None) -> tuple[float | None, float | None, float | None]:
+    def _group_pids(self) -> Iterable[int]:
+        """A process of each control group of the run: its root, and those that train."""
+        pids = [self._table.root_pid, *sorted(self._table.trainers() - {self._table.root_pid})]
+        return {self._text(f"/proc/{pid}/cgroup"): pid for pid in reversed(pids)}.values()
+
+    def _cores_of_run(self) -> frozenset[int]:
+        """The cores that any of its training processes and workers may use; empty where that is not known."""
+        roles = self._table.roles.items()
+        allowed = [self._allowed(pid) for pid, role in roles if role in ("trainer", "worker")]
+        lines = self._text("/proc/stat").splitlines()  # a mask may have cores that are offline
+        return frozenset().union(*allowed) & {int(name[3:]) for name, *_ in map(str.split, lines) if _CORE.match(name)}
+
+    def _allowed(self, pid: int) -> frozenset[int]:
+        """By its affinity and its cpuset: of its main thread."""
+        for line in self._text(f"/proc/{pid}/status").splitlines():
+            if line.startswith("Cpus_allowed_list:"):
+                return core_numbers(line.partition(":")[2])
+        return frozenset()
+
+    def _cores(
+        self, now_s: float, limit: GroupCpu | None, allowed: frozenset[int]
+    ) -> tuple[float | None, float | None, float | None]:
         """Busy, stolen and held by the CPU limit since the last read; None at the first."""
         held_s = limit.throttled_s if limit is not None else None
-        before, self._used = self._used, _used(self._text("/proc/stat"), now_s, held_s)
-        if before is None or self._used is None or now_s <= before.t:
+        before, self._used = self._used, _used(self._text("/proc/stat"), now_s, held_s, allowed)
+        if before is None or self._used is None or now_s <= before.t or before.allowed != self._used.allowed:
             return None, None, None
         span_s, now = now_s - before.t, self._used
         busy = max(0.0, now.busy_s - before.busy_s) / span_s
@@ -131,15 +161,22 @@ class MachineSource:
         return text(self._root + path)
 
 
-def _used(stat: str, now_s: float, held_s: float | None) -> _Used | None:
-    """CPU time of all programs, of the kernel too, on the cores that may be used here; None where unknown."""
+def _own_cores() -> frozenset[int]:
+    """The cores that tuimon may use: those that the header counts."""
+    try:
+        return frozenset(os.sched_getaffinity(0))
+    except OSError:
+        return frozenset()
+
+
+def _used(stat: str, now_s: float, held_s: float | None, allowed: frozenset[int]) -> _Used | None:
+    """CPU time of all programs, of the kernel too, on the cores that may be used; None where unknown."""
     cores = [line.split()[1:] for line in stat.splitlines() if line.startswith("cpu") and line[3:4].isdecimal()]
     try:
-        allowed = os.sched_getaffinity(0)  # as the header's cpu_count
         if len(cores) > max(allowed, default=0):  # else some core is offline: their numbers are not their places
             cores = [core for number, core in enumerate(cores) if number in allowed]
         ticks = [[int(core[place]) for place in (*_BUSY, _STOLEN)] for core in cores]
     except (OSError, ValueError, IndexError):
         return None
     busy, stolen = sum(sum(core[:-1]) for core in ticks), sum(core[-1] for core in ticks)
-    return _Used(now_s, busy / procfs.TICKS_PER_S, stolen / procfs.TICKS_PER_S, held_s)
+    return _Used(now_s, allowed, busy / procfs.TICKS_PER_S, stolen / procfs.TICKS_PER_S, held_s)

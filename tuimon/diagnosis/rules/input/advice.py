@@ -102,7 +102,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "workers_saturated":
             return _beside_workers(hot, evidence, model)
         case "slow_item":
-            return _then(making, f": all {evidence.run.cores} cores are busy, so more workers would need more cores")
+            return _then(making, _no_more_workers(evidence))
         case "hand_over":
             return _less_hand_over(evidence, model)
         case "starting":
@@ -119,6 +119,13 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
             ]
         case _:
             return making
+
+
+def _no_more_workers(evidence: Evidence) -> str:
+    mask = evidence.run.here.mask
+    if mask is not None:
+        return f": the run may only use {mask.text} (taskset, sched_setaffinity, a cpuset): more workers gain nothing"
+    return f": all {evidence.run.cores} cores are busy, so more workers would need more cores"
 
 
 def _option(evidence: Evidence) -> str:
