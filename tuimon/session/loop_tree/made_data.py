@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from tuimon.code_origin import is_torch
-from tuimon.library_code import is_generation
 from tuimon.session.loop_tree.frame_table import Function
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 
@@ -99,7 +98,7 @@ class Rollouts:
         if making is None:
             return
         made = stack[making]
-        generates = is_generation(made.file, made.function)
+        generates = "generates" in made.roles
         if not self._backward_line:  # updates are too short to be sampled: what makes the data is known nevertheless
             self._functions |= set() if generates else {made.code}
             return

@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from tuimon.code_origin import is_import_system, is_library_file
-from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, makes_data, may_be_loss, receives
+from tuimon.library_code import (
+    is_collector,
+    is_environment,
+    is_evaluator,
+    is_generation,
+    is_metric,
+    is_rollout_entry,
+    may_be_loss,
+    receives,
+)
 from tuimon.records import Frame
 from tuimon.torch_code import (
     collates,
@@ -34,7 +43,10 @@ Role = Literal[
     "anchor",
     "calls_closure",
     "collates",
+    "collector",
     "copies_parameter",
+    "environment",
+    "generates",
     "layer",
     "library",
     "makes_data",
@@ -58,9 +70,11 @@ _ROLES: tuple[tuple[Role, Callable[[Frame], bool]], ...] = (
     ("calls_closure", lambda frame: may_call_closure(frame.file, frame.function)),
     ("collates", lambda frame: collates(frame.file, frame.function, frame.source)),
     ("copies_parameter", lambda frame: is_parameter_copy(frame.file, frame.function)),
+    ("collector", lambda frame: is_collector(frame.file, frame.function)),  # makes data with a policy
+    ("environment", lambda frame: is_environment(frame.file, frame.function)),
+    ("generates", lambda frame: is_generation(frame.file, frame.function)),  # text, with a language model
     ("layer", lambda frame: is_layer(frame.file, frame.function)),
     ("library", _is_library),  # of an installed package other than torch
-    ("makes_data", lambda frame: makes_data(frame.file, frame.function)),  # collectors, environments, generation
     ("may_be_loss", lambda frame: may_be_loss(frame.file)),
     ("metric", lambda frame: is_metric(frame.file)),
     ("optimizer_code", lambda frame: is_torch_optimizer(frame.file)),
@@ -70,9 +84,13 @@ _ROLES: tuple[tuple[Role, Callable[[Frame], bool]], ...] = (
 )
 
 
+_MAKERS: frozenset[Role] = frozenset({"collector", "environment", "generates"})
+
+
 def roles_of(frame: Frame) -> frozenset[Role]:
     """The roles of a frame, by the names that libraries and torch give their files and functions."""
-    return frozenset(role for role, has_it in _ROLES if has_it(frame))
+    found: set[Role] = {role for role, has_it in _ROLES if has_it(frame)}
+    return frozenset(found if found.isdisjoint(_MAKERS) else {*found, "makes_data"})
 
 
 def block_of(frame: Frame) -> Block | None:
