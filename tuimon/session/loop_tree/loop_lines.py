@@ -204,11 +204,10 @@ class LoopLines:
 
     def _torn(self, branches: Sequence[tuple[StackSample, Branch]]) -> set[tuple[int, int]]:
         """Depths and lines at which one sample of many is in an update."""
-        every, updates = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        others, updates = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         for sample, branch in branches:
-            every[branch[:2]] += sample.count
-            updates[branch[:2]] += sample.count if sample.phase in UPDATES else 0
-        return {place for place, n in every.items() if is_torn(updates[place], n)} - set(self._last_line.items())
+            (updates if sample.phase in UPDATES else others)[branch[:2]] += sample.count
+        return {place for place, n in updates.items() if is_torn(n, others[place])} - set(self._last_line.items())
 
     def _note_updates(self, placed: list[tuple[str, Branch]]) -> None:
         for phase, (depth, line, _) in placed:

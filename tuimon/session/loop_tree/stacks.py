@@ -20,6 +20,8 @@ from tuimon.torch_code import is_module_call, is_worker_loop
 
 #: Frames, root first.
 Stack = tuple[KnownFrame, ...]
+#: The part of samples that counts as all of them: our choice. In quick calls 0.11 were read while the stack changed.
+NEARLY_ALL = 0.8
 #: Where gradients are made or used.
 UPDATES: frozenset[StackPhase] = frozenset({"backward", "optimizer"})
 

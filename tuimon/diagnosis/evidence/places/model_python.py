@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.records import Place
 from tuimon.session.loop_tree.frame_table import Function
 from tuimon.session.loop_tree.order import to_user
-from tuimon.session.loop_tree.stacks import StackSample
+from tuimon.session.loop_tree.stacks import NEARLY_ALL, StackSample
 
 #: Packages that compute for whoever calls them, on a CPU.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
@@ -19,8 +19,6 @@ _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
 _AT_WORK = ("python", "sync")
 #: Makes a tensor out of Python's numbers, one by one.
 _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
-#: Share of a function's samples that counts as all of them: our choice, nearly all.
-_NEARLY_ALL = 0.8
 
 
 def python_function(samples: ThreadSamples) -> HotFunction | None:
@@ -59,7 +57,7 @@ def keeps_no_gradients(samples: ThreadSamples, place: Place) -> bool:
     """True if the loop of the function of a place runs without gradients, as far as the source shows."""
     looping = _looping(samples, place)
     without = looping.part_where(lambda sample: any(frame.no_grad is not None for frame in sample.frames))
-    return not looping.total or without >= _NEARLY_ALL
+    return not looping.total or without >= NEARLY_ALL
 
 
 def _looping(samples: ThreadSamples, place: Place) -> ThreadSamples:
@@ -88,7 +86,7 @@ def has_no_frames_below(samples: ThreadSamples, place: Place) -> bool:
 def _are_most(samples: ThreadSamples, place: Place, is_one: Callable[[StackSample], bool]) -> bool:
     """True if nearly all samples in which the function of a place runs Python are of this kind, and there are any."""
     running = (sample for sample in samples.stacks if _is_in(sample, place) and _runs_python(sample))
-    return ThreadSamples(tuple(running)).part_where(is_one) >= _NEARLY_ALL
+    return ThreadSamples(tuple(running)).part_where(is_one) >= NEARLY_ALL
 
 
 def _is_sure(sample: StackSample) -> bool:
