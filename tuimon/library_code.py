@@ -47,11 +47,6 @@ def is_generation(file: str, function: str) -> bool:
     return function == "generate" and (is_user_file(file) or _GENERATION_FILE.search(file) is not None)
 
 
-def makes_data(file: str, function: str) -> bool:
-    """True if a frame makes training data: an environment's, a collector's, or one that generates."""
-    return is_environment(file, function) or is_collector(file, function) or is_generation(file, function)
-
-
 # ---- where libraries evaluate
 
 _EVALUATION = re.compile(r"(?:^|_)(?:eval|evaluate|evaluation|evaluator|validate|validation)(?:_|$)")

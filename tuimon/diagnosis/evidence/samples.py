@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.loop_tree.activity import Activity
+from tuimon.session.loop_tree.frame_table import Function
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.process_samples import ProcessSamples
@@ -70,11 +71,21 @@ class ThreadSamples(Struct, frozen=True, dict=True):
         """The samples without evaluation."""
         return ThreadSamples(tuple(stack for stack in self.stacks if stack.phase != "eval"))
 
+    @cached_property
+    def through(self) -> Counter[Function]:
+        """How many samples go through each function of the user's."""
+        counts: Counter[Function] = Counter()
+        for stack in self.stacks:
+            counts.update(dict.fromkeys(stack.functions, stack.count))
+        return counts
+
+    def part_where(self, matches: Callable[[StackSample], bool]) -> float:
+        """Share (0..1) of the samples that match, however few there are; 0 without any."""
+        return sum(stack.count for stack in self.stacks if matches(stack)) / self.total if self.total else 0.0
+
     def share_where(self, matches: Callable[[StackSample], bool]) -> float | None:
         """Share (0..1) of the samples that match; None with fewer than MIN_SAMPLES."""
-        if self.total < MIN_SAMPLES:
-            return None
-        return sum(stack.count for stack in self.stacks if matches(stack)) / self.total
+        return None if self.total < MIN_SAMPLES else self.part_where(matches)
 
 
 def thread_samples(sampled: ProcessSamples | None, tid: int) -> ThreadSamples:

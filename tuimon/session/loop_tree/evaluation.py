@@ -12,7 +12,7 @@ from tuimon.library_code import evaluates_by_name
 from tuimon.records import Steps
 from tuimon.session.loop_tree.frame_table import Function
 from tuimon.session.loop_tree.roles import Block
-from tuimon.session.loop_tree.stacks import UPDATES, StackSample
+from tuimon.session.loop_tree.stacks import NEARLY_ALL, UPDATES, StackSample
 
 #: Twice the visits, and this many more, are expected of a block in every step. By chance it has as few in one of
 #: 20,000 cases: no visit where 10 are expected, 5 where 20 are, 10 where 30 are (Poisson).
@@ -127,10 +127,6 @@ class OccasionalBlocks:
 #: Share of a block's samples that run a module, from which it runs the model: our choice; much of an evaluation may be
 #: its batches, or its environment.
 _MODEL_SHARE = 0.1
-#: Of a function's runs of modules, the part in blocks that evaluate, from which all of it does, and of a block's
-#: samples, the part in such a place. Measured in an evaluation of quick calls: 0.11 of its samples were read while the
-#: stack changed, and show the model below another line.
-_NEARLY_ALL = 0.8
 
 
 class EvaluationBlocks:
@@ -172,7 +168,7 @@ class EvaluationBlocks:
         self._blocks = {
             block
             for block, total in totals.items()
-            if models[block] >= _MODEL_SHARE * total and apart[block] >= _NEARLY_ALL * total
+            if models[block] >= _MODEL_SHARE * total and apart[block] >= NEARLY_ALL * total
         }
         if self._blocks:
             self._note_functions(samples)
@@ -206,7 +202,7 @@ class EvaluationBlocks:
             own = next((frame.code for frame in sample.outside_torch if frame.block in self._blocks), None)
             if own in around:
                 inside[own] += sample.count
-        self._functions = {function for function, times in inside.items() if times >= _NEARLY_ALL * runs[function]}
+        self._functions = {function for function, times in inside.items() if times >= NEARLY_ALL * runs[function]}
 
 
 def _blocks_of(sample: StackSample) -> Iterator[Block]:

@@ -9,13 +9,9 @@ from itertools import takewhile
 
 from tuimon.library_code import handles_event, is_handler, is_iteration, may_add_loss
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
-from tuimon.session.loop_tree.order import Leaving, LibraryPath, Lines, is_before, returned_gradients
+from tuimon.session.loop_tree.order import MANY, Leaving, LibraryPath, Lines, is_before, returned_gradients
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
-
-#: Of so many samples at a place that leads to an update more than one is in it: our choice, as for torn stacks of the
-#: user's (``torn.py``). What is at such a place is mostly done for the update.
-_MANY = 8
 
 
 class LibraryOrder:
@@ -106,14 +102,14 @@ class LibraryOrder:
     def _last_place(self, samples: Sequence[StackSample], boundaries: Collection[str]) -> Lines:
         """The last place that leads to one of these: a loss with derivatives in it calls backward before.
 
-        One of many samples at a place was read while the stack changed.
+        One of so many samples at a place is torn: what is at such a place is mostly done for the update.
         """
         times, inside = Counter[Lines](), Counter[Lines]()
         for sample in samples:
             place = self._path.leave(sample.frames).place
             times[place] += sample.count
             inside[place] += sample.count if sample.phase in boundaries else 0
-        places = (place for place, n in inside.items() if n and n * _MANY > times[place])
+        places = (place for place, n in inside.items() if n and n * MANY > times[place])
         return reduce(lambda last, place: place if is_before(last, place) else last, places, self._path.lines)
 
     def _only_run_after_backward(self, samples: Sequence[StackSample]) -> set[Lines]:
@@ -125,7 +121,7 @@ class LibraryOrder:
                 running[place] += sample.count
             elif sample.phase != "rest":
                 used.add(place)
-        often = {place for place, n in running.items() if n >= _MANY} - used
+        often = {place for place, n in running.items() if n >= MANY} - used
         return {place for place in often if is_before(self._last_backward, place)}
 
     def made_by(self, stack: Stack) -> Function | None:

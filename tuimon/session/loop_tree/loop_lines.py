@@ -1,10 +1,14 @@
-"""The lines of the user's loop: where the forward pass begins, where backward and the update are, which evaluate."""
+"""The lines of the user's loops: where the forward pass begins, where backward and the update are, which evaluate.
+
+A program that trains in several functions has several: each sample is divided by the lines of its own.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
+from typing import NamedTuple
 
 from tuimon.code_origin import is_package_file, is_torch
 from tuimon.records import BETWEEN
@@ -52,7 +56,6 @@ class LoopLines:
         whole = [(s, b) for s, b in branches if s.phase not in UPDATES or b[:2] not in torn]
         returned = returned_gradients(samples)
         self._note_updates([(s.phase, b) for s, b in whole if s.frames not in returned])
-        self._note_updates([(s.phase, b) for s, b in whole if s.frames in returned and not self._is_after(b)])
         over = (self._loop_over(s.frames, branch) for s, branch in branches if s.phase == "data")
         loops = {branch for branch in over if branch is not None}
         runs = [("forward" if s.frames in returned else s.phase, b) for s, b in whole]
@@ -204,11 +207,10 @@ class LoopLines:
 
     def _torn(self, branches: Sequence[tuple[StackSample, Branch]]) -> set[tuple[int, int]]:
         """Depths and lines at which one sample of many is in an update."""
-        every, updates = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        others, updates = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         for sample, branch in branches:
-            every[branch[:2]] += sample.count
-            updates[branch[:2]] += sample.count if sample.phase in UPDATES else 0
-        return {place for place, n in every.items() if is_torn(updates[place], n)} - set(self._last_line.items())
+            (updates if sample.phase in UPDATES else others)[branch[:2]] += sample.count
+        return {place for place, n in updates.items() if is_torn(n, others[place])} - set(self._last_line.items())
 
     def _note_updates(self, placed: list[tuple[str, Branch]]) -> None:
         for phase, (depth, line, _) in placed:
@@ -265,3 +267,54 @@ def _acts(stack: Stack, branch: Branch) -> bool:
 def _runs_model(stack: Stack) -> bool:
     called = any(is_module_call(frame.file, frame.function) for frame in stack)
     return called and not any(is_loss_module(frame.file) for frame in stack)
+
+
+#: Loops that are distinguished: of a GAN two, of a program that trains in stages a few.
+_MOST = 4
+#: Samples in backward that show another loop: a single one may have been read while the stack changed.
+_ENOUGH = 2
+
+
+class InLoop(NamedTuple):
+    """Where a stack is in its loop."""
+
+    loop: LoopLines
+    branch: Branch | None
+    outline: Stack
+
+
+class Loops:
+    """The loop with most samples in backward, and others whose backward calls are in functions that it never enters.
+
+    Such as ``pretrain()`` and ``finetune()``, or the functions of a GAN that train one model each.
+    """
+
+    def __init__(self, samples: Sequence[StackSample], has_loader: bool = False) -> None:
+        """``samples``: outlines; ``has_loader``: whether markers show a DataLoader."""
+        self.main = LoopLines(samples, has_loader)
+        self._loops = [self.main]
+        returned = returned_gradients(samples)
+        left = [sample for sample in samples if sample.phase == "backward" and sample.frames not in returned]
+        while len(self._loops) < _MOST and (left := self._elsewhere(left)):
+            most = max(left, key=lambda sample: sample.count)
+            other = LoopLines([most], has_loader)
+            own = [sample for sample in samples if other.depth_of(sample.frames) > self._depth_of(sample.frames)]
+            if sum(sample.count for sample in own if sample.phase == "backward") < _ENOUGH:
+                left.remove(most)
+            else:
+                self._loops.append(LoopLines(own, has_loader))
+
+    def place(self, sample: StackSample) -> InLoop:
+        """The loop that a sample shares most functions with, of several the one with most samples, and where it is."""
+        loop = self.main
+        if len(self._loops) > 1:
+            loop = max(self._loops, key=lambda loop: loop.depth_of(sample.outline))
+        outline = loop.aligned(sample.outline)
+        return InLoop(loop, loop.branch_of(outline), outline)
+
+    def _depth_of(self, stack: Stack) -> int:
+        return max(loop.depth_of(stack) for loop in self._loops)
+
+    def _elsewhere(self, samples: Sequence[StackSample]) -> list[StackSample]:
+        """The samples that are not in the innermost function of any loop."""
+        return [sample for sample in samples if not any(loop.is_entered_by(sample.frames) for loop in self._loops)]

@@ -12,14 +12,11 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from tuimon.code_origin import is_torch
-from tuimon.library_code import is_generation
 from tuimon.session.loop_tree.frame_table import Function
-from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
+from tuimon.session.loop_tree.stacks import NEARLY_ALL, UPDATES, Stack, StackSample
 
 #: Functions that step an environment, or generate, to measure the model or to show what it does.
 _EVALUATES = re.compile(r"(?i)eval|valid|test|demo|sample|print|log")
-#: Of what a closure does besides backward, the part that is computing the loss: our choice.
-_NEARLY_ALL = 0.9
 _OPAQUE: Function = ("", "")  # what is not searched: the model, and what makes data
 #: A library's modules that change batches: ``/…/kornia/augmentation/base.py``, ``/…/transforms/v2/_color.py``.
 _LIBRARY_FILE = re.compile(r"-packages/[\w/]*/(?:augmentations?|transforms)(?:/|\.py$)")
@@ -90,7 +87,7 @@ class Rollouts:
                     opaque = left.kind == "module" or sample.maker_depth == depth
                     called[_OPAQUE if opaque else left.code] += sample.count
             (function, times), *_ = called.most_common(1) or [(_OPAQUE, 0)]
-            if function == _OPAQUE or times < _NEARLY_ALL * called.total():
+            if function == _OPAQUE or times < NEARLY_ALL * called.total():
                 return
             self._backward_line[function] = sys.maxsize
 
@@ -99,7 +96,7 @@ class Rollouts:
         if making is None:
             return
         made = stack[making]
-        generates = is_generation(made.file, made.function)
+        generates = "generates" in made.roles
         if not self._backward_line:  # updates are too short to be sampled: what makes the data is known nevertheless
             self._functions |= set() if generates else {made.code}
             return

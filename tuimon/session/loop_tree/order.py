@@ -51,6 +51,16 @@ def returned_gradients(samples: Collection[StackSample]) -> set[Stack]:
     return set() if all(returned.values()) else {stack for stack, is_returned in returned.items() if is_returned}
 
 
+#: Of so many samples at a place more than one is in an update, if the place leads to one: our choice. py-spy reads a
+#: running process, so a stack may be made of two that followed each other.
+MANY = 8
+
+
+def is_torn(updates: int, others: int) -> bool:
+    """True if the one sample of an update at a place was read while the stack changed: so many others show none."""
+    return updates == 1 and others >= MANY
+
+
 def is_before(place: Lines, other: Lines) -> bool:
     """True if the loop comes to a place before another; not where one is within the other."""
     return next((line < of_other for line, of_other in zip(place, other, strict=False) if line != of_other), False)
@@ -117,16 +127,6 @@ def _to_backward(samples: Sequence[StackSample]) -> Stack:
     return () if most is None else most.before("backward")
 
 
-#: Of so many samples more than one is in an update where a line leads to it: where a tenth of the time goes to
-#: backward and the update, 30 hold at most one in 18 of 100 cases, and a later window shows more.
-_MANY = 30
-
-
-def is_torn(updates: int, every: int) -> bool:
-    """True if the one sample of an update at a place was read while the stack changed: it is one of many there."""
-    return updates == 1 and every >= _MANY
-
-
 class OtherCalls:
     """Finds the stacks in which a function of the path to the backward call is called from another line than there.
 
@@ -143,7 +143,7 @@ class OtherCalls:
             entry = self._entry(sample.frames) if sample.phase in UPDATES else None
             if entry is not None:
                 updates[sample.frames[: entry[0]]] += sample.count
-        self._callers = {caller for caller, n in updates.items() if not is_torn(n, _times_below(caller, samples))}
+        self._callers = {caller for caller, n in updates.items() if not is_torn(n, _others_below(caller, samples))}
 
     def aligned(self, stack: Stack) -> Stack:
         """The stack as if called along the path; as it is where it is on the path, or its call does not train."""
@@ -167,5 +167,7 @@ class OtherCalls:
         return None
 
 
-def _times_below(caller: Stack, samples: Sequence[StackSample]) -> int:
-    return sum(sample.count for sample in samples if sample.frames[: len(caller)] == caller)
+def _others_below(caller: Stack, samples: Sequence[StackSample]) -> int:
+    """How many samples that a caller leads to are in no update."""
+    outside = (sample for sample in samples if sample.phase not in UPDATES)
+    return sum(sample.count for sample in outside if sample.frames[: len(caller)] == caller)

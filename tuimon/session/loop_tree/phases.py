@@ -13,7 +13,7 @@ from tuimon.session.loop_tree.activity import Activity
 from tuimon.session.loop_tree.evaluation import EvaluationBlocks, OccasionalBlocks
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.library_order import LibraryOrder
-from tuimon.session.loop_tree.loops import Loops
+from tuimon.session.loop_tree.loop_lines import Loops
 from tuimon.session.loop_tree.made_data import Augmentations, Rollouts
 from tuimon.session.loop_tree.model_changes import ModelUpkeep, OwnUpdates
 from tuimon.session.loop_tree.range_join import RangeJoin

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from tuimon.code_origin import is_import_system, is_library_file
-from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, makes_data, may_be_loss, receives
+from tuimon.library_code import (
+    is_collector,
+    is_environment,
+    is_evaluator,
+    is_generation,
+    is_metric,
+    is_rollout_entry,
+    may_be_loss,
+    receives,
+)
 from tuimon.records import Frame
 from tuimon.torch_code import (
     collates,
@@ -34,7 +44,10 @@ Role = Literal[
     "anchor",
     "calls_closure",
     "collates",
+    "collector",
     "copies_parameter",
+    "environment",
+    "generates",
     "layer",
     "library",
     "makes_data",
@@ -47,32 +60,45 @@ Role = Literal[
 ]
 
 
-def _is_library(frame: Frame) -> bool:
-    if frame.user or marked_part(frame.file):
-        return False
-    return is_library_file(frame.file) and not is_rollout_entry(frame.file, frame.function)
-
-
-_ROLES: tuple[tuple[Role, Callable[[Frame], bool]], ...] = (
-    ("anchor", lambda frame: frame.user or bool(marked_part(frame.file))),  # the user's, and marked parts of torch
-    ("calls_closure", lambda frame: may_call_closure(frame.file, frame.function)),
-    ("collates", lambda frame: collates(frame.file, frame.function, frame.source)),
-    ("copies_parameter", lambda frame: is_parameter_copy(frame.file, frame.function)),
-    ("layer", lambda frame: is_layer(frame.file, frame.function)),
-    ("library", _is_library),  # of an installed package other than torch
-    ("makes_data", lambda frame: makes_data(frame.file, frame.function)),  # collectors, environments, generation
-    ("may_be_loss", lambda frame: may_be_loss(frame.file)),
-    ("metric", lambda frame: is_metric(frame.file)),
-    ("optimizer_code", lambda frame: is_torch_optimizer(frame.file)),
-    ("receives", lambda frame: _is_library(frame) and receives(frame.source)),
-    ("returns_gradients", lambda frame: is_gradient_call(frame.file, frame.function)),
-    ("upkeep", lambda frame: is_model_upkeep(frame.file, frame.function)),
+#: How many functions the roles are remembered for: a run has some hundreds.
+_FUNCTIONS_HELD = 4096
+#: By the names that libraries and torch give their files and functions.
+_NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
+    (
+        "anchor",
+        lambda file, _: bool(marked_part(file)),
+    ),  # a part of torch that the views name, as are the user's frames
+    ("calls_closure", may_call_closure),
+    ("collector", is_collector),  # makes data with a policy
+    ("copies_parameter", is_parameter_copy),
+    ("environment", is_environment),
+    ("generates", is_generation),  # text, with a language model
+    ("layer", is_layer),
+    ("library", lambda file, function: is_library_file(file) and not is_rollout_entry(file, function)),  # not torch
+    ("makes_data", lambda *names: is_collector(*names) or is_environment(*names) or is_generation(*names)),
+    ("may_be_loss", lambda file, _: may_be_loss(file)),
+    ("metric", lambda file, _: is_metric(file)),
+    ("optimizer_code", lambda file, _: is_torch_optimizer(file)),
+    ("returns_gradients", is_gradient_call),
+    ("upkeep", is_model_upkeep),
 )
 
 
+@lru_cache(_FUNCTIONS_HELD)
+def _named(file: str, function: str) -> frozenset[Role]:
+    found: set[Role] = {role for role, has_it in _NAMED if has_it(file, function)}
+    return frozenset(found - {"library"} if "anchor" in found else found)
+
+
 def roles_of(frame: Frame) -> frozenset[Role]:
-    """The roles of a frame, by the names that libraries and torch give their files and functions."""
-    return frozenset(role for role, has_it in _ROLES if has_it(frame))
+    """The roles of a frame, by its names, by whose code it is, and by the text of its line."""
+    found = _named(frame.file, frame.function)
+    more: set[Role] = {"anchor"} if frame.user else set()
+    if collates(frame.file, frame.function, frame.source):
+        more.add("collates")
+    if "library" in found and not frame.user and receives(frame.source):
+        more.add("receives")
+    return (found - {"library"} if frame.user else found) | more if more else found
 
 
 def block_of(frame: Frame) -> Block | None:

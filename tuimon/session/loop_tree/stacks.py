@@ -20,6 +20,8 @@ from tuimon.torch_code import compiles, is_module_call, is_worker_loop
 
 #: Frames, root first.
 Stack = tuple[KnownFrame, ...]
+#: The part of samples that counts as all of them: our choice. In quick calls 0.11 were read while the stack changed.
+NEARLY_ALL = 0.8
 #: Where gradients are made or used.
 UPDATES: frozenset[StackPhase] = frozenset({"backward", "optimizer"})
 
@@ -102,6 +104,12 @@ class StackSample(Struct, frozen=True, dict=True):
         return self.before("fetch", "backward", "optimizer", "module")
 
     @cached_property
+    def user_path(self) -> Stack:
+        """The user's frames of them; side work may be what an optimizer's step calls."""
+        optimizer: tuple[FrameKind, ...] = () if self.phase == "other" else ("optimizer",)
+        return tuple(frame for frame in self.before("fetch", "backward", "module", *optimizer) if frame.user)
+
+    @cached_property
     def outline(self) -> Stack:
         """The frames without the inner ones of libraries, which differ from stack to stack.
 
@@ -175,14 +183,9 @@ class StackSample(Struct, frozen=True, dict=True):
 
     @cached_property
     def maker_depth(self) -> int | None:
-        """Which frame, if any, is the outermost that steps an environment or generates.
-
-        Whether a ``step`` is an environment's, its caller shows.
-        """
+        """Which frame, if any, is the outermost that steps an environment or generates."""
         for depth, frame in enumerate(self.frames):
-            if "makes_data" in frame.roles:
-                return depth
-            if frame.function == "step" and depth and steps_environment(self.frames[depth - 1].source):
+            if "makes_data" in frame.roles or (depth and is_environment_step(self.frames[depth - 1], frame)):
                 return depth
         return None
 
@@ -220,6 +223,11 @@ class StackSample(Struct, frozen=True, dict=True):
     def may_wait_for_ranks(self) -> bool:
         """True if it is in a collective, or in backward, with none of the user's code inside: there ranks meet."""
         return innermost_wait(self.frames) == "ranks"
+
+
+def is_environment_step(caller: Frame, frame: Frame) -> bool:
+    """True if a ``step`` of the user's is an environment's, as the line that calls it shows."""
+    return frame.function == "step" and steps_environment(caller.source)
 
 
 def without_imports(samples: Sequence[StackSample]) -> list[StackSample]:

@@ -8,16 +8,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
-from tuimon.session.loop_tree.order import to_user
-from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
-
-#: A root that at least this share (0..1) of a thread's samples has is the thread's; a stack with another root was read
-#: while it changed, and is torn.
-_COMMON_ROOT_SHARE = 0.8
+from tuimon.session.loop_tree.order import is_torn, to_user
+from tuimon.session.loop_tree.stacks import NEARLY_ALL, UPDATES, Stack, StackSample
 
 
 def by_root(samples: Sequence[StackSample]) -> tuple[list[StackSample], list[StackSample]]:
-    """Stacks that begin at the thread's root, and others: torn ones, and what Python runs at exit.
+    """Stacks that begin at the thread's root, which nearly all have, and others: torn ones, and what runs at exit.
 
     Neither counts for which root is the thread's where it holds no code of the user's.
     """
@@ -25,7 +21,7 @@ def by_root(samples: Sequence[StackSample]) -> tuple[list[StackSample], list[Sta
     for sample in [sample for sample in samples if sample.user_line is not None] or samples:
         roots[_root(sample)] += sample.count
     root, most = next(iter(roots.most_common(1)), (None, 0))
-    if most < _COMMON_ROOT_SHARE * roots.total():
+    if most < NEARLY_ALL * roots.total():
         return list(samples), []
     whole = [sample for sample in samples if _root(sample) == root]
     return whole, [sample for sample in samples if _root(sample) != root]
@@ -86,10 +82,6 @@ def _root(sample: StackSample) -> Function | None:
     return sample.frames[0].code if sample.frames else None
 
 
-#: Where so many samples have a line as their innermost, and one is in backward or an update below it, that one is torn:
-#: our choice. A line that calls either is in torch when it is sampled; its own bytecode takes a microsecond. So is one
-#: that a line calls directly which calls something else, neither that nor a model, in so many samples.
-_MANY = 8
 _TRAINING_KINDS = ("backward", "optimizer", "module")
 
 
@@ -97,7 +89,9 @@ def without_torn_updates(samples: Sequence[StackSample]) -> list[StackSample]:
     """The samples of one thread, those of torn stacks as if they ended at the line that called it, or the user's.
 
     py-spy reads a running process: ``main log``, and then ``main adam``, may come out as ``main log adam``. Taken as it
-    is, ``log`` would be where the loop updates its parameters, and no side work.
+    is, ``log`` would be where the loop updates its parameters, and no side work. Samples that end at the line show it,
+    as one that calls an update is in torch when it is sampled: its own bytecode takes a microsecond. So do those in
+    which it calls something else, neither an update nor a model.
     """
     innermost, by_user, called = Counter[KnownFrame](), Counter[KnownFrame](), Counter[KnownFrame]()
     for sample in samples:
@@ -108,8 +102,8 @@ def without_torn_updates(samples: Sequence[StackSample]) -> list[StackSample]:
         by_user.update(dict.fromkeys(to_user(callers)[-1:], sample.count))
         called.update(dict.fromkeys(callers[-1:], sample.count))
     others = _others(samples, {caller for caller, n in called.items() if n == 1})
-    torn = {caller for caller, n in by_user.items() if n == 1 and innermost[caller] >= _MANY}
-    torn |= {caller for caller, n in others.items() if n >= _MANY}
+    torn = {caller for caller, n in by_user.items() if is_torn(n, innermost[caller])}
+    torn |= {caller for caller, n in others.items() if is_torn(called[caller], n)}
     return [_ended(sample, torn) for sample in samples] if torn else list(samples)
 
 

@@ -18,9 +18,8 @@ from tuimon.session.loop_tree.stacks import UPDATES, StackSample, without_import
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.divided import OutsideTimes, phase_counts, split_shares
 from tuimon.session.samples.sample_windows import LoopWindow, RunSamples
-from tuimon.session.samples.set_up import SetUp
+from tuimon.session.samples.set_up import SetUp, UnmarkedSteps
 from tuimon.session.samples.thread_stacks import ThreadStacks
-from tuimon.session.samples.unmarked_steps import UnmarkedSteps
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.windows import Span
 

@@ -9,7 +9,9 @@ from tuimon.code_origin import is_agent_file, is_package_file
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.records import Place
-from tuimon.session.loop_tree.stacks import StackSample
+from tuimon.session.loop_tree.frame_table import Function
+from tuimon.session.loop_tree.order import to_user
+from tuimon.session.loop_tree.stacks import NEARLY_ALL, StackSample
 
 #: Packages that compute for whoever calls them, on a CPU.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
@@ -17,8 +19,6 @@ _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
 _AT_WORK = ("python", "sync")
 #: Makes a tensor out of Python's numbers, one by one.
 _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
-#: Share of a function's samples that counts as all of them: our choice, nearly all.
-_NEARLY_ALL = 0.8
 
 
 def python_function(samples: ThreadSamples) -> HotFunction | None:
@@ -28,15 +28,14 @@ def python_function(samples: ThreadSamples) -> HotFunction | None:
 
 def python_share(samples: ThreadSamples, place: Place) -> float:
     """The share of samples in which the function of a place runs Python; 0 without any."""
-    found = sum(sample.count for sample in samples.stacks if _is_in(sample, place) and _runs_python(sample))
-    return found / samples.total if samples.total else 0.0
+    return samples.part_where(lambda sample: _is_in(sample, place) and _runs_python(sample))
 
 
-def looping_function(samples: ThreadSamples, training: Container[tuple[str, str]]) -> HotFunction | None:
+def looping_function(samples: ThreadSamples, training: Container[Function]) -> HotFunction | None:
     """The user's function in which most samples are in a loop of its own, outside modules; None without any.
 
-    ``training``: functions, by file and name, whose loop is the training's. The share is of all the samples, and holds
-    what the loop calls of libraries, such as a distribution's ``log_prob``.
+    ``training``: functions whose loop is the training's. The share is of all the samples, and holds what the loop calls
+    of libraries, such as a distribution's ``log_prob``.
     """
     return hottest_place(
         (sample.place if _loops(sample) and _function_of(sample) not in training else None, sample.count)
@@ -46,25 +45,24 @@ def looping_function(samples: ThreadSamples, training: Container[tuple[str, str]
 
 def looping_share(samples: ThreadSamples, place: Place) -> float:
     """The share of samples in which the function of a place loops by itself; 0 without any."""
-    return _looping(samples, place, lambda sample: True) / samples.total if samples.total else 0.0
+    return samples.part_where(lambda sample: _is_in(sample, place) and _loops(sample))
 
 
 def loops_over_operations(samples: ThreadSamples, place: Place) -> bool:
     """True if most samples in the loop of the function of a place are in torch, or on lines that call it."""
-    in_torch = _looping(samples, place, lambda sample: sample.activity == "torch")
-    return 2 * in_torch > _looping(samples, place, lambda sample: True)
+    return _looping(samples, place).part_where(lambda sample: sample.activity == "torch") > 0.5
 
 
 def keeps_no_gradients(samples: ThreadSamples, place: Place) -> bool:
     """True if the loop of the function of a place runs without gradients, as far as the source shows."""
-    without = _looping(samples, place, lambda sample: any(frame.no_grad is not None for frame in sample.frames))
-    return without >= _NEARLY_ALL * _looping(samples, place, lambda sample: True)
+    looping = _looping(samples, place)
+    without = looping.part_where(lambda sample: any(frame.no_grad is not None for frame in sample.frames))
+    return not looping.total or without >= NEARLY_ALL
 
 
-def _looping(samples: ThreadSamples, place: Place, is_one: Callable[[StackSample], bool]) -> int:
-    """How many of the samples in which the function of a place loops are of this kind."""
-    looping = (sample for sample in samples.stacks if _is_in(sample, place) and _loops(sample))
-    return sum(sample.count for sample in looping if is_one(sample))
+def _looping(samples: ThreadSamples, place: Place) -> ThreadSamples:
+    """The samples in which the function of a place loops."""
+    return ThreadSamples(tuple(each for each in samples.stacks if _is_in(each, place) and _loops(each)))
 
 
 def is_surely_python(samples: ThreadSamples, place: Place) -> bool:
@@ -86,12 +84,9 @@ def has_no_frames_below(samples: ThreadSamples, place: Place) -> bool:
 
 
 def _are_most(samples: ThreadSamples, place: Place, is_one: Callable[[StackSample], bool]) -> bool:
-    total = found = 0
-    for sample in samples.stacks:
-        if _is_in(sample, place) and _runs_python(sample):
-            total += sample.count
-            found += sample.count if is_one(sample) else 0
-    return found > 0 and found >= _NEARLY_ALL * total
+    """True if nearly all samples in which the function of a place runs Python are of this kind, and there are any."""
+    running = (sample for sample in samples.stacks if _is_in(sample, place) and _runs_python(sample))
+    return ThreadSamples(tuple(running)).part_where(is_one) >= NEARLY_ALL
 
 
 def _is_sure(sample: StackSample) -> bool:
@@ -100,21 +95,16 @@ def _is_sure(sample: StackSample) -> bool:
 
 
 def _is_in(sample: StackSample, place: Place) -> bool:
-    own = sample.place
-    return own is not None and (own.file, own.function) == (place.file, place.function)
+    return _function_of(sample) == (place.file, place.function)
 
 
-def _function_of(sample: StackSample) -> tuple[str, str] | None:
+def _function_of(sample: StackSample) -> Function | None:
     return (sample.place.file, sample.place.function) if sample.place is not None else None
-
-
-def _is_at_work(sample: StackSample) -> bool:
-    return sample.activity in _AT_WORK or _makes_tensor(sample)
 
 
 def _runs_python(sample: StackSample) -> bool:
     """True if the user's code is at work, itself or by a package that computes for it; a library's is not."""
-    if not _is_at_work(sample):
+    if sample.activity not in _AT_WORK and not _makes_tensor(sample):
         return False
     for frame in reversed(sample.frames):
         if frame.user:
@@ -126,12 +116,9 @@ def _runs_python(sample: StackSample) -> bool:
 
 def _loops(sample: StackSample) -> bool:
     """True if the innermost line of the user's is in a loop of its function, and runs no module."""
-    depth = next((i for i in reversed(range(len(sample.frames))) if sample.frames[i].user), None)
-    if depth is None or not sample.frames[depth].loop:
-        return False
-    return all(kind == "none" for kind in sample.kinds[depth:])
+    own = to_user(sample.frames)
+    return bool(own) and own[-1].loop and all(kind == "none" for kind in sample.kinds[len(own) :])
 
 
 def _makes_tensor(sample: StackSample) -> bool:
-    leaf = sample.frames[-1] if sample.frames else None
-    return leaf is not None and leaf.user and _FROM_PYTHON.search(leaf.source) is not None
+    return any(leaf.user and _FROM_PYTHON.search(leaf.source) is not None for leaf in sample.frames[-1:])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from itertools import dropwhile
+from itertools import dropwhile, pairwise
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, with_callees
 from tuimon.diagnosis.threshold import MOST
-from tuimon.library_code import is_collector, is_environment, is_generation, steps_environment
-from tuimon.session.loop_tree.stacks import StackSample
+from tuimon.session.loop_tree.frame_table import Function
+from tuimon.session.loop_tree.stacks import StackSample, is_environment_step
 
 #: Phases that only the loop leads to: the model is run by a policy, too.
 _UPDATE = ("backward", "optimizer")
@@ -19,9 +19,6 @@ _UPDATE = ("backward", "optimizer")
 _COPIES = re.compile(
     r"\b(?:from_numpy|as_tensor|obs_as_tensor|to_torch)\b|\.(?:to|cpu|cuda|numpy)\(|torch\.(?:tensor|stack)\("
 )
-
-
-_Function = tuple[str, str]
 
 
 class Rollout(NamedTuple):
@@ -45,9 +42,9 @@ class Rollout(NamedTuple):
 class _Parts(NamedTuple):
     """The functions that make the data of a training thread, by what they do."""
 
-    stepping: frozenset[_Function]  # lead to the environment, or to what generates
-    acting: frozenset[_Function]  # call the model
-    loop: frozenset[_Function]  # lead to backward and the update
+    stepping: frozenset[Function]  # lead to the environment, or to what generates
+    acting: frozenset[Function]  # call the model
+    loop: frozenset[Function]  # lead to backward and the update
 
     def is_beside(self, sample: StackSample) -> bool:
         """True if a sample is in a function that only the loop calls: it takes from a buffer, or computes returns."""
@@ -63,8 +60,8 @@ def _parts(main: ThreadSamples) -> _Parts | None:
     making = [sample for sample in data.stacks if sample.makes_data]
     if data.total < MIN_SAMPLES or not making:
         return None
-    stepping = frozenset[_Function]().union(*(sample.functions for sample in making))
-    loop = frozenset[_Function]().union(*(sample.functions for sample in main.in_phases(_UPDATE).stacks))
+    stepping = frozenset[Function]().union(*(sample.functions for sample in making))
+    loop = frozenset[Function]().union(*(sample.functions for sample in main.in_phases(_UPDATE).stacks))
     acting = frozenset(filter(None, map(_caller_of_model, data.stacks))) - stepping - loop
     return _Parts(stepping, acting, loop)
 
@@ -110,26 +107,20 @@ def hottest_beside(main: ThreadSamples) -> HotFunction | None:
     return with_callees(hot, data, main.training_path)
 
 
-def _caller_of_model(sample: StackSample) -> _Function | None:
+def _caller_of_model(sample: StackSample) -> Function | None:
     """The user's function that calls the outermost module, by file and name."""
-    if "module" not in sample.kinds:
-        return None
-    callers = sample.frames[: sample.kinds.index("module")]
-    return next(((frame.file, frame.function) for frame in reversed(callers) if frame.user), None)
+    callers = sample.before("module") if sample.passes("module") else ()
+    return next((frame.code for frame in reversed(callers) if frame.user), None)
 
 
 def _steps_environment(sample: StackSample) -> bool:
-    callers = ["", *(frame.source for frame in sample.frames)]
-    return any(
-        is_environment(frame.file, frame.function) or (frame.function == "step" and steps_environment(caller))
-        for frame, caller in zip(sample.frames, callers, strict=False)
-    )
+    return sample.has("environment") or any(is_environment_step(*pair) for pair in pairwise(sample.frames))
 
 
 def _kind(sample: StackSample) -> str:
     if _steps_environment(sample):
         return "environment"
-    if "module" in sample.kinds or any(is_generation(frame.file, frame.function) for frame in sample.frames):
+    if sample.passes("module") or sample.has("generates"):
         return "policy"
     leaf = sample.frames[-1] if sample.frames else None
     if leaf is not None and _COPIES.search(leaf.source or leaf.function):
@@ -139,6 +130,5 @@ def _kind(sample: StackSample) -> str:
 
 def _is_collectors_own(sample: StackSample) -> bool:
     """True if a library's collector is at work around its policy, and calls no function of the user's."""
-    frames = dropwhile(lambda frame: not is_collector(frame.file, frame.function), sample.frames)
-    called = [frame.user for frame in frames]
+    called = [frame.user for frame in dropwhile(lambda frame: "collector" not in frame.roles, sample.frames)]
     return bool(called) and not any(called)

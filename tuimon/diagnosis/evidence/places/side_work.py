@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
-
-from msgspec import Struct
+from collections.abc import Container
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.places.libraries import in_library, is_library, library_frame, with_library
 from tuimon.diagnosis.evidence.samples import ThreadSamples, with_callees
 from tuimon.records import Frame, Place
-from tuimon.session.loop_tree.stacks import StackSample, function_at, without_imports
+from tuimon.session.loop_tree.frame_table import Function
+from tuimon.session.loop_tree.stacks import Stack, StackSample, function_at, without_imports
 
 #: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.
 _TRAINING = ("backward", "optimizer")
@@ -36,12 +35,11 @@ def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
     by training and evaluation alike. Where a function that trains evaluates itself, by most of the samples of that, it
     is that function, at its line.
     """
-    off = list(_off_training(samples))
-    placed = [(_place(frames), sample.count) for sample, frames in off]
+    off = _off_training(samples)
     own = [sample for sample in without_imports(samples.stacks) if sample.phase == "eval"]
-    beside = sum(sample.count for sample, _ in off if sample.phase == "eval")
-    if 2 * beside < sum(sample.count for sample in own):
-        placed = [(_place(frames), sample.count) for sample in own if (frames := _before_torch(sample))]
+    beside = sum(sample.count for sample in off if sample.phase == "eval")
+    chosen = own if 2 * beside < sum(sample.count for sample in own) else off
+    placed = [(_place(sample.user_path), sample.count) for sample in chosen if sample.user_path]
     return with_library(hottest_place(placed), samples, "eval")
 
 
@@ -49,76 +47,70 @@ def evaluation_beside_model(samples: ThreadSamples) -> HotFunction | None:
     """The user's function that most samples of evaluation pass through outside the model, such as a metric or a plot.
 
     The model is modules, and what the forward pass of training calls besides; a module that calls functions of the
-    user's which training never calls is a metric's. The share is of all samples.
+    user's which training never calls is a metric's. What functions that run modules to evaluate do themselves counts as
+    the model's cost. The share is of all samples.
     """
     model = _model_functions(samples)
-    evaluators = _evaluators(samples)
-    off = {id(sample): frames for sample, frames in _off_training(samples)}
-    placed: list[tuple[Place | None, int]] = []
-    for sample in samples.stacks:
-        frames = off.get(id(sample), []) if sample.phase in ("eval", "other") else []
-        if "module" in sample.kinds:
-            frames = _in_modules(sample) if sample.phase in ("eval", "other") else []
-        elif sample.phase == "eval" and frames:
-            called = evaluators and _function(frames[-1]) not in evaluators
-            frames = frames if called and "fetch" not in sample.kinds else []
-        beside = frames and model.isdisjoint(map(_function, frames))
-        placed.append((_place(frames) if beside else None, sample.count))
-    return hottest_place(placed)
+    running = [sample for sample in samples.stacks if sample.phase == "eval" and sample.passes("module")]
+    evaluators = {frame.code for sample in running for frame in sample.user_path}
+    off = set(map(id, _off_training(samples)))
+
+    def beside_model(sample: StackSample) -> Stack:
+        if sample.phase not in ("eval", "other"):
+            return ()
+        if sample.passes("module"):
+            return _in_modules(sample)
+        if id(sample) not in off or sample.phase == "other":
+            return sample.user_path if id(sample) in off else ()
+        called = evaluators and sample.user_path[-1].code not in evaluators
+        return sample.user_path if called and not sample.passes("fetch") else ()
+
+    framed = ((beside_model(sample), sample.count) for sample in samples.stacks)
+    return hottest_place(
+        (_place(frames) if model.isdisjoint(frame.code for frame in frames) else None, count)
+        for frames, count in framed
+    )
 
 
-def _model_functions(samples: ThreadSamples) -> set[tuple[str, str]]:
-    """The user's functions, by file and name, that only the forward pass of training goes through."""
-    forward = (sample.frames for sample in samples.stacks if sample.phase == "forward")
-    return {_function(frame) for frames in forward for frame in frames if frame.user} - _training_path(samples)
+def _model_functions(samples: ThreadSamples) -> set[Function]:
+    """The user's functions that only the forward pass of training goes through."""
+    return set().union(*(each.functions for each in samples.in_phase("forward").stacks)) - _training_path(samples)
 
 
-def _evaluators(samples: ThreadSamples) -> set[tuple[str, str]]:
-    """The user's functions that run modules to evaluate: what they do themselves counts as the model's cost."""
-    running = (sample for sample in samples.in_phase("eval").stacks if "module" in sample.kinds)
-    return {_function(frame) for sample in running for frame in _before_torch(sample)}
-
-
-def _in_modules(sample: StackSample) -> list[Frame]:
+def _in_modules(sample: StackSample) -> Stack:
     """The user's frames that modules call."""
-    return [frame for frame in sample.frames[sample.kinds.index("module") :] if frame.user]
+    called = sample.frames[len(sample.before("module")) :]
+    return tuple(frame for frame in called if frame.user)
 
 
-def _in_metric(sample: StackSample, model: Container[tuple[str, str]]) -> list[Frame]:
+def _in_metric(sample: StackSample, model: Container[Function]) -> Stack:
     """The user's frames that a library's module calls, if training never does, as a metric's; else none."""
-    frames = _in_modules(sample) if "module" in sample.kinds else []
-    if not frames or any(_function(frame) in model for frame in frames):
-        return []
-    return frames if is_library(sample.frames[sample.frames.index(frames[0]) - 1]) else []
+    frames = _in_modules(sample)
+    if not frames or any(frame.code in model for frame in frames):
+        return ()
+    return frames if is_library(sample.frames[sample.frames.index(frames[0]) - 1]) else ()
 
 
-def _off_training(samples: ThreadSamples) -> Iterator[tuple[StackSample, list[Frame]]]:
-    """Samples with the user's frames before torch, whose innermost function training never passes through."""
-    path = _training_path(samples)
-    for sample in without_imports(samples.stacks):
-        frames = _before_torch(sample)
-        if frames and sample.phase not in _TRAINING and _function(frames[-1]) not in path:
-            yield sample, frames
+def _off_training(samples: ThreadSamples) -> list[StackSample]:
+    """Samples whose innermost function of the user's before torch training never passes through."""
+    path, known = _training_path(samples), without_imports(samples.stacks)
+    apart = (sample for sample in known if sample.phase not in _TRAINING and sample.user_path)
+    return [sample for sample in apart if sample.user_path[-1].code not in path]
 
 
-def _training_path(samples: ThreadSamples) -> set[tuple[str, str]]:
-    """The user's functions, by file and name, that lead to backward and to the update.
+def _training_path(samples: ThreadSamples) -> set[Function]:
+    """The user's functions that lead to backward and to the update.
 
     An evaluation that takes gradients, before anything trains, looks like training: a function that leads to
     evaluation more often is none of them, unless most of training passes through it. That is who calls both.
     """
-    training: Counter[tuple[str, str]] = Counter()
-    evaluation: Counter[tuple[str, str]] = Counter()
+    training, evaluation = Counter[Function](), Counter[Function]()
     for sample in samples.stacks:
         if sample.phase in _TRAINING or sample.phase == "eval":
             counts = training if sample.phase in _TRAINING else evaluation
-            counts.update(dict.fromkeys({_function(frame) for frame in _before_torch(sample)}, sample.count))
-    most = sum(sample.count for sample in samples.stacks if sample.phase in _TRAINING) / 2
+            counts.update(dict.fromkeys((frame.code for frame in sample.user_path), sample.count))
+    most = samples.in_phases(_TRAINING).total / 2
     return {own for own, count in training.items() if count > min(evaluation[own], most)}
-
-
-def _function(frame: Frame) -> tuple[str, str]:
-    return frame.file, frame.function
 
 
 def side_function(samples: ThreadSamples) -> HotFunction | None:
@@ -128,18 +120,16 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     is named, though it is a module. Of a line that a library's loop is below, as in ``trainer.train()``, only the
     function that is named with it counts.
     """
-    stacks = without_imports(samples.stacks)
-    update = _Update.of(samples)
-    side = ThreadSamples(tuple(sample for sample in stacks if _is_side_work(sample, update)))
+    update = _Update(samples)
+    side = ThreadSamples(tuple(each for each in without_imports(samples.stacks) if _is_side_work(each, update)))
     model, called = _shared_with_model(samples, side), _model_functions(samples)
-    framed = (
-        (_in_metric(sample, called) or _outside(model, _before_torch(sample)), sample.count) for sample in side.stacks
-    )
-    placed = [(_place(frames) if frames else None, count) for frames, count in framed]
+    framed = [(_in_metric(each, called) or _outside(model, each.user_path), each.count) for each in side.stacks]
+    placed = [(_place(frames), count) for frames, count in framed]
     hot = _side_place(placed, side, samples)
     if hot is None or hot.library is None:
         return hot
-    beside = [(None if place is None or _is_in(place, hot) else place, count) for place, count in placed]
+    inside = (hot.place.file, hot.place.function)
+    beside = [(p if p is not None and (p.file, p.function) != inside else None, count) for p, count in placed]
     other = _side_place(beside, side, samples)
     return other if other is not None and other.samples > hot.samples else hot
 
@@ -153,48 +143,35 @@ def _side_place(
     return in_library(with_library(hot, known, "other"), side)
 
 
-def _is_in(place: Place, hot: HotFunction) -> bool:
-    return (place.file, place.function) == (hot.place.file, hot.place.function)
-
-
-def _shared_with_model(samples: ThreadSamples, side: ThreadSamples) -> set[tuple[str, str]]:
+def _shared_with_model(samples: ThreadSamples, side: ThreadSamples) -> set[Function]:
     """The model's functions that side work calls, too; a few samples of side work may look as if they were forward."""
-    in_model = _samples_through(samples.in_phase("forward"))
-    beside = _samples_through(side)
+    in_model, beside = samples.in_phase("forward").through, side.through
     return {own for own in _model_functions(samples) if in_model[own] >= _SHARED_PART * beside[own]}
 
 
-def _samples_through(samples: ThreadSamples) -> Counter[tuple[str, str]]:
-    """How many samples go through each function of the user's."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for sample in samples.stacks:
-        for own in sample.functions:
-            counts[own] += sample.count
-    return counts
-
-
-def _outside(model: Container[tuple[str, str]], frames: list[Frame]) -> list[Frame]:
+def _outside(model: Container[Function], frames: Stack) -> Stack:
     """The frames without the innermost ones of these functions, but always with the outermost of all."""
     end = len(frames)
-    while end > 1 and _function(frames[end - 1]) in model:
+    while end > 1 and frames[end - 1].code in model:
         end -= 1
     return frames[:end]
 
 
-class _Update(Struct, frozen=True, gc=False):
+class _Update:
     """The stacks that belong to each update beside the optimizer's step."""
 
-    lines: frozenset[_Line]  # of the user's
-    functions: frozenset[tuple[str, str]]  # of a library that owns the loop, by file and name
-    fetching: frozenset[_Line]  # that call the DataLoader for a batch
-
-    @classmethod
-    def of(cls, samples: ThreadSamples) -> _Update:
-        """The update as samples of training show it."""
-        training = [sample for sample in samples.stacks if sample.phase in _TRAINING]
-        outside = (frame for sample in training for frame in _outside_torch(sample))
-        functions = ((frame.file, frame.function) for frame in outside if is_library(frame))
-        return cls(_update_lines(samples), frozenset(functions), _fetching_lines(samples))
+    def __init__(self, samples: ThreadSamples) -> None:
+        in_backward, in_optimizer = samples.in_phase("backward").stacks, samples.in_phase("optimizer").stacks
+        fetching = (sample for sample in samples.in_phase("data").stacks if sample.passes("fetch"))
+        # lines that lead to the optimizer's step alone, where Opacus clips and adds noise before torch's own;
+        # ``trainer.fit(model)`` is the line of backward as well
+        self._lines = {_line(f) for each in in_optimizer for f in each.user_path[-1:]}
+        self._lines -= {_line(f) for each in in_backward for f in each.user_path}
+        #: Of a library that owns the loop.
+        self._functions = {
+            f.code for each in (*in_backward, *in_optimizer) for f in each.outside_torch if is_library(f)
+        }
+        self._fetching = {_line(f) for each in fetching for f in each.outside_torch[-1:]}
 
     def holds(self, sample: StackSample) -> bool:
         """True if a sample is of it: on such a line, or in a library's function that leads to backward and the step.
@@ -203,52 +180,26 @@ class _Update(Struct, frozen=True, gc=False):
         can make it do less often. What it calls besides, such as a logger, is side work. A line that fetches a batch
         frees the one before, when its name gets the new one.
         """
-        if sample.frames and _line(sample.frames) in self.fetching:
+        if any(_line(frame) in self._fetching for frame in sample.frames[-1:]):
             return True
-        frames = _before_torch(sample)
-        if frames and (_line(frames) in self.lines or _OF_UPDATE.search(frames[-1].source) is not None):
+        if any(_line(f) in self._lines or _OF_UPDATE.search(f.source) for f in sample.user_path[-1:]):
             return True
         library = library_frame(sample)
-        return library is not None and (library.file, library.function) in self.functions
+        return library is not None and (library.file, library.function) in self._functions
 
 
 def _is_side_work(sample: StackSample, update: _Update) -> bool:
     return sample.phase == "other" and sample.activity != "ranks" and not update.holds(sample)
 
 
-def _update_lines(samples: ThreadSamples) -> frozenset[_Line]:
-    """The user's lines that lead to the optimizer's step alone: what a library does there belongs to the update.
-
-    An optimizer of Opacus clips and adds noise before torch's optimizer steps; ``trainer.fit(model)`` is the line of
-    backward as well.
-    """
-    lines: dict[str, set[_Line]] = {phase: set() for phase in _TRAINING}
-    for sample in samples.stacks:
-        frames = _before_torch(sample)
-        if sample.phase == "optimizer" and frames:
-            lines["optimizer"].add(_line(frames))
-        elif sample.phase == "backward":
-            lines["backward"].update((frame.file, frame.line) for frame in frames)
-    return frozenset(lines["optimizer"] - lines["backward"])
-
-
-def _fetching_lines(samples: ThreadSamples) -> frozenset[_Line]:
-    """The lines from which a batch is fetched."""
-    fetches = (sample for sample in samples.in_phase("data").stacks if "fetch" in sample.kinds)
-    callers = (list(_outside_torch(sample)) for sample in fetches)
-    return frozenset(_line(frames) for frames in callers if frames)
-
-
-def _line(frames: Sequence[Frame]) -> _Line:
-    return frames[-1].file, frames[-1].line
+def _line(frame: Frame) -> _Line:
+    return frame.file, frame.line
 
 
 def update_share(samples: ThreadSamples) -> float:
     """Share (0..1) of the side work's samples that belong to every update, such as clipping gradients."""
-    side = samples.in_phase("other")
-    update = _Update.of(samples)
-    updates = sum(sample.count for sample in side.stacks if update.holds(sample))
-    return updates / side.total if side.total else 0.0
+    update = _Update(samples)
+    return samples.in_phase("other").part_where(update.holds)
 
 
 def model_share(samples: ThreadSamples) -> float:
@@ -256,30 +207,14 @@ def model_share(samples: ThreadSamples) -> float:
 
     A metric of torchmetrics, or of the user's, is a module, and no model.
     """
-    side, called = samples.in_phase("other"), _model_functions(samples)
-    models = sum(
-        sample.count
-        for sample in side.stacks
-        if "module" in sample.kinds and not sample.computes_metric and not _in_metric(sample, called)
+    called = _model_functions(samples)
+    return samples.in_phase("other").part_where(
+        lambda each: each.passes("module") and not each.computes_metric and not _in_metric(each, called)
     )
-    return models / side.total if side.total else 0.0
 
 
-def _before_torch(sample: StackSample) -> list[Frame]:
-    """The user's frames from the root to the first boundary or module."""
-    return [frame for frame in _outside_torch(sample) if frame.user]
-
-
-def _outside_torch(sample: StackSample) -> Iterator[Frame]:
-    """Frames from the root to the first boundary or module; side work may be what an optimizer's step calls."""
-    for frame, kind in zip(sample.frames, sample.kinds, strict=True):
-        if kind == "optimizer" and sample.phase == "other":
-            continue
-        if kind not in ("none", "import"):
-            return
-        yield frame
-
-
-def _place(frames: list[Frame]) -> Place:
-    frame = frames[-1]
-    return Place(frame.file, frame.line, function_at(frames), frame.source)
+def _place(frames: Stack) -> Place | None:
+    """The place of the innermost frame; None without any."""
+    if not frames:
+        return None
+    return Place(frames[-1].file, frames[-1].line, function_at(frames), frames[-1].source)
