@@ -35,11 +35,11 @@ from tuimon.sources.log.reader import read_log
 TRAINING = Path(__file__).with_name("trainings") / "diff.py"
 KINDS = ("compute", "loader", "storage")
 OUTCOMES = ("slower", "faster", "same", "unclear", "refused")
-#: Of pairs without a difference at most this share may be called different; of planted ones at least the rest found.
+#: At most this share of pairs without a difference may be called different; at least the rest of planted ones is found.
 _ERROR = 0.05
 #: Deviation of steps from which a minute of them is too short to show 3 % for certain.
 _EVEN = 0.10
-#: What is planted, and the length of the pairs that must show it.
+#: The planted factor, and the length of the pairs that must show it.
 _SLOWER, _MINUTE_S = 1.03, 60.0
 #: A recording with fewer whole steps says nothing of how they vary.
 _LEAST_STEPS = 3

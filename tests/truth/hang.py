@@ -66,7 +66,7 @@ class Case(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a case."""
+    """The end of a case."""
 
     told: dict[str, Any] | None  # the finding on the command's stdin
     told_after_s: float | None  # since the last step of any rank
