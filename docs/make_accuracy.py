@@ -112,7 +112,7 @@ def _remarks(group: str, rows: Sequence[Judgement]) -> Iterator[str]:
     programs, found = labelled(), {row.name for row in rows}
     wrong = [row for row in rows if not row.right or (row.attached is not None and not row.attached.right)]
     if wrong:
-        yield "\nWrong:"
+        yield "\nWrong:\n"
         yield from (f"- `{row.name}`{f': {why}' if (why := programs[row.name].missed) else ''}" for row in wrong)
     if busy := [row.name for row in rows if row.others_cores >= BUSY_CORES]:
         yield f"\nOther programs used {BUSY_CORES:g} cores and more beside {', '.join(f'`{name}`' for name in busy)}."
