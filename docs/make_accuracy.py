@@ -18,7 +18,7 @@ from tests.truth.programs import Program, labelled
 from tests.truth.running import Outcome, Truth
 from tests.truth.scenarios import results
 
-#: Of a simulated training: enough for verdicts to settle.
+#: Length of a simulated training: enough for verdicts to settle.
 _SIMULATED_S = 10.0
 _HEADS = (
     *("program", "expected", "first verdict", "place", "phases", "settled after", "predicted", "measured"),
@@ -84,7 +84,7 @@ def _cells(row: Judgement) -> list[str | None]:
 
 
 def _seen(row: Judgement) -> list[str | None]:
-    """What was seen of one run: verdict, place, phases, and how soon it was right."""
+    """One run: verdict, place, phases, and how soon it was right."""
     name, severity, _ = row.verdict
     return [
         _marked(f"{name} ({severity})" if severity else "none", row.right),
@@ -106,13 +106,13 @@ def _sums(rows: Sequence[Judgement]) -> str:
 
 
 def _remarks(group: str, rows: Sequence[Judgement]) -> Iterator[str]:
-    """What is wrong, and why as far as that is known; what has not run yet."""
+    """Programs that are wrong, and why as far as that is known; those that have not run yet."""
     if group != "scripts":
         return
     programs, found = labelled(), {row.name for row in rows}
     wrong = [row for row in rows if not row.right or (row.attached is not None and not row.attached.right)]
     if wrong:
-        yield "\nWrong:"
+        yield "\nWrong:\n"
         yield from (f"- `{row.name}`{f': {why}' if (why := programs[row.name].missed) else ''}" for row in wrong)
     if busy := [row.name for row in rows if row.others_cores >= BUSY_CORES]:
         yield f"\nOther programs used {BUSY_CORES:g} cores and more beside {', '.join(f'`{name}`' for name in busy)}."

@@ -10,7 +10,7 @@ import contextlib
 import math
 import random
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, pstdev, stdev
@@ -34,12 +34,14 @@ from tuimon.sources.log.reader import read_log
 
 TRAINING = Path(__file__).with_name("trainings") / "diff.py"
 KINDS = ("compute", "loader", "storage")
+#: Groups that are looked at once more.
+_CUT, _BESIDE = "cut, 3 % slower", "runs, one beside others"
 OUTCOMES = ("slower", "faster", "same", "unclear", "refused")
-#: Of pairs without a difference at most this share may be called different; of planted ones at least the rest found.
+#: At most this share of pairs without a difference may be called different; at least the rest of planted ones is found.
 _ERROR = 0.05
 #: Deviation of steps from which a minute of them is too short to show 3 % for certain.
 _EVEN = 0.10
-#: What is planted, and the length of the pairs that must show it.
+#: The planted factor, and the length of the pairs that must show it.
 _SLOWER, _MINUTE_S = 1.03, 60.0
 #: A recording with fewer whole steps says nothing of how they vary.
 _LEAST_STEPS = 3
@@ -72,9 +74,9 @@ class Group(NamedTuple):
     """Pairs of one sort: a case, and with its pairs a row."""
 
     name: str
+    draw: Callable[[], Iterable[Judged]]
     planted: float = 1.0  # 1: they do not differ
     must_find: bool = False
-    beside: bool = False  # one run of each pair runs beside busy programs
     pairs: tuple[Judged, ...] = ()
 
     @property
@@ -113,49 +115,41 @@ class Diff(Kind[Group, Group]):
         parser.add_argument("-v", "--verbose", action="store_true", help="what was said of each pair")
 
     def cases(self, args: argparse.Namespace) -> Sequence[Group]:
-        steps = recorded_steps()
-        even = {name: deviation(steps_ms) < _EVEN for name, steps_ms in steps.items()}
-        return [
-            Group("runs"),
-            Group("cut"),
-            Group("cut, 3 % slower", _SLOWER, must_find=True),
-            *(
-                Group(f"drawn {name}{', 3 % slower' if planted > 1 else ''}", planted, planted > 1 and even[name])
-                for name in steps
-                for planted in (1.0, _SLOWER)
-            ),
-            Group("runs, one beside others", beside=True),
+        minute = (_MINUTE_S, _MINUTE_S)
+        groups = [
+            Group("runs", lambda: real_pairs(args.folder, args.real, args.seconds)),
+            Group("cut", lambda: cut_pairs(long_runs(args), args.cut, (20, _MINUTE_S))),
+            Group(_CUT, lambda: cut_pairs(long_runs(args), args.planted, minute, _SLOWER, 1), _SLOWER, must_find=True),
         ]
+        for name, ms in recorded_steps().items():
+            is_even = deviation(ms) < _EVEN
+            groups += [
+                Group(f"drawn {name}", lambda ms=ms: drawn_pairs(ms, args.drawn, _MINUTE_S)),
+                Group(
+                    f"drawn {name}, 3 % slower",
+                    lambda ms=ms: drawn_pairs(ms, args.drawn, _MINUTE_S, _SLOWER),
+                    _SLOWER,
+                    is_even,
+                ),
+            ]
+        return [*groups, Group(_BESIDE, lambda: real_pairs(args.folder, args.busy, args.seconds, busy=2))]
 
     def judged(self, case: Group, args: argparse.Namespace) -> Iterator[Group]:
         pairs = []
-        for each in self._pairs(case, args):
+        for each in case.draw():
             pairs.append(each)
             if args.verbose:
                 print(f"  {each.name}: {each.found.headline if each.found else 'refused'}", flush=True)
         if pairs:
             yield case._replace(pairs=tuple(pairs))
-        if case.must_find and case.name.startswith("cut"):  # what the machine allows
+        if case.name == _CUT:  # what the machine allows
             for name, records in zip(args.runs or KINDS, long_runs(args), strict=False):
                 print(f"  {floor_line(name, records, _MINUTE_S, _SLOWER, _ERROR)}")
-
-    def _pairs(self, case: Group, args: argparse.Namespace) -> Iterator[Judged]:
-        match case.name.split(",")[0].split():
-            case ["runs"]:
-                busy = 2 if case.beside else 0
-                return real_pairs(args.folder, args.busy if case.beside else args.real, args.seconds, busy)
-            case ["cut"] if case.planted > 1:
-                return cut_pairs(long_runs(args), args.planted, (_MINUTE_S, _MINUTE_S), case.planted, 1)
-            case ["cut"]:
-                return cut_pairs(long_runs(args), args.cut, (20, _MINUTE_S))
-            case [_, name]:
-                return drawn_pairs(recorded_steps()[name], args.drawn, _MINUTE_S, case.planted)
-        raise AssertionError(case)
 
     def totals(self, rows: Sequence[Group]) -> list[str]:
         same = [row for row in rows if row.planted == 1]
         pairs = [each for row in rows if row.must_find for each in row.pairs]
-        beside = [each for row in rows if row.beside for each in row.pairs]
+        beside = [each for row in rows if row.name == _BESIDE for each in row.pairs]
         return [
             f"called different without a difference: {sum(row.false for row in same)}"
             f" of {sum(len(row.pairs) for row in same)}",
@@ -171,7 +165,7 @@ class Diff(Kind[Group, Group]):
         return (
             sum(row.false for row in same) <= _ERROR * sum(len(row.pairs) for row in same)
             and sum(each.outcome == "slower" for each in pairs) >= (1 - _ERROR) * len(pairs)
-            and all(each.is_disturbed for row in rows if row.beside for each in row.pairs)
+            and all(each.is_disturbed for row in rows if row.name == _BESIDE for each in row.pairs)
         )
 
 

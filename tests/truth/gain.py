@@ -21,9 +21,9 @@ from tuimon.diagnosis.hysteresis import name_of
 from tuimon.records import Place
 
 AS_IT_IS = "as it is"
-#: Of the models and of the pieces of work, so many wait: their times are the same on a busy machine.
+#: This share of models and of pieces of work waits: their times are the same on a busy machine.
 _WAITING = 0.7
-#: Of the loops that have no piece of work that matters, so many get one.
+#: This share of the loops without a piece of work that matters gets one.
 _FILLED = 0.8
 _LONGEST_STEPS_OF_SIDE_WORK = 5
 _BATCHES_OF_EVALUATION = 20
@@ -83,7 +83,7 @@ class Tried:
 
 
 class Gain(Kind[Plan, Tried]):
-    """What fixes gain as tuimon predicts it, and as measured with the fixed scripts."""
+    """Fixes of random training scripts: the gain that tuimon predicts, and the one of the fixed script."""
 
     seconds = 10.0
     columns = (
@@ -241,7 +241,7 @@ def measured(plan: Plan, changes: list[str], seconds: float, folder: Path) -> di
 
 
 def _step_ms(plan: Plan, changes: list[str], seconds: float, folder: Path) -> list[float | None]:
-    """Of the script with each of these changes, one after the other; None if it cannot be changed, or fails."""
+    """The step's time with each of these changes, in turn; None if the script cannot be changed, or fails."""
     scripts = []
     for number, change in enumerate(changes):
         other = changed(plan, change)

@@ -28,12 +28,12 @@ class Shares(NamedTuple):
 
     @property
     def holds(self) -> bool | None:
-        """Of a phase, if its true idle time lies between the bounds; None: of the whole."""
+        """True if a phase's true idle time lies between the bounds; None: not a phase."""
         return self.of.holds if isinstance(self.of, PhaseRow) else None
 
     @property
     def verdict(self) -> str | None:
-        """Of the whole."""
+        """The first finding; None: a phase has none."""
         return marked(self.of.first, self.of.is_right) if isinstance(self.of, Verdict) else None
 
 

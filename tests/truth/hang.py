@@ -66,10 +66,10 @@ class Case(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a case."""
+    """The end of a case."""
 
     told: dict[str, Any] | None  # the finding on the command's stdin
-    told_after_s: float | None  # since the last step of any rank
+    told_after_s: float | None  # since the last step of any rank, or since the start if there was none
     exit_code: int | None  # None: it hung, and was ended here
     steps: int  # the last step of any rank
 
@@ -129,7 +129,8 @@ def run_case(case: Case, folder: Path) -> Result:
     told, log = folder / "told.json", folder / "log.jsonl"
     words = under_tuimon(log, "--no-gpu", "--on-hang", f"tee {shlex.quote(str(told))}")
     environment = os.environ | ({"HANG_TRUTH_IN_THREAD": "1"} if case.in_thread else {})
-    until_s = time.monotonic() + LIMIT_S
+    begun_s = time.monotonic()
+    until_s = begun_s + LIMIT_S
     with (
         (folder / "output").open("wb") as output,
         started([*words, *case.command(folder)], log, stdout=output, stderr=output, env=environment) as process,
@@ -142,8 +143,9 @@ def run_case(case: Case, folder: Path) -> Result:
         finding, exit_code = _told(told), process.poll()
         step, step_s = last_step(folder)
         after_s = None
-        if finding is not None and step_s is not None:
-            after_s = told.stat().st_mtime - (time.time() - time.monotonic()) - step_s
+        if finding is not None:
+            told_s = told.stat().st_mtime - (time.time() - time.monotonic())
+            after_s = told_s - (begun_s if step_s is None else step_s)
         return Result(finding, after_s, exit_code, step)
 
 

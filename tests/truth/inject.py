@@ -27,7 +27,7 @@ from tuimon.errors import TuimonError
 from tuimon.launch.injection.inject import inject
 from tuimon.sources.control.channel import withdraw_hooks
 
-#: What each shape does in a step, in seconds.
+#: How long each shape does what it does in a step, in seconds.
 SHAPES = {"kernel": 0.02, "sleep": 0.05, "extension": 5.0, "fork": 0.0, "threads": 0.02}
 SCRIPT = Path(__file__).with_name("trainings") / "inject.py"
 #: Injections into one training.

@@ -34,15 +34,15 @@ _PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 
 class Label(Protocol):
-    """What is known of a program."""
+    """The truth about a program."""
 
     @property
     def name(self) -> str:
-        """Of the program."""
+        """The program's."""
 
     @property
     def expected(self) -> str:
-        """What tuimon should report, for tables."""
+        """The report that is right, for tables."""
 
     @property
     def is_healthy(self) -> bool:
@@ -132,7 +132,7 @@ class Folded(NamedTuple):
 
     @property
     def early_names(self) -> tuple[str, ...]:
-        """What was found before the first step, but for what a run without a step may show."""
+        """Findings before the first step, without those that a run without a step may have."""
         return tuple(sorted({str(name_of(found)) for found in self.early if not BY_NAME[found.rule].before_steps}))
 
     def settled_after(self, is_right: Callable[[Finding | None], bool], others_cores: float = 0.0) -> float | None:

@@ -8,10 +8,13 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from tests.truth.running import Failed
 
+#: Cases that are tried at the same time may go into one file.
+_RECORDING = Lock()
 Case = TypeVar("Case")
 Row = TypeVar("Row")
 
@@ -25,7 +28,7 @@ class Column(NamedTuple):
 
 
 class Kind(Generic[Case, Row]):
-    """Where the programs of an experiment are, how one is run and judged, and which columns its table has.
+    """An experiment: where its programs are, how one is run and judged, and which columns its table has.
 
     The class's docstring is its help.
     """
@@ -81,10 +84,13 @@ def run(kind: Kind[Any, Any], name: str, argv: Sequence[str]) -> int:
     kind.add_options(parser)
     args = parser.parse_args(argv)
     cases = chosen(kind.cases(args), args.names)
+    if not cases:
+        parser.error(f"no case is called {' or '.join(args.names) or 'anything'}")
     if kind.can_record and args.missing:
         cases = [case for case in cases if not kind.is_recorded(case)]
-    elif not cases:
-        parser.error(f"no case is called {' or '.join(args.names)}")
+        if not cases:
+            print("nothing is missing")
+            return 0
     print(head(kind.columns), flush=True)
     with tempfile.TemporaryDirectory(prefix="tuimon-truth-") as temporary:
         args.folder = Path(args.keep or temporary)
@@ -107,7 +113,8 @@ def _tried(kind: Kind[Case, Row], case: Case, args: argparse.Namespace) -> list[
             rows.append(row)
             print(line(kind.columns, row), flush=True)
         if kind.can_record and args.record:
-            kind.record(case, rows, args)
+            with _RECORDING:
+                kind.record(case, rows, args)
     except Failed as failed:
         print(f"{case.name}: {failed}", file=sys.stderr, flush=True)
         return None

@@ -34,7 +34,7 @@ PLANTED = ("data", "side", "model")
 PART_OF_RULE = {"input_bound": "data", "side_work": "side", "optimizer_bound": "optimizer", "gc_pauses": "side"}
 #: The cause of compute_bound_cpu that does.
 IN_MODEL = "python"
-#: Where the pieces of a part stand.
+#: The places at which the pieces of a part stand.
 PLACES_OF = {"side": SIDE_PLACES, "data": (*INPUT_PLACES, "batch"), "model": ("model",)}
 
 
@@ -94,7 +94,7 @@ def write(plan: Plan, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class LoopLabel:
-    """What a loop's stopwatch says that tuimon should report; ``gained``: how much faster without a piece."""
+    """A loop's truth, by its stopwatch; ``gained``: how much faster it is without a piece."""
 
     plan: Plan
     script: Path
@@ -145,7 +145,7 @@ class LoopLabel:
         return (None if finding is None or self.is_healthy else of_cheaper_line(finding)), measured
 
     def _possible(self) -> dict[str, float]:
-        """What each part may be worth: by its share of the step, or by what the largest piece of it gained.
+        """The most that each part may be worth: by its share of the step, or by what the largest piece of it gained.
 
         All that a framework does beside the model may be named as side work, and need not.
         """
@@ -170,7 +170,7 @@ class LoopLabel:
 
 
 def gains_of(truth: Truth) -> dict[str, float]:
-    """What a step would gain without waiting for data, without its side work and evaluation, and so on."""
+    """The gain of a step that does not wait for data, of one without side work and evaluation, and so on."""
     shares = truth.shares
     whole = 1 + shares.get("eval", 0.0)
     parts = {

@@ -73,7 +73,7 @@ class Side(NamedTuple):
         return self.code.before if self.when == "before" else self.code.after
 
     def finding(self, records: Iterable[Record]) -> Finding | None:
-        """What the rule finds over the whole run, with the pair's cause where it names one."""
+        """The rule's finding over the whole run, with the pair's cause if it names one."""
         _, findings = fold(records)
         return next((f for f in findings if f.rule == self.rule and self.code.cause in (None, f.cause)), None)
 
@@ -90,12 +90,12 @@ class Side(NamedTuple):
 
     @property
     def log(self) -> Path:
-        """Where its log is, or has to be."""
+        """The file of its log, recorded or not."""
         parts = self.program + (PROGRAMS / "course.py").read_text()
         return LOGS / f"{self.name}.{hashlib.sha256(parts.encode()).hexdigest()[:12]}.jsonl.zst"
 
     def records(self, log: Path | None = None) -> Iterator[Record]:
-        """Of its log, or as simulated; for a lack of memory, as on a machine that has less."""
+        """Its log's, or simulated ones; for a lack of memory, as on a machine that has less."""
         from tests.truth.simulated_pairs import simulated_records
 
         if not self.is_recorded:

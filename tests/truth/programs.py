@@ -172,7 +172,7 @@ def with_attached(
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What can be asked of programs that are watched."""
+    """Options of all programs that are watched."""
     parser.add_argument("--interval", metavar="SECONDS", help="tuimon's option, for all of them")
     parser.add_argument("--no-gain", dest="gain", action="store_false", help="do not measure what fixes gain")
     parser.add_argument("--attach", action="store_true", help="attach to a second run of each: the same verdict?")

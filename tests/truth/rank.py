@@ -14,7 +14,7 @@ from tests.truth.kind import Column, Kind, of, percent
 from tests.truth.running import TUIMON, finished, kept, under_tuimon
 
 TRAINING = Path(__file__).with_name("trainings") / "ranks.py"
-#: Where each kind of lateness lies; None: in the process as a whole, whatever its code does.
+#: The phase of each kind of lateness; None: the process as a whole is late, whatever its code does.
 PHASES = {
     "data": "data",
     "remote": "data",

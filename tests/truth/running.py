@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 TUIMON = (sys.executable, "-m", "tuimon")
-#: What a program prints, on a line of its own, when its first step has ended.
+#: A program prints this, on a line of its own, when its first step has ended.
 TRAINING = "training"
 #: Seconds of training before tuimon attaches.
 BEFORE_S = 8.0
@@ -31,7 +31,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Truth:
-    """What a program measured itself, which it prints as JSON in a line."""
+    """A program's own measurement, which it prints as JSON in a line."""
 
     steps: int
     step_ms: float
@@ -42,7 +42,7 @@ class Truth:
 
     @property
     def wall_ms(self) -> float:
-        """Of a step and its part of the evaluation."""
+        """The time of a step and its part of the evaluation."""
         return self.step_ms * (1 + self.shares.get("eval", 0.0))
 
 
@@ -115,7 +115,7 @@ def gained_by(name: str, as_it_is: Sequence[str], changed: dict[str, Sequence[st
 
 
 def kept(path: Path, measure: Callable[[], Any]) -> Any:
-    """What an earlier run measured, as JSON; measured now if there is nothing."""
+    """The measurement of an earlier run, as JSON; measured now if there is none."""
     if not path.exists():
         fresh = path.with_suffix(".part")
         fresh.write_text(json.dumps(measure()))
@@ -124,7 +124,7 @@ def kept(path: Path, measure: Callable[[], Any]) -> Any:
 
 
 def under_tuimon(log: Path, *options: str) -> list[str]:
-    """What stands before a command that ``tuimon run`` starts."""
+    """The words before a command that ``tuimon run`` starts."""
     return [*TUIMON, "run", "--headless", "--force", *options, "--log", str(log), "--"]
 
 
@@ -179,7 +179,7 @@ def has_begun(output: str) -> bool:
 
 
 def truth_of(output: str) -> Truth:
-    """What a program measured, of its output. Raises Failed."""
+    """The measurement in a program's output. Raises Failed."""
     told = ['{"steps"' + line.partition('{"steps"')[2] for line in output.splitlines() if '{"steps"' in line]
     if not told:
         raise Failed(f"it told no truth\n{output[-3000:]}")

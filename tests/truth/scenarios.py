@@ -14,7 +14,7 @@ from tests.truth.judging import Judgement
 from tests.truth.kind import Kind
 from tests.truth.programs import TESTS, Program, Programs, labelled
 
-#: What docs/accuracy.md shows of these programs: a line of JSON each.
+#: The rows of docs/accuracy.md: a line of JSON for each program.
 RESULTS = TESTS / "data" / "accuracy.jsonl"
 
 
@@ -34,7 +34,7 @@ class Scenarios(Programs):
 
 
 def results(path: Path = RESULTS) -> dict[str, Judgement]:
-    """What was recorded, by program."""
+    """The recorded rows, by program."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     return {row.name: row for row in (msgspec.json.decode(line, type=Judgement) for line in lines)}
 

@@ -57,7 +57,7 @@ def _frames(code: str) -> Frames:
 
 
 def _training(step: Step, lines: Frames, samples: Samples, *facts: Record, **figures: object) -> list[Record]:
-    """Of a loop: its steps and GPU times, samples of these frames, threads, and NVML's figures with ``figures``."""
+    """A loop's records: its steps and GPU times, samples of these frames, threads, NVML's figures with ``figures``."""
     simulated, _, busy = simulate(step, _SECONDS)
     begun_s = simulated[0].t - 1.0
     known = [(ids, n) for ids, n in samples if all(lines.frames[i].line for i in ids)]
@@ -78,7 +78,7 @@ def _busy(*facts: Record, **figures: object) -> list[Record]:
 
 
 def _precision(when: When) -> list[Record]:
-    """What the GPU's tensor cores do in float32, and under autocast with TF32."""
+    """The use of the GPU's tensor cores in float32, and under autocast with TF32."""
     low = when == "after"
     reported = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], parameter_dtypes=["float32"], tf32=low)
     return _busy(reported, tensor_ratio=0.35 if low else 0.0)

@@ -49,7 +49,10 @@ def test_cut_pairs_do_not_overlap_and_are_always_the_same() -> None:
 def test_the_table_counts_what_was_said() -> None:
     planted = list(cut_pairs([RECORDS], 6, (60, 60), slower=1.5))
     assert [each.outcome for each in planted] == ["slower"] * 6
-    rows = [Group("planted", 1.5, must_find=True, pairs=tuple(planted)), Group("runs", pairs=tuple(planted[:2]))]
+    rows = [
+        Group("planted", list, 1.5, must_find=True, pairs=tuple(planted)),
+        Group("runs", list, pairs=tuple(planted[:2])),
+    ]
     assert line(Diff.columns, rows[0]).split()[:4] == ["planted", "6", "6", "0"]
     assert Diff().totals(rows)[:2] == ["called different without a difference: 2 of 2", "3 % found: 6 of 6"]
     assert Diff().passed(rows[:1]) and not Diff().passed(rows)

@@ -85,10 +85,12 @@ def test_a_name_that_no_case_has_is_the_beginning_of_some() -> None:
         run(Numbers(), "numbers", ["three"])
 
 
-def test_only_what_is_missing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_missing_is_recorded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(Numbers, "recorded", ["two"])
     assert run(Numbers(), "numbers", ["t", "--record", "--missing"]) == 0
     assert Numbers.recorded == ["two", "two_more"]
+    assert run(Numbers(), "numbers", ["t", "--record", "--missing"]) == 0
+    assert Numbers.recorded == ["two", "two_more"] and capsys.readouterr().out.endswith("nothing is missing\n")
     assert run(Numbers(), "numbers", ["t", "--record"]) == 0
     assert Numbers.recorded == ["two", "two_more", "two", "two_more"]
 
@@ -165,7 +167,7 @@ def test_what_changes_gain_is_measured_between_two_runs_of_the_command_as_it_is(
 
 @pytest.fixture(scope="module")
 def row(tmp_path_factory: pytest.TempPathFactory) -> Judgement:
-    """Of a training that waits for its loader."""
+    """A training that waits for its loader."""
     stream = next(stream for stream in STREAMS if stream.name == "starved by its loader")
     return judged(stream, tmp_path_factory.mktemp("stream"), 6.0)
 

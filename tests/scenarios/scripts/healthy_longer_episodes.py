@@ -14,7 +14,7 @@ FIRST, LAST = 20, 500
 
 
 def episode(length):
-    """What the policy saw."""
+    """The states that the policy saw."""
     return torch.randn(length, 64).cumsum(0).tanh()
 
 
