@@ -76,6 +76,11 @@ def test_epochs_of_the_training_loader():
     assert (position_text(alone), left_text(alone)) == ("epoch 3, batch 400 of 1 000", "~1m00s left in this epoch")
 
 
+def test_an_epoch_with_more_batches_than_counted_has_no_length():
+    known = run_progress(run(loader(20.0, given=1001, length=1000)), 100)
+    assert (known.epoch, known.left) == (EpochRow(0, 1001, None), None)
+
+
 def test_epochs_before_an_attach_are_unknown():
     known = run_progress(run(loader(20.0, given=400, length=1000, ends=1), mode="attach", planned_epochs=10), 100)
     assert (known.epoch, known.epochs) == (EpochRow(None, 400, 1000), None)

@@ -78,6 +78,8 @@ def _training_loaders(run: SessionView, pid: int, steps: StepSummary | None) -> 
 def _epoch(session: Session, loaders: list[_Loader]) -> EpochRow | None:
     """Of several training loaders none counts; in a training that tuimon came to late nobody has counted epochs."""
     epoch = loaders[0].row.epoch if len(loaders) == 1 else None
+    if epoch is not None and (epoch.given or 0) > (epoch.length or 0):  # its data set has grown
+        epoch = epoch._replace(length=None)
     if epoch is None or session.header is None or session.header.mode == "run":
         return epoch
     return epoch._replace(done=None)

@@ -188,6 +188,30 @@ def test_the_position_in_the_epoch(hooked, clock, own, length):
     assert layout.unpack_pair(batches._position(iterator)) == (2, length)
 
 
+def test_a_data_set_is_counted_once_however_many_epochs_there_are(hooked, clock):
+    counted = []
+
+    class Counted(torch.utils.data.Dataset):
+        def __len__(self):
+            counted.append(1)
+            return 6
+
+        def __getitem__(self, index):
+            return torch.tensor(index)
+
+    loader = DataLoader(Counted(), 2)
+    next(iter(loader))
+    own = len(counted)  # torch's part is one an epoch
+    for _ in range(3):
+        iterator = iter(loader)
+        next(iterator)
+        assert layout.unpack_pair(batches._position(iterator)) == (1, 3)
+    assert len(counted) == own + 3
+    del loader, iterator
+    gc.collect()
+    assert batches._lengths == {}
+
+
 def test_positions_and_tokens_are_in_the_ring(hooked, clock):
     reader = RingReader(hooked.writer().path)
     text = DataLoader([{"input_ids": IDS[0], "attention_mask": MASK[1]}] * 8, 2)

@@ -6,8 +6,10 @@ is seen; a batch in which that is too much, or a tensor not dense, is not measur
 
 import ctypes
 import sys
+import weakref
+from functools import partial
 from time import monotonic_ns
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from .. import rests, runtime
 from ..outside import raised_by_us
@@ -34,6 +36,9 @@ _MASK_BYTES = 1 << 17
 #: Modules of samplers whose length may be queried: that of the loader, which the program may query as well.
 _SAMPLERS = ("torch.utils.data.", "accelerate.data_loader")
 
+#: Of each sampler, until it is gone: a reference, and how many batches it makes. No Python code removes an entry, in
+#: which a signal handler could raise to nobody.
+_lengths: Dict[int, Tuple[Any, int]] = {}
 _left = 0  # fetches left of this round
 _measured: List[int] = []  # loaders of this round
 _known: Set[int] = set()  # loaders that had a round of their own
@@ -88,6 +93,7 @@ def forget() -> None:
     global _left, _due_ns
     _left = _due_ns = 0
     _known.clear()
+    _lengths.clear()
 
 
 def _measure(batch: Any, torch: Any) -> Optional[int]:
@@ -172,20 +178,22 @@ def _position(iterator: Any) -> Optional[int]:
     given = state.get("_num_yielded")
     if type(given) is not int:
         return None
-    if "_tuimon_length" not in state:
-        state["_tuimon_length"] = _length(iterator)
-    return pack_pair(given, state["_tuimon_length"])
+    return pack_pair(given, None if iterator._dataset_kind else _length(iterator._index_sampler))
 
 
-def _length(iterator: Any) -> Optional[int]:
-    """Batches of an epoch, as ``len(loader)`` gives them; None of an iterable data set, or a sampler of the program's.
+def _length(batch_sampler: Any) -> Optional[int]:
+    """Batches of an epoch, as ``len(loader)`` gives them; None of a sampler of the program's.
 
-    The samplers asked query the data set's length at the start of each epoch themselves.
+    Queried once of a loader: a data set may take long to count its items. The samplers asked count them at the start of
+    each epoch themselves.
     """
-    batch_sampler = iterator._index_sampler
-    sampler = getattr(batch_sampler, "sampler", batch_sampler)
-    known = all(type(each).__module__.startswith(_SAMPLERS) for each in (batch_sampler, sampler))
-    return len(batch_sampler) if known and not iterator._dataset_kind else None
+    number = id(batch_sampler)
+    if number not in _lengths:
+        sampler = getattr(batch_sampler, "sampler", batch_sampler)
+        if not all(type(each).__module__.startswith(_SAMPLERS) for each in (batch_sampler, sampler)):
+            return None
+        _lengths[number] = (weakref.ref(batch_sampler, partial(_lengths.pop, number)), len(batch_sampler))
+    return _lengths[number][1]
 
 
 def _are_pinned(tensors: List[Any], torch: Any) -> Optional[bool]:

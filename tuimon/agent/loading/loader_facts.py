@@ -50,9 +50,7 @@ def forget() -> None:
     """Take the ids off the iterators; the next ring will know none of the loaders."""
     global _loader_count
     for reference in list(_numbered_iterators.values()):
-        state = getattr(reference(), "__dict__", {})
-        state.pop("_tuimon_iterator", None)
-        state.pop("_tuimon_length", None)
+        getattr(reference(), "__dict__", {}).pop("_tuimon_iterator", None)
     _numbered_iterators.clear()
     _interned.clear()
     _alike.clear()

@@ -119,7 +119,7 @@ def _items(facts: RunFacts) -> list[_Item]:
         items.append((3, duration(facts.elapsed_s), "text"))
     items += _pace(facts)
     if facts.progress is not None:
-        items += _progress(facts.progress)
+        items += _progress(facts.progress, ended=facts.exit is not None)
     if facts.no_hooks is not None:
         items += [(1, "no hooks", "warning"), (6, f", {plain(facts.no_hooks)}; figures are estimates", "warning")]
     if facts.gpu is not None:
@@ -157,10 +157,15 @@ def _pace(facts: RunFacts) -> list[_Item]:
     ]
 
 
-def _progress(progress: RunProgress) -> list[_Item]:
+def _progress(progress: RunProgress, *, ended: bool) -> list[_Item]:
     """Samples and tokens a second, the place in the run, the time left and the last loss: those that are known."""
+    place = 7 if ended else 2
     found: list[_Item] = [(6, text, "text") for text in rate_texts(progress)]
-    found += [(2, position_text(progress), "text"), (4, left_text(progress), "text"), (5, loss_text(progress), "text")]
+    found += [
+        (place, position_text(progress), "text"),
+        (4, left_text(progress), "text"),
+        (5, loss_text(progress), "text"),
+    ]
     return [item for item in found if item[1]]
 
 

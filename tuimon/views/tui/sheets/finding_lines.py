@@ -235,7 +235,7 @@ def _where(where: Place, code: Code, width: int) -> list[Line]:
 
 def _figure(name: str, value: str, width: int) -> Line:
     """A figure with its unit, and its meaning where there is room for it."""
-    head = line(" ", (column(name, _NAME), "dim"), (value, "text"))
+    head = line(" ", (column(name, max(_NAME, cell_len(name) + 2)), "dim"), (value, "text"))
     meaning = _MEANINGS.get(name, "")
     gap = max(_VALUE - cell_len(value), 2)
     fits = bool(meaning) and cells(head) + gap + len(meaning) <= width
