@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.step_model.model import Part
+from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.threshold import REPORTED, Threshold
 from tuimon.session.rows import PhaseRow
 

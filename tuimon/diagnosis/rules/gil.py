@@ -8,8 +8,8 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.needs import SAMPLES
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import REPORTED, Threshold
 from tuimon.diagnosis.words import percent
 

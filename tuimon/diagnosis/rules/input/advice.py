@@ -11,11 +11,12 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.finding import Change, Fix
-from tuimon.diagnosis.rules.input.at_once import Way, drawn_at_once, whole_batches, with_loaders_own, working_part
+from tuimon.diagnosis.rules.input.at_once import drawn_at_once, whole_batches, with_loaders_own, working_part
 from tuimon.diagnosis.rules.neighbour import is_held_up
+from tuimon.diagnosis.step_model.edits import HALF, WHOLE, Part, Way
 from tuimon.diagnosis.step_model.fitting import OWN_PART
 from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
-from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part, StepModel
+from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.words import at_hot, percent
 
 #: The workers are multiplied by at most this at once, where they do not fit on the cores beside it: the disk or network

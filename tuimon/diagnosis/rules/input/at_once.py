@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.loading.batches import draws_indices, is_loaders_own, working_share
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.diagnosis.finding import Change
-from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part
+from tuimon.diagnosis.step_model.edits import HALF, Part, Way
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL
 from tuimon.diagnosis.words import at_hot
-
-
-class Way(NamedTuple):
-    """A fix as a change of the step; without one, nothing is known of its gain."""
-
-    action: str
-    change: Change | None = None
-    part: Part = WHOLE
 
 
 def whole_batches(evidence: Evidence) -> list[Way]:
