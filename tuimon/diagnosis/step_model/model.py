@@ -11,16 +11,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Fix, What
+from tuimon.diagnosis.severity import WARNING_GAIN
 from tuimon.diagnosis.step_model.edits import EDITS, HALF, WHOLE, Part, changed
 from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.step_model.step import Step
 from tuimon.diagnosis.threshold import Threshold
 
-SAME_GAIN = Threshold(
-    1.03,
-    "gain of more workers (step time now / then) up to which fewer are as good",
-    "our choice: each worker takes memory and a core; 3 % is less than what is worth a change",
-)
 #: From the lower end of the widest range to its middle, by ratio.
 _TO_MIDDLE = math.sqrt(WIDEST_RANGE)
 #: Below this factor a fix gains nothing.
@@ -117,9 +113,9 @@ class StepModel(NamedTuple):
         """The fewest workers that gain as much as any of these numbers of them; None where none gains anything."""
         gains = {number: gain(self.likely, Change("workers", number)) for number in sorted(set(numbers))}
         most = max(gains.values(), default=0.0)
-        if most < SAME_GAIN:
+        if most < WARNING_GAIN:
             return None
-        return next(number for number, gained in gains.items() if gained * SAME_GAIN >= most)
+        return next(number for number, gained in gains.items() if gained * WARNING_GAIN >= most)
 
 
 def gain(step: Step, change: Change, part: float = 1.0) -> float:

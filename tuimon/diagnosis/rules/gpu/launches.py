@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.allocator import FREES_A_STEP, AllocatorWaits, advice
+from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, advice
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import HotFunction
@@ -116,7 +116,6 @@ RULES = (
         thresholds=(
             LARGE,
             TRACE,
-            FREES_A_STEP,
             MOST,
             SMALL,
             AUTOCAST_TAKES,

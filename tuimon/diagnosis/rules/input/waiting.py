@@ -5,7 +5,6 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading.ready import HELD_MS
-from tuimon.diagnosis.evidence.loading.workers import START_EPOCHS
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
@@ -116,7 +115,6 @@ RULES = (
             SATURATED_BUSY,
             MOST,
             LARGE,
-            START_EPOCHS,
             SMALL,
             HELD_MS,
             NEARLY_ALL,
