@@ -109,11 +109,6 @@ RULES = (
             " explicit gc.collect() comes from samples; without markers, its time as well."
         ),
         needs=(COLLECTIONS,),
-        thresholds=(
-            TRACE,
-            GC_LONG_NS,
-            REPORTED,
-            *CONFIDENCE,
-        ),
+        thresholds=(TRACE, GC_LONG_NS, REPORTED, *CONFIDENCE),
     ),
 )

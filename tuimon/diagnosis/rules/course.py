@@ -117,13 +117,7 @@ RULES = (
             " minute is reported as information, with the step at which it began."
         ),
         needs=(STEP_TIMES,),
-        thresholds=(
-            DRIFT_RATIO,
-            GROWTH_SIGMAS,
-            CRITICAL_GAIN,
-            JUMP_AT_ONCE,
-            JUMP_LASTS,
-        ),
+        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, CRITICAL_GAIN, JUMP_AT_ONCE, JUMP_LASTS),
         causes=("jump",),
     ),
 )

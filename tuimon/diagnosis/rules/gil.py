@@ -77,11 +77,7 @@ RULES = (
             " samples or schedstat, and with a GPU, whose waits look alike."
         ),
         needs=(SAMPLES,),
-        thresholds=(
-            REPORTED,
-            UNSURE,
-            MIN_SAMPLES,
-        ),
+        thresholds=(REPORTED, UNSURE, MIN_SAMPLES),
         contradicts_order=True,
     ),
 )

@@ -161,13 +161,7 @@ RULES = (
             " both are known."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(
-            REPORTED,
-            HALF,
-            PINNED_TAKES_LEAST,
-            NEARLY_ALL,
-            LINK_RATIO,
-        ),
+        thresholds=(REPORTED, HALF, PINNED_TAKES_LEAST, NEARLY_ALL, LINK_RATIO),
         contradicts_order=True,
     ),
 )

@@ -213,11 +213,7 @@ RULES = (
         ),
         needs=(GPU_COUNTERS,),
         of_moment=True,
-        thresholds=(
-            LARGE,
-            NEARLY_ALL,
-            REPORTED,
-        ),
+        thresholds=(LARGE, NEARLY_ALL, REPORTED),
         from_outside=True,
     ),
     Rule(
@@ -230,11 +226,7 @@ RULES = (
             " and memory in use, and is kept only where no other finding explains an idle GPU."
         ),
         needs=(GPU_COUNTERS, GPU_LOAD),
-        thresholds=(
-            MOST,
-            BATCH_MEMORY,
-            REPORTED,
-        ),
+        thresholds=(MOST, BATCH_MEMORY, REPORTED),
     ),
     Rule(
         name="low_precision_unused",
@@ -247,9 +239,6 @@ RULES = (
             " the process reported them."
         ),
         needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
-        thresholds=(
-            TRACE,
-            REPORTED,
-        ),
+        thresholds=(TRACE, REPORTED),
     ),
 )

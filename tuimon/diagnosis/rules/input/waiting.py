@@ -11,12 +11,7 @@ from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.input.advice import fixes_for
-from tuimon.diagnosis.rules.input.cause import (
-    SATURATED_BUSY,
-    Cause,
-    cause_of,
-    long_starts,
-)
+from tuimon.diagnosis.rules.input.cause import SATURATED_BUSY, Cause, cause_of, long_starts
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import idle_part, percent
 from tuimon.session.rows import PhaseRow
@@ -110,16 +105,7 @@ RULES = (
             " the model takes most of that, it is only mentioned."
         ),
         needs=(STEPS, SAMPLES),
-        thresholds=(
-            REPORTED,
-            SATURATED_BUSY,
-            MOST,
-            LARGE,
-            SMALL,
-            HELD_MS,
-            NEARLY_ALL,
-            *CONFIDENCE,
-        ),
+        thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HELD_MS, NEARLY_ALL, *CONFIDENCE),
         causes=(
             "no_workers",
             "workers_saturated",
