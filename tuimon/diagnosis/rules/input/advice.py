@@ -167,24 +167,19 @@ def _part(hot: HotFunction | None, evidence: Evidence) -> Part:
         return Part()
     busy = evidence.workers.busy_ratio if evidence.workers.number else None
     share = min(1.0, hot.share / busy) if busy else hot.share
-    return Part(share, _sampling_error(hot))
+    return Part(share, hot.error)
 
 
 def _own_part(hot: HotFunction | None) -> Part:
     """The part of making batches that this function of the training thread's takes; all of it without one."""
-    return Part(hot.share, _sampling_error(hot)) if hot else Part()
+    return Part(hot.share, hot.error) if hot else Part()
 
 
 def _part_of_fetch(hot: HotFunction | None, evidence: Evidence) -> Part:
     """The part of the training thread's own work for a batch that this function takes."""
     if hot is None:
         return Part()
-    return Part(min(1.0, hot.share / (working_part(evidence) or 1.0)), _sampling_error(hot))
-
-
-def _sampling_error(hot: HotFunction) -> float:
-    """Half width of the 95 % interval of its share (binomial, normal approximation)."""
-    return 1.96 * hot.share * math.sqrt(max(0.0, 1.0 - hot.share) / max(1, hot.samples))
+    return Part(min(1.0, hot.share / (working_part(evidence) or 1.0)), hot.error)
 
 
 def _cheaper(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place, sampling_error
 from tuimon.diagnosis.evidence.loading.batches import draws_indices, is_loaders_own, working_share
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.diagnosis.finding import Change
@@ -72,6 +70,5 @@ def working_part(evidence: Evidence) -> float | None:
 
 
 def _sampled_part(share: float, samples: ThreadSamples) -> Part:
-    """A part that this share of some samples shows, with half the width of its 95 % interval."""
-    share = min(1.0, share)
-    return Part(share, 1.96 * math.sqrt(share * (1.0 - share) / max(1, samples.total)))
+    """A part that this share of some samples shows."""
+    return Part(min(1.0, share), sampling_error(min(1.0, share), samples.total))
