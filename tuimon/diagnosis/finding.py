@@ -13,21 +13,22 @@ Severity = Literal["critical", "warning", "info", "benign"]
 WIDEST_RANGE = 2.0
 
 
+What = Literal[
+    "items", "fetch", "hand_over", "workers", "persistent", "side_work", "sync", "evaluation", "optimizer",
+    "collections", "gil", "communication", "model", "compiling",
+]  # fmt: skip
+
+
 class Change(NamedTuple):
     """A change of the step by a fix: a parameter, and its new value.
 
     For ``items`` (making batches), ``fetch`` (the training thread's own work for one), ``hand_over`` (what workers cost
     the training thread: handing batches over, starting them), ``model`` (Python code that it runs) and work beside
-    the training it is the share of the time
-    that is left; of ``workers`` their number; of ``persistent`` (workers) 1; of ``sync``
-    (waits for the GPU) 0.
+    the training it is the share of the time that is left; of ``workers`` their number; of ``persistent`` (workers) 1;
+    of ``sync`` (waits for the GPU) 0. What each does to a step is in ``step_model/edits.py``.
     """
 
-    what: Literal[
-        "items", "fetch", "hand_over", "workers", "persistent",
-        "side_work", "sync", "evaluation", "optimizer", "collections", "gil", "communication",
-        "model",
-    ]  # fmt: skip
+    what: What
     to: float
 
 

@@ -10,8 +10,9 @@ from tests.diagnosis.step_model.test_simulation import step
 from tests.scenarios.streams import STREAMS, judged
 from tuimon.diagnosis.finding import Change, Fix
 from tuimon.diagnosis.speedup import within
+from tuimon.diagnosis.step_model.edits import Part, changed
 from tuimon.diagnosis.step_model.fitting import as_long_as_measured
-from tuimon.diagnosis.step_model.model import Part, changed, gain
+from tuimon.diagnosis.step_model.model import gain
 from tuimon.diagnosis.step_model.simulation import step_ms
 
 #: An epoch's end takes 14 of 40 ms a step, on one core; before it a pool of two and two workers share two cores.

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from tests.diagnosis.step_model.test_simulation import step
 from tuimon.diagnosis.finding import Change, Fix
-from tuimon.diagnosis.step_model.model import COLD_MS, Part, StepModel, changed, warmed_ms
+from tuimon.diagnosis.step_model.edits import Part, changed
+from tuimon.diagnosis.step_model.model import COLD_MS, StepModel, warmed_ms
 
 ALONE = step(workers=0, own_ms=50.0, batch_ms=50.0)
 GONE, HALVED = Change("items", 0.0), Change("items", 0.5)

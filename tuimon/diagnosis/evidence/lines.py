@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tuimon.records import Place
 from tuimon.session.rows import HotLine
+
+#: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
+_SIGMAS = 1.96
+
+
+def sampling_error(share: float, samples: float) -> float:
+    """Half the width of the 95 % interval of a share (0..1) of so many samples (binomial, normal approximation)."""
+    return _SIGMAS * math.sqrt(max(0.0, share * (1.0 - share)) / max(1.0, samples))
 
 
 class HotFunction(NamedTuple):
@@ -18,6 +27,11 @@ class HotFunction(NamedTuple):
     samples: int
     library: Place | None = None  # what it is in, where a library that the line calls owns the loop
     maker: Place | None = None  # the library's own line that the DataLoader calls, which leads there
+
+    @property
+    def error(self) -> float:
+        """How far off its share may be."""
+        return sampling_error(self.share, self.samples / self.share) if self.share else 0.0
 
 
 def hottest_function(lines: Iterable[HotLine]) -> HotFunction | None:

@@ -11,8 +11,8 @@ from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.needs import COLLECTIONS
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.text import ms_text
@@ -110,11 +110,6 @@ RULES = (
             " explicit gc.collect() comes from samples; without markers, its time as well."
         ),
         needs=(COLLECTIONS,),
-        thresholds=(
-            TRACE,
-            GC_LONG_NS,
-            REPORTED,
-            *CONFIDENCE,
-        ),
+        thresholds=(TRACE, GC_LONG_NS, REPORTED, *CONFIDENCE),
     ),
 )

@@ -7,12 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.exchange import (
-    BACKWARD_PER_FORWARD,
-    TOGETHER_MS,
-    UNEVEN_SHARE,
-    Exchange,
-)
+from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD, TOGETHER_MS, UNEVEN_SHARE, Exchange
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
@@ -188,14 +183,7 @@ RULES = (
             " rank that came last in the same step; and the time by which backward exceeds three times forward."
         ),
         needs=(RANKS, SAMPLES),
-        thresholds=(
-            REPORTED,
-            MIN_SAMPLES,
-            BACKWARD_PER_FORWARD,
-            TOGETHER_MS,
-            MOST,
-            UNEVEN_SHARE,
-        ),
+        thresholds=(REPORTED, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, MOST, UNEVEN_SHARE),
         contradicts_order=True,
     ),
 )

@@ -9,8 +9,8 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.side_work import evaluation_beside_model, evaluation_function
 from tuimon.diagnosis.finding import Change, Finding
 from tuimon.diagnosis.ledger.claims import is_sure
+from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.session.rows import PhaseRow

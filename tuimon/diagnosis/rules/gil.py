@@ -6,18 +6,14 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gil import Contention
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.ledger.claims import UNSURE
 from tuimon.diagnosis.needs import SAMPLES
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.step_model.model import Part
-from tuimon.diagnosis.threshold import REPORTED, Threshold
+from tuimon.diagnosis.threshold import REPORTED
 from tuimon.diagnosis.words import percent
 
-HELD_ERROR = Threshold(
-    0.10,
-    "share of time by which the share in which others hold the GIL may be off, at most half of it",
-    "our choice: one window of 37 looks finds 0.19 to 0.46 where five find 0.28 (a thread that prepares batches)",
-)
 _MOVE, _RELEASING = "move that work to a process", "code that releases the GIL (NumPy, torch, C)"
 _HALF = "do half as much of that work"
 
@@ -59,7 +55,7 @@ def _fixes(evidence: Evidence, found: Contention) -> tuple[Fix, ...]:
     """
     model = host_model(evidence)
     lost = found.share + found.queue_wait
-    part = Part(lost, min(float(HELD_ERROR), found.share / 2))
+    part = Part(lost, min(float(UNSURE), found.share / 2))
     making = found.culprit.cpu_ratio if found.culprit.cpu_ratio is not None else found.others_hold
     if not found.feeds or making <= 1.0 - lost:
         return model.less(f"{_MOVE}, or to {_RELEASING}", _HALF, "gil", part)
@@ -81,11 +77,7 @@ RULES = (
             " samples or schedstat, and with a GPU, whose waits look alike."
         ),
         needs=(SAMPLES,),
-        thresholds=(
-            REPORTED,
-            HELD_ERROR,
-            MIN_SAMPLES,
-        ),
+        thresholds=(REPORTED, UNSURE, MIN_SAMPLES),
         contradicts_order=True,
     ),
 )

@@ -156,13 +156,7 @@ RULES = (
             " two minutes shows who grows."
         ),
         needs=(MACHINE_MEMORY,),
-        thresholds=(
-            SMALL,
-            GROWING_ROOM_SHARE,
-            SWAP_BYTES_PER_S,
-            SOON_S,
-            LATER_S,
-        ),
+        thresholds=(SMALL, GROWING_ROOM_SHARE, SWAP_BYTES_PER_S, SOON_S, LATER_S),
         of_moment=True,
         is_harm=True,
         before_steps=True,

@@ -13,8 +13,8 @@ from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import Claim, claim_on, is_sure
 from tuimon.diagnosis.speedup import speedup_without
+from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
-from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent
 from tuimon.session.rows import PhaseRow, PhaseTable

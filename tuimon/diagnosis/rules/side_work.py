@@ -8,13 +8,8 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.ledger.claims import CONFIDENCE
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.evaluation import (
-    EVALUATION_SHARE,
-    evaluation_work,
-)
-from tuimon.diagnosis.rules.outside_phases import (
-    work_outside_phases,
-)
+from tuimon.diagnosis.rules.evaluation import EVALUATION_SHARE, evaluation_work
+from tuimon.diagnosis.rules.outside_phases import work_outside_phases
 from tuimon.diagnosis.threshold import LARGE, NEARLY_ALL, REPORTED
 
 
@@ -41,14 +36,7 @@ RULES = (
             " line from the training thread's samples there. With GPU times, side work counts as far as the GPU idles."
         ),
         needs=(STEPS, SAMPLES),
-        thresholds=(
-            REPORTED,
-            EVALUATION_SHARE,
-            LARGE,
-            NEARLY_ALL,
-            *CONFIDENCE,
-            GPU_CLOCK_WAIT_S,
-        ),
+        thresholds=(REPORTED, EVALUATION_SHARE, LARGE, NEARLY_ALL, *CONFIDENCE, GPU_CLOCK_WAIT_S),
         causes=("evaluation",),
         contradicts_order=True,
     ),

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.steps import FIRST_STEPS
+from tuimon.diagnosis.evidence.steps import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import MARKERS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
-
-SLOW_RATIO = Threshold(
-    3.0,
-    "medians that one of the first steps takes, from which it is warm-up: compilation, autotuning, caches",
-    "measured in tests/scenarios: without warm-up the slowest takes 1.4 to 2.4 medians (healthy_gan,"
-    " healthy_two_trainings), with it 4 to 8 (healthy_lbfgs, healthy_trainer)",
-)
 
 FRESH_S = Threshold(
     3.0,

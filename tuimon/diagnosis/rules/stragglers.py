@@ -138,10 +138,7 @@ RULES = (
             " are compared. It abstains with fewer than two measured ranks."
         ),
         needs=(RANKS,),
-        thresholds=(
-            REPORTED,
-            LARGE,
-        ),
+        thresholds=(REPORTED, LARGE),
         causes=(IN_TURN,),
         contradicts_order=True,
     ),

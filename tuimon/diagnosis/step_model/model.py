@@ -8,34 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from msgspec.structs import replace
-
-from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Fix
+from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Fix, What
+from tuimon.diagnosis.severity import WARNING_GAIN
+from tuimon.diagnosis.step_model.edits import EDITS, HALF, WHOLE, Part, changed
 from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.step_model.step import Step
 from tuimon.diagnosis.threshold import Threshold
 
-SAME_GAIN = Threshold(
-    1.03,
-    "gain of more workers (step time now / then) up to which fewer are as good",
-    "our choice: each worker takes memory and a core; 3 % is less than what is worth a change",
-)
-HALF = Threshold(
-    0.5,
-    "part of the time of a line, or of work beside the training, that a fix removes at least",
-    "our choice: as if it took half; a line that is made cheaper or called less often seldom costs nothing",
-)
-#: Changes that are made or not: there is no half of them. A thread's work that moves to a process is gone, too.
-_ALL_OR_NOTHING = ("workers", "sync", "gil")
-#: Work or waits of the training thread beside its model's own operations, which find cold caches then.
-_COOLING = ("items", "fetch", "side_work", "model", "gil")
 #: From the lower end of the widest range to its middle, by ratio.
 _TO_MIDDLE = math.sqrt(WIDEST_RANGE)
 #: Below this factor a fix gains nothing.
 _NOTHING = 1.005
-Work = Literal["side_work", "evaluation", "optimizer", "collections", "gil", "communication", "model"]
 COLD_MS = Threshold(
     1.15,
     "ms that a step takes more after a long stretch of other work or waiting than right after the step before",
@@ -49,16 +34,6 @@ COOLING_MS = Threshold(
 )
 #: Part of a step that is always left: our choice; the smallest model measured was 0.4 of its cold step.
 _ALWAYS_LEFT = 0.5
-
-
-class Part(NamedTuple):
-    """The part (0..1) of what a fix changes that it concerns, and how far off that may be."""
-
-    share: float = 1.0
-    error: float = 0.0
-
-
-WHOLE = Part()
 
 
 class StepModel(NamedTuple):
@@ -95,7 +70,7 @@ class StepModel(NamedTuple):
     def _likely_gain(self, change: Change, part: float) -> float:
         """The gain of a change, with the rest of the step's gain from warm caches."""
         gained = gain(self.likely, change, part)
-        if not self.in_ms or change.what not in _COOLING or change.to:
+        if not self.in_ms or not EDITS[change.what].cools or change.to:
             return gained
         now_ms, left = step_ms(self.likely), changed(self.likely, change, part)
         left_ms = now_ms / gained
@@ -116,11 +91,11 @@ class StepModel(NamedTuple):
             return 1.0
         certain = gain(self.certain, change, max(0.0, part.share - part.error))
         certain = min(certain, gain(self.likely, change, part.share))  # half of it is never surer than all of it
-        if change.to != 0.0 or change.what in _ALL_OR_NOTHING:
+        if change.to != 0.0 or EDITS[change.what].whole:
             return certain
         return min(certain, gain(self.likely, change._replace(to=HALF), part.share))
 
-    def less(self, action: str, half: str, what: Work, part: Part) -> tuple[Fix, ...]:
+    def less(self, action: str, half: str, what: What, part: Part) -> tuple[Fix, ...]:
         """The fixes that do work of the training thread less often: ``action`` not at all, ``half`` half as often."""
         halved = self.fix(half, Change(what, HALF), part)
         return (self.fix(action, Change(what, 0.0), part), *([halved] if halved.estimated_speedup else []))
@@ -138,54 +113,15 @@ class StepModel(NamedTuple):
         """The fewest workers that gain as much as any of these numbers of them; None where none gains anything."""
         gains = {number: gain(self.likely, Change("workers", number)) for number in sorted(set(numbers))}
         most = max(gains.values(), default=0.0)
-        if most < SAME_GAIN:
+        if most < WARNING_GAIN:
             return None
-        return next(number for number, gained in gains.items() if gained * SAME_GAIN >= most)
+        return next(number for number, gained in gains.items() if gained * WARNING_GAIN >= most)
 
 
 def gain(step: Step, change: Change, part: float = 1.0) -> float:
     """Times as fast with a change, evaluation included; ``part``: of what it changes, the share that it concerns."""
     changed_ms = step_ms(changed(step, change, part))
     return step_ms(step) / changed_ms if changed_ms > 0 else float("inf")
-
-
-def changed(step: Step, change: Change, part: float = 1.0) -> Step:
-    """The step with one parameter changed."""
-    left = 1.0 - min(1.0, max(0.0, part)) * (1.0 - change.to)
-    match change.what:
-        case "items" if step.workers:
-            return replace(step, batch_ms=step.batch_ms * left)
-        case "fetch" if step.workers:
-            return replace(step, hand_over_ms=step.hand_over_ms * left, drawing_ms=step.drawing_ms * left)
-        case "items" | "fetch":
-            return replace(step, batch_ms=step.batch_ms * left, drawing_ms=step.drawing_ms * left)
-        case "hand_over":
-            return replace(step, hand_over_ms=step.hand_over_ms * left, starts_ms=step.starts_ms * left)
-        case "workers":
-            return replace(step, workers=int(change.to), starts_ms=step.starts_ms if change.to else 0.0)
-        case "persistent":
-            return replace(step, starts_ms=0.0)
-        case "collections" | "gil":  # all of the training thread's work
-            made_ms = step.batch_ms if step.workers else step.batch_ms * left
-            return replace(
-                step,
-                own_ms=step.own_ms * left,
-                burst_ms=step.burst_ms * left,
-                hand_over_ms=step.hand_over_ms * left,
-                drawing_ms=step.drawing_ms * left,
-                batch_ms=made_ms,
-                evaluation_ms=step.evaluation_ms * left,
-            )
-        case "evaluation":
-            return replace(step, evaluation_ms=step.evaluation_ms * left)
-        case "sync":
-            return replace(step, waits="no")
-        case "side_work" if step.gpu_ms:
-            return replace(step, own_ms=step.own_ms - step.side_ms * (1.0 - left), side_ms=step.side_ms * left)
-        case "side_work":
-            return replace(step, own_ms=step.own_ms * left, burst_ms=max(0.0, step.burst_ms - step.own_ms * (1 - left)))
-        case _:
-            return replace(step, own_ms=step.own_ms * left, burst_ms=min(step.burst_ms, step.own_ms * left))
 
 
 def warmed_ms(left_ms: float, removed_ms: float, staying_ms: float = 0.0, every: int = 1) -> float:

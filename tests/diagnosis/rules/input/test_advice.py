@@ -6,7 +6,7 @@ from tests.diagnosis.cpu import AUGMENT, STARVED, run, warm, workers
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.rules.input.advice import fixes_for
-from tuimon.diagnosis.step_model.model import Part
+from tuimon.diagnosis.step_model.edits import Part
 from tuimon.session.session import Session
 
 

@@ -9,15 +9,11 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
-from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import TorchMemoryRow
 
-FREES_A_STEP = Threshold(
-    1.0,
-    "calls of cudaFree a step, from which the allocator empties the GPU's queue in every step",
-    "our choice: once its cache has filled, a training frees nothing; each cudaFree waits for all work of the GPU:"
-    " https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#implicit-synchronization",
-)
+#: Calls of cudaFree a step; each waits for all work of the GPU, and once its cache has filled a training makes none:
+#: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#implicit-synchronization
+_EVERY_STEP = 1.0
 
 
 class AllocatorWaits(Struct, frozen=True, gc=False):
@@ -40,7 +36,7 @@ def allocator_waits(
         return AllocatorWaits("empty_cache", frees, hot)
     if row is not None and row.allocated_bytes == 0:  # with caching, the model alone would be counted
         return AllocatorWaits("no_cache", None, None)
-    return AllocatorWaits("fragmentation", frees, hot) if frees is not None and frees >= FREES_A_STEP else None
+    return AllocatorWaits("fragmentation", frees, hot) if frees is not None and frees >= _EVERY_STEP else None
 
 
 def advice(waits: AllocatorWaits, places: Sequence[str]) -> str:

@@ -5,9 +5,9 @@ While no memory is pinned, the CPU waits for them, and samples show it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
+from tuimon.diagnosis.evidence.lines import sampling_error
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.threshold import Threshold
@@ -30,8 +30,6 @@ SLOW_COPY = Threshold(
 )
 #: In these a thread calls nothing of CUDA.
 _CALLS_NOTHING: frozenset[Activity] = frozenset(("data", "idle", "lock", "sleep", "import", "compile"))
-#: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
-_TWO_SIGMA = 2.0
 PINNED_RATIO = Threshold(
     0.8,
     "share of a PCIe link's rate that copies of tens of MB between pinned memory and the GPU reach",
@@ -56,9 +54,8 @@ def copying_upper_bound(samples: ThreadSamples, memory: Iterable[TorchMemoryRow]
     if samples.total < 3 * MIN_SAMPLES:
         return None
     counted = sum(sample.count * (2 if _is_in_model(sample) else 1) for sample in samples.stacks if _may_copy(sample))
-    ratio = counted / samples.total
-    error = _TWO_SIGMA * math.sqrt(max(ratio, 1.0 / samples.total) / samples.total)
-    return min(1.0, ratio + error)
+    ratio = min(1.0, counted / samples.total)
+    return min(1.0, ratio + sampling_error(max(ratio, 1.0 / samples.total), samples.total))
 
 
 def _may_copy(sample: StackSample) -> bool:

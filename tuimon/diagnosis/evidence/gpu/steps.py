@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds, idle_by_counters, why_wide
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
+from tuimon.diagnosis.evidence.lines import sampling_error
 from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
 
@@ -41,8 +41,6 @@ _BEGINS = {
     "backward": ("backward begin",),
     "optimizer": ("optimizer begin",),
 }
-#: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
-_TWO_SIGMA = 2.0
 
 
 class Contradiction(NamedTuple):
@@ -192,7 +190,7 @@ def _unwaited_ms(table: PhaseTable, waits: GpuWaits | None, name: str) -> float 
     step_ms = _ms(row for row in table.rows if row.name != "eval")
     if waits is None or waited < TRACE or not step_ms:
         return None
-    surely = max(0.0, waited - _TWO_SIGMA * math.sqrt(waited * (1.0 - waited) / waits.samples))
+    surely = max(0.0, waited - sampling_error(waited, waits.samples))
     return max(0.0, _ms(on_cpu) - surely * step_ms)
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hottest_place, merged_lines
 from tuimon.diagnosis.evidence.loading.batches import collate_share
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, thread_samples, with_callees
-from tuimon.diagnosis.threshold import MOST, Threshold
+from tuimon.diagnosis.threshold import MOST
 from tuimon.records import Process, Threads
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
@@ -21,9 +21,8 @@ from tuimon.session.windows import mean_of_known
 #: Workers of so many epochs show that they are started anew for each; the next are seen within so many seconds.
 _GENERATIONS = 2
 _NEXT_S = 2.5
-START_EPOCHS = Threshold(
-    2, "epochs begun, from which their starts count", "the first epoch starts its workers in any case"
-)
+#: Epochs begun, from which their starts count: the first one starts its workers in any case.
+_START_EPOCHS = 2
 #: The DataLoader's functions that start an epoch, with its workers, and end these.
 _STARTS = ("_get_iterator", "_shutdown_workers")
 
@@ -171,7 +170,7 @@ def epoch_starts(loader: LoaderRow | None, workers: Workers, data: ThreadSamples
     if loader is None:
         share = data.share_where(_is_start) if workers.renewed else None
         return EpochStarts(share) if share else None
-    if loader.facts.persistent or not loader.facts.workers or loader.starts < START_EPOCHS or not loader.start_share:
+    if loader.facts.persistent or not loader.facts.workers or loader.starts < _START_EPOCHS or not loader.start_share:
         return None
     return EpochStarts(min(1.0, loader.start_share), loader.start_s or 0.0, loader.end_s)
 

@@ -16,8 +16,9 @@ from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.compute.fused import TAKES_ERROR, fused_fix, largest_optimizer
 from tuimon.diagnosis.rules.compute.model_python import SMALL_PART
+from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.step_model.model import Part, StepModel
+from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import OptimizerFacts, Place

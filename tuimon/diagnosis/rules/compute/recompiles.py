@@ -27,7 +27,7 @@ def recompiles(evidence: Evidence) -> Finding | None:
         "keep the shapes and numbers that reach the compiled model alike: pad to few lengths, pass numbers as tensors,"
         " or compile with dynamic=True; TORCH_LOGS=recompiles names what differs",
         "pad to lengths that come twice as often",
-        "model",
+        "compiling",
         model.own_part(share),
     )
     return Finding(

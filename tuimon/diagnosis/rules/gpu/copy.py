@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import NamedTuple
 
@@ -10,11 +9,12 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.copies import PINNED_RATIO as LINK_RATIO
 from tuimon.diagnosis.evidence.gpu.copies import bytes_per_step, pcie_bytes_per_s
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
+from tuimon.diagnosis.evidence.lines import sampling_error
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import likely, speedup_without
-from tuimon.diagnosis.step_model.model import HALF
+from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at, percent
 
@@ -23,8 +23,6 @@ PINNED_TAKES_LEAST = Threshold(
     "what remains of a copy's time with pinned memory at least",
     "measured in bench/gpu on an H100 with PCIe 5: 7 GB/s from pageable memory, 50 from pinned memory",
 )
-#: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
-_TWO_SIGMA = 2.0
 
 
 #: Chips whose copies go over NVLink, not over PCIe.
@@ -55,7 +53,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     share = _share(evidence, gpu, waits.transfer)
     if share < REPORTED:
         return None
-    error = _TWO_SIGMA * math.sqrt(waits.transfer * (1.0 - waits.transfer) / waits.samples)
+    error = sampling_error(waits.transfer, waits.samples)
     copied = _copied(evidence, share, max(share, min(share + error, gpu.share("forward"))), gpu.step_ms)
     place = waits.hot_transfer.place
     rate = f" at {copied.bytes_per_s / 1e9:.2g} GB/s" if copied.bytes_per_s else ""
@@ -161,13 +159,7 @@ RULES = (
             " both are known."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(
-            REPORTED,
-            HALF,
-            PINNED_TAKES_LEAST,
-            NEARLY_ALL,
-            LINK_RATIO,
-        ),
+        thresholds=(REPORTED, HALF, PINNED_TAKES_LEAST, NEARLY_ALL, LINK_RATIO),
         contradicts_order=True,
     ),
 )

@@ -67,7 +67,7 @@ def launch_fixes(evidence: Evidence, idle: IdleBounds) -> LaunchFixes:
     """First what mends what this very loop does, where that surely gains, then all others by their gains."""
     debugging = advice_on_debugging("launch_bound", evidence)
     if debugging:
-        return LaunchFixes("a setting for debugging slows each launch", [_fix(evidence, debugging, idle)])
+        return LaunchFixes("a setting for debugging slows each launch", [without_idling(evidence, debugging, idle)])
     found = evidence.launching
     own = {fix: why for why, fix in _of_this_loop(evidence, found, idle)}
     by_gain = sorted((*own, *_of_any_loop(evidence, found, idle)), key=lambda fix: -(fix.estimated_speedup or 0.0))
@@ -84,7 +84,7 @@ def _of_this_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Ite
         )
         yield (
             "one recurrent cell is called per time step",
-            _fix(evidence, whole, idle)._replace(high=math.inf),
+            without_idling(evidence, whole, idle)._replace(high=math.inf),
         )  # less work as well
     update = fused_fix(evidence, idle.at_most)
     if update is not None:
@@ -123,7 +123,7 @@ def _of_any_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Iter
         yield larger
     gpu = evidence.gpu_steps
     if gpu is not None and not found.is_compiled and not found.is_graphed:  # the update is launched as before
-        yield _fix(evidence, _COMPILE[found.owner], gpu.idle_in("forward", "backward"))
+        yield without_idling(evidence, _COMPILE[found.owner], gpu.idle_in("forward", "backward"))
     if found.loop is not None and found.cells is None:
         yield Fix(f"replace the loop at {at_hot(found.loop)} by one operation on whole tensors")
 
@@ -170,12 +170,10 @@ def _memory(evidence: Evidence) -> tuple[int | None, int | None]:
     return most, min((total for total in totals if total), default=None)
 
 
-def _fix(evidence: Evidence, action: str, idle: IdleBounds) -> Fix:
-    """A fix by which the GPU idles no more."""
-    low, high = idle_gain(evidence, idle.at_least), idle_gain(evidence, idle.at_most)
+def without_idling(evidence: Evidence, action: str, idle: IdleBounds) -> Fix:
+    """A fix by which the GPU idles no more; an end within the error of its bound, or next to all, is not known."""
+    low, high = (
+        speedup_without(evidence, share) if TRACE <= share < 1.0 - TRACE else None
+        for share in (idle.at_least, idle.at_most)
+    )
     return Fix(action, likely(low, high), low, high)
-
-
-def idle_gain(evidence: Evidence, share: float) -> float | None:
-    """The gain without this idle share; None for one within the error of its bound, or that leaves next to nothing."""
-    return speedup_without(evidence, share) if TRACE <= share < 1.0 - TRACE else None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.allocator import FREES_A_STEP, AllocatorWaits, advice
+from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, advice
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import GPU_TIMES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.compute.fused import FOREACH_OF_SINGLE, FUSED_OF_FOREACH, FUSED_OF_SINGLE, TAKES_ERROR
@@ -16,11 +16,10 @@ from tuimon.diagnosis.rules.gpu.launch_fixes import (
     AUTOCAST_TAKES,
     BATCH_MEMORY,
     LaunchFixes,
-    idle_gain,
     launch_fixes,
+    without_idling,
 )
 from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
-from tuimon.diagnosis.speedup import likely
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE
 from tuimon.diagnosis.words import at_hot, idle_part, in_library
 
@@ -70,8 +69,7 @@ def _fixes(
 ) -> LaunchFixes:
     if allocator is None:
         return launch_fixes(evidence, idle)
-    low, high = idle_gain(evidence, idle.at_least), idle_gain(evidence, idle.at_most)
-    return LaunchFixes("", [Fix(advice(allocator, [at_hot(hot)] if hot else []), likely(low, high), low, high)])
+    return LaunchFixes("", [without_idling(evidence, advice(allocator, [at_hot(hot)] if hot else []), idle)])
 
 
 def _launch_figures(
@@ -122,7 +120,6 @@ RULES = (
         thresholds=(
             LARGE,
             TRACE,
-            FREES_A_STEP,
             MOST,
             SMALL,
             AUTOCAST_TAKES,

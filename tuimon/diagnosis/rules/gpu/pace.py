@@ -7,17 +7,8 @@ from collections.abc import Iterator
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.copies import SLOW_COPY, SMALL_PINNED_BYTES
-from tuimon.diagnosis.evidence.gpu.counters import (
-    DEVICE_COPIES,
-    GAPS,
-    SLOW_PCIE,
-)
-from tuimon.diagnosis.evidence.gpu.steps import (
-    MIN_STEPS,
-    SMALL_LEAD_US,
-    Contradiction,
-    GpuSteps,
-)
+from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, SLOW_PCIE
+from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, SMALL_LEAD_US, Contradiction, GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
@@ -168,11 +159,7 @@ RULES = (
             " every boundary, while the GPU is the bottleneck and few samples wait for it."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(
-            FULL_LEAD_US,
-            SMALL,
-            *IDLE_BOUNDS,
-        ),
+        thresholds=(FULL_LEAD_US, SMALL, *IDLE_BOUNDS),
     ),
     Rule(
         name="compute_bound",

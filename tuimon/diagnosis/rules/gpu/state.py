@@ -9,7 +9,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, TENSOR_ACTIVITY
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.gpu.launch_fixes import BATCH_MEMORY, larger_batch
-from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TENSORBOARD, TRACE, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import node_of
 from tuimon.session.rows import GpuRow
@@ -20,12 +20,9 @@ ANY_RETRY = Threshold(
     "each retry frees the cache and stops the GPU:"
     " https://pytorch.org/docs/stable/generated/torch.cuda.memory_stats.html",
 )
-TENSOR_CAPABILITY = Threshold(7.0, "compute capability from which a GPU has tensor cores", TENSORBOARD)
-TF32_CAPABILITY = Threshold(
-    8.0,
-    "compute capability from which tensor cores take TF32 and bfloat16",
-    "https://www.mintlify.com/NVIDIA/cutlass/architectures/ampere",
-)
+#: Compute capability from which a GPU has tensor cores, and from which these take TF32 and bfloat16:
+#: https://www.mintlify.com/NVIDIA/cutlass/architectures/ampere
+_TENSOR_CAPABILITY, _TF32_CAPABILITY = 7.0, 8.0
 #: Causes of throttling that mean something is wrong; at its power limit a busy GPU works as it was built to.
 _FAULTS = ("hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake")
 _CAPS = ("power cap", "sync boost", "application clocks")
@@ -122,7 +119,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     if steps is None or not steps.is_bottleneck or gpu is None or gpu.latest.tensor_ratio is None:
         return None
     tensor_ratio, capability, process = gpu.latest.tensor_ratio, gpu.latest.compute_capability, evidence.process
-    if tensor_ratio >= TRACE or capability is None or capability < TENSOR_CAPABILITY:
+    if tensor_ratio >= TRACE or capability is None or capability < _TENSOR_CAPABILITY:
         return None
     types = process.parameter_dtypes if process is not None else []
     computed = process.matmul_dtypes if process is not None else []
@@ -147,7 +144,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
 
 
 def _lower(capability: float, tf32: bool | None) -> str:
-    if capability < TF32_CAPABILITY:
+    if capability < _TF32_CAPABILITY:
         return "use torch.autocast('cuda', torch.float16) with a GradScaler"
     first = "" if tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
     return f"use {first}torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
@@ -216,11 +213,7 @@ RULES = (
         ),
         needs=(GPU_COUNTERS,),
         of_moment=True,
-        thresholds=(
-            LARGE,
-            NEARLY_ALL,
-            REPORTED,
-        ),
+        thresholds=(LARGE, NEARLY_ALL, REPORTED),
         from_outside=True,
     ),
     Rule(
@@ -233,11 +226,7 @@ RULES = (
             " and memory in use, and is kept only where no other finding explains an idle GPU."
         ),
         needs=(GPU_COUNTERS, GPU_LOAD),
-        thresholds=(
-            MOST,
-            BATCH_MEMORY,
-            REPORTED,
-        ),
+        thresholds=(MOST, BATCH_MEMORY, REPORTED),
     ),
     Rule(
         name="low_precision_unused",
@@ -250,11 +239,6 @@ RULES = (
             " the process reported them."
         ),
         needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
-        thresholds=(
-            TRACE,
-            TENSOR_CAPABILITY,
-            TF32_CAPABILITY,
-            REPORTED,
-        ),
+        thresholds=(TRACE, REPORTED),
     ),
 )

@@ -216,13 +216,7 @@ RULES = (
             " smaller of both can be gained."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(
-            SMALL,
-            REPORTED,
-            MOST,
-            TRACE,
-            LARGE,
-        ),
+        thresholds=(SMALL, REPORTED, MOST, TRACE, LARGE),
         contradicts_order=True,
     ),
     Rule(
@@ -237,10 +231,6 @@ RULES = (
             " the GPU is the bottleneck."
         ),
         needs=(GPU_TIMES,),
-        thresholds=(
-            NEARLY_ALL,
-            REPORTED,
-            LARGE,
-        ),
+        thresholds=(NEARLY_ALL, REPORTED, LARGE),
     ),
 )

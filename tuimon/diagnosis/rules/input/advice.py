@@ -11,11 +11,12 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.finding import Change, Fix
-from tuimon.diagnosis.rules.input.at_once import Way, drawn_at_once, whole_batches, with_loaders_own, working_part
+from tuimon.diagnosis.rules.input.at_once import drawn_at_once, whole_batches, with_loaders_own, working_part
 from tuimon.diagnosis.rules.neighbour import is_held_up
+from tuimon.diagnosis.step_model.edits import HALF, WHOLE, Part, Way
 from tuimon.diagnosis.step_model.fitting import OWN_PART
 from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
-from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part, StepModel
+from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.words import at_hot, percent
 from tuimon.text import ms_text
 
@@ -174,24 +175,19 @@ def _part(hot: HotFunction | None, evidence: Evidence) -> Part:
         return Part()
     busy = evidence.workers.busy_ratio if evidence.workers.number else None
     share = min(1.0, hot.share / busy) if busy else hot.share
-    return Part(share, _sampling_error(hot))
+    return Part(share, hot.error)
 
 
 def _own_part(hot: HotFunction | None) -> Part:
     """The part of making batches that this function of the training thread's takes; all of it without one."""
-    return Part(hot.share, _sampling_error(hot)) if hot else Part()
+    return Part(hot.share, hot.error) if hot else Part()
 
 
 def _part_of_fetch(hot: HotFunction | None, evidence: Evidence) -> Part:
     """The part of the training thread's own work for a batch that this function takes."""
     if hot is None:
         return Part()
-    return Part(min(1.0, hot.share / (working_part(evidence) or 1.0)), _sampling_error(hot))
-
-
-def _sampling_error(hot: HotFunction) -> float:
-    """Half width of the 95 % interval of its share (binomial, normal approximation)."""
-    return 1.96 * hot.share * math.sqrt(max(0.0, 1.0 - hot.share) / max(1, hot.samples))
+    return Part(min(1.0, hot.share / (working_part(evidence) or 1.0)), hot.error)
 
 
 def _cheaper(

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place, sampling_error
 from tuimon.diagnosis.evidence.loading.batches import draws_indices, is_loaders_own, working_share
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.finding import Change
-from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part
+from tuimon.diagnosis.step_model.edits import HALF, Part, Way
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL
 from tuimon.diagnosis.words import at_hot
 from tuimon.session.loop_tree.stacks import StackSample
-
-
-class Way(NamedTuple):
-    """A fix as a change of the step; without one, nothing is known of its gain."""
-
-    action: str
-    change: Change | None = None
-    part: Part = WHOLE
 
 
 def whole_batches(evidence: Evidence) -> list[Way]:
@@ -82,6 +71,5 @@ def working_part(evidence: Evidence) -> float | None:
 
 
 def _sampled_part(share: float, samples: ThreadSamples) -> Part:
-    """A part that this share of some samples shows, with half the width of its 95 % interval."""
-    share = min(1.0, share)
-    return Part(share, 1.96 * math.sqrt(share * (1.0 - share) / max(1, samples.total)))
+    """A part that this share of some samples shows."""
+    return Part(min(1.0, share), sampling_error(min(1.0, share), samples.total))

@@ -1,0 +1,109 @@
+"""Fixes as edits of a step: a fix is a text and a pure function Step -> Step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tuimon.diagnosis.finding import Change, What
+from tuimon.diagnosis.step_model.step import Step
+from tuimon.diagnosis.threshold import Threshold
+
+HALF = Threshold(
+    0.5,
+    "part of the time of a line, or of work beside the training, that a fix removes at least",
+    "our choice: as if it took half; a line that is made cheaper or called less often seldom costs nothing",
+)
+
+
+class Part(NamedTuple):
+    """The part (0..1) of what a fix changes that it concerns, and how far off that may be."""
+
+    share: float = 1.0
+    error: float = 0.0
+
+
+WHOLE = Part()
+
+
+class Way(NamedTuple):
+    """A fix before its gain is known; without a change nothing ever is."""
+
+    action: str
+    change: Change | None = None
+    part: Part = WHOLE
+
+
+class Edit(NamedTuple):
+    """A kind of change; ``of`` takes a step and the part (0..1) of what it changes that is left, or its number."""
+
+    of: Callable[[Step, float], Step]
+    cools: bool = False  # work or a wait beside the model's own operations, which find cold caches then
+    whole: bool = False  # made or not: there is no half of it
+
+
+def _items(step: Step, left: float) -> Step:
+    drawing_ms = step.drawing_ms if step.workers else step.drawing_ms * left
+    return replace(step, batch_ms=step.batch_ms * left, drawing_ms=drawing_ms)
+
+
+def _fetch(step: Step, left: float) -> Step:
+    if not step.workers:
+        return _items(step, left)
+    return replace(step, hand_over_ms=step.hand_over_ms * left, drawing_ms=step.drawing_ms * left)
+
+
+def _hand_over(step: Step, left: float) -> Step:
+    return replace(step, hand_over_ms=step.hand_over_ms * left, starts_ms=step.starts_ms * left)
+
+
+def _workers(step: Step, number: float) -> Step:
+    return replace(step, workers=int(number), starts_ms=step.starts_ms if number else 0.0)
+
+
+def _own(step: Step, left: float) -> Step:
+    return replace(step, own_ms=step.own_ms * left, burst_ms=min(step.burst_ms, step.own_ms * left))
+
+
+def _side_work(step: Step, left: float) -> Step:
+    """Work that comes in bursts is side work; with a GPU it comes after all is launched."""
+    if step.gpu_ms:
+        return replace(step, own_ms=step.own_ms - step.side_ms * (1.0 - left), side_ms=step.side_ms * left)
+    return replace(step, own_ms=step.own_ms * left, burst_ms=max(0.0, step.burst_ms - step.own_ms * (1 - left)))
+
+
+def _thread(step: Step, left: float) -> Step:
+    """All of the training thread's work."""
+    fetched = _fetch(step, left)
+    return replace(
+        fetched,
+        own_ms=step.own_ms * left,
+        burst_ms=step.burst_ms * left,
+        hand_over_ms=step.hand_over_ms * left,
+        evaluation_ms=step.evaluation_ms * left,
+    )
+
+
+EDITS: dict[What, Edit] = {
+    "items": Edit(_items, cools=True),
+    "fetch": Edit(_fetch, cools=True),
+    "hand_over": Edit(_hand_over),
+    "workers": Edit(_workers, whole=True),
+    "persistent": Edit(lambda step, _: replace(step, starts_ms=0.0), whole=True),
+    "side_work": Edit(_side_work, cools=True),
+    "sync": Edit(lambda step, _: replace(step, waits="no"), whole=True),
+    "evaluation": Edit(lambda step, left: replace(step, evaluation_ms=step.evaluation_ms * left)),
+    "optimizer": Edit(_own),
+    "collections": Edit(_thread),
+    "gil": Edit(_thread, cools=True, whole=True),  # work that moves to a process is gone
+    "communication": Edit(_own),
+    "model": Edit(_own, cools=True),
+    "compiling": Edit(_own, cools=True),
+}
+
+
+def changed(step: Step, change: Change, part: float = 1.0) -> Step:
+    """The step with a change; ``part``: of what it changes, the share that it concerns."""
+    return EDITS[change.what].of(step, 1.0 - min(1.0, max(0.0, part)) * (1.0 - change.to))
