@@ -110,7 +110,7 @@ class Session(Tables):
 
     def torch_memory(self, pid: int) -> list[TorchMemoryRow]:
         """What torch's allocator holds in a process, by device."""
-        stats, process = self.gpu_times.of(pid), self.process(pid)
+        stats, process = self.gpu_times.get(pid), self.process(pid)
         return stats.memory(process.gpu_uuids if process else ()) if stats else []
 
     # -- the machine; of a run on several nodes, that of the process in focus
@@ -452,14 +452,14 @@ class SessionView:
 
     def gpu_time(self, pid: int) -> GpuTimeRow | None:
         """A process's steps on the GPU's clock; None where none were timed."""
-        stats = self.session.gpu_times.of(pid)
+        stats = self.session.gpu_times.get(pid)
         if stats is None:
             return None
         return stats.run_row() if self.is_whole else stats.row(self.now_s)
 
     def gpu_shares(self, pid: int) -> GpuShares | None:
         """Shares of a process's phases on the GPU's clock; None where no step was timed."""
-        stats = self.session.gpu_times.of(pid)
+        stats = self.session.gpu_times.get(pid)
         if stats is None:
             return None
         return stats.run_shares() if self.is_whole else stats.shares(self.now_s)
