@@ -1,7 +1,7 @@
-"""What a thread that is blocked in the kernel reads from or writes to, and who is at the other end of it.
+"""The file that a thread blocked in the kernel reads from or writes to, and the processes at its other end.
 
 Formats: proc_pid_syscall(5), Documentation/networking/proc_net_tcp.rst and include/uapi/linux/unix_diag.h in the Linux
-sources. What may not be read is unknown, never an exception.
+sources. A link that may not be read is unknown, never an exception.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from tuimon.proc import processes, procfs
 _PROGRAM = re.compile(r"(python|pypy)[\d.]*[a-z]*$")
 #: libpython, or an extension module that only a Python loads.
 _LIBRARY = re.compile(rb"/lib(python|pypy)\d[\w.]*\.so|\.(cpython|pypy)-\d[\w-]*\.so$", re.MULTILINE)
-#: Of a Python without the GIL: ``lib/python3.14t/``, ``libpython3.14t.so``, ``_json.cpython-314t-x86_64….so``.
+#: Files of a Python without the GIL: ``lib/python3.14t/``, ``libpython3.14t.so``, ``_json.cpython-314t-x86_64….so``.
 _WITHOUT_GIL = re.compile(rb"/(lib)?python3\.\d+t[./]|\.cpython-3\d+t-")
 #: Variables that every Python reads, and hardly any other program: their names are in its binary.
 _VARIABLES = (b"PYTHONHOME", b"PYTHONDONTWRITEBYTECODE")
@@ -27,7 +27,7 @@ def is_name(program: str) -> bool:
 
 
 def is_python(pid: int) -> bool:
-    """Whether a process is a Python interpreter or has one inside; False where that may not be known."""
+    """True if a process is a Python interpreter or has one inside; False where that may not be known."""
     program = processes.program_name(pid)
     if is_name(program):
         return True

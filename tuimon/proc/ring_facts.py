@@ -1,4 +1,4 @@
-"""What a process reports of itself in its ring, checked field by field: it may have written anything."""
+"""Facts that a process reports of itself in its ring, checked field by field: it may have written anything."""
 
 from __future__ import annotations
 

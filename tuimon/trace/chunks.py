@@ -17,7 +17,7 @@ from tuimon.text import plain
 _GZIP = b"\x1f\x8b"
 #: Read and decoded at a time.
 _CHUNK_BYTES = 1 << 20
-#: What precedes the events: device properties, and what programs add. Kineto writes some kB.
+#: Bytes before the events: device properties, and additions of programs. Kineto writes some kB.
 _HEAD_BYTES = 4 << 20
 #: The longest event: kernels have names of kB, collectives lists of thousands of sizes.
 _EVENT_BYTES = 4 << 20

@@ -1,4 +1,4 @@
-"""What a trace file holds, as it is written: one event, and the head before the events."""
+"""The contents of a trace file, as it is written: one event, and the head before the events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 
 
 class RawArgs(msgspec.Struct, gc=False):
-    """What kineto adds to an event; fields of other types are as good as absent."""
+    """The arguments that kineto adds to an event; fields of other types are as good as absent."""
 
     name: Any = None  # of a process or thread (metadata)
     device: Any = None
@@ -79,7 +79,7 @@ class TakenBy(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RawHead(msgspec.Struct):
-    """What precedes the events."""
+    """The head before the events."""
 
     deviceProperties: list[DeviceProperties] = []  # kineto's spelling
     tuimon: TakenBy | None = None
@@ -111,7 +111,7 @@ def _decode_event(part: bytes) -> RawEvent | None:
 
 
 def decode_head(head: bytes) -> RawHead:
-    """What precedes the events; empty where it cannot be understood."""
+    """The head before the events; empty if it cannot be understood."""
     text = head.strip().rstrip(b",") + b"}"
     for candidate in (text, _without_properties(text)):
         try:

@@ -75,7 +75,7 @@ def timeline_of(trace: Trace) -> Timeline:
 
 
 def blocks(lane: Lane, begin_ns: float, end_ns: float, width: int) -> list[Block]:
-    """What ``width`` cells show of a lane between two moments."""
+    """The blocks of a lane between two moments, in ``width`` cells."""
     per_cell = (end_ns - begin_ns) / width
     busy: dict[int, float] = defaultdict(float)
     heaviest: dict[int, tuple[float, str]] = {}
