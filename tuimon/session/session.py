@@ -304,10 +304,11 @@ class SessionView:
         sampled = self.session.samples.get(pid)
         return sampled.over(self.session.steady_span(pid)) if sampled is not None and self.is_whole else sampled
 
-    def hot_lines(self, pid: int, phase: str | None = None) -> list[HotLine]:
+    @once
+    def hot_lines(self, pid: int, phase: str | None = None) -> tuple[HotLine, ...]:
         """Innermost user lines of a process's main thread in a phase (None: all), most samples first."""
         sampled = self.process_samples(pid)
-        return sampled.hot_lines(phase) if sampled else []
+        return tuple(sampled.hot_lines(phase)) if sampled else ()
 
     def sampling(self) -> Sampling | None:
         """How well the training processes are sampled, and at what cost, on one node; None before the first window."""
