@@ -37,7 +37,7 @@ class RecordedLog:
 
     @property
     def session(self) -> Session:
-        """The state at the end of the log: its methods give phases, steps, threads, samples and loaders."""
+        """The state at the end of the log: ``over("whole")`` gives phases, steps, threads, samples and loaders."""
         return self._folded[0]
 
     @property

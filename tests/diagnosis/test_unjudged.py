@@ -52,7 +52,7 @@ def test_how_much_training_the_samples_may_have_missed_is_said():
 
 def test_without_gpu_events_all_abstain_and_say_so():
     session = session_of("gpu_bound", more=[process(markers=False, gpu_uuids=["GPU-x"])])
-    session.gpu_times._stats.clear()
+    session.gpu_times.clear()
     rules = {finding.rule for finding in diagnose(session)}
     events = {"launch_bound", "sync_point", "transfer_bound", "queue_full", "spin_wait", "compute_bound"}
     assert not rules & events

@@ -373,7 +373,7 @@ def test_samples_do_not_move_the_first_step_that_markers_told():
     )
     session.add(steps(1.5, {"between": 50, "backward": 50}))
     session.add(stacks(1.2, ([0], 90), ([1, 2], 10)))  # began at 0.2, before the first step's window
-    assert session.over("recent").hot_lines(100) == []
+    assert session.over("recent").hot_lines(100) == ()
     session.add(stacks(2.5, ([1, 2], 10)))
     assert [line.place.line for line in session.over("recent").hot_lines(100)] == [11]
 

@@ -136,6 +136,13 @@ class GpuTimeStats:
         self._pinned_bytes: dict[int, int] = {}  # the most
         self._peak_bytes: dict[int, int] = {}  # the most: the program may reset it
 
+    def add_record(self, record: GpuTime | TorchMemory, first_step_s: float | None) -> None:
+        """Fold a record; ``first_step_s``: end of the first window in which its process made steps."""
+        if isinstance(record, GpuTime):
+            self.add_window(record)
+        else:
+            self.add_memory(record, first_step_s)
+
     def add_window(self, record: GpuTime) -> None:
         """Fold a window."""
         self._held = self._held_row = None
@@ -267,31 +274,6 @@ class GpuTimeStats:
 def _span_s(record: GpuTime) -> float:
     """How long a record stays recent (s)."""
     return max(WINDOW_S, min(_LONGEST_S, _STEPS * record.total_ns / record.steps / 1e9))
-
-
-class GpuTimeTable:
-    """The processes' time on their GPUs."""
-
-    def __init__(self) -> None:
-        self._stats: dict[int, GpuTimeStats] = {}
-
-    def of(self, pid: int) -> GpuTimeStats | None:
-        """The figures of a process; None without any record of them."""
-        return self._stats.get(pid)
-
-    def forget(self, pid: int) -> None:
-        """Drop what is known of a process."""
-        self._stats.pop(pid, None)
-
-    def add_record(self, record: GpuTime | TorchMemory, first_step_s: float | None) -> None:
-        """Fold a record; ``first_step_s``: end of the first window in which its process made steps."""
-        stats = self._stats.get(record.pid)
-        if stats is None:
-            stats = self._stats[record.pid] = GpuTimeStats(record.pid)
-        if isinstance(record, GpuTime):
-            stats.add_window(record)
-        else:
-            stats.add_memory(record, first_step_s)
 
 
 def _summed(records: Iterable[GpuTime]) -> GpuShares:

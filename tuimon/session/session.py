@@ -110,7 +110,7 @@ class Session(Tables):
 
     def torch_memory(self, pid: int) -> list[TorchMemoryRow]:
         """What torch's allocator holds in a process, by device."""
-        stats, process = self.gpu_times.of(pid), self.process(pid)
+        stats, process = self.gpu_times.get(pid), self.process(pid)
         return stats.memory(process.gpu_uuids if process else ()) if stats else []
 
     # -- the machine; of a run on several nodes, that of the process in focus
@@ -304,10 +304,11 @@ class SessionView:
         sampled = self.session.samples.get(pid)
         return sampled.over(self.session.steady_span(pid)) if sampled is not None and self.is_whole else sampled
 
-    def hot_lines(self, pid: int, phase: str | None = None) -> list[HotLine]:
+    @once
+    def hot_lines(self, pid: int, phase: str | None = None) -> tuple[HotLine, ...]:
         """Innermost user lines of a process's main thread in a phase (None: all), most samples first."""
         sampled = self.process_samples(pid)
-        return sampled.hot_lines(phase) if sampled else []
+        return tuple(sampled.hot_lines(phase)) if sampled else ()
 
     def sampling(self) -> Sampling | None:
         """How well the training processes are sampled, and at what cost, on one node; None before the first window."""
@@ -452,14 +453,14 @@ class SessionView:
 
     def gpu_time(self, pid: int) -> GpuTimeRow | None:
         """A process's steps on the GPU's clock; None where none were timed."""
-        stats = self.session.gpu_times.of(pid)
+        stats = self.session.gpu_times.get(pid)
         if stats is None:
             return None
         return stats.run_row() if self.is_whole else stats.row(self.now_s)
 
     def gpu_shares(self, pid: int) -> GpuShares | None:
         """Shares of a process's phases on the GPU's clock; None where no step was timed."""
-        stats = self.session.gpu_times.of(pid)
+        stats = self.session.gpu_times.get(pid)
         if stats is None:
             return None
         return stats.run_shares() if self.is_whole else stats.shares(self.now_s)

@@ -30,7 +30,7 @@ from tuimon.records import (
     TorchMemory,
     TraceTaken,
 )
-from tuimon.session.gpu_time import GpuTimeTable
+from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.processes.nodes import NodeTable
@@ -77,7 +77,7 @@ class Tables:
         self.run_processes = RunProcesses()
         self.worker_names = WorkerNames(self.run_processes)
         self.threads = ThreadTable(self.run_processes, self.nodes.cpu_counts, self.worker_names.name)
-        self.gpu_times = GpuTimeTable()
+        self.gpu_times: dict[int, GpuTimeStats] = {}
         self.loaders = LoaderTable(self.worker_names.name)
         self.ranks = RankTable()
         self._step_sizes: dict[int, StepSizes] = {}
@@ -201,17 +201,14 @@ class Tables:
         """Drop all that is held of a process."""
         self._note_change()
         self._pids.discard(pid)
-        self.step_stats.pop(pid, None)
-        self.samples.pop(pid, None)
-        self._step_sizes.pop(pid, None)
-        self.memory_history.pop(pid, None)
+        for held in (self.step_stats, self.samples, self.gpu_times, self._step_sizes, self.memory_history):
+            held.pop(pid, None)
         for table in (
             self.run_processes,
             self.worker_names,
             self.threads,
             self.sampler,
             self.gil,
-            self.gpu_times,
             self.loaders,
             self.ranks,
             self.nodes.tables_of(node_of(pid)).machine,
@@ -292,8 +289,10 @@ class Tables:
         self.frames.add_frames(record.first, record.frames)
 
     def _fold_gpu_time(self, record: GpuTime | TorchMemory) -> None:
-        stats = self.step_stats.get(record.pid)
-        self.gpu_times.add_record(record, stats.first_step_s if stats else None)
+        stats, on_gpu = self.step_stats.get(record.pid), self.gpu_times.get(record.pid)
+        if on_gpu is None:
+            on_gpu = self.gpu_times[record.pid] = GpuTimeStats(record.pid)
+        on_gpu.add_record(record, stats.first_step_s if stats else None)
 
     def _samples_of(self, pid: int) -> ProcessSamples:
         samples = self.samples.get(pid)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches
 from tests.diagnosis.gpu import gpu
-from tests.session.records import header, process, session_of, steps, threads
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis.comparison.compare import compare
 from tuimon.diagnosis.comparison.figures import RunFigures, Starved, figures_of, recent_figures
 from tuimon.records import GpuProcess, MachineMemory
@@ -163,3 +163,14 @@ def test_several_busy_threads_wait_for_one_another_too() -> None:
     one = replace(beside(2, 0.1, slower=1.4), starved=Starved(0.1, in_parallel=True))
     alone, parallel = (compare([beside(1, 0.0)], [each]).speedup for each in (beside(2, 0.1, slower=1.4), one))
     assert parallel.high == pytest.approx(alone.high / 0.9)
+
+
+def test_since_a_moment_samples_are_of_the_same_seconds_as_the_steps() -> None:
+    lines = frames(("train.py", 10, "main", "x = get_batch()", True), ("train.py", 11, "main", "loss = model(x)", True))
+    found = session_of(header(), process(), lines)
+    for t in range(1, 31):
+        found.add(steps(float(t), {"between": 60, "backward": 40}, first_index=10 * (t - 1)))
+        found.add(stacks(float(t), ([0] if t <= 20 else [1], 20)))
+    whole, since = (recent(found, since_s).split for since_s in (-math.inf, 20.0))
+    assert whole is not None and since is not None
+    assert (whole.samples, since.samples) == (600, 200)

@@ -562,7 +562,7 @@ def test_side_work_counts_as_far_as_the_gpu_idles():
 def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():
     def early(first_s):
         session = gpu.session_of("gpu_bound", ([SAVE], 60), *USUAL)
-        session.gpu_times._stats.clear()
+        session.gpu_times.clear()
         session.step_stats.get(PID).first_step_s = session.now_s - first_s
         return {finding.rule for finding in diagnose(session)}
 

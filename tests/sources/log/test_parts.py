@@ -96,7 +96,7 @@ def test_what_is_left_can_be_read_alone(tmp_path: Path) -> None:
         assert next(r.loop for r in records if isinstance(r, Stacks)) == LOOP
         assert any(r.range_places == [PLACE] for r in records if isinstance(r, Steps))
     whole = session_of(list(read_log(log.path)))
-    assert whole.step_stats(PID).total == 3 * 3001  # type: ignore[union-attr]
+    assert whole.step_stats[PID].total == 3 * 3001
     assert "the log lacks 0:00:00 to 0:" in whole.notices["log"].message
 
 

@@ -20,7 +20,7 @@ from tuimon.session.rows import HotLine
 from tuimon.session.session import Session, SessionView
 from tuimon.session.steps.course import StepStretch
 from tuimon.session.steps.split_shares import SplitShares
-from tuimon.session.windows import mean_of_known
+from tuimon.session.windows import WINDOW_S, Span, mean_of_known
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +98,8 @@ def recent_figures(session: Session, findings: Sequence[Finding], since_s: float
         return None
     now = session.over("recent")
     samples = now.process_samples(pid)
+    if samples is not None and since_s > session.now_s - WINDOW_S:
+        samples = samples.over(Span(since_s))
     return RunFigures(
         f"pid {own_id(pid)}",
         facts_of(now),

@@ -34,7 +34,7 @@ from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, trainin
 from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers, epoch_starts, worker_evidence
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
-from tuimon.diagnosis.evidence.run import RunEvidence
+from tuimon.diagnosis.evidence.run import RunEvidence, run_evidence
 from tuimon.diagnosis.evidence.samples import StackEvidence, ThreadSamples, thread_samples, with_callees
 from tuimon.diagnosis.evidence.standstill import Standstill, standstills
 from tuimon.diagnosis.evidence.steps import (
@@ -357,12 +357,7 @@ class Evidence(Struct, frozen=True, dict=True):
     @property
     def ranks(self) -> tuple[Evidence, ...]:
         """The evidence of every training process of the run, by rank; this one among them."""
-        others = self._others  # held without this one: a cycle would keep all evidence until a collection comes
-        return tuple(self if pid == self.pid else others[pid] for pid in self.run.trainers)
-
-    @cached_property
-    def _others(self) -> dict[int, Evidence]:
-        return {pid: Evidence(pid, self.run, self._view) for pid in self.run.trainers if pid != self.pid}
+        return tuple(evidence_of(self._view, pid) for pid in self.run.trainers)
 
     @property
     def compared(self) -> tuple[Evidence, ...]:
@@ -384,4 +379,4 @@ class Evidence(Struct, frozen=True, dict=True):
 @once
 def evidence_of(view: SessionView, pid: int) -> Evidence:
     """A process, and the run around it, over the view's span: for all who ask the same."""
-    return Evidence(pid, RunEvidence(view), view)
+    return Evidence(pid, run_evidence(view), view)

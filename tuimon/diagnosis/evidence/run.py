@@ -12,7 +12,7 @@ from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.node_ids import node_of
 from tuimon.records import MachineMemory, Notice, Process, Threads
 from tuimon.session.rows import GpuRow
-from tuimon.session.session import SessionView
+from tuimon.session.session import SessionView, once
 
 
 class RunEvidence(Struct, frozen=True, dict=True):
@@ -120,3 +120,9 @@ class RunEvidence(Struct, frozen=True, dict=True):
         return tuple(
             Machine(number, hosts.get(number), tuple(trainers.get(number, ())), self._view) for number in numbers
         )
+
+
+@once
+def run_evidence(view: SessionView) -> RunEvidence:
+    """The run over the view's span: for the evidence of all its processes."""
+    return RunEvidence(view)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container
 from functools import cached_property
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
 from tuimon.diagnosis.threshold import Threshold
@@ -101,7 +101,6 @@ class StackEvidence(Struct, frozen=True, dict=True):
 
     pid: int
     _view: SessionView
-    _hot_lines: dict[str | None, tuple[HotLine, ...]] = field(default_factory=dict)
 
     @cached_property
     def are_taken(self) -> bool:
@@ -130,9 +129,7 @@ class StackEvidence(Struct, frozen=True, dict=True):
 
     def hot_lines(self, phase: str | None = None) -> tuple[HotLine, ...]:
         """Innermost user lines of the training thread in a phase (None: in all), most samples first."""
-        if phase not in self._hot_lines:
-            self._hot_lines[phase] = tuple(self._view.hot_lines(self.pid, phase))
-        return self._hot_lines[phase]
+        return self._view.hot_lines(self.pid, phase)
 
     def hottest_in(self, phase: str) -> HotFunction | None:
         """The user's function with most samples of the training thread in a phase."""

@@ -117,7 +117,7 @@ SMALL = {"memory_used_bytes": 8 << 30, "memory_total_bytes": 80 << 30}
 
 def without_events(**figures):
     session = session_of("queue_full", *USUAL, **figures)
-    session.gpu_times._stats.clear()
+    session.gpu_times.clear()
     return session
 
 
