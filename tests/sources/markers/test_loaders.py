@@ -336,7 +336,7 @@ def test_epochs_are_counted(windows, epoch):
     session = Session()
     for t, more in enumerate(windows, 1):
         session.add(window(float(t), fetches=1, role="train", **more))
-    (row,) = session.loaders(100)
+    (row,) = session.over("recent").loaders(100)
     assert row.epoch == epoch
 
 
