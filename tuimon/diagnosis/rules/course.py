@@ -10,6 +10,7 @@ from tuimon.diagnosis.evidence.course import (
     GROWTH_SIGMAS,
     JUMP_AT_ONCE,
     JUMP_LASTS,
+    JUMP_RATIO,
     WARMUP_WINDOWS,
     first_and_last,
     grows,
@@ -19,7 +20,6 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
 from tuimon.diagnosis.needs import STEP_TIMES
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.severity import CRITICAL_GAIN
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import after, percent
 
@@ -117,7 +117,7 @@ RULES = (
             " minute is reported as information, with the step at which it began."
         ),
         needs=(STEP_TIMES,),
-        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, CRITICAL_GAIN, JUMP_AT_ONCE, JUMP_LASTS),
+        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, JUMP_RATIO, JUMP_AT_ONCE, JUMP_LASTS),
         causes=("jump",),
     ),
 )
