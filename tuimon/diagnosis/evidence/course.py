@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from tuimon.diagnosis.severity import CRITICAL_GAIN
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import BETWEEN, Place
 from tuimon.session.samples.process_samples import ProcessSamples
@@ -31,6 +30,11 @@ GROWTH_SIGMAS = Threshold(
     "standard deviations by which the rank test must exceed what a series without a trend gives, to count as growth",
     "our choice, by simulation (test_drift): at most 1 % of courses of 300 s (noise, warm-up, jumps, sawteeth) count as"
     " growth when tested every second",
+)
+JUMP_RATIO = Threshold(
+    1.25,
+    "times the median before, from which a lasting jump in step time is reported",
+    "our choice: a quarter is more than what others on a machine change; the outer tenths must not overlap either",
 )
 JUMP_AT_ONCE = Threshold(
     0.75,
@@ -246,7 +250,7 @@ def jump_in(series: Sequence[float]) -> int | None:
         return None
     before, since = series[:at], series[at:]
     rise = math.log(median(since) / median(before))
-    if rise < math.log(CRITICAL_GAIN) or median(since[-_NEAR:]) < CRITICAL_GAIN * median(before):
+    if rise < math.log(JUMP_RATIO) or median(since[-_NEAR:]) < JUMP_RATIO * median(before):
         return None
     if median(logs[at : at + _NEAR]) - median(logs[at - _NEAR : at]) < JUMP_AT_ONCE * rise:
         return None

@@ -10,6 +10,7 @@ from tuimon.diagnosis.evidence.course import (
     GROWTH_SIGMAS,
     JUMP_AT_ONCE,
     JUMP_LASTS,
+    JUMP_RATIO,
     TOGETHER,
     WARMUP_WINDOWS,
     Growth,
@@ -21,7 +22,6 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
 from tuimon.diagnosis.needs import STEP_TIMES
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.severity import CRITICAL_GAIN
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import after, percent
 from tuimon.records import Place
@@ -146,7 +146,7 @@ RULES = (
             " lasted for a minute."
         ),
         needs=(STEP_TIMES,),
-        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, TOGETHER, CRITICAL_GAIN, JUMP_AT_ONCE, JUMP_LASTS),
+        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, TOGETHER, JUMP_RATIO, JUMP_AT_ONCE, JUMP_LASTS),
         causes=("jump", "more_work"),
     ),
 )
