@@ -20,7 +20,8 @@ _LEAST_STEPS = 8
 def test_the_rule_fires_before_and_not_after(side: Side) -> None:
     assert Pairs().is_recorded(side), f"no log of this code: python -m tests.truth pairs --record {side.name}"
     records = list(side.records())
-    assert sum(record.count for record in records if isinstance(record, Steps)) >= _LEAST_STEPS
+    if (side.rule, side.when) != ("hang", "before"):  # which may stand before its first step
+        assert sum(record.count for record in records if isinstance(record, Steps)) >= _LEAST_STEPS
     assert all(record.exit_code == 0 for record in records if isinstance(record, Exit))
     found = Judged(side, side.finding(records), side.log if side.is_recorded else LOGS)
     assert found.is_right
