@@ -205,13 +205,11 @@ def odd_lines(fault: str, script: Path) -> frozenset[int]:
 
 
 def alone_cases() -> list[Case]:
-    """Trainings of one process: a fault that has a line hangs, those of the comment ``# healthy:`` only pause."""
+    """Trainings of one process: faults that have a line hang, functions without arguments among the pauses pause."""
     text = ALONE.read_text()
-    healthy = [name for names in re.findall(r"^# healthy: (.*)$", text, re.MULTILINE) for name in names.split(", ")]
-    hung = dict.fromkeys(
-        fault for faults in re.findall(r"# odd: ([\w, ]+)$", text, re.MULTILINE) for fault in faults.split(", ")
-    )
-    return [*map(Case, hung), *(Case(fault, hangs=False) for fault in healthy)]
+    hung = dict.fromkeys(", ".join(re.findall(r"# odd: ([\w, ]+)$", text, re.MULTILINE)).split(", "))
+    pauses = re.findall(r"^def (\w+)\(\):", text.partition("# ---- pauses")[2].partition("AT_STEP = ")[0], re.MULTILINE)
+    return [*map(Case, hung), *(Case(fault, hangs=False) for fault in pauses)]
 
 
 #: Trainings of ranks; each is tried with several numbers of them.

@@ -25,7 +25,7 @@ from tuimon.sources.log.reader import read_log
 PROGRAMS = labelled()
 ON_FRAMEWORKS = wild()
 #: Rules of which no line of the program is the cause.
-_WITHOUT_LINE = ("cpu_oversubscribed", "comm_bound")
+_WITHOUT_LINE = ("cpu_oversubscribed", "comm_bound", "slow_setting")
 
 
 def args(folder: Path, seconds: float, **given: Any) -> SimpleNamespace:

@@ -144,8 +144,6 @@ def busy_main():
 
 
 # ---- pauses with nothing wrong
-# healthy: evaluate, checkpoint, wait_for_file, sleep, ask, download, trickle, ask_working_server
-# healthy: queue_of_working_process, join_working_process, wait_for_idle_process
 
 
 def evaluate():
@@ -251,7 +249,6 @@ def wait_for_idle_process():
 
 
 # ---- after the training
-# healthy: after_serve, after_accept, after_sleep, after_ask, after_wait
 
 
 def after_serve():
