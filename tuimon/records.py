@@ -327,6 +327,14 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     batches: MeasuredBatches | None = None  # those that were measured, a few of the fetches
 
 
+class KeepingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A line in a loop that keeps what has a graph, or a figure, each time: ``[line, function, source]``."""
+
+    line: Count
+    function: str
+    source: str
+
+
 #: How many threads share an operation of torch's on the CPU, or how many workers load.
 CountSetting = Literal["threads", "workers"]
 
@@ -343,8 +351,8 @@ class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A line of code on a stack.
 
-    ``[file, line, function, source, user, inside, packages, no_grad, branch, counts, loop]``. The texts, and what is
-    known by them, are of user code, and of the few lines of libraries that need one.
+    ``[file, line, function, source, user, inside, packages, no_grad, branch, counts, loop, keeping]``. The texts, and
+    what is known by them, are of user code, and of the few lines of libraries that need one.
     """
 
     file: str
@@ -362,6 +370,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
         CountSettings, ...
     ] = ()  # where its file sets numbers of threads and workers; of the file's first frame
     loop: bool = False  # whether it is in a ``for`` or ``while`` of its function, as far as known
+    keeping: tuple[KeepingLine, ...] = ()  # lines of its file that keep; of the file's first frame
 
 
 class Frames(Record, frozen=True, kw_only=True, tag="frames"):
@@ -468,6 +477,9 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     window_s: Window
     cpu_ratio: Amount | None  # of the whole process
     rss_bytes: Count | None  # resident memory of the process
+    # of that, what is its own: neither pages of files, which the kernel takes back at will, nor shared memory; in one
+    # record of two seconds
+    own_bytes: Count | None = None
     threads: Annotated[list[ThreadCpu], _LISTED]
     folded: Count = 0  # threads not listed
     ended_cpu_s: Seconds | None = None  # CPU of its children that is in no record of theirs

@@ -92,6 +92,7 @@ class LoaderStats:
         self._window: Window[LoaderTotals] = Window()
         self._run = LoaderRun()
         # of the whole run: an epoch may take hours
+        self._first_end_s: float | None = None
         self._starts = self._start_ns = self._first_ns = self._ends = self._end_ns = self._data_ns = 0
         self._workers: dict[int, _Worker] = {}  # by pid
         self._run_by_number: dict[int, _WorkerSums] = {}  # each epoch may start its workers anew
@@ -112,6 +113,8 @@ class LoaderStats:
         self._starts += record.starts
         self._start_ns += record.start_ns
         self._first_ns += record.start_ns - record.iter_ns
+        if record.ends and not self._ends:
+            self._first_end_s = record.t
         self._ends += record.ends
         self._end_ns += record.end_ns
         self._data_ns += record.wait_ns + record.iter_ns + record.end_ns
@@ -158,6 +161,7 @@ class LoaderStats:
             ready_history=tuple(self._history),
             worker_rows=self._worker_rows(ended, hot, span is not None),
             batches=self._batches,
+            first_end_s=self._first_end_s,
         )
 
     def _worker_rows(

@@ -215,6 +215,7 @@ class LoaderRow(NamedTuple):
     ready_history: tuple[float | None, ...]  # mean of a window, oldest first
     worker_rows: tuple[LoaderWorkerRow, ...]
     batches: MeasuredBatches | None = None  # those of the whole run that were measured
+    first_end_s: float | None = None  # when its first epoch ended
 
     @property
     def ready_most(self) -> int | None:

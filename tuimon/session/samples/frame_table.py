@@ -27,8 +27,8 @@ from tuimon.torch_code import (
 
 #: How many frames of a log are held; what lies beyond has no name.
 _FRAMES_LIMIT = 50_000
-#: Most lines that are held of those that set how many threads, or workers, there are.
-_COUNTS_LIMIT = 16
+#: Most lines that are held of those that set how many threads, or workers, there are; and of those that keep.
+_COUNTS_LIMIT, _KEEPING_LIMIT = 16, 4
 #: A block of code without gradients: its file, first line and function; of a library's that evaluates the line is 0.
 Block = tuple[str, int, str]
 #: A function's file and its bare name.
@@ -49,6 +49,7 @@ class FrameTable:
 
     def __init__(self) -> None:
         self.counts: dict[CountSetting, list[Place]] = {"threads": [], "workers": []}  # where code sets these numbers
+        self.keeping: list[Place] = []  # lines that keep what has a graph, or a figure
         self._frames: dict[int, Frame] = {}
         self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
         self._kinds: dict[int, FrameKind] = {}
@@ -74,6 +75,8 @@ class FrameTable:
                     self._texts.setdefault(frame.file, {})[frame.line] = frame.source
                 for one in frame.counts:
                     self._note_count(one.what, Place(frame.file, one.line, one.function, one.source))
+                for line in frame.keeping[: _KEEPING_LIMIT - len(self.keeping)]:
+                    self.keeping.append(Place(frame.file, line.line, line.function, line.source))
                 self._note_owner(id_, frame)
                 self._note_block(id_, frame)
                 self._note_work(id_, frame.file, frame.function)
