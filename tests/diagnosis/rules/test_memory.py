@@ -5,7 +5,7 @@ import pytest
 from tests.session.records import header, process, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.unjudged import unjudged
-from tuimon.records import Frame, Frames, KeepingLine, Loader, LoaderFacts, MachineMemory, Threads
+from tuimon.records import Frame, Frames, Gpu, KeepingLine, Loader, LoaderFacts, MachineMemory, Threads, TorchMemory
 from tuimon.session.session import Session
 
 GB = 1_000_000_000
@@ -180,3 +180,37 @@ def test_a_worker_that_grows_is_named_with_advice_for_workers():
     finding = run_that_holds(by(86), process(201, "worker", ppid=100), pid=201)
     assert finding.headline.startswith("a DataLoader worker (201) keeps 43 MiB more each second")
     assert "prefetch_factor" in finding.action and not finding.where
+
+
+def run_on_gpu(allocated_gib, used=40, **more):
+    """Ten steps a second, torch's tensors on a GPU of 80 GiB as they were after each two seconds."""
+    session = Session()
+    device = {"index": 2, "uuid": "GPU-a", "name": "A", "memory_total_bytes": 80 << 30, "pids": [100]}
+    for record in (header(), process(gpu_uuids=["GPU-a"])):
+        session.add(record)
+    for n, gib in enumerate(allocated_gib):
+        for t in (2.0 * n + 1, 2.0 * n + 2):
+            session.add(steps(t, PHASES, first_index=int(10 * t)))
+        session.add(Gpu(t=2.0 * n + 2, pid=0, memory_used_bytes=used << 30, **device))
+        held = {"allocated_bytes": int(gib * (1 << 30)), "reserved_bytes": 30 << 30}
+        session.add(TorchMemory(t=2.0 * n + 2, pid=100, device=0, **held))
+    session.add(machine(t=2.0 * len(allocated_gib), **more))
+    return {finding.rule: finding for finding in diagnose(session)}.get("memory_pressure")
+
+
+def test_tensors_on_a_gpu_that_grow_with_each_step():
+    finding = run_on_gpu([4 + 0.25 * n for n in range(30)])
+    assert finding.headline == "the training keeps 13 MiB more each step on GPU 2: full in 8 minutes"
+    assert (finding.severity, finding.cause, finding.evidence["device"]) == ("critical", "growing", 0)
+    # 40 GiB are not used, and 18.75 of those that torch has reserved
+    assert finding.evidence["full_in_s"] == pytest.approx((40 + 30 - 11.25) / 0.125)
+
+
+def test_tensors_that_stay_or_come_and_go_are_no_growth():
+    assert run_on_gpu([11.0] * 30) is None
+    assert run_on_gpu([4 + 3 * (n % 2) + 0.01 * n for n in range(30)]) is None
+
+
+def test_the_machine_that_is_full_comes_before_a_gpu_that_will_be():
+    finding = run_on_gpu([4 + 0.02 * n for n in range(30)], available=GB // 10)
+    assert (finding.severity, finding.cause) == ("critical", None)
