@@ -13,8 +13,8 @@ _EVERY_S = 2.0
 _LEAST_READINGS, _MOST_READINGS = 4, int(SPAN_S / _EVERY_S) + 1
 #: Readings from which a growth is steady: those of 16 s.
 _STEADY_READINGS = 9
-#: Part of the largest rise from one quarter of them to the next that each other must have: our choice. Less is a cache
-#: that levels off, or a jump.
+#: Part of the largest rise from one quarter of them to the next that each other must have, and of the whole rate that
+#: of the last quarter: our choice. Less is a cache that levels off, or a jump.
 _STEADY_PART = 0.6
 
 
@@ -59,7 +59,10 @@ class MemoryReadings:
         quarters = (pairs[n * number // 4 : (n + 1) * number // 4] for n in range(4))
         held = [sorted(held for _, held in quarter)[len(quarter) // 2] for quarter in quarters]
         rises = [later - earlier for earlier, later in pairwise(held)]
-        return _growth(pairs) if min(rises) > 0 and min(rises) >= _STEADY_PART * max(rises) else None
+        if min(rises) <= 0 or min(rises) < _STEADY_PART * max(rises):
+            return None
+        growth, lately = _growth(pairs), _rate(pairs[3 * number // 4 :])
+        return growth if growth is not None and lately >= _STEADY_PART * growth.bytes_per_s else None
 
     def _pairs(self) -> list[tuple[float, float]]:
         return list(zip(self._readings[::2], self._readings[1::2], strict=True))
@@ -69,5 +72,10 @@ def _growth(pairs: list[tuple[float, float]]) -> Growth | None:
     half = len(pairs) // 2
     if len(pairs) < _LEAST_READINGS or max(held for _, held in pairs[:half]) >= min(held for _, held in pairs[half:]):
         return None  # up and down: a cache, or a loader at work
+    first, last = pairs[0][1], pairs[-1][1]
+    return Growth(int(last), int(last - first), _rate(pairs))
+
+
+def _rate(pairs: list[tuple[float, float]]) -> float:
     (from_s, from_bytes), (to_s, to_bytes) = pairs[0], pairs[-1]
-    return Growth(int(to_bytes), int(to_bytes - from_bytes), (to_bytes - from_bytes) / (to_s - from_s))
+    return (to_bytes - from_bytes) / (to_s - from_s)

@@ -150,6 +150,12 @@ def test_what_levels_off_or_comes_and_goes_is_no_growth(held):
     assert all(run_that_holds(held[:n]) is None for n in range(1, len(held) + 1))
 
 
+def test_a_cache_that_is_full_at_last_is_growth_no_more():
+    found = [run_that_holds([500 + 20 * min(n, 40) for n in range(end)]) is not None for end in range(30, 60)]
+    assert found[:10] == [True] * 10
+    assert not any(found[18:])
+
+
 def test_pages_of_files_and_shared_memory_are_not_the_processs_own():
     assert run_that_holds(by(86), own=False) is None
 

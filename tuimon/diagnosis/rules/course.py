@@ -34,6 +34,9 @@ DRIFT_RATIO = Threshold(
 )
 
 
+_DENORMALS = "; if its values shrink towards zero, torch.set_flush_denormal(True): some CPUs are slow with such numbers"
+
+
 def step_time_drift(evidence: Evidence) -> Finding | None:
     """Steps grow longer and longer, by their own work, not because others take the cores; or have done so at once."""
     if not is_drift(evidence.work_history) or evidence.grown is None:
@@ -45,7 +48,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     phase, place = evidence.grown
     together = evidence.does_more_work(Growth(before, now))
     if together:
-        return _more_work(before, now, together, place)
+        return _more_work(evidence, before, now, together, place)
     return Finding(
         rule="step_time_drift",
         severity="warning",
@@ -64,7 +67,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     )
 
 
-def _more_work(before: float, now: float, together: str, place: Place | None) -> Finding:
+def _more_work(evidence: Evidence, before: float, now: float, together: str, place: Place | None) -> Finding:
     """A fact, not a fault, as far as times show: longer episodes, sequences and batches are meant to take longer."""
     return Finding(
         rule="step_time_drift",
@@ -73,7 +76,7 @@ def _more_work(before: float, now: float, together: str, place: Place | None) ->
         headline=f"each step does {now / before:.1f}x its first work, {together} alike: {before:.3g} -> {now:.3g} ms",
         action=(
             "check that episodes, sequences or batches are meant to grow: if not, bound what the model goes through,"
-            " such as a memory bank, a cache or kept states"
+            f" such as a memory bank, a cache or kept states{_DENORMALS if evidence.uses_gpu is False else ''}"
         ),
         share_of_step=1.0 - before / now,
         where=(place,) if place else (),
