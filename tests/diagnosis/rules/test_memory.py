@@ -96,7 +96,7 @@ def test_swapping_is_reported_and_a_little_is_not():
 MIB = 1 << 20
 
 
-def run_that_holds(held_mib, *more, available=32 << 30, loader=None, own=True, pid=100):
+def session_of_growth(held_mib, *more, loader=None, own=True, pid=100):
     """Steps of 100 ms, ten a second, of a process that holds so much, read each two seconds."""
     session = Session()
     for record in (header(), process(), *more):
@@ -109,6 +109,12 @@ def run_that_holds(held_mib, *more, available=32 << 30, loader=None, own=True, p
         session.add(Threads(t=2.0 * n + 2, pid=pid, window_s=1.0, **held))
         if loader is not None:
             session.add(loader(2.0 * n + 2))
+    return session
+
+
+def run_that_holds(held_mib, *more, available=32 << 30, **how):
+    """The finding about such a run."""
+    session = session_of_growth(held_mib, *more, **how)
     session.add(machine(t=2.0 * len(held_mib), total=64 << 30, available=available))
     return {finding.rule: finding for finding in diagnose(session)}.get("memory_pressure")
 
@@ -169,6 +175,12 @@ def test_the_line_that_keeps_is_named():
     assert "plt.close(figure)" in finding.action
 
 
+def test_the_line_that_keeps_is_named_where_memory_is_short_too():
+    finding = run_that_holds(by(86), Frames(t=1.0, pid=0, first=0, frames=[KEEPS]), available=1 << 30)
+    assert (finding.cause, finding.severity, finding.where[0].line) == (None, "critical", 4)
+    assert ".detach()" in finding.action
+
+
 def reading(t, end_s):
     """Of a data set that is read in epochs, of which the first ends then."""
     facts = LoaderFacts(dataset="Images", kind="map", workers=0)
@@ -220,3 +232,11 @@ def test_tensors_that_stay_or_come_and_go_are_no_growth():
 def test_the_machine_that_is_full_comes_before_a_gpu_that_will_be():
     finding = run_on_gpu([4 + 0.02 * n for n in range(30)], available=GB // 10)
     assert (finding.severity, finding.cause) == ("critical", None)
+
+
+def test_the_memory_that_is_full_first_decides_when():
+    near = machine(t=30.0, total=64 << 30, available=20 << 30, limit_bytes=100 << 30, limit_used_bytes=92 << 30)
+    session = session_of_growth(by(86))
+    session.add(near)
+    (finding,) = [found for found in diagnose(session) if found.rule == "memory_pressure"]
+    assert finding.evidence["left_bytes"] == 8 << 30

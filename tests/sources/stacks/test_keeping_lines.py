@@ -91,6 +91,11 @@ def test_what_is_kept_with_its_graph(text):
     assert found == marked
 
 
+def test_a_sum_of_a_thousand_terms_is_passed_over():
+    text = f"for x in y:\n    total += {' + '.join(['loss'] * 3000)}\n    loss.backward()\n"
+    assert keeping_lines(text.encode().splitlines()) == []
+
+
 def test_at_most_four_of_a_file():
     text = "for x in y:\n    loss = f(x)\n    loss.backward()\n" + "    a.append(loss)\n" * 9
     assert [line.line for line in keeping_lines(text.encode().splitlines())] == [4, 5, 6, 7]

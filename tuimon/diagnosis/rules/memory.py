@@ -20,6 +20,7 @@ from tuimon.diagnosis.rules.memory_growth import (
     gpu_growth,
     host_growth,
     less_memory,
+    let_go,
     minutes,
     size,
     who,
@@ -76,9 +77,11 @@ def _on(evidence: Evidence, machine: Machine) -> Finding | None:
     run, memory = evidence.run, machine.memory
     if memory is None or run.now_s - memory.t > FRESH_S:
         return None
-    store = _tightest(memory)
-    found = _pressure(evidence, machine, memory, store)
-    return found if found is not None or store is None else host_growth(evidence, machine, store.left_bytes)
+    stores = _stores(memory)
+    found = _pressure(evidence, machine, memory, min(stores, key=lambda store: store.left_share, default=None))
+    if found is not None or not stores:
+        return found
+    return host_growth(evidence, machine, min(store.left_bytes for store in stores))
 
 
 def _pressure(evidence: Evidence, machine: Machine, memory: MachineMemory, store: _Store | None) -> Finding | None:
@@ -93,6 +96,7 @@ def _pressure(evidence: Evidence, machine: Machine, memory: MachineMemory, store
         return None
     culprit = growing[0] if growing else None
     per_s = culprit.growth.bytes_per_s if culprit is not None else None
+    keeping = machine.keeping if culprit is not None and culprit.pid in machine.trainers else ()
     full_s = store.left_bytes / per_s if store is not None and per_s is not None else None
     soon = full_s is not None and full_s < SOON_S and store is not None and store.left_share < GROWING_ROOM_SHARE
     severity: Severity = "critical" if soon or (store is not None and store.left_share < ROOM_SHARE / 2) else "warning"
@@ -100,7 +104,8 @@ def _pressure(evidence: Evidence, machine: Machine, memory: MachineMemory, store
         rule="memory_pressure",
         severity=severity,
         headline=machine.place + _headline(run, store, sum(swapped) if swaps else None, culprit, full_s),
-        action=less_memory(evidence, culprit),
+        action=let_go(keeping) or less_memory(evidence, culprit),
+        where=keeping,
         evidence={
             "total_bytes": store.total_bytes if store else None,
             "left_bytes": store.left_bytes if store else None,
@@ -114,15 +119,15 @@ def _pressure(evidence: Evidence, machine: Machine, memory: MachineMemory, store
     )
 
 
-def _tightest(memory: MachineMemory) -> _Store | None:
-    """The memory with the smallest share left; None without figures."""
+def _stores(memory: MachineMemory) -> list[_Store]:
+    """The machine's memory, and that of the control group, as far as there are figures."""
     stores = []
     if memory.total_bytes and memory.available_bytes is not None:
         stores.append(_Store("the machine", memory.total_bytes, memory.available_bytes))
     if memory.limit_bytes and memory.limit_used_bytes is not None:
         left = max(0, memory.limit_bytes - memory.limit_used_bytes)
         stores.append(_Store("the container", memory.limit_bytes, left))
-    return min(stores, key=lambda store: store.left_share, default=None)
+    return stores
 
 
 def _is_short(store: _Store, growing: tuple[ProcessGrowth, ...]) -> bool:

@@ -59,7 +59,7 @@ def host_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Findin
         severity=_severity(full_s, may_be_cache=not keeping and _may_be_cache(evidence, machine, first.pid)),
         cause="growing",
         headline=f"{machine.place}{who(evidence.run, first.pid)} keeps {more}{others}: full in {minutes(full_s)}",
-        action=_let_go(keeping) or less_memory(evidence, first),
+        action=let_go(keeping) or less_memory(evidence, first),
         where=keeping,
         evidence={
             "growing_pid": own_id(first.pid),
@@ -88,7 +88,7 @@ def _may_be_cache(evidence: Evidence, machine: Machine, pid: int) -> bool:
     return loader.first_end_s is None or machine.steady_growth(pid, loader.first_end_s) is None
 
 
-def _let_go(keeping: tuple[Place, ...]) -> str:
+def let_go(keeping: tuple[Place, ...]) -> str:
     """How the lines that keep could let go; empty without any."""
     if not keeping:
         return ""
@@ -128,7 +128,7 @@ def _on_gpu(evidence: Evidence, row: TorchMemoryRow, growth: Growth) -> Finding 
         severity=_severity(full_s, may_be_cache=False),
         cause="growing",
         headline=f"the training keeps {more} on GPU {gpu.index}: full in {minutes(full_s)}",
-        action=_let_go(machine.keeping) or _LOOK,
+        action=let_go(machine.keeping) or _LOOK,
         where=machine.keeping,
         evidence={
             "device": row.device,

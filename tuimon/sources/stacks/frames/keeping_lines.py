@@ -33,8 +33,11 @@ def keeping_lines(lines: Sequence[bytes]) -> list[KeepingLine]:
         7      seen.append(loss.item())
     """
     text = b"\n".join(lines)
-    found = _Program(parsed(text)).keeping(figures=b"close(" not in text)
-    rows = sorted({(node.lineno, function) for node, function in found})
+    try:
+        found = _Program(parsed(text)).keeping(figures=b"close(" not in text)
+        rows = sorted({(node.lineno, function) for node, function in found})
+    except RecursionError:  # a sum of a thousand terms
+        return []
     return [KeepingLine(number, function, _text(lines[number - 1])) for number, function in rows[:_LIMIT]]
 
 
