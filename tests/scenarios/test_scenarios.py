@@ -30,7 +30,7 @@ def test_labels_are_names_of_rules_and_of_lines_that_exist(name):
     ast.parse(scenario.path.read_text())
     assert scenario.rule is None or scenario.rule in RULE_NAMES
     assert scenario.cause is None or scenario.cause in CAUSES
-    assert bool(scenario.lines) == (scenario.rule not in (None, "cpu_oversubscribed", "comm_bound"))
+    assert bool(scenario.lines) == (scenario.rule not in (None, "cpu_oversubscribed", "comm_bound", "slow_setting"))
     assert scenario.fixable == (scenario.rule is not None)
 
 
