@@ -208,6 +208,11 @@ def test_graphs_that_are_kept_lengthen_backward_alone():
     assert (found.cause, found.evidence["grown_phase"]) == (None, "backward")
 
 
+def test_a_machine_that_becomes_slower_makes_the_update_longer_too():
+    course = ({"forward": 10 + t, "backward": 20 + 2 * t, "optimizer": 5 + t / 2} for t in range(30))
+    assert course_of(*course).cause is None
+
+
 def test_a_history_that_grows_far_more_than_the_work_is_still_drift():
     course = ({"forward": 10 + t / 10, "backward": 20 + t / 5, "other": 1 + 10 * t} for t in range(30))
     assert course_of(*course).cause is None

@@ -121,8 +121,10 @@ class Evidence(Struct, frozen=True, dict=True):
         That is what comes before backward, and backward; or the environment and the policy of a rollout.
         """
         session = self._moment.session
-        both = passes(session.marked_history(self.pid))
-        if both is not None and grow_together(*both, step):
+        found = passes(session.marked_history(self.pid))
+        if found is None:
+            return ""
+        if grow_together(*found, step):
             return "forward and backward"
         ends = session.both_ends(self.pid)
         parts = [rollout_parts(resolved(end.samples_of(end.tid), session.frames)) for end in ends or ()]
@@ -131,7 +133,7 @@ class Evidence(Struct, frozen=True, dict=True):
         environment, policy = (
             Growth(before * step.before_ms, now * step.now_ms) for before, now in zip(parts[0], parts[1], strict=True)
         )
-        return "environment and policy" if grow_together(environment, policy, step) else ""
+        return "environment and policy" if grow_together(environment, policy, found.update, step) else ""
 
     @cached_property
     def jump(self) -> Jump | None:
