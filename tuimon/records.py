@@ -344,6 +344,14 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     length: Count | None = None  # batches of an epoch
 
 
+class KeepingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A line in a loop that keeps what has a graph, or a figure, each time: ``[line, function, source]``."""
+
+    line: Count
+    function: str
+    source: str
+
+
 #: How many threads share an operation of torch's on the CPU, how many workers load, which cores may be used.
 CountSetting = Literal["threads", "workers", "cores"]
 
@@ -360,8 +368,8 @@ class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A line of code on a stack.
 
-    ``[file, line, function, source, user, inside, packages, no_grad, branch, counts, loop]``. The texts, and what is
-    known by them, are of user code, and of the few lines of libraries that need one.
+    ``[file, line, function, source, user, inside, packages, no_grad, branch, counts, loop, keeping]``. The texts, and
+    what is known by them, are of user code, and of the few lines of libraries that need one.
     """
 
     file: str
@@ -379,6 +387,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
         CountSettings, ...
     ] = ()  # where its file sets numbers of threads and workers; of the file's first frame
     loop: bool = False  # whether it is in a ``for`` or ``while`` of its function, as far as known
+    keeping: tuple[KeepingLine, ...] = ()  # lines of its file that keep; of the file's first frame
 
 
 class Frames(Record, frozen=True, kw_only=True, tag="frames"):
@@ -485,6 +494,9 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     window_s: Window
     cpu_ratio: Amount | None  # of the whole process
     rss_bytes: Count | None  # resident memory of the process
+    # of that, what is its own: neither pages of files, which the kernel takes back at will, nor shared memory; in one
+    # record of two seconds
+    own_bytes: Count | None = None
     threads: Annotated[list[ThreadCpu], _LISTED]
     folded: Count = 0  # threads not listed
     ended_cpu_s: Seconds | None = None  # CPU of its children that is in no record of theirs

@@ -22,7 +22,7 @@ def test_the_names_are_those_of_the_contract():
         *("no_workers", "workers_saturated", "slow_item", "slow_collate", "sampler", "disk_wait"),
         *("hand_rolled_loader", "hand_over", "rollout", "evaluation", "jump", "more_work", "in_turn"),
         *("bfloat16", "float64", "tracer", "validation"),
-        "python",
+        *("python", "growing"),
     } == CAUSES
     assert FINDING_NAMES == RULE_NAMES | CAUSES | SEVERITIES
 

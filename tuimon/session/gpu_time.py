@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, Lead, TorchMemory
+from tuimon.session.memory_readings import MemoryReadings
 from tuimon.session.rows import GpuTimeRow, LeadRow, TorchMemoryRow
 from tuimon.session.windows import WINDOW_S, Thinned, Window, new_history, weighted_median
 
@@ -135,6 +136,7 @@ class GpuTimeStats:
         self._frees_before: dict[int, tuple[float, int]] = {}  # when, and how many
         self._pinned_bytes: dict[int, int] = {}  # the most
         self._peak_bytes: dict[int, int] = {}  # the most: the program may reset it
+        self._allocated: dict[int, MemoryReadings] = {}  # since the allocator's cache has filled
 
     def add_record(self, record: GpuTime | TorchMemory, first_step_s: float | None) -> None:
         """Fold a record; ``first_step_s``: end of the first window in which its process made steps."""
@@ -167,6 +169,8 @@ class GpuTimeStats:
             if value is not None:
                 most[record.device] = max(most.get(record.device, 0), value)
         settled = first_step_s is not None and record.t >= first_step_s + _SETTLED_S
+        if settled and record.allocated_bytes is not None:
+            self._allocated.setdefault(record.device, MemoryReadings()).add(record.t, record.allocated_bytes)
         if settled and record.alloc_retries is not None:
             self._retries_before.setdefault(record.device, record.alloc_retries)
         if settled and record.device_frees is not None:
@@ -240,7 +244,9 @@ class GpuTimeStats:
             retries = last.alloc_retries - before if before is not None and last.alloc_retries is not None else None
             held = (last.allocated_bytes, last.reserved_bytes)
             most = (self._pinned_bytes.get(device), self._peak_bytes.get(device))
-            rows.append(TorchMemoryRow(device, uuids.get(device), *held, retries, self._frees_per_s(last), *most))
+            growth = self._allocated[device].steady_growth(0.0) if device in self._allocated else None
+            figures = (*held, retries, self._frees_per_s(last), *most, growth)
+            rows.append(TorchMemoryRow(device, uuids.get(device), *figures))
         return rows
 
     def _frees_per_s(self, last: TorchMemory) -> float | None:

@@ -135,6 +135,7 @@ class LoaderStats:
         self._window: Window[_Stretch] = Window()
         self._run = Course(len(_Stretch._fields) - 3, _STRETCHES)
         # of the whole run: an epoch may take hours
+        self._first_end_s: float | None = None
         self._starts = self._start_ns = self._first_ns = self._ends = self._end_ns = self._data_ns = 0
         self._workers: dict[int, _Worker] = {}  # by pid
         self._run_by_number: dict[int, _WorkerSums] = {}  # each epoch may start its workers anew
@@ -157,6 +158,8 @@ class LoaderStats:
         self._starts += record.starts
         self._start_ns += record.start_ns
         self._first_ns += record.start_ns - record.iter_ns
+        if record.ends and not self._ends:
+            self._first_end_s = record.t
         self._ends += record.ends
         self._end_ns += record.end_ns
         self._data_ns += record.wait_ns + record.iter_ns + record.end_ns
@@ -215,6 +218,7 @@ class LoaderStats:
             batches=self._batches,
             fetches=self._fetches,
             epoch=self._epoch if self._epoch.done or self._epoch.given is not None else None,
+            first_end_s=self._first_end_s,
         )
 
     def _run_within(self, span: Span) -> list[_Stretch]:

@@ -17,6 +17,7 @@ from tuimon.records import (
     Place,
 )
 from tuimon.session.counter_means import COUNTERS, GpuMeans
+from tuimon.session.memory_readings import Growth
 
 
 class PhaseRow(NamedTuple):
@@ -110,6 +111,7 @@ class TorchMemoryRow(Struct, frozen=True, gc=False):
     frees_per_s: float | None = None  # calls of cudaFree and its like, in the same time
     pinned_bytes: int | None = None  # of the host's memory, the most in the whole run
     peak_bytes: int | None = None  # most in tensors at a time, in the whole run
+    growth: Growth | None = None  # of what is in tensors, if that has grown ever since the first steps
 
 
 class LeadRow(Struct, frozen=True, gc=False):
@@ -226,6 +228,7 @@ class LoaderRow(NamedTuple):
     batches: MeasuredBatches | None = None  # those of the whole run that were measured
     epoch: EpochRow | None = None  # None: nothing was seen of its epochs
     fetches: int = 0  # of the whole run
+    first_end_s: float | None = None  # when its first epoch ended
 
     @property
     def ready_most(self) -> int | None:

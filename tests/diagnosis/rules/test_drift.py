@@ -5,10 +5,11 @@ import random
 
 import pytest
 
+from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.rules.course import is_drift
-from tuimon.records import ThreadCpu, Threads
+from tuimon.records import Gpu, ThreadCpu, Threads
 
 SEEDS = 200
 WINDOWS = 300
@@ -176,9 +177,9 @@ def test_workers_that_wait_for_a_core_ever_longer_are_a_neighbours():
 # ---- more work
 
 
-def course_of(*windows, samples=(), places=()):
+def course_of(*windows, samples=(), places=(), records=()):
     """What is said of steps with these phases, window by window."""
-    session = session_of(header(), process(), frames(*places))
+    session = session_of(header(), process(), *records, frames(*places))
     for t, phases in enumerate(windows, 1):
         session.add(steps(t + 0.1, phases, first_index=10 * (t - 1)))
         if samples:
@@ -195,9 +196,21 @@ def test_steps_whose_forward_and_backward_grow_alike_do_more_work():
         assert "forward and backward alike" in found.headline
 
 
+def test_on_a_cpu_the_same_work_may_be_slow_with_numbers_near_zero():
+    course = [{"forward": 10 + 3 * t, "backward": 20 + 7 * t} for t in range(30)]
+    assert "set_flush_denormal" in course_of(*course, records=[NO_GPU]).action
+    on_gpu = [process(torch="2.13.0+cu130"), Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[100])]
+    assert "set_flush_denormal" not in course_of(*course, records=on_gpu).action
+
+
 def test_graphs_that_are_kept_lengthen_backward_alone():
     found = course_of(*({"forward": 10, "backward": 20 + 7 * t, "optimizer": 2} for t in range(30)))
     assert (found.cause, found.evidence["grown_phase"]) == (None, "backward")
+
+
+def test_a_machine_that_becomes_slower_makes_the_update_longer_too():
+    course = ({"forward": 10 + t, "backward": 20 + 2 * t, "optimizer": 5 + t / 2} for t in range(30))
+    assert course_of(*course).cause is None
 
 
 def test_a_history_that_grows_far_more_than_the_work_is_still_drift():

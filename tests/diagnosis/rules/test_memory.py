@@ -5,7 +5,7 @@ import pytest
 from tests.session.records import header, process, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.unjudged import unjudged
-from tuimon.records import MachineMemory, Threads
+from tuimon.records import Frame, Frames, Gpu, KeepingLine, Loader, LoaderFacts, MachineMemory, Threads, TorchMemory
 from tuimon.session.session import Session
 
 GB = 1 << 30
@@ -89,3 +89,154 @@ def test_swapping_is_reported_and_a_little_is_not():
     finding = found(machine(swap_in_bytes_per_s=2.0 * (1 << 20), swap_out_bytes_per_s=0.0))
     assert (finding.severity, finding.headline) == ("warning", "the machine swaps 2 MiB/s")
     assert found(machine(swap_in_bytes_per_s=1e5, swap_out_bytes_per_s=0.0)) is None
+
+
+# ---- steady growth
+
+MIB = 1 << 20
+
+
+def session_of_growth(held_mib, *more, loader=None, own=True, pid=100):
+    """Steps of 100 ms, ten a second, of a process that holds so much, read each two seconds."""
+    session = Session()
+    for record in (header(), process(), *more):
+        session.add(record)
+    for n, mib in enumerate(held_mib):
+        for t in (2.0 * n + 1, 2.0 * n + 2):
+            session.add(steps(t, PHASES, first_index=int(10 * t)))
+        own_bytes = int(mib * MIB) if own else MIB
+        held = {"cpu_ratio": 1.0, "rss_bytes": int(mib * MIB), "own_bytes": own_bytes, "threads": []}
+        session.add(Threads(t=2.0 * n + 2, pid=pid, window_s=1.0, **held))
+        if loader is not None:
+            session.add(loader(2.0 * n + 2))
+    return session
+
+
+def run_that_holds(held_mib, *more, available=32 << 30, **how):
+    """The finding about such a run."""
+    session = session_of_growth(held_mib, *more, **how)
+    session.add(machine(t=2.0 * len(held_mib), total=64 << 30, available=available))
+    return {finding.rule: finding for finding in diagnose(session)}.get("memory_pressure")
+
+
+def by(mib_each_reading, readings=15):
+    return [500 + mib_each_reading * n for n in range(readings)]
+
+
+KEEPS = Frame("train.py", 3, "main", "loss.backward()", True, keeping=(KeepingLine(4, "main", "losses.append(loss)"),))
+
+
+def test_memory_that_grows_with_each_step_is_said_within_half_a_minute():
+    found_at = [n for n in range(1, 16) if run_that_holds(by(86, n)) is not None]
+    assert 2 * found_at[0] <= 30
+    finding = run_that_holds(by(86))
+    assert (finding.severity, finding.cause) == ("warning", "growing")
+    assert finding.headline == "the training (100) keeps 4.3 MiB more each step: full in 13 minutes"
+    assert finding.evidence["growth_per_step_bytes"] == pytest.approx(4.3 * MIB, rel=0.01)
+
+
+def test_how_soon_memory_is_full_decides_how_grave_that_is():
+    found = [run_that_holds(by(86), available=gib << 30) for gib in (20, 100, 400)]
+    assert [finding.severity for finding in found] == ["critical", "warning", "info"]
+    assert run_that_holds(by(1, 60), available=400 << 30) is None  # in a week
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        [500.0] * 30,
+        [500 + 300 * (1 - 0.8**n) for n in range(30)],  # a cache that levels off
+        [500 + (200 if n > 12 else 0) for n in range(30)],  # one that is loaded at once
+        [500 + 40 * (n % 10) for n in range(30)],  # what the garbage collector frees in turn
+        [500 + 0.1 * n for n in range(30)],
+        [100, 400, 700, 800, *[820] * 20],  # before the first steps, and with them
+    ],
+)
+def test_what_levels_off_or_comes_and_goes_is_no_growth(held):
+    assert all(run_that_holds(held[:n]) is None for n in range(1, len(held) + 1))
+
+
+def test_a_cache_that_is_full_at_last_is_growth_no_more():
+    found = [run_that_holds([500 + 20 * min(n, 40) for n in range(end)]) is not None for end in range(30, 60)]
+    assert found[:10] == [True] * 10
+    assert not any(found[18:])
+
+
+def test_pages_of_files_and_shared_memory_are_not_the_processs_own():
+    assert run_that_holds(by(86), own=False) is None
+
+
+def test_the_line_that_keeps_is_named():
+    finding = run_that_holds(by(86), Frames(t=1.0, pid=0, first=0, frames=[KEEPS]))
+    assert [(place.file, place.line) for place in finding.where] == [("train.py", 4)]
+    assert finding.action == "keep numbers, not tensors with their graph, in main() train.py:4: .item(), or .detach()"
+    (figures,) = (Frame("plot.py", 1, "f", "f()", True, keeping=(KeepingLine(9, "draw", "figure = plt.figure()"),)),)
+    finding = run_that_holds(by(86), Frames(t=1.0, pid=0, first=0, frames=[figures]))
+    assert "plt.close(figure)" in finding.action
+
+
+def test_the_line_that_keeps_is_named_where_memory_is_short_too():
+    finding = run_that_holds(by(86), Frames(t=1.0, pid=0, first=0, frames=[KEEPS]), available=1 << 30)
+    assert (finding.cause, finding.severity, finding.where[0].line) == (None, "critical", 4)
+    assert ".detach()" in finding.action
+
+
+def reading(t, end_s):
+    """Of a data set that is read in epochs, of which the first ends then."""
+    facts = LoaderFacts(dataset="Images", kind="map", workers=0)
+    return Loader(t=t, pid=100, number=0, window_s=2.0, role="train", fetches=20, facts=facts, ends=int(t == end_s))
+
+
+def test_in_the_first_epoch_it_may_be_a_cache_of_the_data():
+    first = run_that_holds(by(86), loader=lambda t: reading(t, 1000.0))
+    later = run_that_holds(by(86, 25), loader=lambda t: reading(t, 10.0))
+    kept = run_that_holds(by(86), Frames(t=1.0, pid=0, first=0, frames=[KEEPS]), loader=lambda t: reading(t, 1000.0))
+    assert [finding.severity for finding in (first, later, kept)] == ["info", "warning", "warning"]
+
+
+def test_a_worker_that_grows_is_named_with_advice_for_workers():
+    finding = run_that_holds(by(86), process(201, "worker", ppid=100), pid=201)
+    assert finding.headline.startswith("a DataLoader worker (201) keeps 43 MiB more each second")
+    assert "prefetch_factor" in finding.action and not finding.where
+
+
+def run_on_gpu(allocated_gib, used=40, **more):
+    """Ten steps a second, torch's tensors on a GPU of 80 GiB as they were after each two seconds."""
+    session = Session()
+    device = {"index": 2, "uuid": "GPU-a", "name": "A", "memory_total_bytes": 80 << 30, "pids": [100]}
+    for record in (header(), process(gpu_uuids=["GPU-a"])):
+        session.add(record)
+    for n, gib in enumerate(allocated_gib):
+        for t in (2.0 * n + 1, 2.0 * n + 2):
+            session.add(steps(t, PHASES, first_index=int(10 * t)))
+        session.add(Gpu(t=2.0 * n + 2, pid=0, memory_used_bytes=used << 30, **device))
+        held = {"allocated_bytes": int(gib * (1 << 30)), "reserved_bytes": 30 << 30}
+        session.add(TorchMemory(t=2.0 * n + 2, pid=100, device=0, **held))
+    session.add(machine(t=2.0 * len(allocated_gib), **more))
+    return {finding.rule: finding for finding in diagnose(session)}.get("memory_pressure")
+
+
+def test_tensors_on_a_gpu_that_grow_with_each_step():
+    finding = run_on_gpu([4 + 0.25 * n for n in range(30)])
+    assert finding.headline == "the training keeps 13 MiB more each step on GPU 2: full in 8 minutes"
+    assert (finding.severity, finding.cause, finding.evidence["device"]) == ("critical", "growing", 0)
+    # 40 GiB are not used, and 18.75 of those that torch has reserved
+    assert finding.evidence["full_in_s"] == pytest.approx((40 + 30 - 11.25) / 0.125)
+
+
+def test_tensors_that_stay_or_come_and_go_are_no_growth():
+    assert run_on_gpu([11.0] * 30) is None
+    assert run_on_gpu([4 + 3 * (n % 2) + 0.01 * n for n in range(30)]) is None
+
+
+def test_the_machine_that_is_full_comes_before_a_gpu_that_will_be():
+    finding = run_on_gpu([4 + 0.02 * n for n in range(30)], available=GB // 10)
+    assert (finding.severity, finding.cause) == ("critical", None)
+
+
+def test_the_memory_that_is_full_first_decides_when():
+    near = machine(t=30.0, total=64 << 30, available=20 << 30, limit_bytes=100 << 30, limit_used_bytes=92 << 30)
+    session = session_of_growth(by(86))
+    session.add(near)
+    (finding,) = [found for found in diagnose(session) if found.rule == "memory_pressure"]
+    assert finding.evidence["left_bytes"] == 8 << 30

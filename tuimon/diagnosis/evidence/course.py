@@ -103,15 +103,27 @@ class Growth(NamedTuple):
         return math.log(self.now_ms / self.before_ms) if self.before_ms > 0.0 and self.now_ms > 0.0 else 0.0
 
 
-def grow_together(one: Growth, other: Growth, step: Growth) -> bool:
-    """True if two kinds of work have grown alike, and are most of what steps have grown by."""
+def grow_together(one: Growth, other: Growth, update: Growth, step: Growth) -> bool:
+    """True if two kinds of work have grown alike, the update less, and they are most of what steps have grown by.
+
+    The update has the same parameters as ever: where it grows as well, the machine has become slower.
+    """
     less, more = sorted((one.log_ratio, other.log_ratio))
     grown_ms = one.now_ms - one.before_ms + other.now_ms - other.before_ms
-    return less > 0.0 and less >= TOGETHER * more and 2 * grown_ms >= step.now_ms - step.before_ms
+    are_alike = less > 0.0 and less >= TOGETHER * more and update.log_ratio < TOGETHER * less
+    return are_alike and 2 * grown_ms >= step.now_ms - step.before_ms
 
 
-def passes(marked: Sequence[tuple[float, ...] | None]) -> tuple[Growth, Growth] | None:
-    """How what comes before backward, and backward, have grown; None in too short a run.
+class Passes(NamedTuple):
+    """How the parts of steps have grown."""
+
+    ahead: Growth  # what comes before backward
+    backward: Growth
+    update: Growth
+
+
+def passes(marked: Sequence[tuple[float, ...] | None]) -> Passes | None:
+    """How a step's passes have grown; None in too short a run.
 
     ``marked``: ``Session.marked_history``. Longer sequences, larger batches and more steps of an environment make both
     longer. A kept graph lengthens backward alone, and a list that is summed up anew what comes before it.
@@ -124,7 +136,7 @@ def passes(marked: Sequence[tuple[float, ...] | None]) -> tuple[Growth, Growth] 
     parts = {name: Growth(*ms) for name, *ms in zip(names, before, now, strict=True)}
     forward, between = parts["forward"], parts[BETWEEN]
     ahead = Growth(forward.before_ms + between.before_ms, forward.now_ms + between.now_ms)
-    return ahead, parts["backward"]
+    return Passes(ahead, parts["backward"], parts["optimizer"])
 
 
 def grown_place(session: Session, pid: int, phase: GrownPhase) -> Place | None:

@@ -130,8 +130,10 @@ class Evidence(Struct, frozen=True, dict=True):
         That is what comes before backward, and backward; or the environment and the policy of a rollout.
         """
         stats = self._view.session.step_stats.get(self.pid)
-        both = passes(stats.history.marked_ms() if stats is not None else ())
-        if both is not None and grow_together(*both, step):
+        found = passes(stats.history.marked_ms() if stats is not None else ())
+        if found is None:
+            return ""
+        if grow_together(*found, step):
             return "forward and backward"
         sampled, ends = self._view.session.samples.get(self.pid), quarters(self._view.session.steady_span(self.pid))
         if sampled is None:
@@ -142,7 +144,7 @@ class Evidence(Struct, frozen=True, dict=True):
         environment, policy = (
             Growth(before * step.before_ms, now * step.now_ms) for before, now in zip(parts[0], parts[1], strict=True)
         )
-        return "environment and policy" if grow_together(environment, policy, step) else ""
+        return "environment and policy" if grow_together(environment, policy, found.update, step) else ""
 
     @cached_property
     def jump(self) -> Jump | None:

@@ -19,12 +19,15 @@ from tuimon.diagnosis.evidence.cores import (
 )
 from tuimon.diagnosis.evidence.loading.workers import are_renewed
 from tuimon.records import CountSetting, MachineMemory, Place, Threads
+from tuimon.session.memory_readings import Growth
 from tuimon.session.processes.core_use import CoresTaken
-from tuimon.session.processes.nodes import Growth, NodeTables
+from tuimon.session.processes.nodes import NodeTables, ProcessGrowth
 from tuimon.session.session import SessionView
 
 #: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.
 _ALIKE = 0.7
+#: Seconds after the first step in which caches fill, of torch's allocator and of its operations: our choice.
+_SETTLES_S = 5.0
 
 
 class Mask(NamedTuple):
@@ -59,9 +62,37 @@ class Machine(Struct, frozen=True, dict=True):
         return self._tables.machine.latest
 
     @cached_property
-    def growing(self) -> tuple[Growth, ...]:
-        """Processes whose resident memory grows, the fastest first."""
+    def growing(self) -> tuple[ProcessGrowth, ...]:
+        """Processes whose memory grows, the fastest first."""
         return tuple(self._tables.machine.growing())
+
+    @cached_property
+    def steadily_growing(self) -> tuple[ProcessGrowth, ...]:
+        """Training processes and their workers that have grown ever since the first steps, the fastest first."""
+        found = []
+        for trainer in self.trainers:
+            stats = self._view.session.step_stats.get(trainer)
+            if stats is None or stats.first_step_s is None:
+                continue
+            for pid in (trainer, *(worker.pid for worker in self._view.workers(trainer))):
+                growth = self.steady_growth(pid, stats.first_step_s + _SETTLES_S)
+                if growth is not None:
+                    found.append(ProcessGrowth(pid, growth))
+        return tuple(sorted(found, key=lambda each: -each.growth.bytes_per_s))
+
+    def steady_growth(self, pid: int, since_s: float) -> Growth | None:
+        """How a process has grown since a moment, if it has all the time; else None."""
+        return self._tables.machine.steady_growth(pid, since_s)
+
+    @cached_property
+    def keeping(self) -> tuple[Place, ...]:
+        """Lines in the loops of the program that keep graphs or figures, as far as stacks lead to their files."""
+        return tuple(self._view.session.frames.keeping)
+
+    def steps_per_s(self, pid: int) -> float | None:
+        """Steps a second of a training process; None where they are not known."""
+        summary = self._view.steps(pid)
+        return summary.per_second if summary is not None else None
 
     @cached_property
     def is_held_down(self) -> bool:

@@ -35,6 +35,9 @@ DRIFT_RATIO = Threshold(
 )
 
 
+_DENORMALS = "; if its values shrink towards zero, torch.set_flush_denormal(True): some CPUs are slow with such numbers"
+
+
 def step_time_drift(evidence: Evidence) -> Finding | None:
     """Steps grow longer and longer, by their own work, not because others take the cores; or have done so at once."""
     if not is_drift(evidence.work_history) or evidence.grown is None:
@@ -46,7 +49,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     phase, place = evidence.grown
     together = evidence.does_more_work(Growth(before, now))
     if together:
-        return _more_work(before, now, together, place)
+        return _more_work(evidence, before, now, together, place)
     least = max(1.0, quantiles(late)[0] / quantiles(early)[2])
     gain = min(now / before, WIDEST_RANGE * least)
     return Finding(
@@ -69,7 +72,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     )
 
 
-def _more_work(before: float, now: float, together: str, place: Place | None) -> Finding:
+def _more_work(evidence: Evidence, before: float, now: float, together: str, place: Place | None) -> Finding:
     """A fact, not a fault, as far as times show: longer episodes, sequences and batches are meant to take longer."""
     return Finding(
         rule="step_time_drift",
@@ -79,7 +82,7 @@ def _more_work(before: float, now: float, together: str, place: Place | None) ->
         fixes=(
             Fix(
                 "check that episodes, sequences or batches are meant to grow: if not, bound the model's work,"
-                " such as a memory bank, a cache or kept states"
+                f" such as a memory bank, a cache or kept states{_DENORMALS if evidence.uses_gpu is False else ''}"
             ),
         ),
         share_of_step=1.0 - before / now,

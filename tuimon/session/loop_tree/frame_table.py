@@ -11,8 +11,8 @@ from tuimon.session.loop_tree.roles import Block, FrameKind, Role, block_of, fra
 
 #: How many frames of a log are held; what lies beyond has no name.
 _FRAMES_LIMIT = 50_000
-#: Most lines that are held of those that set how many threads, or workers, there are.
-_COUNTS_LIMIT = 16
+#: Most lines that are held of those that set how many threads, or workers, there are; and of those that keep.
+_COUNTS_LIMIT, _KEEPING_LIMIT = 16, 4
 #: A function's file and its bare name.
 Function = tuple[str, str]
 
@@ -48,6 +48,7 @@ class FrameTable:
     def __init__(self) -> None:
         #: The lines of code that set these numbers.
         self.counts: dict[CountSetting, list[Place]] = {"threads": [], "workers": [], "cores": []}
+        self.keeping: list[Place] = []  # lines that keep a tensor with its graph, or a figure
         self._frames: dict[int, KnownFrame] = {}
         self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
 
@@ -60,6 +61,8 @@ class FrameTable:
                     self._texts.setdefault(frame.file, {})[frame.line] = frame.source
                 for one in frame.counts:
                     self._note_count(one.what, Place(frame.file, one.line, one.function, one.source))
+                for line in frame.keeping[: _KEEPING_LIMIT - len(self.keeping)]:
+                    self.keeping.append(Place(frame.file, line.line, line.function, line.source))
 
     def _note_count(self, what: CountSetting, place: Place) -> None:
         places = self.counts[what]

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-
-from msgspec import Struct
+from typing import NamedTuple
 
 from tuimon.proc.core_list import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node, Threads
 from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.gpu_devices import DeviceTable
+from tuimon.session.memory_readings import Growth, MemoryReadings
 from tuimon.session.processes.core_use import CoreUse
 from tuimon.session.processes.core_waits import RecentWaits
 
 #: Most nodes whose records are folded.
 NODES = 4096
-#: What a growth rate covers, in seconds, from one reading in so many seconds, and at least so many readings.
-SPAN_S = 120.0
-_EVERY_S = 4.0
-_LEAST_READINGS, _MOST_READINGS = 4, int(SPAN_S / _EVERY_S) + 1
 
 
 class NodeTables:
@@ -80,55 +75,43 @@ class NodeTable:
         return tables
 
 
-def _new_readings() -> array[float]:
-    return array("d")  # pairs, of a time and bytes
-
-
-class Growth(Struct, frozen=True, gc=False):
-    """A process whose resident memory grows."""
+class ProcessGrowth(NamedTuple):
+    """A process whose memory grows."""
 
     pid: int
-    rss_bytes: int
-    bytes_per_s: float
+    growth: Growth
 
 
 class MachineTable:
-    """Folds MachineMemory records, and the resident memory of the run's processes."""
+    """Folds MachineMemory records, and the own memory of the run's processes."""
 
     def __init__(self) -> None:
         self.latest: MachineMemory | None = None
-        self._rss: defaultdict[int, array[float]] = defaultdict(_new_readings)
+        self._own: defaultdict[int, MemoryReadings] = defaultdict(MemoryReadings)
+        self._has_own = False  # whether the log has what is a process's own
 
     def add_memory(self, record: MachineMemory) -> None:
         """Fold the machine's memory."""
         self.latest = record
 
     def add_threads(self, record: Threads) -> None:
-        """Fold a process's resident memory; one reading in 4 s is kept."""
-        if record.rss_bytes is None:
-            return
-        readings = self._rss[record.pid]
-        if not readings or record.t - readings[-2] >= _EVERY_S:
-            readings.extend((record.t, record.rss_bytes))
-        while readings[0] < record.t - SPAN_S or len(readings) > 2 * _MOST_READINGS:
-            del readings[:2]
+        """Fold a process's own memory, which is read now and then; of an older log all that is resident."""
+        if record.own_bytes is not None:
+            self._has_own = True
+        held = record.own_bytes if self._has_own else record.rss_bytes
+        if held is not None:
+            self._own[record.pid].add(record.t, held)
 
     def forget(self, pid: int) -> None:
         """Drop a process that has ended."""
-        self._rss.pop(pid, None)
+        self._own.pop(pid, None)
 
-    def growing(self) -> list[Growth]:
+    def growing(self) -> list[ProcessGrowth]:
         """Processes whose later half of readings is all above the earlier half, fastest growth first."""
-        pairs = ((pid, list(zip(values[::2], values[1::2], strict=True))) for pid, values in self._rss.items())
-        found = (self._growth(pid, readings) for pid, readings in pairs)
-        return sorted((growth for growth in found if growth is not None), key=lambda growth: -growth.bytes_per_s)
+        found = [(pid, growth) for pid, held in self._own.items() if (growth := held.growth()) is not None]
+        return sorted((ProcessGrowth(*each) for each in found), key=lambda each: -each.growth.bytes_per_s)
 
-    def _growth(self, pid: int, readings: list[tuple[float, float]]) -> Growth | None:
-        if len(readings) < _LEAST_READINGS:
-            return None
-        half = len(readings) // 2
-        early, late = readings[:half], readings[half:]
-        if max(rss for _, rss in early) >= min(rss for _, rss in late):
-            return None  # up and down: a cache, or a loader at work
-        (from_s, from_bytes), (to_s, to_bytes) = readings[0], readings[-1]
-        return Growth(pid, int(to_bytes), (to_bytes - from_bytes) / (to_s - from_s))
+    def steady_growth(self, pid: int, since_s: float) -> Growth | None:
+        """How a process has grown since a moment, if it has all the time; else None."""
+        held = self._own.get(pid)
+        return held.steady_growth(since_s) if held is not None else None

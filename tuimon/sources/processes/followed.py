@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from tuimon.proc.procfs import ProcessStat
+from tuimon.proc.procfs import ProcessStat, own_bytes
 from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, Threads
 from tuimon.sources.processes.childrens_cpu import ChildrensCpu
@@ -15,6 +15,8 @@ from tuimon.sources.processes.threads import ThreadMeter
 _REREAD_AFTER = 10
 #: Of a core: an "other" process below it is idle.
 _IDLE_RATIO = 0.01
+#: Between two readings of a process's own memory, in seconds, which grows slowly.
+_OWN_EVERY_S = 1.9
 
 
 class Followed(Struct):
@@ -34,6 +36,7 @@ class Followed(Struct):
     window_from_s: float | None = None
     window_cpu_s: float | None = None  # of the whole process when the window began
     least_window_s: float = 0.0  # its threads are not read before
+    own_due_s: float = 0.0  # its own memory is not read before
 
     def read(self, now_s: float) -> ProcessStat | None:
         """Read the counters of its threads, when due; returns the process, None when it has ended."""
@@ -84,10 +87,18 @@ class Followed(Struct):
             window_s=round(window_s, 3),
             cpu_ratio=cpu_ratio,
             rss_bytes=used.rss_bytes if used is not None else None,
+            own_bytes=self._own_bytes(now_s),
             threads=rows,
             folded=folded,
             ended_cpu_s=self.children.pass_unreported(),
         )
+
+    def _own_bytes(self, now_s: float) -> int | None:
+        """A reading of its own memory, when due: one more file."""
+        if now_s < self.own_due_s:
+            return None
+        self.own_due_s = now_s + _OWN_EVERY_S
+        return own_bytes(self.facts.pid)
 
     def is_idle(self, now_s: float) -> bool:
         """True if it has used less than a hundredth of a core since its window began."""

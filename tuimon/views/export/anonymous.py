@@ -19,6 +19,7 @@ from tuimon.records import (
     GilFunction,
     Gpu,
     Header,
+    KeepingLine,
     LoaderFacts,
     Mark,
     MemoryLine,
@@ -123,7 +124,7 @@ def _changed(value: Any, names: StandIns) -> Any:  # noqa: ANN401  (a record, or
             found[name] = after
     if isinstance(value, _IN_FILES):
         found |= _in_file(value, names)
-    elif isinstance(value, CountSettings):
+    elif isinstance(value, CountSettings | KeepingLine):
         found |= {"function": names.code(value.function), "source": names.code(value.source)}
     return replace(value, **found) if found else value
 

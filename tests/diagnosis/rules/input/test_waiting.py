@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from tests.diagnosis.cpu import STARVED, run, warm, workers
+from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED, run, warm, workers
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, session_of
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
@@ -340,6 +340,25 @@ def test_a_sampler_is_separated_from_items():
     first, *_ = run(STARVED, draws, stacks(12, ([3, 4, 30, 31], 60), ([3, 4], 10)), *workers(1, 0.02, ([0], 40)))
     assert (first.cause, first.where[0].line) == ("sampler", 90)
     assert first.estimated_speedup == pytest.approx(warm(1 / (1 - 0.62 * 60 / 70)))
+
+
+def test_a_sampler_that_draws_a_whole_epoch_at_its_start_is_not_one_that_draws_one_by_one():
+    draws = frames(
+        ("/lib/site-packages/torch/utils/data/dataloader.py", 800, "_next_index"),
+        ("data.py", 90, "__iter__", "order = sorted(range(n), key=lengths.__getitem__)", True),
+        first=30,
+    )
+    phases = {"data": 80, "forward": 8, "backward": 10, "optimizer": 2}
+    long_and_short = [(length_bucket(20_000_000), 9), (length_bucket(820_000_000), 1)]
+    windows = [structs.replace(steps(t, phases, first_index=10 * t), histogram=long_and_short) for t in range(1, 13)]
+    session = Session()
+    for record in (header(), process(), NO_GPU, AUGMENT, draws, *windows):
+        session.add(record)
+    session.add(stacks(12, ([3, 4, 30, 31], 60), ([3, 4], 5)))
+    first, *_ = diagnose(session)
+    assert first.cause == "sampler"
+    assert "draws the indices, mostly in " in first.headline and "of 120 steps" in first.headline
+    assert "at its start" in first.action and "one by one" not in first.action
 
 
 #: Draws indices, by the DataLoader's own call or with that lost; takes a batch over; 35 was read between two frames.

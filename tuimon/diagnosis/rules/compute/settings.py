@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
-from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.needs import STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.severity import WARNING_GAIN
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.records import Place
@@ -46,6 +49,8 @@ TRACED_ERROR = Threshold(0.25, "how far off that part may be", "measured in benc
 CHECKS_TAKE = Threshold(
     0.05, "part of the time of these checks that is left without them", "our choice: a look at a flag, for each of them"
 )
+#: Nothing is ever gone whole: our choice.
+_LEAST_LEFT = 0.05
 _BF16_HERE = ("amx", "avx512_bf16")
 _EMULATED = {"avx512": AVX512_TAKES, "avx2": AVX2_TAKES}
 _MODEL = ("forward", "backward")
@@ -100,7 +105,7 @@ def _bfloat16(evidence: Evidence) -> _Slow | None:
         "bfloat16",
         f"forward and backward take {percent(share)} of each step in bfloat16, which this CPU has no instructions for",
         share,
-        _fix(evidence, f"compute in float32 on this machine ({how})", share, float(takes), BFLOAT16_ERROR),
+        _of_model(evidence, f"compute in float32 on this machine ({how})", share, float(takes), BFLOAT16_ERROR),
     )
 
 
@@ -114,7 +119,7 @@ def _float64(evidence: Evidence) -> _Slow | None:
         "float64",
         f"the parameters are float64: computing with them takes {percent(share)} of each step",
         share,
-        _fix(evidence, action, share, float(FLOAT64_TAKES), FLOAT64_ERROR),
+        _of_model(evidence, action, share, float(FLOAT64_TAKES), FLOAT64_ERROR),
     )
 
 
@@ -126,12 +131,12 @@ def _tracer(evidence: Evidence) -> _Slow | None:
         return None
     action = "train without the profiler, debugger or coverage measurement that sees each call or line of Python"
     takes = float(TRACED_TAKES)
-    part = Part(held, held * TRACED_ERROR / (1.0 - takes))  # of all that the thread does, whatever the phase
+    part = Part(held)  # of all that the thread does, whatever the phase
     return _Slow(
         "tracer",
         f"a tracer follows the Python code, which takes {percent(held)} of each step",
         held,
-        host_model(evidence).fix(action, Change("gil", takes), part),
+        _fix(host_model(evidence), action, "gil", part, takes, TRACED_ERROR),
     )
 
 
@@ -153,7 +158,7 @@ def _checks(evidence: Evidence) -> _Slow | None:
         "validation",
         f"torch.distributions checks its arguments for {percent(share)} of each step",
         share,
-        _fix(evidence, action, share, float(CHECKS_TAKE), float(CHECKS_TAKE)),
+        _of_model(evidence, action, share, float(CHECKS_TAKE), 0.0),
         hot.place if hot is not None else None,
     )
 
@@ -174,10 +179,18 @@ def _share(evidence: Evidence, *names: str) -> float:
     return sum(phase.share for name in names if (phase := evidence.phase(name)) is not None)
 
 
-def _fix(evidence: Evidence, action: str, share: float, takes: float, error: float) -> Fix:
+def _of_model(evidence: Evidence, action: str, share: float, takes: float, error: float) -> Fix:
     """A fix that leaves the part ``takes``, give or take ``error``, of this share of the step."""
     model = host_model(evidence)
-    return model.fix(action, Change("model", takes), model.own_part(share, share * error / (1.0 - takes)))
+    return _fix(model, action, "model", model.own_part(share), takes, error)
+
+
+def _fix(model: StepModel, action: str, what: Literal["model", "gil"], part: Part, takes: float, error: float) -> Fix:
+    """The fix with its gain at both ends of what is left, not further apart than a range may be."""
+    parts = (takes, min(1.0, takes + error), max(_LEAST_LEFT, takes - error))
+    gains = [model.fix(action, Change(what, left), part).estimated_speedup for left in parts]
+    gained, low, high = (gain or 1.0 for gain in gains)
+    return Fix(action, min(gained, WIDEST_RANGE * low), low, min(high, WIDEST_RANGE * low), Change(what, takes))
 
 
 RULES = (

@@ -11,7 +11,13 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.finding import Change, Fix
-from tuimon.diagnosis.rules.input.at_once import drawn_at_once, whole_batches, with_loaders_own, working_part
+from tuimon.diagnosis.rules.input.at_once import (
+    drawn_at_once,
+    draws_in_few,
+    whole_batches,
+    with_loaders_own,
+    working_part,
+)
 from tuimon.diagnosis.rules.neighbour import is_held_up
 from tuimon.diagnosis.step_model.edits import HALF, WHOLE, Part, Way
 from tuimon.diagnosis.step_model.fitting import OWN_PART
@@ -97,9 +103,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "slow_thread":
             return _then(making, ", or make it in several processes: the training thread waits for it")
         case "sampler":
-            drawing = _cheaper(evidence, hot, "fetch", _part_of_fetch(hot, evidence))
-            own = _then(drawing, ": draw many indices at once instead of one by one in the training process")
-            return [*own, *drawn_at_once(hot, evidence)]
+            return _drawn_sooner(hot, evidence)
         case "workers_saturated":
             return _beside_workers(hot, evidence, model)
         case "slow_item":
@@ -127,6 +131,15 @@ def _no_more_workers(evidence: Evidence) -> str:
     if mask is not None:
         return f": the run may only use {mask.text} (taskset, sched_setaffinity, a cpuset): more workers gain nothing"
     return f": all {evidence.run.cores} cores are busy, so more workers would need more cores"
+
+
+def _drawn_sooner(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
+    drawing = _cheaper(evidence, hot, "fetch", _part_of_fetch(hot, evidence))
+    if draws_in_few(evidence) is not None:
+        at_start = ": it draws an epoch's indices at its start, so do it by whole arrays, or draw the next epoch's in a"
+        return _then(drawing, f"{at_start} thread while this one trains")
+    own = _then(drawing, ": draw many indices at once instead of one by one in the training process")
+    return [*own, *drawn_at_once(hot, evidence)]
 
 
 def _option(evidence: Evidence) -> str:

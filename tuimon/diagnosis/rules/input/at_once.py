@@ -6,6 +6,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place, sampling_error
 from tuimon.diagnosis.evidence.loading.batches import draws_indices, is_loaders_own, working_share
 from tuimon.diagnosis.evidence.samples import ThreadSamples
+from tuimon.diagnosis.evidence.steps import LongestSteps
 from tuimon.diagnosis.finding import Change
 from tuimon.diagnosis.step_model.edits import HALF, Part, Way
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL
@@ -63,6 +64,15 @@ def drawn_at_once(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
         Way("draw the indices of many batches at once", Change("fetch", 0.0), part),
         Way("draw the indices in half the time", Change("fetch", HALF), part),
     ]
+
+
+def draws_in_few(evidence: Evidence) -> LongestSteps | None:
+    """The few steps in which most of the time goes that drawing indices takes: where an epoch begins; else None."""
+    samples, data = evidence.stacks.data_phase, evidence.phase("data")
+    drawing = samples.share_where(draws_indices(samples))
+    if drawing is None or data is None or data.ms_per_step is None:
+        return None
+    return evidence.longest_steps(drawing * data.ms_per_step)
 
 
 def working_part(evidence: Evidence) -> float | None:

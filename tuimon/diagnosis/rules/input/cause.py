@@ -16,6 +16,7 @@ from tuimon.diagnosis.evidence.loading.batches import (
 from tuimon.diagnosis.evidence.loading.producer import producer
 from tuimon.diagnosis.evidence.loading.ready import draws_for_longer, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers
+from tuimon.diagnosis.rules.input.at_once import draws_in_few
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.session.loop_tree.stacks import StackSample
@@ -79,14 +80,14 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
     if evidence.rollout is not None:
         return Cause("rollout", own, f": the loop {evidence.rollout.maker}{in_library(own)}")
     if drawn_by is not None and drawing is not None and drawing >= MOST:
-        return _drawing(drawn_by)
+        return _drawing(drawn_by, evidence)
     if by_hand and (data.share_where(lambda sample: sample.awaits_message) or 0.0) >= MOST:
         waits_there = own is not None and any(sample.awaits_message and _is_in(sample, own) for sample in data.stacks)
         return _sent(workers.working, own if waits_there else None)
     made_here = by_hand and own is not None and data.share_where(lambda sample: "fetch" in sample.kinds) is not None
     if workers.number and not made_here and not may_draw(data) and lie_ready(evidence.loader, workers, data):
         if drawn_by is not None and draws_for_longer(data):
-            return _drawing(drawn_by)
+            return _drawing(drawn_by, evidence)
         return Cause("hand_over", own, f": batches are ready, but each takes {_fetch_ms(evidence)} to hand over")
     if workers.number and not made_here:
         return _cause_in_workers(workers, evidence.run.free_cores)
@@ -115,8 +116,10 @@ def _is_in(sample: StackSample, hot: HotFunction) -> bool:
     return place is not None and (place.file, place.function) == (hot.place.file, hot.place.function)
 
 
-def _drawing(hot: HotFunction) -> Cause:
-    return Cause("sampler", hot, f": the training process draws the indices{in_library(hot)}")
+def _drawing(hot: HotFunction, evidence: Evidence) -> Cause:
+    few = draws_in_few(evidence)
+    when = f", mostly in {few.steps} of {few.of:,} steps" if few is not None else ""
+    return Cause("sampler", hot, f": the training process draws the indices{when}{in_library(hot)}")
 
 
 def _cause_in_workers(workers: Workers, free_cores: float) -> Cause:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tuimon.code_origin import is_import_system, is_library_file, is_user_file, package_of
 from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, receives, steps_environment
 from tuimon.proc.target_files import TargetFiles
-from tuimon.records import CountSettings, Frame
+from tuimon.records import CountSettings, Frame, KeepingLine
 from tuimon.sources.source_blocks import Block
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.count_settings import count_settings
@@ -83,7 +83,7 @@ class FrameIds:
         self._source = SourceText()
         self._packages = PackagesAtWork(self._source)
         self._gradients = GradientBlocks(self._source)
-        self._counted: set[str] = set()  # files whose settings are reported
+        self._reported: set[str] = set()  # files whose settings and keeping lines are reported
         self._blocks: dict[RawFrame, Block | None] = {}  # without gradients, around frames of the user's
         self._library_source = SourceText(files_held=1)  # of each library a few lines are read, most of them once
         self._limit = limit
@@ -169,21 +169,19 @@ class FrameIds:
         no_grad = branch = None
         loop = False
         counts: tuple[CountSettings, ...] = ()
+        keeping: tuple[KeepingLine, ...] = ()
         if traits.user and source:
-            counts = self._counts_in(frame.file, files)
+            if frame.file not in self._reported:
+                self._reported.add(frame.file)
+                whole = self._source.lines(frame.file, files)
+                counts, keeping = tuple(count_settings(whole)), _keeping_in(whole)
             no_grad = self._gradients.around(frame.file, frame.line, files)
             at = frame.line if no_grad is None else no_grad.first
             lines = self._source.lines(frame.file, files)
             branch, loop = branch_around(lines, at), is_in_loop(lines, frame.line)
         code = (file, frame.line, function, source, traits.user)
-        self._new.append(Frame(*code, "", packages, no_grad, branch, counts, loop))
+        self._new.append(Frame(*code, "", packages, no_grad, branch, counts, loop, keeping))
         return id_
-
-    def _counts_in(self, file: str, files: TargetFiles) -> tuple[CountSettings, ...]:
-        if file in self._counted:
-            return ()
-        self._counted.add(file)
-        return tuple(count_settings(self._source.lines(file, files)))
 
     def _text_of(self, frame: RawFrame, traits: FrameTraits, files: TargetFiles, is_leaf: bool) -> str:
         if traits.user:
@@ -218,7 +216,16 @@ class FrameIds:
 _BRANCH = re.compile(rb"(?:if|elif|else)\b")
 _LOOP = re.compile(rb"(?:async\s+for|for|while)\b")
 _COMPREHENSION = re.compile(rb"\S\s+for\s.+\sin\s")
+_MAY_KEEP = re.compile(rb"\.backward\(|\bplt\.(?:figure|subplots)\(")
 _FUNCTION = re.compile(rb"(?:async\s+)?(?:def|class)\b")
+
+
+def _keeping_in(lines: Sequence[bytes]) -> tuple[KeepingLine, ...]:
+    if not any(_MAY_KEEP.search(line) for line in lines):
+        return ()
+    from tuimon.sources.stacks.frames.keeping_lines import keeping_lines  # noqa: PLC0415  (few files need a parser)
+
+    return tuple(keeping_lines(lines))
 
 
 def branch_around(lines: Sequence[bytes], number: int) -> tuple[int, int] | None:

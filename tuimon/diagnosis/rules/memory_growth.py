@@ -1,0 +1,175 @@
+"""Memory that grows with the steps: of processes, and of torch's tensors on a GPU."""
+
+from __future__ import annotations
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.machines import Machine
+from tuimon.diagnosis.evidence.run import RunEvidence
+from tuimon.diagnosis.finding import Finding, Fix, Severity
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at
+from tuimon.node_ids import own_id
+from tuimon.records import Place
+from tuimon.session.memory_readings import Growth
+from tuimon.session.processes.nodes import ProcessGrowth
+from tuimon.session.rows import TorchMemoryRow
+from tuimon.text import size_text
+
+SOON_S = Threshold(
+    600.0, "seconds until memory is full, below which that is critical", "our choice: time left to save a checkpoint"
+)
+LATER_S = Threshold(
+    3600.0,
+    "seconds until memory is full, below which it is mentioned",
+    "our choice: growth over two minutes predicts no more than the next hour",
+)
+LATEST_S = Threshold(
+    86_400.0,
+    "seconds until memory is full, below which steady growth is mentioned at all",
+    "our choice: a day is longer than most runs",
+)
+LEAST_RISE_BYTES = Threshold(
+    float(16 << 20),
+    "bytes by which a process must have grown since the first steps",
+    "our choice: more than what allocators keep for later, and 1 MiB/s seen within the first half minute",
+)
+
+_LOOK = (
+    "look for what grows with the steps: lists of losses or outputs (detach, .item()), caches, logs;"
+    " tuimon run --memory lists the lines that keep tensors"
+)
+
+
+def host_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Finding | None:
+    """A process has grown ever since the first steps; how grave that is depends on when memory is full."""
+    growing = [each for each in machine.steadily_growing if each.growth.risen_bytes >= LEAST_RISE_BYTES]
+    if not growing:
+        return None
+    per_s = sum(each.growth.bytes_per_s for each in growing)
+    full_s = left_bytes / per_s
+    if full_s >= LATEST_S:
+        return None
+    first = growing[0]
+    steps_per_s = machine.steps_per_s(first.pid)
+    each_step = first.growth.bytes_per_s / steps_per_s if steps_per_s else None
+    more = _more(each_step, first.growth.bytes_per_s)
+    keeping = machine.keeping if steps_per_s else ()
+    others = f", {len(growing) - 1} other processes grow too" if len(growing) > 1 else ""
+    return Finding(
+        rule="memory_pressure",
+        severity=_severity(full_s, may_be_cache=not keeping and _may_be_cache(evidence, machine, first.pid)),
+        cause="growing",
+        headline=f"{machine.place}{who(evidence.run, first.pid)} keeps {more}{others}: full in {minutes(full_s)}",
+        fixes=(Fix(let_go(keeping) or less_memory(evidence, first)),),
+        where=keeping,
+        evidence={
+            "growing_pid": own_id(first.pid),
+            "growth_bytes_per_s": per_s,
+            "growth_per_step_bytes": each_step,
+            "held_bytes": first.growth.held_bytes,
+            "left_bytes": left_bytes,
+            "full_in_s": full_s,
+            **({"host": machine.host} if machine.host is not None else {}),
+        },
+    )
+
+
+def _more(each_step: float | None, per_s: float) -> str:
+    return f"{size_text(each_step)} more each step" if each_step else f"{size_text(per_s)} more each second"
+
+
+def _severity(full_s: float, *, may_be_cache: bool) -> Severity:
+    """What may be a cache that fills is one degree less grave."""
+    if full_s < SOON_S:
+        return "warning" if may_be_cache else "critical"
+    return "warning" if full_s < LATER_S and not may_be_cache else "info"
+
+
+def _may_be_cache(evidence: Evidence, machine: Machine, pid: int) -> bool:
+    """True until a process has grown on after the first epoch, in which a data set may cache what it reads."""
+    loader = evidence.loader
+    if loader is None or loader.facts.kind != "map":
+        return False
+    return loader.first_end_s is None or machine.steady_growth(pid, loader.first_end_s) is None
+
+
+def let_go(keeping: tuple[Place, ...]) -> str:
+    """How the lines that keep could let go; empty without any."""
+    if not keeping:
+        return ""
+    first = keeping[0]
+    if "plt." in first.source:
+        return f"close each figure that {at(first)} opens: plt.close(figure)"
+    return f"keep numbers, not tensors with their graph, in {at(first)}: .item(), or .detach()"
+
+
+def gpu_growth(evidence: Evidence) -> Finding | None:
+    """Torch's tensors on a GPU have grown ever since the first steps; of several the one that is full first."""
+    rows = (row for row in evidence.torch_memory if row.growth is not None)
+    found = (_on_gpu(evidence, row, row.growth) for row in rows if row.growth is not None)
+    return min((each for each in found if each is not None), key=_full_in_s, default=None)
+
+
+def _full_in_s(finding: Finding) -> float:
+    return float(finding.evidence["full_in_s"] or 0.0)
+
+
+def _on_gpu(evidence: Evidence, row: TorchMemoryRow, growth: Growth) -> Finding | None:
+    gpus = [gpu.latest for gpu in evidence.gpus if row.uuid is None or gpu.latest.uuid == row.uuid]
+    gpu = gpus[0] if len(gpus) == 1 else None
+    if gpu is None or gpu.memory_total_bytes is None or growth.risen_bytes < LEAST_RISE_BYTES:
+        return None
+    unused = max(0, (row.reserved_bytes or 0) - growth.held_bytes)  # torch keeps it for new tensors
+    left_bytes = max(0, gpu.memory_total_bytes - (gpu.memory_used_bytes or row.reserved_bytes or 0)) + unused
+    full_s = left_bytes / growth.bytes_per_s
+    if full_s >= LATEST_S:
+        return None
+    machine = evidence.run.here
+    steps_per_s = machine.steps_per_s(evidence.pid)
+    each_step = growth.bytes_per_s / steps_per_s if steps_per_s else None
+    more = _more(each_step, growth.bytes_per_s)
+    return Finding(
+        rule="memory_pressure",
+        severity=_severity(full_s, may_be_cache=False),
+        cause="growing",
+        headline=f"the training keeps {more} on GPU {gpu.index}: full in {minutes(full_s)}",
+        fixes=(Fix(let_go(machine.keeping) or _LOOK),),
+        where=machine.keeping,
+        evidence={
+            "device": row.device,
+            "growth_bytes_per_s": growth.bytes_per_s,
+            "growth_per_step_bytes": each_step,
+            "held_bytes": growth.held_bytes,
+            "left_bytes": left_bytes,
+            "full_in_s": full_s,
+        },
+    )
+
+
+def who(run: RunEvidence, pid: int) -> str:
+    """``the training (4711)``."""
+    process = run.processes.get(pid)
+    role = {"trainer": "the training", "worker": "a DataLoader worker"}.get(process.role if process else "", "process")
+    return f"{role} ({own_id(pid)})"
+
+
+def less_memory(evidence: Evidence, culprit: ProcessGrowth | None) -> str:
+    """What to do about a process that grows, or about memory that is full."""
+    process = evidence.run.processes.get(culprit.pid) if culprit is not None else None
+    if process is not None and process.role == "worker":
+        return (
+            "keep the data set's objects in one array or tensor, or use fewer workers or a smaller prefetch_factor:"
+            " each worker copies the Python objects that it touches"
+        )
+    if process is not None:
+        return _LOOK
+    if evidence.child_workers:
+        return "use fewer workers or a smaller prefetch_factor, or close other programs"
+    return "load less at once (memory-map the data), or close other programs"
+
+
+def minutes(length_s: float) -> str:
+    """``a minute``, ``12 minutes``, ``5 hours``."""
+    if length_s < 90:
+        return "a minute"
+    return f"{length_s / 60:.0f} minutes" if length_s < 2 * LATER_S else f"{length_s / 3600:.0f} hours"
