@@ -64,9 +64,9 @@ def launching(samples: ThreadSamples) -> Launching:
         return Launching()
     forward = steps.in_phase("forward")
     compiled = forward.share_where(_passes(is_compiled_call)) or 0.0
-    looped = forward.where(lambda stack: _is_in_models_loop(stack, samples))
+    looped = ThreadSamples(tuple(stack for stack in forward.stacks if _is_in_models_loop(stack, samples)))
     has_loop = looped.total >= max(MIN_SAMPLES, LOOP_SHARE * forward.total)
-    cells = looped.where(_calls_cell)
+    cells = ThreadSamples(tuple(stack for stack in looped.stacks if _calls_cell(stack)))
     by_cells = has_loop and cells.total >= LOOP_SHARE * looped.total
     return Launching(
         is_compiled=compiled >= COMPILED_SHARE,
