@@ -116,11 +116,15 @@ def test_gradients_that_are_returned_after_the_update_train_nothing(training: st
         assert (found.phase, found.moved_from) == ("backward", None)
 
 
-@pytest.mark.parametrize(("in_update", "phase"), [(1, "other"), (2, "forward")])
-def test_one_torn_sample_does_not_make_an_update_of_a_line_that_logs(in_update: int, phase: str) -> None:
+@pytest.mark.parametrize(
+    ("in_update", "in_module", "phase"), [(1, 40, "other"), (1, 8, "other"), (1, 7, "forward"), (2, 40, "forward")]
+)
+def test_one_torn_sample_does_not_make_an_update_of_a_line_that_logs(
+    in_update: int, in_module: int, phase: str
+) -> None:
     """Its outer frames were read on line 50, its inner ones in the update before; two show a second update."""
     frames, stacks = FrameTable(), {}
-    probes = ((50, "update", in_update), (50, "module", 40))
+    probes = ((50, "update", in_update), (50, "module", in_module))
     for at, called, count in [*((line, below, 20) for line, below in LOOP), *probes]:
         first = 2 * len(stacks)
         frames.add_frames(first, [Frame("train.py", at, "main", "", True), BELOW[called]])

@@ -51,11 +51,15 @@ class ThreadSamples(Struct, frozen=True, dict=True):
 
     def in_phase(self, phase: str) -> ThreadSamples:
         """The samples of one phase."""
-        return ThreadSamples(tuple(stack for stack in self.stacks if stack.phase == phase))
+        return self.where(lambda stack: stack.phase == phase)
 
     def in_phases(self, phases: Container[str]) -> ThreadSamples:
         """The samples of several phases."""
-        return ThreadSamples(tuple(stack for stack in self.stacks if stack.phase in phases))
+        return self.where(lambda stack: stack.phase in phases)
+
+    def where(self, matches: Callable[[StackSample], bool]) -> ThreadSamples:
+        """The samples that match."""
+        return ThreadSamples(tuple(stack for stack in self.stacks if matches(stack)))
 
     @cached_property
     def whole(self) -> ThreadSamples:
@@ -64,12 +68,12 @@ class ThreadSamples(Struct, frozen=True, dict=True):
         Such stacks are rare ones, merged for the log, or were read while they changed.
         """
         calls = {call for stack in self.stacks for call in stack.module_calls}
-        return ThreadSamples(tuple(stack for stack in self.stacks if stack.frames not in calls))
+        return self.where(lambda stack: stack.frames not in calls)
 
     @cached_property
     def in_steps(self) -> ThreadSamples:
         """The samples without evaluation."""
-        return ThreadSamples(tuple(stack for stack in self.stacks if stack.phase != "eval"))
+        return self.where(lambda stack: stack.phase != "eval")
 
     @cached_property
     def through(self) -> Counter[Function]:

@@ -11,8 +11,9 @@ from msgspec import Struct
 from tuimon.library_code import evaluates_by_name
 from tuimon.records import Steps
 from tuimon.session.loop_tree.frame_table import Function
+from tuimon.session.loop_tree.order import leading_lines
 from tuimon.session.loop_tree.roles import Block
-from tuimon.session.loop_tree.stacks import NEARLY_ALL, UPDATES, StackSample
+from tuimon.session.loop_tree.stacks import NEARLY_ALL, StackSample
 
 #: Twice the visits, and this many more, are expected of a block in every step. By chance it has as few in one of
 #: 20,000 cases: no visit where 10 are expected, 5 where 20 are, 10 where 30 are (Poisson).
@@ -154,10 +155,7 @@ class EvaluationBlocks:
         self._functions: set[Function] = set()
         if not occasional:
             return
-        self._training: dict[Function, set[int]] = {}  # the lines with which functions lead to backward or the update
-        for sample in samples:
-            for frame in sample.outside_torch if sample.phase in UPDATES else ():
-                self._training.setdefault(frame.code, set()).add(frame.line)
+        self._training = leading_lines(samples)
         totals, models, apart = Counter[Block](), Counter[Block](), Counter[Block]()
         for sample in samples:
             blocks = dict.fromkeys((block for block in _blocks_of(sample) if block in occasional), sample.count)

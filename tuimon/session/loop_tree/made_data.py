@@ -13,6 +13,7 @@ from itertools import takewhile
 
 from tuimon.code_origin import is_torch
 from tuimon.session.loop_tree.frame_table import Function
+from tuimon.session.loop_tree.order import leading_lines
 from tuimon.session.loop_tree.stacks import NEARLY_ALL, UPDATES, Stack, StackSample
 
 #: Functions that step an environment, or generate, to measure the model or to show what it does.
@@ -51,9 +52,7 @@ class Rollouts:
         made = [sample for sample in samples if sample.makes_data]
         if not made:
             return
-        for sample in samples:
-            for frame in sample.before("backward", "optimizer") if sample.phase in UPDATES else ():
-                self._backward_line[frame.code] = min(frame.line, self._backward_line.get(frame.code, frame.line))
+        self._backward_line = {function: min(lines) for function, lines in leading_lines(samples).items()}
         self._note_loss([sample for sample in samples if sample.is_in_closure])
         for sample in made:
             self._note_rollout(sample)

@@ -42,6 +42,15 @@ def _forward_beside(path: Stack, samples: Sequence[StackSample]) -> int:
     return sum(s.count for s in samples if s.phase == "forward" and s.frames[: len(path) - 1] == path[:-1])
 
 
+def leading_lines(samples: Sequence[StackSample]) -> dict[Function, set[int]]:
+    """Of each function that leads to backward or the update, the lines with which it does."""
+    lines: dict[Function, set[int]] = {}
+    for sample in samples:
+        for frame in sample.before("backward", "optimizer") if sample.phase in UPDATES else ():
+            lines.setdefault(frame.code, set()).add(frame.line)
+    return lines
+
+
 def returned_gradients(samples: Collection[StackSample]) -> set[Stack]:
     """Which of the stacks in backward, or in an optimizer's step, are in such a pass; none where they all are.
 

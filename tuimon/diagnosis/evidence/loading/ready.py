@@ -36,7 +36,7 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
         if is_busy and workers.number > 1 and _lack_cores(workers):
             return False
         draws = draws_indices(data)
-        fetching = ThreadSamples(tuple(sample for sample in data.stacks if not draws(sample)))
+        fetching = data.where(lambda sample: not draws(sample))
         taking = fetching.share_where(lambda sample: _takes(sample, is_busy))
         return taking is not None and taking > 1.0 - MOST
     if loader.ready_none_ratio is None or (is_busy and workers.number > 1):

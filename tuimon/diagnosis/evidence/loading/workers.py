@@ -177,7 +177,7 @@ def epoch_starts(loader: LoaderRow | None, workers: Workers, data: ThreadSamples
 
 def without_starts(data: ThreadSamples) -> ThreadSamples:
     """The samples of the data phase that neither start an epoch nor end its workers."""
-    return ThreadSamples(tuple(sample for sample in data.stacks if not _is_start(sample)))
+    return data.where(lambda sample: not _is_start(sample))
 
 
 def _is_start(sample: StackSample) -> bool:

@@ -32,7 +32,7 @@ def sampled_collections(samples: ThreadSamples) -> float | None:
 
 def without_collections(samples: ThreadSamples) -> ThreadSamples:
     """All samples but those in ``gc.collect()``."""
-    return ThreadSamples(tuple(sample for sample in samples.stacks if not is_collecting(sample)))
+    return samples.where(lambda sample: not is_collecting(sample))
 
 
 def is_collecting(sample: StackSample) -> bool:

@@ -11,6 +11,7 @@ from tuimon.code_origin import is_others_package, is_package_file, is_torch
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.records import Frame, Place
+from tuimon.session.loop_tree.frame_table import Function, KnownFrame
 from tuimon.session.loop_tree.stacks import StackSample, function_at
 from tuimon.torch_code import is_loader_code, loads_data
 
@@ -24,24 +25,25 @@ def with_library(hot: HotFunction | None, samples: ThreadSamples, phase: str) ->
     """
     if hot is None or not any(_is_at(hot.place, stack) for stack in samples.in_phase("backward").stacks):
         return hot
-    functions: Counter[tuple[str, str]] = Counter()
-    lines: Counter[tuple[str, str, int]] = Counter()
-    makers: Counter[tuple[tuple[str, str], Place]] = Counter()
+    found: dict[Function, Counter[Place]] = {}
+    makers: dict[Function, Counter[Place]] = {}
     for stack in samples.in_phase(phase).stacks:
         frame = library_frame(stack) if _is_at(hot.place, stack) else None
         if frame is not None:
-            functions[frame.file, frame.function] += stack.count
-            lines[frame.file, frame.function, frame.line] += stack.count
+            own = (frame.file, frame.function)
+            found.setdefault(own, Counter())[Place(frame.file, frame.line, frame.function)] += stack.count
             maker = _maker(stack)
-            if maker is not None and (maker.file, maker.function) != (frame.file, frame.function):
+            if maker is not None and maker.code != own:
                 place = Place(maker.file, maker.line, maker.function, maker.source)
-                makers[(frame.file, frame.function), place] += stack.count
-    if not functions:
+                makers.setdefault(own, Counter())[place] += stack.count
+    if not found:
         return hot
-    most = max(functions, key=functions.__getitem__)
-    file, function, line = max((key for key in lines if key[:2] == most), key=lines.__getitem__)
-    makes = max((key for key in makers if key[0] == most), key=makers.__getitem__, default=None)
-    return hot._replace(library=Place(file, line, function), maker=makes[1] if makes is not None else None)
+    most = max(found, key=lambda own: found[own].total())
+    return hot._replace(library=_hottest(found[most]), maker=_hottest(makers.get(most, Counter())))
+
+
+def _hottest(places: Counter[Place]) -> Place | None:
+    return max(places, key=places.__getitem__, default=None)
 
 
 def in_library(hot: HotFunction | None, samples: ThreadSamples) -> HotFunction | None:
@@ -52,13 +54,9 @@ def in_library(hot: HotFunction | None, samples: ThreadSamples) -> HotFunction |
     if hot is None or hot.library is None:
         return hot
     own = (hot.library.file, hot.library.function)
-    inside = every = 0
-    for stack in samples.stacks:
-        if _is_at(hot.place, stack):
-            frame = library_frame(stack)
-            every += stack.count
-            inside += stack.count if frame is not None and (frame.file, frame.function) == own else 0
-    return hot._replace(share=hot.share * inside / every, samples=inside) if every else hot
+    at = samples.where(lambda stack: _is_at(hot.place, stack))
+    inside = at.where(lambda stack: (frame := library_frame(stack)) is not None and (frame.file, frame.function) == own)
+    return hot._replace(share=hot.share * inside.total / at.total, samples=inside.total) if at.total else hot
 
 
 def _is_at(place: Place, stack: StackSample) -> bool:
@@ -66,7 +64,7 @@ def _is_at(place: Place, stack: StackSample) -> bool:
     return own is not None and (own.file, own.line, own.function) == (place.file, place.line, place.function)
 
 
-def _maker(stack: StackSample) -> Frame | None:
+def _maker(stack: StackSample) -> KnownFrame | None:
     """The frame that a DataLoader calls in an installed package other than torch."""
     return next(
         (

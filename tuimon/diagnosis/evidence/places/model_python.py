@@ -62,7 +62,7 @@ def keeps_no_gradients(samples: ThreadSamples, place: Place) -> bool:
 
 def _looping(samples: ThreadSamples, place: Place) -> ThreadSamples:
     """The samples in which the function of a place loops."""
-    return ThreadSamples(tuple(each for each in samples.stacks if _is_in(each, place) and _loops(each)))
+    return samples.where(lambda sample: _is_in(sample, place) and _loops(sample))
 
 
 def is_surely_python(samples: ThreadSamples, place: Place) -> bool:
@@ -85,8 +85,8 @@ def has_no_frames_below(samples: ThreadSamples, place: Place) -> bool:
 
 def _are_most(samples: ThreadSamples, place: Place, is_one: Callable[[StackSample], bool]) -> bool:
     """True if nearly all samples in which the function of a place runs Python are of this kind, and there are any."""
-    running = (sample for sample in samples.stacks if _is_in(sample, place) and _runs_python(sample))
-    return ThreadSamples(tuple(running)).part_where(is_one) >= NEARLY_ALL
+    running = samples.where(lambda sample: _is_in(sample, place) and _runs_python(sample))
+    return running.part_where(is_one) >= NEARLY_ALL
 
 
 def _is_sure(sample: StackSample) -> bool:
