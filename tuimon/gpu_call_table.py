@@ -38,7 +38,7 @@ class CallSyntax(NamedTuple):
         return [*self.node.args, *self.named.values()]
 
     def has(self, name: str) -> bool:
-        """Whether an argument of this name is given, and is neither False nor None."""
+        """True if an argument of this name is given, and is neither False nor None."""
         value = self.named.get(name)
         return value is not None and not (isinstance(value, ast.Constant) and value.value in (False, None))
 
@@ -58,7 +58,7 @@ def call_syntax(node: ast.Call) -> CallSyntax:
     return CallSyntax(node, "", first, node.args[1:], named)
 
 
-#: Whether a call waits: True wherever its tensors are on a GPU, False if that is not sure, None if it does not.
+#: How sure it is that a call waits: True if its tensors are on a GPU; False if that is not sure; None if it does not.
 _Judge = Callable[[CallSyntax], bool | None]
 
 
@@ -79,7 +79,7 @@ def _with_further_tensor(call: CallSyntax) -> bool | None:
 
 
 def _of_sure_tensor(call: CallSyntax) -> bool | None:
-    """Of sizes: plain ones are the rule, and the work with them takes time as well."""
+    """True if a size is a tensor: plain sizes are the rule, and the work with them takes time as well."""
     return True if any_tensor(call.arguments) else None
 
 

@@ -1,4 +1,4 @@
-"""What frames of libraries mean: that they make data, evaluate, measure, give the next batch, or update parameters."""
+"""The meaning of libraries' frames: they make data, evaluate, measure, give the next batch, or update parameters."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def is_iteration(function: str) -> bool:
     return function in _ITERATIONS
 
 
-#: What handlers of a loop's events are named by convention: they only observe, and make no batch.
+#: The conventional beginning of names of a loop's event handlers: they only observe, and make no batch.
 _HANDLER = "on_"
-#: What calls handlers, and other names of theirs.
+#: Callers of handlers, and other names of handlers.
 _HANDLES = re.compile(r"(?i)_*(?:on|after|before)_|\w*(?:callback|dispatch|event|handle|hook|notify)")
 _LOSS = re.compile(r"loss|criterion|pred|output|forward")
 

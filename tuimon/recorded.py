@@ -17,7 +17,7 @@ from tuimon.views.report.summary import report_of
 
 
 class RecordedLog:
-    """What ``--log`` has written: an iterable of typed records (``tuimon.records``), and what follows from them.
+    """A log that ``--log`` has written: an iterable of typed records (``tuimon.records``), with their results.
 
     ``session`` and ``findings`` are folded from the records on first use, and kept.
     """

@@ -24,7 +24,7 @@ ProcessRole = Literal["trainer", "worker", "other"]
 ThreadState = Literal["running", "waiting", "disk", "stopped", "ended"]
 
 
-# What a figure in a log may be: checked when a line is decoded, not when a record is made. Beyond is damage.
+# Ranges of figures in a log: checked when a line is decoded, not when a record is made. Beyond is damage.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]  # of anything, ns and bytes included
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]  # of what a row stands for: no row without any
 Index = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]
@@ -135,7 +135,7 @@ class RangeTime(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class RangePlace(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Where ranges of a path are opened and closed: ``[path, file, function, first, last]``.
+    """The place at which ranges of a path are opened and closed: ``[path, file, function, first, last]``.
 
     A stack with a frame of that function between the lines ``first`` and ``last`` was sampled inside such a range.
     """
@@ -307,12 +307,12 @@ class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def mean_bytes(self) -> float:
-        """Of a batch."""
+        """Bytes of a batch."""
         return self.total_bytes / self.count
 
     @property
     def mean_samples(self) -> float | None:
-        """Of a batch."""
+        """Samples of a batch."""
         return None if self.samples is None else self.samples / self.count
 
 
@@ -502,7 +502,7 @@ class GpuProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Throttle(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What held the clocks down: ``[cause, ratio]``; ``ratio`` of the window, None where it was only seen to occur."""
+    """A cause that held the clocks down: ``[cause, ratio]``; ``ratio`` of the window, None if it was only seen once."""
 
     cause: str
     ratio: Amount | None = None
@@ -552,7 +552,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     cost_ms: Amount | None = None  # duration of the NVML calls for this record
 
 
-#: What seldom changes of a GPU: where a record has None, the value of the record before holds.
+#: Facts of a GPU that seldom change: if a record has None, the value of the record before holds.
 GPU_FACTS = (
     "memory_total_bytes",
     "power_limit_w",
@@ -671,7 +671,7 @@ class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
 
 
 class MemoryLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What one line allocated and nobody has freed: ``[file, line, function, source, user, bytes, blocks, growth]``.
+    """Memory that one line holds: ``[file, line, function, source, user, bytes, blocks, growth]``.
 
     ``growth_bytes``: what each step left behind, 0 where most left nothing; None of a single step.
     """
@@ -687,9 +687,9 @@ class MemoryLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class MemoryHistory(Record, frozen=True, kw_only=True, tag="memory_history"):
-    """What torch's allocator handed out over some steps and has not got back, by line, most bytes first.
+    """Memory that torch's allocator handed out over some steps and has not got back, by line, most bytes first.
 
-    What was allocated before is in none of the figures.
+    No figure includes earlier allocations.
     """
 
     trigger: Literal["asked", "oom"]
@@ -737,7 +737,7 @@ class TracedWork(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class TracedWait(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What the GPU waited for in a trace, sums over its steps: ``[cause, what, phase, where, count, total_ns]``."""
+    """A cause of waits of the GPU in a trace, sums over its steps: ``[cause, what, phase, where, count, total_ns]``."""
 
     cause: str
     what: str
@@ -764,7 +764,7 @@ class TracedSync(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def name(self) -> str:
-        """What waited: the operator, or else the call."""
+        """The operator that waited, or else the call."""
         return self.operator or self.call
 
 
@@ -823,8 +823,8 @@ class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     unknown: str | None = None  # why its stacks are not known
     tid: Count | None = None  # of the thread that trains, where it is not the main one
     has_left: bool = False  # whether that thread is outside every loop that it trained in: the training is over
-    #: Of the run, who is at the other end of the pipe or connection that it is blocked on, itself included; all idle.
-    #: None where it is blocked on none, or that end is not known, or may wait for what is outside the run.
+    #: Processes of the run at the other end of the pipe or connection that it is blocked on, itself included; all
+    #: idle. None if it is blocked on none, that end is not known, or may itself wait for something outside the run.
     peers: Annotated[list[Pid], _LISTED] | None = None
 
 
@@ -872,7 +872,7 @@ class RankCollective(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Collectives(Record, frozen=True, kw_only=True, tag="collectives"):
-    """What torch's flight recorder reported of the ranks' collectives at the latest standstill, as it came."""
+    """The report of torch's flight recorder on the ranks' collectives at the latest standstill, as it came."""
 
     ranks: Annotated[list[RankCollective], _LISTED] = msgspec.field(default_factory=list)
 
@@ -887,7 +887,7 @@ class Notice(Record, frozen=True, kw_only=True, tag="notice"):
 
 
 class Cost(Record, frozen=True, kw_only=True, tag="cost"):
-    """What tuimon itself uses in a window."""
+    """Resources that tuimon itself uses in a window."""
 
     window_s: Seconds
     cpu_ratio: Amount  # of all its processes, with py-spy

@@ -68,7 +68,7 @@ _BITWISE = ast.BitAnd | ast.BitOr | ast.BitXor
 
 
 def tensor(node: ast.AST | None, called: bool | None = False) -> bool | None:
-    """Whether an expression is a tensor: True if it is nothing else, False if it may be one, None if it is plain.
+    """How sure it is that an expression is a tensor: True; False if it may be one; None if it is plain.
 
     ``called``: the answer for calls of functions that nobody knows.
     """
@@ -131,7 +131,7 @@ def _call(node: ast.Call, called: bool | None) -> bool | None:
 
 
 def mask(node: ast.AST) -> bool | None:
-    """Whether an index is a mask: True, False if it may hold positions as well, None if nothing shows one."""
+    """How sure it is that an index is a mask: True; False if it may hold positions; None if nothing shows one."""
     match node:
         case ast.Compare(_, operators, _):
             return True if all(isinstance(o, _COMPARISON) for o in operators) and tensor(node) is not None else None

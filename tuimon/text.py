@@ -6,11 +6,11 @@ import re
 
 # CSI, OSC (ended by BEL or ST), other two-character escapes.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
-# What reorders or hides the text around it, ends a line, or is no character.
+# Characters that reorder or hide the text around them, or end a line, and code points that are no characters.
 _FORMAT = "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
 # C0, DEL, C1, and _FORMAT.
 _CONTROLS = re.compile(f"[\x00-\x1f\x7f-\x9f{_FORMAT}]")
-#: Of a number: as many as all fit into 62 bits, which is what a record holds.
+#: Digits of a number that always fit into 62 bits, a record's limit.
 _DIGITS = 18
 #: Those that a JSON encoder leaves as they are: it escapes C0 itself.
 RAW_IN_JSON = re.compile(f"[\x7f-\x9f{_FORMAT}]")

@@ -1,4 +1,4 @@
-"""What a stack frame of torch, of Python or of our own hooks means, as named questions.
+"""The meaning of a stack frame of torch, of Python or of our own hooks, as named questions.
 
 A frame is its ``file`` and its bare ``function`` name (``step``, not ``Adam.step``). Whose code it is: ``code_origin``;
 what frames of other libraries mean: ``library_code``.
@@ -27,9 +27,9 @@ _STEP_FUNCTIONS = frozenset({"step", "wrapper"})
 #: In ``torch/optim/``, with a ``step`` of their own that updates no parameter.
 _SCHEDULER_FILES = ("lr_scheduler.py", "swa_utils.py")
 _CLOSURE_CALLERS = frozenset({"step", "obj_func", "_directional_evaluate", "_strong_wolfe"})
-#: Where torch's Adam and AdamW go through their tensors with a dozen operations each.
+#: The functions in which torch's Adam and AdamW go through their tensors with a dozen operations each.
 _UNFUSED_FUNCTIONS = frozenset(f"_{how}_tensor_{name}" for how in ("single", "multi") for name in ("adam", "adamw"))
-#: What ``optimizer.py`` calls are hooks.
+#: Callees of ``optimizer.py`` are hooks.
 _NO_CLOSURE_FILES = (*_SCHEDULER_FILES, "torch/optim/optimizer.py")
 
 
@@ -92,8 +92,8 @@ def may_call_closure(file: str, function: str) -> bool:
 def is_module_body(file: str, function: str) -> bool:
     """True if a frame of a library runs while that is imported: ``torch/optim/adadelta.py``, ``<module>``.
 
-    A shortened stack may hold it, or the import of torch that our hook waits for, without Python's import system. What
-    torch.compile has generated waits in its body for the kernels to be compiled, which is no import.
+    A shortened stack may hold it, or the import of torch that our hook waits for, without Python's import system. Code
+    that torch.compile has generated waits in its body for the kernels to be compiled, which is no import.
     """
     if function == "<module>":
         return not is_generated(file)
@@ -121,7 +121,7 @@ def is_module_run(file: str, function: str) -> bool:
 def is_model_upkeep(file: str, function: str) -> bool:
     """True if a frame makes, copies, loads or clears a model or an optimizer: ``optimizer.py``, ``zero_grad``.
 
-    Of a frame that runs no module and updates nothing; ``torch/nn/utils`` and the functional part do other work.
+    For frames that run no module and update nothing; ``torch/nn/utils`` and the functional part do other work.
     """
     if file.endswith((_MODULE_FILE, "torch/nn/init.py", _PARAMETER_FILE)) or is_torch_optimizer(file):
         return True
@@ -216,8 +216,8 @@ _COLLECTIVES = re.compile(
     r"(?:all_reduce\w*|monitored_barrier|barrier|broadcast\w*|all_gather\w*|all_to_all\w*|reduce_scatter\w*|reduce"
     r"|gather\w*|scatter\w*|wait|wait_tensor|recv\w*|send\w*|irecv|isend|batch_isend_irecv|wrapper)$"
 )
-#: Where torch's own wrappers wait in C: DistributedDataParallel's buffers, which come from rank 0 before each forward
-#: pass, and fully_shard's parameters and gradients.
+#: Files in which torch's own wrappers wait in C: DistributedDataParallel's, whose buffers come from rank 0 before each
+#: forward pass, and fully_shard's, for parameters and gradients.
 _WRAPPED_COLLECTIVE_FILE = re.compile(
     r"torch/nn/parallel/distributed\.py$|torch/distributed/(?:utils|fsdp/_fully_shard/_fsdp_(?:collectives|param_group))\.py$"
 )
@@ -299,7 +299,7 @@ def collects_garbage(source: str) -> bool:
 
 #: The part of torch that runs models.
 MODULES = "nn/"
-#: What the phase of a sample, and what a worker does, are recognised by.
+#: Frames by which the phase of a sample, and a worker's work, are recognised.
 _PARTS = re.compile(
     r"torch/(nn/|optim/|utils/data/|utils/checkpoint\.py|autograd/|_tensor\.py|distributed/|cuda/|amp/|serialization\.py)"
 )

@@ -1,7 +1,7 @@
-"""The file that a thread blocked in the kernel reads from or writes to, and the process at its other end.
+"""The file that a thread blocked in the kernel reads from or writes to, and the processes at its other end.
 
 Formats: proc_pid_syscall(5), Documentation/networking/proc_net_tcp.rst and include/uapi/linux/unix_diag.h in the Linux
-sources. Files that may not be read are unknown, never an exception.
+sources. A link that may not be read is unknown, never an exception.
 """
 
 from __future__ import annotations

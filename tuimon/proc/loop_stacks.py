@@ -1,4 +1,4 @@
-"""Stacks at which a process reports to call backward and its optimizer, checked: it may have written anything."""
+"""The stacks at which a process says that its loop calls backward and its optimizer, checked: it may write anything."""
 
 from __future__ import annotations
 

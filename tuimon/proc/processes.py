@@ -10,7 +10,7 @@ from tuimon.proc import procfs
 
 #: A command line is shortened to this many characters: records are bounded.
 _COMMAND_CHARS = 2000
-#: The kernel's addition to the path of an open file, such as a running program, that was replaced or removed.
+#: The text that the kernel appends to the path of an open file, as of a running program, that was replaced or removed.
 DELETED = " (deleted)"
 
 

@@ -163,7 +163,7 @@ class HeldFile:
 
 
 def read_process_stat(pid: int) -> ProcessStat | None:
-    """Identity and resource use of a process; None when it is gone."""
+    """A process and the resources it has used; None when it is gone."""
     return parse_process_stat(read_bytes(f"/proc/{pid}/stat"))
 
 
@@ -202,7 +202,7 @@ def parse_schedstat(raw: bytes) -> SchedStat | None:
 
 
 def read_schedstat(pid: int, tid: int) -> SchedStat | None:
-    """The scheduler's counts for one thread."""
+    """The scheduler's counters of one thread."""
     raw = read_bytes(f"/proc/{pid}/task/{tid}/schedstat", 128)
     return parse_schedstat(raw) if raw else None
 

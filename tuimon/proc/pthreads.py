@@ -1,7 +1,7 @@
 """OS ids of threads in Pythons before 3.11, which keep only the pthread id; the C library's descriptor holds both.
 
 A pthread id is the address of the thread's descriptor, and the tid lies at an offset in it that has stayed the same in
-every C library of these Pythons. A number that is read there counts only if it is one of the process's threads.
+every C library of these Pythons. A value read there counts only if it is one of the process's threads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from tuimon.proc import procfs
 
-#: Offset of ``tid`` in ``struct pthread``: glibc on x86-64, aarch64, musl (nptl/descr.h, src/internal/pthread_impl.h).
+#: Offset of ``tid`` in ``struct pthread``: glibc on x86-64, on aarch64, musl (nptl/descr.h, internal/pthread_impl.h).
 _OFFSETS = (720, 208, 48)
 #: PID_MAX_LIMIT (linux/threads.h); anything above is an address.
 _LARGEST_TID = 1 << 22

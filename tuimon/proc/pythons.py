@@ -27,7 +27,7 @@ def is_name(program: str) -> bool:
 
 
 def is_python(pid: int) -> bool:
-    """True if a process is a Python interpreter or has one inside; False if that may not be known."""
+    """True if a process is a Python interpreter or has one inside; False where that may not be known."""
     program = processes.program_name(pid)
     if is_name(program):
         return True

@@ -1,9 +1,9 @@
-"""Short turns on a core: a thread that asks for them gets one at once, and need not wait until another pauses.
+"""Short turns on a core: a thread that asks for them gets a core at once; others wait until somebody pauses.
 
 A thread that wakes on a busy core waits for the one that runs there: since Linux 6.6 for up to 3 ms, or until that one
-sleeps. A sampler then sees it asleep. In steps of 1.5 ms that wait for data for 0.50 of their time, py-spy on the
-same core told 0.66 to 0.69, and with short turns 0.49. From Linux 6.12 on everyone may ask for those; an earlier one
-takes no notice.
+sleeps. A sampler then sees it asleep. Steps of 1.5 ms waited for data for 0.50 of their time: py-spy on the same core
+measured 0.66 to 0.69, and with short turns 0.49. Since Linux 6.12 every process may ask for them; an earlier one
+ignores the request.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ctypes
 import os
 import struct
 
-#: Number of sched_setattr(2), by machine.
+#: Numbers of the system call sched_setattr(2), by machine.
 _CALLS = {"x86_64": 314, "aarch64": 274}
 #: The shortest turn that the kernel grants.
 _TURN_NS = 100_000

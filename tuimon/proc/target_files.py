@@ -207,7 +207,7 @@ def _cut(handles: list[int], count: int) -> None:
 
 
 def _content(handle: int, limit: int) -> Content | None:
-    """The content behind an O_PATH handle, which is opened only then: opening a device may already do something."""
+    """The file behind an O_PATH handle. Only then is it opened: opening a device may already do something."""
     info = os.fstat(handle)
     # A file of the kernel's (procfs) has size 0, and reading it may wait, or take away what it holds.
     if not stat.S_ISREG(info.st_mode) or not 0 < info.st_size <= limit:
@@ -219,14 +219,14 @@ def _content(handle: int, limit: int) -> Content | None:
         os.close(opened)
 
 
-#: The file that Python has for a cell, and our name for it.
+#: A cell's file as Python knows it, and our name for it.
 _CELL_FILE = re.compile(r"/ipykernel_\d+/\d+\.py$|^<ipython-input-|^In\[\d+\]$")
 #: Processes whose cells are held at once.
 _HELD = 8
 
 
 class Cell(NamedTuple):
-    """The name of a cell, ``In[4]`` as in IPython, and its text."""
+    """A cell's name, ``In[4]`` as IPython has it, and its text."""
 
     name: str
     text: bytes

@@ -1,4 +1,4 @@
-"""What a source is: something outside, read on a thread of its own, turned into Records."""
+"""The definition of a source: something outside, read on a thread of its own, turned into Records."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class MemorySource:
         yield self._notice("ok", "recorded")
 
     def _after_errors(self, trainers: list[int], now_s: float) -> Iterable[Record]:
-        """What errors for want of memory have left, also of processes that have ended by them."""
+        """The traces of out-of-memory errors, also of processes that have ended by them."""
         for pid in trainers:
             if pid not in self._files:
                 try:

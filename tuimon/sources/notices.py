@@ -1,4 +1,4 @@
-"""What sources report of themselves: a problem with its next step, and notices that are fixed from the start."""
+"""Reports of sources on themselves: a problem with its next step, and notices that are fixed from the start."""
 
 from __future__ import annotations
 

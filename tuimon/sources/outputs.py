@@ -52,7 +52,7 @@ def _begin(path: str, *, force: bool) -> tuple[str, int]:
 
 
 def _give_name(unborn: str, path: str, *, force: bool) -> None:
-    """What has come to be at ``path`` meanwhile is judged again, and without ``force`` nothing is ever replaced."""
+    """Judge ``path`` again, as it may be taken meanwhile; without ``force`` nothing is ever replaced."""
     target = _target(path, force=force)
     try:
         if force or not link(unborn, target):

@@ -53,7 +53,7 @@ def _fields(kind: type[Struct]) -> tuple[inspect.Field, ...]:
 
 
 def _cleaner(kind: inspect.Type) -> _Clean | None:
-    """What cleans values of a type; None where they hold no text."""
+    """The function that cleans values of a type; None if they hold no text."""
     match kind:
         case inspect.StrType():
             return _text

@@ -36,7 +36,7 @@ class SourceBlocks:
         self._loops: dict[str, list[Block] | None] = {}  # file; None: its source is not known
 
     def name_of(self, file: str) -> str:
-        """What records name a file: a cell of a notebook by its number."""
+        """A file's name in records: the number of a notebook's cell."""
         cell = self._files.cell(file)
         return file if cell is None else cell.name
 
@@ -51,7 +51,7 @@ class SourceBlocks:
         return min(found, key=lambda pair: pair[0].last - pair[0].first)[1] if found else None
 
     def in_one_loop(self, file: str, line: int, other: int) -> bool | None:
-        """Whether a ``for`` or ``while`` statement, its head included, holds both lines; None without the source."""
+        """True if a ``for`` or ``while`` statement, its head included, holds both lines; None without the source."""
         if file not in self._withs:
             self._read(file)
         loops = self._loops[file]

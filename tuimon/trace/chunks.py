@@ -17,11 +17,11 @@ from tuimon.text import plain
 _GZIP = b"\x1f\x8b"
 #: Read and decoded at a time.
 _CHUNK_BYTES = 1 << 20
-#: Bytes before the events: device properties, and the additions of programs. Kineto writes some kB.
+#: Bytes before the events: device properties, and additions of programs. Kineto writes some kB.
 _HEAD_BYTES = 4 << 20
 #: The longest event: kernels have names of kB, collectives lists of thousands of sizes.
 _EVENT_BYTES = 4 << 20
-#: All of a file, unpacked: more than 4 million events. A file packed a thousandfold ends here as well.
+#: All of a file, unpacked: more than 4 million events. What is packed a thousandfold ends here as well.
 _FILE_BYTES = 1 << 30
 #: Between two events; it may also stand in a name or an argument, so the last few are tried.
 _BETWEEN = re.compile(rb"\}\s*,\s*\{")

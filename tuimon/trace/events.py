@@ -18,7 +18,7 @@ _LIBRARIES = frozenset(("torch", "numpy", "site-packages", "tuimon", "lightning"
 
 
 class Kind(IntEnum):
-    """The kind of an event; from KERNEL on it ran on a GPU."""
+    """Kinds of events; from KERNEL on they ran on a GPU."""
 
     OPERATOR = 0  # of torch: aten::mm
     ANNOTATION = 1  # record_function: ProfilerStep#3, Optimizer.step#AdamW.step
@@ -30,7 +30,7 @@ class Kind(IntEnum):
 
 
 class Track(NamedTuple):
-    """A thread, or a stream of a GPU, that events run on. ``device`` is None for threads."""
+    """A lane of events: a thread, or a stream of a GPU. ``device`` is None for threads."""
 
     name: str
     process: str
@@ -52,7 +52,7 @@ class Stretch(NamedTuple):
 
 
 class Events:
-    """Events by their beginning. Each column holds one fact of the event with index ``i``.
+    """Events by their beginning. Each column holds one fact of the event at an index ``i``.
 
     ``amount``: bytes of a copy, blocks of a kernel, 0 where unknown. ``threads``: of a kernel's block.
     ``correlation``: the same for a runtime call and what it put on the GPU; 0 for none.

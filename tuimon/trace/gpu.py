@@ -1,4 +1,4 @@
-"""The works of one GPU in the order of their streams, their launches, and its busy time."""
+"""One GPU's activity: its works in the order of their streams, what launched each, and when it was busy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Intervals:
         return sum(min(end, end_ns) - max(begin, begin_ns) for begin, end in pairs)
 
     def parts_in(self, begin_ns: int, end_ns: int) -> list[Interval]:
-        """The parts of a stretch that they cover."""
+        """The part of a stretch that they cover."""
         first = bisect_right(self._ends, begin_ns)
         last = bisect_left(self._begins, end_ns)
         pairs = zip(self._begins[first:last], self._ends[first:last], strict=True)

@@ -12,7 +12,7 @@ _ROUNDING_NS = 1000
 
 
 class Nesting:
-    """The events that enclose others on their thread. An index is an event's; -1 stands for none.
+    """The events that enclose those of threads. An index is an event's; -1 where nothing does.
 
     ``operator``: the innermost operator around an event. ``annotation``: the innermost annotation. ``python``: the
     innermost function of the user's code, in traces with Python functions. ``self_ns``: of an operator, without the

@@ -50,7 +50,7 @@ def _phases_in(events: Events, step: Stretch) -> list[Stretch]:
 
 
 def _with_gaps(known: list[Stretch], step: Stretch) -> list[Stretch]:
-    """Time before backward is forward, the rest other."""
+    """Fill the gaps: forward before backward, other after it."""
     found: list[Stretch] = []
     at_ns = step.begin_ns
     has_backward = any(each.name == "backward" for each in known)

@@ -1,4 +1,4 @@
-"""The contents of a trace file, as written: one event, and the head before the events."""
+"""The contents of a trace file, as it is written: one event, and the head before the events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 
 
 class RawArgs(msgspec.Struct, gc=False):
-    """Kineto's additions to an event; fields of other types are as good as absent."""
+    """The arguments that kineto adds to an event; fields of other types are as good as absent."""
 
     name: Any = None  # of a process or thread (metadata)
     device: Any = None
@@ -71,7 +71,7 @@ class TakenBy(msgspec.Struct, frozen=True, omit_defaults=True):
     taken_unix_s: float = 0.0
     begin_s: float = 0.0  # of the monotonic clock
     end_s: float = 0.0
-    held_limit_ms: float | None = None  # the part of it that was allowed
+    held_limit_ms: float | None = None  # what was allowed of that
     stop_ms: float | None = None  # the training was held up for so long to stop and to write
     step_ms: float | None = None  # median before the trace
     before: list[PhaseBefore] = []

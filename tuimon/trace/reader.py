@@ -115,7 +115,7 @@ class _Builder:
                     self._thread_names[event.pid, event.tid] = plain(name[:_NAME_CHARACTERS]).strip()
 
     def trace(self, ended_early: str | None) -> Trace:
-        """The trace that was read."""
+        """The result of reading."""
         trace, events = self._trace, self._trace.events
         first_ns = min(events.begin_ns, default=0)
         steps = self._stretches[STEP] or self._profiler_steps

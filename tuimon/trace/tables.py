@@ -88,7 +88,7 @@ class LaunchRow(Struct, frozen=True):
 
 
 class WaitRow(Struct, frozen=True):
-    """Waits of the GPU, all gaps of one cause."""
+    """One cause for which the GPU waited, with all its gaps."""
 
     cause: str
     what: str

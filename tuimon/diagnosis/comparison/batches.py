@@ -79,9 +79,9 @@ def added(one: StepStretch, later: StepStretch) -> StepStretch:
 
 #: Values further from the quartiles than this many times their distance are outliers (Tukey 1977).
 _FENCE = 1.5
-#: What lasts for this part of a run and longer is no warm-up but the run: where steps take longer at first (compiling,
-#: cold caches), and where they take less time, as while a queue is full: that lasts for a few steps, a shift of the
-#: machine's speed for long.
+#: A beginning that lasts for at least this part of a run belongs to the run, and is no warm-up: one with longer steps
+#: (compiling, cold caches), and one with shorter steps, as while a queue fills: that lasts for a few steps, a shift of
+#: the machine's speed for long.
 _MOST = 1 / 3
 _MOST_FASTER = 1 / 10
 
@@ -89,8 +89,8 @@ _MOST_FASTER = 1 / 10
 def warmup_length(series: Sequence[float]) -> int:
     """How many of the first values to leave out: those that are outliers beside the second half, all to one side.
 
-    Where that half grows or falls all the time, what it has been before follows from how it does.
-    Of 9 7 5 5 4 5 5 4 it is 2. One that is no warm-up is taken for it in about one run of a hundred, and costs a value.
+    If that half grows or falls all the time, its line is extended back to the first values.
+    For 9 7 5 5 4 5 5 4 the answer is 2. About one run in a hundred loses a value that is no warm-up.
     """
     half = series[len(series) // 2 :]
     if len(half) < 4:
@@ -133,7 +133,7 @@ class Shift(NamedTuple):
 
 
 def shift_in(series: Sequence[float]) -> Shift | None:
-    """Where the level of a series of positive values shifts once; None where it stays.
+    """The place at which the level of a series of positive values shifts once; None if it stays.
 
     Values may depend on their neighbours: the deviation of the sum is that of as many independent ones as they are
     worth once the shift is taken out. Source: the CUSUM test, as by Aue and Horvath (2013), Structural breaks in time

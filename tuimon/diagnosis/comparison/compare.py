@@ -82,7 +82,7 @@ def _check(run: JudgedRun, side: str) -> None:
 
 
 def _aligned(before: list[JudgedRun], after: list[JudgedRun]) -> tuple[Runs, Runs]:
-    """Where the steps of a run grow or shrink all the time, only steps of the same numbers are compared."""
+    """Both sides, cut to steps of the same numbers if the steps of a run grow or shrink all the time."""
     runs = [*before, *after]
     if not any(run.trend for run in runs):
         return before, after

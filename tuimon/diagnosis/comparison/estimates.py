@@ -12,10 +12,10 @@ _NORMAL = NormalDist()
 _SERIES_FROM = 3.0
 #: Neighbours count as correlated by no more than this: beyond, some dozens of values are worth one.
 _MOST_CORRELATED = 0.95
-#: What lasts over so much of a series, from a twentieth to a tenth, is taken to last over all of it.
+#: A deviation that lasts over a twentieth to a tenth of a series is taken to last over all of it.
 _LASTING = (0.05, 0.1)
-#: Of flicker noise, which has as much variance in each octave of time, series of 20 to 120 values show so little less
-#: of what lasts, and so uncertainly (degrees of freedom): in 1,600 to 9,800 made-up ones 0.73 to 0.80, and 1.4 to 1.7.
+#: Flicker noise has as much variance in each octave of time. A series of 20 to 120 values shows only this part of its
+#: lasting variance, with so few degrees of freedom: 0.73 to 0.80, and 1.4 to 1.7, in 1,600 to 9,800 made-up series.
 _SEEN_OF_FLICKER = 0.75
 LASTING_FREEDOM = 1.5
 
@@ -43,7 +43,7 @@ def t_quantile(probability: float, freedom: float) -> float:
 
 
 class Interval(NamedTuple):
-    """Where a value lies."""
+    """The two ends between which a value lies."""
 
     low: float
     high: float
@@ -92,7 +92,7 @@ def independent_values(series: Sequence[float]) -> float:
 
 
 def difference(before: Estimate, after: Estimate, confidence: float = 0.95) -> Interval:
-    """Where ``after`` less ``before`` lies, by the t test of Welch (1947)."""
+    """The interval of ``after`` less ``before``, by the t test of Welch (1947)."""
     total = before.variance + after.variance
     middle = after.value - before.value
     if total <= 0:

@@ -1,4 +1,4 @@
-"""What a comparison needs of one run, taken from its session: small enough to hold dozens of runs."""
+"""One run's figures for a comparison, taken from its session: small enough to hold dozens of runs."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
 
 
 def recent_figures(session: Session, findings: Sequence[Finding], since_s: float = -math.inf) -> RunFigures | None:
-    """What the last 30 s, or less since a moment, show of the process in focus; None before a step has ended."""
+    """Figures of the process in focus over the last 30 s, or less since a moment; None before a step has ended."""
     pid = session.trainer()
     stats = session.step_stats(pid) if pid is not None else None
     stretches = stats.recent_stretches(since_s) if stats is not None else []
@@ -163,7 +163,7 @@ def _loader(session: Session, pid: int | None) -> LoaderFacts | None:
 
 
 def starved_of(run: Session) -> Starved:
-    """What others may have cost a run, on the node in focus."""
+    """The time that other programs may have cost a run, on the node in focus."""
     threads = run.live_threads()
     waits = (row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None)
     return _starved(core_demand(threads, run.cpu_count), max(waits, default=0.0), run.cores_taken())

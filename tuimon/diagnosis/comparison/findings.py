@@ -12,7 +12,10 @@ _Key = tuple[str, str | None]
 
 
 def finding_changes(before: Runs, after: Runs) -> list[FindingChange]:
-    """Gone, new, then those that stay; a rule with another cause is another finding. Of several runs, those of most."""
+    """Gone, new, then those that stay; a rule with another cause is another finding.
+
+    Several runs have the findings that most of them have.
+    """
     one, other = _findings(before), _findings(after)
     gone = [_change("gone", finding, None) for key, finding in one.items() if key not in other]
     new = [_change("new", None, finding) for key, finding in other.items() if key not in one]
@@ -23,7 +26,7 @@ def finding_changes(before: Runs, after: Runs) -> list[FindingChange]:
 def promise_of(before: Runs, after: Runs, speedup: Range) -> Promise | None:
     """The gain that the gravest finding that is gone estimated for its fix; None where it had no estimate.
 
-    Of its fixes the one that the runs show to have been done, by the number of workers; else the best.
+    The number of workers may show which of its fixes was made; else the best one counts.
     """
     other = _findings(after)
     gone = [finding for key, finding in _findings(before).items() if key not in other]

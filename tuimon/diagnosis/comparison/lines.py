@@ -20,7 +20,7 @@ _Key = tuple[str, str, str]
 
 
 class _Line(NamedTuple):
-    """What a line takes of a step, and the variance of that."""
+    """The time of a step that a line takes, and its variance."""
 
     place: Place
     share: float  # of the samples

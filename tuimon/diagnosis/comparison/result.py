@@ -13,7 +13,7 @@ DIFF_SCHEMA = 1
 Unit = Literal["ms", "1/s", "bytes", "%"]
 #: How a measured gain compares with what was estimated of it.
 Kept = Literal["kept", "more", "less", "unclear"]
-#: What became of a finding.
+#: The fate of a finding.
 Became = Literal["gone", "new", "stays"]
 #: ``same``: no difference that would matter; ``unclear``: what is seen allows for one, and for none.
 Outcome = Literal["faster", "slower", "same", "unclear"]
@@ -86,7 +86,7 @@ class FindingChange(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """What a finding that is gone estimated that its fix gains, and what was measured; both include evaluation."""
+    """The gain that a finding estimated before it went, and the gain that was measured; both include evaluation."""
 
     rule: str
     action: str

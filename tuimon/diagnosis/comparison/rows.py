@@ -82,7 +82,7 @@ def _steps_per_s(stretch: StepStretch) -> float:
 
 
 def _at_end(before: Runs, after: Runs) -> list[Row]:
-    """What each run has one figure of: how much it varies is unknown."""
+    """A figure that each run has once: how much it varies is unknown."""
     found = []
     fields: tuple[tuple[str, Unit, str], ...] = (
         ("GPU utilisation", "%", "gpu_percent"),
@@ -108,7 +108,7 @@ class _Part(NamedTuple):
 
 
 def phase_estimate(name: str) -> Callable[[Runs], Estimate]:
-    """What a phase takes of a step, in ms."""
+    """The time of a phase in a step, in ms."""
 
     def estimate(runs: Runs) -> Estimate:
         parts = [_part(run, name) for run in runs]

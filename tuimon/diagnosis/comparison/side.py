@@ -1,6 +1,6 @@
 """One side of a comparison: its runs made ready, and estimates of what their steps take.
 
-Of one run by how its blocks of time vary, of several by how runs do.
+The estimates of one run rest on how its blocks of time vary, those of several on how the runs vary.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class JudgedRun(Struct, frozen=True, dict=True):
 
     @cached_property
     def shift(self) -> Shift | None:
-        """Where the step time changed for good."""
+        """The place at which the step time changed for good."""
         return shift_in(self.steady.step_ms()) if self.trend is None else None
 
     @cached_property

@@ -35,7 +35,7 @@ STARVED_IN_PARALLEL = Threshold(
 def speedup_of(before: Runs, after: Runs, smaller: float = 1.0) -> Range:
     """Time of a step before / after; ``smaller``: how many times fewer samples a step has after.
 
-    What may have disturbed a side widens the interval: other programs may have cost anything between nothing and
+    Disturbances of a side widen the interval: other programs may have cost anything between nothing and
     ``_taken``, and a run whose step time shifted may have either level.
     """
     one, other = log_estimate(before, step_ms), log_estimate(after, step_ms)
@@ -64,8 +64,8 @@ def outcome_of(speedup: Range) -> Outcome:
 def _taken(runs: Runs) -> float:
     """The logarithm of how much longer other programs may have made a step, at most, the mean over runs.
 
-    Of one that waited for a core for a share w of the time it is (1 - w) ** -p. Programs on one GPU take turns: beside
-    one that takes 0.4 of its time a step is at most 1 / 0.6 times as long.
+    A run that waited for a core for a share w of the time took (1 - w) ** -p as long. Programs on one GPU take turns:
+    beside one that takes 0.4 of its time a step is at most 1 / 0.6 times as long.
     """
     return fmean(
         _power(run) * _log_longer(run.figures.starved.ratio) + _log_longer(run.figures.gpu_taken) for run in runs
@@ -81,7 +81,7 @@ def _log_longer(taken: float) -> float:
 
 
 def _shifts(runs: Runs) -> Interval:
-    """Where the level of a single run lies that shifted, as logarithms of the ratio to its mean step."""
+    """The two levels of a single run that shifted, as logarithms of their ratios to its mean step."""
     shift = runs[0].shift
     if len(runs) > 1 or shift is None:
         return Interval(0.0, 0.0)

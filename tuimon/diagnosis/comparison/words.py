@@ -74,7 +74,7 @@ def _evaluation_text(before: Runs, after: Runs) -> str:
 
 
 def _state_text(before: Runs, after: Runs) -> str:
-    """What holds the later side back: its first finding."""
+    """The finding that holds the later side back: its first one."""
     finding = next(iter(after[0].figures.findings), None)
     earlier = next(iter(before[0].figures.findings), None)
     if finding is None:

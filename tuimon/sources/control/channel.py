@@ -43,7 +43,7 @@ from tuimon.proc import procfs
 from tuimon.sources.control.errors import Busy, Failed, NoAgent, NoAnswer, Refused, TooOld
 from tuimon.text import plain
 
-#: What people read of each command.
+#: The words in which people read of each command.
 WORK = {
     Command.SAMPLE: "stack samples inside the process",
     Command.TRACE: "a trace of its steps",
@@ -261,7 +261,7 @@ class Request:
         return answer
 
     def no_answer(self) -> NoAnswer:
-        """What to raise, or show, when nothing has happened for too long."""
+        """The error to raise, or show, when nothing has happened for too long."""
         pid, work = self._channel.pid, WORK[self.command]
         if self.answer is None:
             return NoAnswer(

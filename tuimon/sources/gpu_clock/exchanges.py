@@ -10,8 +10,8 @@ from tuimon.agent.ring import layout
 from tuimon.records import GpuAccumulation, GpuExchange
 from tuimon.sources.gpu_clock.timed_steps import TimedBoundary, TimedStep
 
-#: Of each second on the clock the first are kept: ranks are compared by steps that all of them have. 8 steps of 35
-#: bytes are 1 MB in an hour.
+#: The first steps of each second on the clock are kept: ranks are compared by steps that all of them have. 8 steps of
+#: 35 bytes are 1 MB in an hour.
 _A_SECOND = 8
 #: With three passes, the second has neither the first one's new gradients nor the last one's exchange.
 _PASSES = 3

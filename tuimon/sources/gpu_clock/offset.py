@@ -1,7 +1,7 @@
-"""Where a GPU's clock stands against the CPU's, from bounds alone: nothing ever waits for the GPU.
+"""The offset of a GPU's clock from the CPU's, from bounds alone: nothing ever waits for the GPU.
 
 The GPU reaches an event not before it was recorded, nor before it was last seen not done, and not after it was first
-seen done. Where the stream was idle, it reached the event at once. Each of these is a point that the line ``offset +
+seen done. If the stream was idle, it reached the event at once. Each of these is a point that the line ``offset +
 rate * time`` runs above or below. Two clocks drift by up to 100 ppm, a millisecond in ten seconds: so all bounds of the
 last minute count. Each cuts a half plane off the possible offsets and rates; a polygon is left.
 """
@@ -32,7 +32,7 @@ _HISTORY_NS = 60_000_000_000
 _BLOCK_NS = 2_000_000_000
 _ANYTHING_NS = 1e13
 
-#: What offset (ns) and rate can be: a convex polygon.
+#: The possible offsets (ns) and rates: a convex polygon.
 Polygon = list[tuple[float, float]]
 ABOVE, BELOW = 1.0, -1.0
 
@@ -132,7 +132,7 @@ class ClockOffset:
         return Bounds(self._base_ns + min(offsets), self._base_ns + max(offsets))
 
     def _possible(self) -> Polygon:
-        """What the offset at the latest event, and the rate, can be; empty where the bounds exclude each other."""
+        """The possible offsets at the latest event, and rates; empty if the bounds exclude each other."""
         change = RATE_WANDER * (self._latest_ns - self._rates.at_ns) / 1e9
         slow = max(self._rates.slowest - change, -MAX_RATE)
         fast = min(self._rates.fastest + change, MAX_RATE)
@@ -147,7 +147,7 @@ class ClockOffset:
         return self._promptly(polygon) if polygon else polygon
 
     def _promptly(self, polygon: Polygon) -> Polygon:
-        """What is left below the bounds that may be wrong; all of it where most of them are.
+        """The part that is left below the bounds that may be wrong; all of it if most of them are.
 
         Then the thread is interrupted whenever it records: other threads of the program hold the GIL.
         """
@@ -166,7 +166,7 @@ class ClockOffset:
         yield from points[: len(points) > 1]
 
     def _cut(self, polygon: Polygon, point: Point, side: float, slack_ns: float) -> Polygon:
-        """What is left of the polygon above or below a point."""
+        """The part of the polygon above or below a point."""
         if not polygon:
             return polygon
         since_ns = point.gpu_ns - self._latest_ns

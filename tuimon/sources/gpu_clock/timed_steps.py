@@ -92,7 +92,7 @@ class TimedStep(Struct):
         return chain if all(boundary.chain is chain for boundary in self.boundaries) else None
 
     def stretches(self) -> list[GpuStretch]:
-        """What the GPU's time went to."""
+        """The parts of the GPU's time."""
         chain = self.chain
         points = [point for point in self.points if point.event is not None and point.chain is chain]
         return [
@@ -104,7 +104,7 @@ class TimedStep(Struct):
         ]
 
     def _evaluations(self) -> list[bool]:
-        """Of each two boundaries, whether a batch is evaluated between them, from its fetch to the next.
+        """For each pair of boundaries, True if a batch is evaluated between them, from its fetch to the next.
 
         It may take gradients, such as forces: then boundaries of backward lie between the two fetches.
         """
@@ -150,7 +150,7 @@ class TimedStepFinder:
             self._await(number, point)
 
     def interrupt(self) -> None:
-        """What follows does not join on to what was."""
+        """Break the sequence: the next marker does not follow the last one."""
         if self._open is not None and len(self._open.boundaries) > 1:
             self._given_up += 1
         self._open = None
@@ -203,7 +203,7 @@ class TimedStepFinder:
 def _between(
     before: TimedBoundary, after: TimedBoundary, points: Iterable[TimedPoint], is_evaluation: bool
 ) -> Iterator[GpuStretch]:
-    """What the GPU did from one boundary to the next; ``points`` between them."""
+    """The work of the GPU from one boundary to the next; ``points`` between them."""
     if before.event is None or after.event is None:
         return
     span_ns = max(0, after.event.gpu_ns - before.event.gpu_ns)
@@ -223,9 +223,8 @@ def _idle_at_most_ns(before: SeenEvent, after: SeenEvent) -> int:
     """How long the GPU may have had nothing to do between two boundaries, or points inside a phase.
 
     Once the CPU has come to the second, all work before it is launched: from then on the GPU is busy until it gets
-    there too. What is left is the time from the GPU's coming to the first boundary until the CPU's coming to the
-    second. Where the GPU reaches the first 3 ms after the CPU, and the CPU the second 10 ms after the first, that is
-    7 ms.
+    there too. The rest is the time from the GPU's arrival at the first boundary to the CPU's arrival at the second.
+    If the GPU reaches the first 3 ms after the CPU, and the CPU the second 10 ms after the first, that is 7 ms.
     """
     span_ns = max(0, after.gpu_ns - before.gpu_ns)
     if after.stream_idle:
@@ -237,8 +236,8 @@ def _fetched(after: TimedBoundary, span_ns: int, at_most_ns: int) -> Iterator[Gp
     """The wait for a batch.
 
     During the fetch itself nothing is launched. A GPU that has nothing to do at its end has waited: for the fetch, and
-    if it waited longer, for what the CPU did before it. What was launched between the update and the fetch (averaged
-    weights) has no boundary of its own: where it ran on into the fetch, that much of it is taken for waiting.
+    if it waited longer, for the CPU's work before it. Launches between the update and the fetch (averaged weights)
+    have no boundary of their own: as far as they run on into the fetch, they are taken for waiting.
     """
     if after.stream_idle:
         opened = after.stretch.opened

@@ -34,7 +34,7 @@ BOUNDARIES = {
 
 
 class Sums:
-    """What has become known of one GPU since the last record."""
+    """Results about one GPU since the last record."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -108,7 +108,7 @@ class GpuTracker:
             self._steps.interrupt()
 
     def feed_marker(self, time_ns: int, kind: int, flag: int, value: int) -> None:
-        """What the GPU clock reports; markers of others are passed over."""
+        """Add markers of the GPU clock; others are passed over."""
         if kind == layout.GPU_TIME:
             self._event(time_ns, flag, value)
         elif kind == layout.GPU_ANCHOR:
@@ -133,12 +133,12 @@ class GpuTracker:
         self._steps.interrupt()
 
     def skip_past(self) -> None:
-        """What was fed until now belongs to no window."""
+        """Drop everything fed until now: it belongs to no window."""
         self._settle()
         self._sums.clear()
 
     def records(self, end_ns: int, window_s: float, *, ended: bool = False) -> Iterator[Record]:
-        """What has become known by the end of a window; ``ended``: there will be no other."""
+        """The results by the end of a window; ``ended``: there will be no other."""
         self._settle()
         self._windows += 1
         self._window_s += window_s

@@ -24,7 +24,7 @@ _HEADER_BYTES = 4 << 20
 
 
 class _HeaderTag(msgspec.Struct):
-    """What distinguishes a log's first line from other JSON, in all versions."""
+    """The mark of a log's first line, in all versions, which other JSON lacks."""
 
     type: str
     schema: int

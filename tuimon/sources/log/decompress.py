@@ -22,7 +22,7 @@ _GZIP_WINDOW_BITS = 31
 
 
 class _Stream(Protocol):
-    """What is decompressed as one: a frame of Zstandard, a member of a gzip file."""
+    """A unit of decompression: a frame of Zstandard, a member of a gzip file."""
 
     @property
     def eof(self) -> bool: ...

@@ -116,9 +116,9 @@ class Facts:
         return [record]
 
     def begin_file(self, part: int, most_bytes: int) -> Sequence[Record]:
-        """What the next file begins with: the header, then facts of at most so many bytes, processes that ended first.
+        """The beginning of the next file: the header, then facts of at most so many bytes, processes that ended first.
 
-        Of what has no room, processes that have ended are left out before others, and the oldest first.
+        If there is no room for all, processes that have ended are left out before others, and the oldest first.
         """
         self.forget_written()
         if self._header is None:

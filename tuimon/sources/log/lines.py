@@ -32,7 +32,7 @@ _BLOCK_BYTES = 64 << 10
 
 
 class Backlog(NamedTuple):
-    """What had been written before a log is followed."""
+    """The part written before a log is followed."""
 
     read_bytes: int
     of_bytes: int
@@ -136,7 +136,7 @@ class Lines:
             return os.fstat(self._handle).st_mtime
 
     def torn(self) -> bytes:
-        """What follows the last line end."""
+        """The bytes after the last line end."""
         return self._rest.strip()
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ class OutputTail:
         self._can_punch = True
 
     def read(self, max_bytes: int = 65536) -> bytes:
-        """What was written since the last call: at most the newest ``max_bytes``; the rest counts as skipped."""
+        """The output since the last call: at most the newest ``max_bytes``; the rest counts as skipped."""
         size = self._size()
         if size < self._offset:  # truncated: begin again
             self._offset = 0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: An empty last block: it ends a frame that is cut off after any other block (RFC 8878, 3.1.1.2).
 _LAST_BLOCK = b"\x01\x00\x00"
-#: Of 22: 6 makes a log a tenth smaller than 3, for 20 us more a window; 10 makes it no smaller.
+#: Zstandard's level, up to 22: 6 makes a log a tenth smaller than 3, for 20 us more a window; 10 makes it no smaller.
 _LEVEL = 6
 #: 256 KB: what the compressor may refer back to, some minutes of a log; and its tables: 1.1 MB of memory instead of the
 #: level's own 3.6 MB (with 512 KB), and the log is no larger.

@@ -25,7 +25,7 @@ _LAST_TRIES, _LAST_RETRY_S = 5, 0.2
 PENDING_LIMIT = 2000
 #: Records of one batch: it is written whole or not at all.
 _BATCH = 50
-#: What is taken back at the end where no room was kept: it is then written over with how the run ended.
+#: Bytes taken back at the end if no room was kept: the end of the run is then written over them.
 _END_BYTES = 8 * 1024
 
 

@@ -36,7 +36,7 @@ _LONGEST_WINDOW_S = 4.0
 #: With more GPUs than this, those that the run does not use are read less often, to keep the log small.
 _MANY = 1
 _UNUSED_EVERY_S = 4.0
-#: Of processes that use more GPUs than this each, the GPUs are read less often, too.
+#: The GPUs of processes that use more than this number each are read less often, too.
 _USED_BY_ONE = 2
 #: After this long a call counts as hanging, and the source goes on without it ...
 _CALL_TIMEOUT_S = 0.8
@@ -241,7 +241,7 @@ class UsedGpus:
         return {bare_uuid(uuid) for uuid in uuids}
 
     def _environment(self) -> RingFacts:
-        """What the run was started with, until a process with torch reports its own."""
+        """The GPUs that the run was started with, until a process with torch reports its own."""
         environ = environment(self._table.root_pid)
         return RingFacts(
             cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"), cuda_device_order=environ.get("CUDA_DEVICE_ORDER")

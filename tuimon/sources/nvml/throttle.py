@@ -1,4 +1,4 @@
-"""What holds a GPU's clocks down: the causes at the latest poll, and their shares of a window."""
+"""Limits on a GPU's clocks: the causes at the latest poll, and their shares of a window."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class CloseUp:
     ) -> list[tuple[int, str]]:
         """The lines around one, numbered; [] where that process cannot read them.
 
-        Nor are they shown when the file was changed after the process began, or after ``not_after_unix_s``.
+        They are not shown either if the file was changed after the process began, or after ``not_after_unix_s``.
         """
         if not self.live:
             return []

@@ -54,7 +54,7 @@ class Shares(NamedTuple):
 def split_budget(budget_ratio: float, trainers: int, workers: int) -> Shares:
     """The parts for so many processes: the first rank, which people watch, is sampled well however many others run.
 
-    Of 0.03: with one trainer alone 0.0276 for it; with 8 workers beside it 0.0193, and 0.0083 for all of them.
+    A budget of 0.03 gives one trainer alone 0.0276; with 8 workers beside it 0.0193, and 0.0083 for all of them.
     """
     left = 0.92 * budget_ratio
     gil = budget_ratio - left

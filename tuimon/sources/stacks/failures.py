@@ -31,7 +31,7 @@ class _Failure(Struct, frozen=True, gc=False):
 
 
 class SamplingFailures:
-    """What fails at present, by process; bounded by the processes that are sampled."""
+    """Present failures, by process; bounded by the processes that are sampled."""
 
     def __init__(self, source: str) -> None:
         """``source``: the name in notices."""

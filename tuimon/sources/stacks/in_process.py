@@ -34,7 +34,7 @@ _LATE_S = 5.0
 
 
 class _Window(msgspec.Struct):
-    """What the stack file holds beside the stacks."""
+    """Contents of the stack file beside the stacks."""
 
     order: int
     window: int
@@ -105,7 +105,7 @@ class InProcessSampler:
         return ended
 
     def delay(self, now_s: float) -> Problem | None:
-        """What is the matter when no window has come for long; None while all goes well."""
+        """The problem when no window has come for long; None while all goes well."""
         waited_s = now_s - self._since_s
         if self._request.answer is None or self._request.answer.state != State.WORKING:
             if waited_s < ANSWER_S:

@@ -1,4 +1,4 @@
-"""Where loops call backward and their optimizers, as training processes report it, recorded with their samples."""
+"""The stacks at which loops call backward and their optimizers: training processes report them, records hold them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuimon.torch_code import is_backward_entry
 class LoopReports:
     """The stacks of the loops' boundaries, each reported once, and which functions of libraries lead to backward.
 
-    Where no hooks note them, the first sample in backward stands for what they would.
+    Without hooks, the first sample in backward stands for their report.
     """
 
     def __init__(self, table: ProcessTable, ids: FrameIds) -> None:
@@ -38,7 +38,7 @@ class LoopReports:
     def path_of(self, key: ProcessKey, samples: Counter[Stack], files: TargetFiles) -> tuple[Function, ...]:
         """The functions of libraries that lead to backward, outer ones first, by hooks or the main thread's samples.
 
-        Where no code of the user's does, that of the package which is the program counts as the user's from here on;
+        If no code of the user's does, the package which is the program counts as the user's code from here on;
         before any process trains, that of the package whose command all of them are.
         """
         loop = self._noted(key)
@@ -58,14 +58,14 @@ class LoopReports:
         return self._paths.get(key, NO_PATH)
 
     def _suppose_program(self, key: ProcessKey, samples: Counter[Stack], files: TargetFiles) -> None:
-        """What a program prepares before it trains is at its own lines, not at that of the command which calls it."""
+        """Count a program as the user's before it trains, so that its own lines show its preparations."""
         self._commands[key] = command_of(samples.most_common(1)[0][0], self._source, files)
         commands = set(self._commands.values())
         alike = commands if len(commands) == 1 else set()
         self._ids.set_programs(frozenset(package for package in alike if package is not None))
 
     def due(self, key: ProcessKey, files: TargetFiles) -> list[LoopStack]:
-        """What goes into the next record of this process; call once for each."""
+        """The stacks for the next record of this process; call once for each."""
         loop = self._noted(key) or self._loops.get(key, ())
         if self._reported.get(key, ()) == loop:
             return []

@@ -57,5 +57,5 @@ class SampledProcesses:
 
 
 def sampling_order(pid: int, rank: int | None, first: int | None) -> tuple[bool, int, int]:
-    """What training processes are sorted by: the one to sample first, then by rank, then those without one."""
+    """The sort key of training processes: the one to sample first, then by rank, then those without one."""
     return pid != first, 1 << 30 if rank is None else rank, pid

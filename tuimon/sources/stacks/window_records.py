@@ -78,7 +78,7 @@ class WindowRecords:
         now_s: float,
         in_process: bool = False,
     ) -> Iterable[Record]:
-        """What was sampled, after the frames that are new in it; ``in_process``: by the process's own agent."""
+        """The samples, after the frames that are new in them; ``in_process``: by the process's own agent."""
         main = next((thread.stacks for thread in samples.threads if thread.tid == ended.pid), Counter())
         window = WindowStacks(self._ids, files, self._loops.path_of(key, main, files))
         if self._loops.has_loop(key):

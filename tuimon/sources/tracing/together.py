@@ -2,7 +2,7 @@
 
 How many steps fit into the pause that is allowed differs from rank to rank, so each tries first, and then all are
 ordered the least. Ranks that exchange gradients end a backward pass together, and take an order there: orders that are
-given within a fraction of a step are taken in the same one. Whether they were is checked; if not, all are ordered anew.
+given within a fraction of a step are taken in the same one. This is checked; if they were not, all are ordered anew.
 """
 
 from __future__ import annotations

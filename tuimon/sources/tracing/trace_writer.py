@@ -25,7 +25,7 @@ _TAIL_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 20
 #: A trace of kineto's holds nothing that takes more than this.
 _FILE_BYTES = 1 << 30
-#: Of 9: 4 packs 52 MB in a second into 4 MB; 9 takes three times as long for a tenth less.
+#: The level, up to 9: 4 packs 52 MB in a second into 4 MB; 9 takes three times as long for a tenth less.
 _LEVEL = 4
 #: Rows for tuimon's own events, above all others in Perfetto.
 _PROCESS, _STEPS, _PHASES, _LINES = "tuimon", "steps", "phases", "lines"
@@ -74,7 +74,7 @@ def _copy(raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: Parts, unix_
 
 
 def _base_ns(raw: BinaryIO, before_events: bytes) -> int:
-    """What the file's times are counted from: behind the events up to torch 2.4 at least, before them since; else 0."""
+    """The origin of the file's times: behind the events up to torch 2.4 at least, before them since; else 0."""
     found = _BASE.findall(before_events)
     if not found:
         here = raw.tell()

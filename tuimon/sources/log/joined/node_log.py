@@ -42,7 +42,7 @@ class NodeLog:
 
     @property
     def shift_s(self) -> float:
-        """What makes a moment of this log one of the wall clock that all logs share."""
+        """Seconds to add to a moment of this log, to get the wall clock that all logs share."""
         return self._wall_s - self.clock_ahead_s
 
     @property
@@ -80,7 +80,7 @@ class NodeLog:
         self.latest_s = max(self.latest_s, t)
 
     def last_records(self) -> Iterator[Record]:
-        """What a last line without its end holds, once there will be no more."""
+        """The content of a last line without its end, once nothing more will come."""
         return self._stream.last_records()
 
     def backlog(self) -> Backlog:

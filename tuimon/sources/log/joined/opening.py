@@ -1,4 +1,4 @@
-"""What ``view`` and ``report`` read: one log, or all logs of a run that lie in a folder."""
+"""The input of ``view`` and ``report``: one log, or all logs of a run that lie in a folder."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Chosen(NamedTuple):
 
 
 def choose(path: str, run: str | None = None) -> Chosen:
-    """What a path stands for: of a folder the run of that name, or the latest. Raises NotALog, UsageError."""
+    """The run that a path stands for: in a folder the one of that name, or the latest. Raises NotALog, UsageError."""
     if not os.path.isdir(path):
         if run is not None:
             raise UsageError("--run chooses among the runs of a folder", "Name the folder instead of a file in it")
@@ -53,7 +53,7 @@ def choose(path: str, run: str | None = None) -> Chosen:
 
 
 def choose_all(path: str) -> list[Chosen]:
-    """What a path stands for: of a folder every run in it, the latest at the end. Raises NotALog."""
+    """The runs that a path stands for: in a folder every run, the latest at the end. Raises NotALog."""
     if not os.path.isdir(path):
         return [Chosen(path)]
     folder = runs_in(path)

@@ -64,7 +64,7 @@ def read_head(path: str) -> LogHead | None:
 
 
 def runs_in(folder: str) -> Runs:
-    """What a folder holds. Raises NotALog where there is no run."""
+    """The contents of a folder. Raises NotALog where there is no run."""
     heads, unreadable, refusal = [], [], None
     for path in log_paths(folder):
         try:

@@ -32,7 +32,7 @@ Next: TypeAlias = tuple[float, NodeLog, Record]
 class Merge:
     """A log that has come to its end for now holds up no other: what it writes later comes later.
 
-    Of logs with records at 1 3 5, at 2 4 and, up to its end, at 6, those to 4 are merged; then the second is read on.
+    Three logs have records at 1 3 5, at 2 4 and, up to its end, at 6: those to 4 are merged, then the second is read.
     """
 
     def __init__(self) -> None:
@@ -182,7 +182,7 @@ class JoinedSource:
         return [*self._changed_nodes(), *self._compared()]
 
     def _of_run(self, log: NodeLog, record: Record) -> Iterator[Record]:
-        """What a record of one log is for the run as a whole."""
+        """A record of one log, as the run as a whole has it."""
         if isinstance(record, Header) or not self._is_believed(log, record):
             return
         adopted = log.identity.adopt(record, log.shift_s - self._zero_s)

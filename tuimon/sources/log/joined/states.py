@@ -1,4 +1,4 @@
-"""What is reported of the nodes of a run as a whole: whose clock is wrong, who is late, how the run ended."""
+"""Reports on the nodes of a run as a whole: whose clock is wrong, who is late, how the run ended."""
 
 from __future__ import annotations
 

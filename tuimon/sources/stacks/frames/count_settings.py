@@ -26,7 +26,7 @@ _FUNCTION = re.compile(rb"(\s*)(?:async\s+)?def\s+(\w+)")
 def count_settings(lines: Sequence[bytes]) -> list[CountSettings]:
     """Those of a file, by its lines, in their order.
 
-    Of this code ``threads`` at 2, in ``main``, and ``workers`` at 3::
+    This code sets ``threads`` at 2, in ``main``, and ``workers`` at 3::
 
         1  def main():
         2      torch.set_num_threads(8)

@@ -1,6 +1,6 @@
 """Frames of a stream by id: each distinct place in code is listed once, with its source text if it is the user's.
 
-Of libraries four have text: a line that collects garbage or waits for a message, as what is written in C is no frame;
+Four lines of libraries have text: one that collects garbage or waits for a message, as C code makes no frame;
 torch's that has a batch made of items, as what it calls may have any name; and one that steps an environment of the
 user's, as ``step`` may be the name of anything.
 """
@@ -37,7 +37,7 @@ class RawFrame(NamedTuple):
 
 
 class FrameTraits(NamedTuple):
-    """What decides whether a shortened stack keeps a frame."""
+    """The traits by which a shortened stack keeps a frame or drops it."""
 
     user: bool
     # the part of torch, our hooks, or a library's rollout, evaluation or metric, that shows the phase; "" for the rest
@@ -93,7 +93,7 @@ class FrameIds:
         self._stepping = {}
 
     def traits(self, frame: RawFrame) -> FrameTraits:
-        """What decides whether a shortened stack keeps this frame."""
+        """The traits by which a shortened stack keeps this frame or drops it."""
         file, _, function = frame
         traits = self._traits.get(file)
         if traits is None:
@@ -214,7 +214,7 @@ _FUNCTION = re.compile(rb"(?:async\s+)?(?:def|class)\b")
 def branch_around(lines: Sequence[bytes], number: int) -> tuple[int, int] | None:
     """First and last line of the innermost branch of an ``if`` around a line, in its function; None without one.
 
-    Of this code they are 2 to 4 for line 4, and none for line 5::
+    In this code they are 2 to 4 for line 4, and none for line 5::
 
         1  while True:
         2      if step % 100 == 0:

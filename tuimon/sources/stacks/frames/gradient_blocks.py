@@ -12,7 +12,7 @@ from tuimon.sources.source_text import SourceText
 if TYPE_CHECKING:
     from tuimon.sources.stacks.frames.gradient_spans import Span
 
-#: Of other files nothing is parsed.
+#: No other file is parsed.
 _MENTIONED = re.compile(rb"\b(?:no_grad|inference_mode|set_grad_enabled)\b")
 #: How many files' blocks are held at once.
 _FILES_HELD = 32
@@ -28,7 +28,7 @@ class GradientBlocks:
     def around(self, file: str, line: int, files: TargetFiles) -> Block | None:
         """The lines of the ``with`` statement, or of the decorated function, that a line is in; None where it is not.
 
-        Of this code they are 3 to 5 for lines 4 and 5, and none for line 2::
+        In this code they are 3 to 5 for lines 4 and 5, and none for line 2::
 
             2  loss = cost(model(x), y)
             3  with torch.no_grad():

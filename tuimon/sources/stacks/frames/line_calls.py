@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from tuimon.line_syntax import parsed_line
 
-#: What turns a tensor into something else, and costs little where no GPU makes anybody wait.
+#: Calls that turn a tensor into something else, and cost little if no GPU makes anybody wait.
 _CONVERSIONS = re.compile(r"cpu|detach|item|numpy|size|tolist")
 #: Names that Python itself knows and that compute nothing.
 _BUILTINS = re.compile(r"bool|dict|enumerate|float|int|len|list|print|range|set|str|tuple|zip")

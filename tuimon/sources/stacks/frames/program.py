@@ -16,7 +16,7 @@ from tuimon.sources.stacks.frames.packages_at_work import imported_packages
 _CALLS_MAIN = re.compile(r"(?:sys\.exit|raise SystemExit)\((\w+)[\w.]*\(\)\)")
 #: The same in a script that the package's authors wrote and that was installed as a command: ``cli.train()``.
 _IS_BARE_CALL = re.compile(r"(\w+)[\w.]*\(\)$")
-#: What a line calls by a name at its beginning, or gives another name: ``history = fit(``.
+#: The function that a line calls at its beginning, or whose result it gives a name: ``history = fit(``.
 _CALLS = re.compile(r"(?:[\w., ]+=\s*)?(\w+)[\w.]*\(")
 #: Python's own module that runs scripts and modules.
 _RUNS_SCRIPTS = re.compile(r"(?:^|/|<frozen )runpy(?:\.py|>)$")

@@ -22,20 +22,20 @@ _KEPT = 3
 
 Stack = tuple[RawFrame, ...]  # root first
 Function = tuple[str, str]  # file and bare name
-#: Of a loop that no library owns.
+#: The path of a loop that no library owns.
 NO_PATH: tuple[Function, ...] = ()
 
 
 def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] = NO_PATH) -> Stack:
     """The frames to keep: the user's, marked parts of torch, the innermost of a package, the leaf, few of libraries.
 
-    Of an import by a line of the user's the outermost frame, which is in no phase wherever it is, and the outermost of
-    a package, which is what is imported: the line's text cannot always be read.
+    An import by a line of the user's keeps its outermost frame, which is in no phase wherever it is, and the outermost
+    of the imported package: the line's text cannot always be read.
 
-    Of libraries those that the user calls and that call the user, the one that runs the model, and the last on the
-    ``path``: its functions lead to backward one after another, and the line at which a stack leaves them shows whether
-    that is before the model; there also what the library iterates over. And what the DataLoader calls of them: a data
-    set's function.
+    Libraries keep the frames that the user calls and that call the user, the one that runs the model, and the last on
+    the ``path``: its functions lead to backward one after another, and the line at which a stack leaves them shows
+    if that is before the model; there also the object that the library iterates over. The DataLoader's callees among
+    them are kept too: a data set's function.
 
     A stack that is still deeper than 48 keeps its outermost 12 and innermost 36 frames.
     """
@@ -130,11 +130,11 @@ def without_callees(stack: Stack, ids: FrameIds) -> Stack:
 def coarse_stack(stack: Stack, ids: FrameIds, path: Sequence[Function] = NO_PATH) -> Stack:
     """A stack without its detail: the user's frames and the path's up to torch, then one for each part of torch.
 
-    Where a stack leaves the path, what of the library calls the user there is left: whether that handles an event.
+    The library's frame that calls the user where a stack leaves the path is left: it may handle an event.
     Below torch's loader its fetcher is left as well, and the user's first frame, which makes the data.
     They show its phase, also where forward and backward run inside ``optimizer.step(closure)``: of ``main``, ``step``
-    (optim), ``closure``, ``_call_impl`` (nn), ``forward`` and ``relu`` (nn), ``main step _call_impl`` are left. Where
-    the closure runs no more of torch, it and what calls it are: ``main step closure``.
+    (optim), ``closure``, ``_call_impl`` (nn), ``forward`` and ``relu`` (nn), ``main step _call_impl`` are left. If
+    the closure runs no more of torch, it and its callers are: ``main step closure``.
     """
     out: list[RawFrame] = []
     part = ""

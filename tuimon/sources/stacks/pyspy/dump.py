@@ -8,7 +8,7 @@ import msgspec
 
 from tuimon.sources.stacks.pyspy.recorder import environment
 
-#: What py-spy says where a stack changed while it was read: of a busy process about one dump in a hundred.
+#: py-spy's message if a stack changed while it was read: of a busy process about one dump in a hundred.
 _TORN = "Failed to get stack traces"
 #: How often one is tried.
 _ATTEMPTS = 3

@@ -1,4 +1,4 @@
-"""What py-spy's messages mean for a user: one sentence, and the next step."""
+"""The meaning of py-spy's messages for a user: one sentence, and the next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``py-spy record --format speedscope --threads`` writes: one profile per thread, one stack per sample."""
+"""Output of ``py-spy record --format speedscope --threads``: one profile per thread, one stack per sample."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SampledThread(Struct, frozen=True):
 
 
 class WindowSamples(Struct, frozen=True):
-    """What one window holds."""
+    """The samples of one window."""
 
     threads: list[SampledThread]  # the main one first
     instants: int  # how often the process was sampled
@@ -107,7 +107,7 @@ def _bounded(number: int) -> int:
 
 
 def _inside_training(profiles: Sequence[_Profile], frames: Sequence[RawFrame | None]) -> list[list[bool]]:
-    """Whether each sample of a thread had entered backward; where none of any thread has, whether an update.
+    """True for each sample of a thread that had entered backward; if no thread's has, for each in an update.
 
     A backward that takes a hundredth of the step may be in none of a window's samples, while the update is in some.
     """

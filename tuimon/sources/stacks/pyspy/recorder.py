@@ -39,7 +39,7 @@ def find() -> str | None:
 
 
 def _installed() -> Iterator[str]:
-    """Where the packages that tuimon can import have put it."""
+    """Its paths in the packages that tuimon can import."""
     from importlib import metadata  # noqa: PLC0415  (17 ms and 2 MB, seldom needed)
 
     for package in metadata.distributions(name="py-spy"):

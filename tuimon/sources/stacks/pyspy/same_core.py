@@ -1,4 +1,4 @@
-"""Where no core is free: py-spy on the core of the thread that it samples.
+"""If no core is free, py-spy runs on the core of the thread that it samples.
 
 There it stops that thread for the time of a sample, 0.3 to 0.5 ms (it takes short turns: ``proc.short_turns``). On
 another core it takes that from the threads that compute together on all of them: the phases in which they do get
