@@ -8,7 +8,6 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Place
 from tuimon.views.finding_text import (
     beyond_share,
-    final_verdict,
     finding_gain,
     fix_text,
     headline_text,
@@ -93,9 +92,3 @@ def test_a_gain_beyond_that_of_the_share_has_a_reason():
     assert beyond_share(0.61, [fix]).startswith("More than the 2.6x of this share alone: ")
     assert beyond_share(0.61, [fix | {"estimated_speedup": 2.5}]) == ""
     assert beyond_share(None, [fix]) == beyond_share(0.61, []) == beyond_share(1.0, [fix]) == ""
-
-
-def test_the_verdict_that_stands():
-    side_work = {"rule": "side_work", "cause": "evaluation", "severity": "critical"}
-    assert final_verdict([side_work]) == "SIDE-WORK (evaluation)"
-    assert final_verdict([side_work | {"severity": "info"}]) == final_verdict([]) == "nothing found"

@@ -41,7 +41,7 @@ class RingFacts(Struct, frozen=True, gc=False):
     cuda_device_order: str | None = None
     planned_steps: int | None = None  # that its Trainer had still to make at first
     planned_epochs: int | None = None
-    loop: tuple[LoopStack, ...] = ()  # stacks at which its loop calls backward and its optimizer
+    loop: tuple[LoopStack, ...] = ()  # where its loop calls backward and its optimizer
 
 
 def ring_facts(meta: Mapping[str, object]) -> RingFacts:

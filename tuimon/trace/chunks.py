@@ -21,7 +21,7 @@ _CHUNK_BYTES = 1 << 20
 _HEAD_BYTES = 4 << 20
 #: The longest event: kernels have names of kB, collectives lists of thousands of sizes.
 _EVENT_BYTES = 4 << 20
-#: All of a file, unpacked: more than 4 million events. A file packed a thousandfold ends here as well.
+#: All of a file, unpacked: more than 4 million events. What is packed a thousandfold ends here as well.
 _FILE_BYTES = 1 << 30
 #: Between two events; it may also stand in a name or an argument, so the last few are tried.
 _BETWEEN = re.compile(rb"\}\s*,\s*\{")

@@ -71,7 +71,7 @@ class TakenBy(msgspec.Struct, frozen=True, omit_defaults=True):
     taken_unix_s: float = 0.0
     begin_s: float = 0.0  # of the monotonic clock
     end_s: float = 0.0
-    held_limit_ms: float | None = None  # the part of it that was allowed
+    held_limit_ms: float | None = None  # what was allowed of that
     stop_ms: float | None = None  # the training was held up for so long to stop and to write
     step_ms: float | None = None  # median before the trace
     before: list[PhaseBefore] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
@@ -16,6 +15,7 @@ from tuimon.errors import UnreadableLog
 from tuimon.sources.log.joined.opening import Chosen, read_logs
 from tuimon.views.finding_text import rule_title
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, place, plain, shorten, size
+from tuimon.views.wrapping import wrap
 
 #: Columns of an e-mail; on a wider terminal up to ``MOST_WIDTH``: longer lines are hard to read.
 WIDTH, MOST_WIDTH = 78, 120
@@ -191,6 +191,4 @@ def _findings(changes: Iterable[FindingChange], width: int) -> list[str]:
 
 
 def _wrap(text: str, width: int, first: str = "", later: str = "  ") -> list[str]:
-    return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False, break_long_words=False
-    ) or [""]
+    return wrap(text, width, first, later) or [""]

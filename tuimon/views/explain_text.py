@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import textwrap
 from collections.abc import Iterable, Iterator
 from typing import IO
 
 from tuimon.diagnosis.explain.page import Page
 from tuimon.views.explain_parts import Block, Heading, Item, Paragraph, parts_of
 from tuimon.views.finding_text import rule_title
+from tuimon.views.wrapping import wrap
 
 _WIDTH = 78  # in a pipe, as of the report
 _MOST = 100  # longer lines are hard to read
@@ -85,11 +85,4 @@ def _lines(page: Page, width: int) -> Iterator[tuple[object, str]]:
 
 
 def _wrapped(text: str, width: int, indent: str, further: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent if further is None else further,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    return wrap(text, width, indent, indent if further is None else further)

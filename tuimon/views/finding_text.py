@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuimon.diagnosis.rank import is_minor
 from tuimon.diagnosis.words import at
 from tuimon.records import Place
 from tuimon.text import code_place
@@ -34,15 +33,9 @@ def verdict_name(name: str | None) -> str:
     return rule_title(rule) + (f" ({plain(cause).replace('_', ' ')})" if cause else "")
 
 
-def final_verdict(findings: Sequence[Mapping[str, Any]]) -> str:  # Any: the report's JSON, or a Finding as a dict
-    """The verdict that stands, as ``verdict_name`` writes it."""
-    first = findings[0] if findings else None
-    if first is None or is_minor(first["rule"], first["severity"]):
-        return verdict_name(None)
-    return verdict_name(f"{first['rule']}/{first['cause']}" if first["cause"] else first["rule"])
-
-
-def beyond_share(share: float | None, fixes: Sequence[Mapping[str, Any]]) -> str:  # Any: as above
+def beyond_share(
+    share: float | None, fixes: Sequence[Mapping[str, Any]]
+) -> str:  # Any: the report's JSON, or a Fix as a dict
     """Why the best fix gains more than the share of the step by itself would; empty if it does not."""
     gained = fixes[0]["estimated_speedup"] if fixes else None
     if not share or share >= 1.0 or not gained or gained <= _BEYOND / (1.0 - share):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -21,6 +20,7 @@ from tuimon.views.progress_text import left_text, loss_text, position_text, prog
 from tuimon.views.sampling_text import sampling_text
 from tuimon.views.standstill_text import list_lines
 from tuimon.views.state_text import state_text, unseen_text
+from tuimon.views.wrapping import wrap
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -120,9 +120,7 @@ class HeadlessView:
     def _write_wrapped(self, text: str) -> None:
         """Write one of the last lines, on as many lines as its words need."""
         indent = " " * (len(text) - len(text.lstrip()) + 2)
-        for part in textwrap.wrap(
-            text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        ):
+        for part in wrap(text, _WIDTH, later=indent):
             self.write_message(part)
 
     def _write(self, line: str) -> None:

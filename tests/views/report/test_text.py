@@ -15,8 +15,8 @@ from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.writer import LogWriter
-from tuimon.views.finding_text import final_verdict
 from tuimon.views.format import count
+from tuimon.views.report.sentences import final_verdict
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
 
@@ -260,3 +260,9 @@ def test_a_long_path_is_not_broken_within_a_word(log: str) -> None:
     path = "/home/somebody/" + "a_long_folder_name/" * 5 + "train.py"
     report["run"]["command"] = ["python", path, "--lr", "0.1"]
     assert path in text_report(report).splitlines()[1]
+
+
+def test_the_verdict_that_stands() -> None:
+    side_work = {"rule": "side_work", "cause": "evaluation", "severity": "critical"}
+    assert final_verdict([side_work]) == "SIDE-WORK (evaluation)"
+    assert final_verdict([side_work | {"severity": "info"}]) == final_verdict([]) == "nothing found"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from tuimon.diagnosis.rank import is_minor
-from tuimon.views.finding_text import ONLY_MINOR, headline_text, none_found, rule_title, times_text
+from tuimon.views.finding_text import ONLY_MINOR, headline_text, none_found, rule_title, times_text, verdict_name
 from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten
 from tuimon.views.report.step_json import Json
 from tuimon.views.state_text import last_state_text
@@ -90,3 +91,11 @@ def _advice(report: dict[str, Json]) -> str:
     action, estimated, low, high = report["findings"][0]["fixes"][0].values()
     gain = f"; that makes training {times_text(estimated, low, high)}" if estimated else ""
     return f"To do: {plain(action)}{gain}"
+
+
+def final_verdict(findings: Sequence[Mapping[str, Json]]) -> str:
+    """The verdict that stands, as ``verdict_name`` writes it."""
+    first = findings[0] if findings else None
+    if first is None or is_minor(first["rule"], first["severity"]):
+        return verdict_name(None)
+    return verdict_name(f"{first['rule']}/{first['cause']}" if first["cause"] else str(first["rule"]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from tuimon.views.finding_text import (
     NO_FINDING,
     ONLY_MINOR,
     beyond_share,
-    final_verdict,
     finding_gain,
     fix_text,
     none_found,
@@ -23,7 +21,9 @@ from tuimon.views.finding_text import (
 from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps
 from tuimon.views.gpu_idle import idle_text_of
 from tuimon.views.report.ranks_json import WELL
+from tuimon.views.report.sentences import final_verdict
 from tuimon.views.state_text import last_state_text
+from tuimon.views.wrapping import wrap
 
 _WIDTH = 78
 _BAR = 24
@@ -295,11 +295,4 @@ def _notices(notices: list[dict[str, Any]]) -> list[str]:
 
 
 def _wrap(text: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_on_hyphens=False,
-        break_long_words=False,
-    ) or [""]
+    return wrap(text, _WIDTH, indent, indent + "  ") or [""]

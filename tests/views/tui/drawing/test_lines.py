@@ -52,6 +52,7 @@ def test_wrapping_cuts_words_that_are_too_long():
     assert wrapped("abcdefgh", 3) == ["abc", "def", "gh"]
     assert all(cell_len(row) <= 5 for row in wrapped("漢字漢字漢字 x", 5))
     assert wrapped("", 5) == []
+    assert wrapped("waits (66 %) of it", 10) == ["waits", "(66 %) of", "it"]
     assert wrapped("at /home/somebody/src/train.py", 14) == ["at", "/home/", "somebody/src/", "train.py"]
 
 

@@ -19,7 +19,6 @@ from tuimon.views.explain_html import page_html
 from tuimon.views.finding_text import (
     ONLY_MINOR,
     beyond_share,
-    final_verdict,
     finding_gain,
     fix_text,
     headline_text,
@@ -33,6 +32,7 @@ from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bound
 from tuimon.views.report.html.chart import chart_of, curve
 from tuimon.views.report.html.flame import boxes_of, trees
 from tuimon.views.report.html.tables import ranks_table, trace_tables
+from tuimon.views.report.sentences import final_verdict
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page
 from tuimon.views.state_text import last_state_text

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rich.cells import cell_len, set_cell_size
 
 from tuimon.views.format import ABSENT, place
+from tuimon.views.wrapping import freed, kept_together
 
 #: Cells between a place and what follows it.
 _GAP = 2
@@ -118,7 +119,7 @@ def wrapped(text: str, width: int) -> list[str]:
     """``text`` broken at spaces into pieces of at most ``width`` cells; longer words are cut, paths after a slash."""
     rows: list[str] = []
     row = ""
-    for word in text.split():
+    for word in map(freed, kept_together(" ".join(text.split())).split(" ")):
         if row and cell_len(row) + 1 + cell_len(word) <= width:
             row += " " + word
             continue
