@@ -55,6 +55,8 @@ _HANGS = {
     "semaphore": "a semaphore was not given back",
     "process_semaphore": "... of multiprocessing",
     "full_pipe": "writes to a pipe that nobody reads",
+    "first_pool": "its first batch waits for a thread that a forked worker does not have",
+    "first_lock": "... for a lock that a thread held at the fork",
     "busy_main": "trains in a thread that hangs, while its main thread draws",
 }
 _PAUSES = {
@@ -69,6 +71,10 @@ _PAUSES = {
     "queue_of_working_process": "... through a queue",
     "join_working_process": "waits for the end of a process that computes for 40 s",
     "wait_for_idle_process": "waits for a program that sleeps for 40 s",
+    "first_sleep": "the workers of its first batch sleep for 40 s",
+    "first_program": "... wait for a program that sleeps",
+    "first_trickle": "... receive 50 bytes every 3 s",
+    "first_thread": "... wait for a thread of their own that sleeps",
     "after_serve": "has trained, and serves requests for 75 s",
     "after_accept": "has trained, and waits for a connection for 75 s",
     "after_sleep": "has trained, and sleeps in a loop for 75 s",
