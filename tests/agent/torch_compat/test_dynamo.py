@@ -170,3 +170,14 @@ def test_a_torch_that_skips_only_one_frame_is_told_of_all_that_hooks_call(monkey
     dynamo.skip_own_functions()
     assert {dataset.dataset_name.__code__, RingWriter.give_back.__code__} < skipped
     assert not [code for code in skipped if "/tuimon/agent/" not in code.co_filename]
+
+
+def test_a_torch_without_what_is_looked_for_runs_nothing_of_its_own(monkeypatch):
+    """Its ``__getattr__`` would, and so would Python to word the error; what a handler raises there could be lost."""
+    bare, asked = types.ModuleType("torch"), []
+    bare.__getattr__ = asked.append
+    monkeypatch.setitem(sys.modules, "torch", bare)
+    dynamo.skip(lambda: None)
+    dynamo.skip_with_callees(lambda: None)
+    dynamo.skip_own_functions()
+    assert asked == []

@@ -47,13 +47,17 @@ ALL_REDUCE = [
 
 
 def standing(
-    worker=FUTURE, quiet_s=16.0, own=FETCH, beside=(), context="fork", cpu=(0.0, 0.0), is_taken=True, workers=1
+    worker=FUTURE, quiet_s=16.0, own=FETCH, beside=(), unlisted=0, context="fork", cpu=(0.0, 0.0), is_taken=True
 ):
-    """A training in its first step, with a worker, pid 101; ``beside``: the stack of another thread in that."""
-    facts = LoaderFacts("Data", "map", workers, 2, 4, context=context)
+    """A training in its first step, with a worker, pid 101.
+
+    ``beside``: the stacks of other threads in that; ``unlisted``: how many more have no code of the user's.
+    """
+    facts = LoaderFacts("Data", "map", 1, 2, 4, context=context)
     groups = [StackGroup(own, 0, [(100, 100)]), StackGroup([*IN_WORKER, *worker], 0, [(101, 101)])]
     groups += [StackGroup(list(stack), 0, [(101, 111)]) for stack in beside]
     ends_s = 3.0 + quiet_s
+    in_worker = [(101 + 10 * n, "python", cpu[1], "waiting") for n in range(1 + len(beside) + unlisted)]
     rows = [StandingProcess(100, "trainer"), StandingProcess(101, "worker")]
     taken = [Standstill(t=ends_s, pid=0, quiet_s=quiet_s, processes=rows, groups=groups)]
     return session_of(
@@ -63,7 +67,7 @@ def standing(
         frames(("train.py", 20, "main", "for batch in loader:", True)),
         Loader(t=3.0, pid=100, number=0, window_s=1.0, facts=facts, workers=[LoaderWorker(101, 0)]),
         threads(ends_s, (100, "python", cpu[0], "waiting"), cpu_ratio=cpu[0]),
-        threads(ends_s, (101, "python", cpu[1], "waiting"), pid=101, cpu_ratio=cpu[1]),
+        threads(ends_s, *in_worker, pid=101, cpu_ratio=cpu[1]),
         steps(ends_s, {}, count=0, open_phase="data", open_for_s=quiet_s),
         *(taken if is_taken else ()),
     )
@@ -92,7 +96,10 @@ def test_a_forked_worker_that_waits_for_a_thread_it_does_not_have(worker):
     "facts",
     [
         {"context": "spawn"},
-        {"beside": [[Frame("pool.py", 9, "run", "with self.lock:", True)]]},  # it has a thread, which stands
+        {
+            "beside": [[Frame("pool.py", 9, "run", "with self.lock:", True)]],
+            "quiet_s": 61.0,
+        },  # it has one, which stands
     ],
 )
 def test_the_fork_is_blamed_where_it_alone_explains_the_wait(facts):
@@ -105,6 +112,7 @@ def test_the_fork_is_blamed_where_it_alone_explains_the_wait(facts):
     [
         {"quiet_s": 14.0},
         {"is_taken": False},  # other threads are not known yet
+        {"unlisted": 1, "quiet_s": 300.0},  # it has a thread, which may sleep or receive
         {"cpu": (0.0, 0.9)},
         {"cpu": (0.9, 0.0)},
         {"worker": SLEEP},

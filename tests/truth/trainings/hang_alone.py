@@ -1,9 +1,11 @@
 """``hang_alone.py FAULT STEP FOLDER``: a training of one process that hangs at a step, or rightly pauses for long.
 
 It writes to ``FOLDER/rank-0`` when its last step ended (seconds, monotonic). ``# odd: FAULT`` marks the line that a
-hang stands at. What its name begins with ``after_`` happens when the training is over.
+hang stands at. What its name begins with ``after_`` happens when the training is over, with ``first_`` in the forked
+workers that make its first batch.
 """
 
+import concurrent.futures
 import http.server
 import multiprocessing
 import os
@@ -17,6 +19,8 @@ import torch
 
 FAULT, AT, FOLDER = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 BATCH = 8
+FORK = (None, "fork")
+POOL, LOCK = concurrent.futures.ThreadPoolExecutor(1), threading.Lock()
 #: A pause of the loop, beyond the time that a hang is told after, and one beyond the minute that slow things are given.
 LONG_S, LONGER_S = 40.0, 75.0
 
@@ -30,6 +34,8 @@ class Samples(torch.utils.data.Dataset):
     def __getitem__(self, index):
         if FAULT == "stuck_worker" and index >= AT * BATCH:
             threading.Event().wait()  # odd: stuck_worker
+        if FAULT.startswith("first_") and index < BATCH:
+            AT_STEP[FAULT]()
         return torch.full((64,), index / 1e6)
 
 
@@ -37,16 +43,24 @@ def train():
     torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    loader = torch.utils.data.DataLoader(Samples(), BATCH, num_workers=FAULT == "stuck_worker")
+    has_worker = FAULT == "stuck_worker" or FAULT.startswith("first_")
+    loader = torch.utils.data.DataLoader(
+        Samples(), BATCH, num_workers=has_worker, multiprocessing_context=FORK[has_worker]
+    )
+    note_progress(0)
     for step, batch in enumerate(loader):
-        if step == AT and not FAULT.startswith("after_"):
+        if step == AT and not FAULT.startswith(("after_", "first_")):
             AT_STEP.get(FAULT, lambda: None)()
         train_step(model, optimizer, batch)
-        with open(os.path.join(FOLDER, "rank-0"), "w") as file:
-            file.write(f"{step} {time.monotonic()}")
+        note_progress(step)
         time.sleep(0.02)
         if step == AT + 100:
             return
+
+
+def note_progress(step):
+    with open(os.path.join(FOLDER, "rank-0"), "w") as file:
+        file.write(f"{step} {time.monotonic()}")
 
 
 def train_step(model, optimizer, batch):
@@ -141,6 +155,15 @@ def full_pipe():
 
 def busy_main():
     threading.Event().wait()  # odd: busy_main
+
+
+def first_pool():
+    POOL.submit(abs, 1).result()  # odd: first_pool
+
+
+def first_lock():
+    with LOCK:  # odd: first_lock
+        pass
 
 
 # ---- pauses with nothing wrong
@@ -248,6 +271,22 @@ def wait_for_idle_process():
     os.system(f"sleep {LONG_S}")
 
 
+def first_sleep():
+    time.sleep(LONG_S / BATCH)
+
+
+def first_program():
+    os.system(f"sleep {LONG_S / BATCH}")
+
+
+def first_trickle():
+    sent_by_child(lambda to: [(to.sendall(bytes(50)), time.sleep(3.0)) for _ in range(2)])
+
+
+def first_thread():
+    concurrent.futures.ThreadPoolExecutor(1).submit(time.sleep, LONG_S / BATCH).result()
+
+
 # ---- after the training
 
 
@@ -282,7 +321,14 @@ def after_wait():
 AT_STEP = {name: value for name, value in globals().items() if callable(value)}
 
 
+def before_the_fork():
+    """Start a thread of the pool, which holds the lock while the workers are forked."""
+    POOL.submit(LOCK.acquire).result()
+
+
 def main():
+    if FAULT.startswith("first_"):
+        before_the_fork()
     if FAULT == "busy_main":
         thread = threading.Thread(target=train)
         thread.start()

@@ -25,7 +25,7 @@ def skip_with_callees(*functions: Any) -> None:
 def skip_own_functions() -> None:
     """Have a torch that skips one frame, and not what it calls (2.4), skip all of the agent's that are loaded."""
     try:
-        frames = sys.modules["torch"]._C._dynamo.eval_frame
+        frames = _eval_frame()
     except raised_by_us(Exception):
         return
     for function in () if hasattr(frames, "set_code_exec_strategy") else _own_functions():
@@ -34,7 +34,7 @@ def skip_own_functions() -> None:
 
 def _set_strategy(function: Any, callees: str) -> None:
     try:
-        frames = sys.modules["torch"]._C._dynamo.eval_frame
+        frames = _eval_frame()
         action = frames._FrameAction
         strategy = frames._FrameExecStrategy(action.SKIP, getattr(action, callees))
         frames.set_code_exec_strategy(function.__code__, strategy)
@@ -44,9 +44,17 @@ def _set_strategy(function: Any, callees: str) -> None:
 
 def _skip_code(function: Any) -> None:
     try:
-        sys.modules["torch"]._C._dynamo.eval_frame.skip_code(function.__code__)
+        _eval_frame().skip_code(function.__code__)
     except raised_by_us(Exception):
         return
+
+
+def _eval_frame() -> Any:
+    """torch's C module for frames; raises KeyError or AttributeError where there is none.
+
+    Not by ``torch._C``: Python 3.13 words the error for a missing name in Python, where an error of a handler is lost.
+    """
+    return vars(sys.modules["torch"])["_C"]._dynamo.eval_frame
 
 
 def _own_functions() -> Iterator[Any]:

@@ -6,4 +6,4 @@ from typing import Any
 
 def unobserved() -> Any:
     """A context in which no ``__torch_function__`` of the program's is called: of a tensor's class, or of a mode."""
-    return sys.modules["torch"]._C.DisableTorchFunction()
+    return vars(sys.modules["torch"])["_C"].DisableTorchFunction()

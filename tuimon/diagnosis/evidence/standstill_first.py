@@ -11,8 +11,9 @@ from tuimon.diagnosis.evidence.standstill_waits import Rank, stack_of
 from tuimon.records import Frame
 from tuimon.records import Standstill as Taken
 from tuimon.session.loop_tree.activity import activity_of, awaits_process, innermost_wait, outside_wait
+from tuimon.session.loop_tree.stacks import user_place
 from tuimon.session.session import Session
-from tuimon.session.standing.helpers import waits_for_thread, waits_for_work
+from tuimon.session.standing.helpers import stands_at_lock, waits_for_thread
 from tuimon.torch_code import is_loader_code
 
 
@@ -20,9 +21,9 @@ class First(Struct, frozen=True, gc=False):
     """One training process in its first step."""
 
     waits_for: Literal["batch", "thread", "ranks"] | None  # None: it stands elsewhere, or its stack is unknown
-    may_go_on: bool  # a process or a thread imports, compiles, or waits for what may rightly take long
-    at_thread: bool  # who would have to go on waits for a thread as well, not for another process
-    forked: bool  # in a worker that was forked, and has no such thread
+    may_go_on: bool  # a process or a thread imports, compiles, waits for what may rightly take long, or is not known
+    is_stuck: bool  # at a lock; or all workers that make a batch wait for a thread, and have none
+    forked: bool  # these workers were forked
 
 
 def first_of(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, session: Session) -> First:
@@ -30,20 +31,29 @@ def first_of(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, sess
     pid = evidence.pid
     own = stack_of(pid, tid, begun_s, taken, session)
     waits_for = innermost_wait(own) or ("thread" if _waits_inside(own) else None)
-    workers = {
-        worker.pid: stack_of(worker.pid, worker.pid, begun_s, taken, session) for worker in evidence.child_workers
+    at_work = {
+        worker.pid: stack
+        for worker in evidence.child_workers
+        if user_place(stack := stack_of(worker.pid, worker.pid, begun_s, taken, session)) is not None
     }
-    others = [frames for each in (pid, *workers) for frames in _other_stacks(taken, each, tid)]
-    waiting = list(workers.values()) if waits_for == "batch" else [own]
-    are_forked = any(loader.facts.context == "fork" for loader in session.over("recent").loader_figures(pid))
+    others = [frames for each in (pid, *at_work) for frames in _other_stacks(taken, each, tid)]
+    more = {each: _more_threads(each, session) for each, stack in at_work.items() if _waits_inside(stack)}
+    have_none = bool(more) and len(more) == len(at_work) and not any(more.values())
     return First(
         waits_for=waits_for,
-        may_go_on=any(_may_go_on(stack) for stack in (own, *workers.values(), *others)),
-        at_thread=bool(waiting) and all(_waits_inside(stack) for stack in waiting),
+        may_go_on=any(_may_go_on(stack) for stack in (own, *at_work.values(), *others))
+        or any(number is None or number > len(list(_other_stacks(taken, each, tid))) for each, number in more.items()),
+        is_stuck=have_none if waits_for == "batch" else stands_at_lock(own),
         forked=waits_for == "batch"
-        and are_forked
-        and any(_waits_inside(stack) and _is_alone(taken, worker) for worker, stack in workers.items()),
+        and have_none
+        and any(loader.facts.context == "fork" for loader in session.over("recent").loader_figures(pid)),
     )
+
+
+def _more_threads(pid: int, session: Session) -> int | None:
+    """How many threads a process has beside its main one; None where that is not known."""
+    threads = session.over("recent").process_threads(pid)
+    return None if threads is None else sum(row.count for row in threads.threads) + threads.folded - 1
 
 
 def _may_go_on(stack: Sequence[Frame]) -> bool:
@@ -62,11 +72,6 @@ def _in_data_set(stack: Sequence[Frame]) -> Sequence[Frame]:
     loader = max((at for at, frame in enumerate(stack) if is_loader_code(frame.file)), default=-1)
     inside = stack[loader + 1 :]
     return inside if any(frame.user for frame in inside) else stack
-
-
-def _is_alone(taken: Taken | None, pid: int) -> bool:
-    """True if all threads of a process are known, and beside its main thread none has anything to do."""
-    return taken is not None and all(waits_for_work(frames) for frames in _other_stacks(taken, pid, pid))
 
 
 def _other_stacks(taken: Taken | None, pid: int, tid: int) -> Iterator[list[Frame]]:

@@ -136,7 +136,7 @@ def _judged(still: Standstill) -> Finding | None:
 def _grace_s(rank: StandingRank, is_taken: bool) -> float:
     """How long a rank may wait for something outside the training, in its first step also for a start elsewhere."""
     wait = rank.wait
-    if rank.first and not rank.first.at_thread:
+    if rank.first and not rank.first.is_stuck:
         return SLOW_WAIT_S
     if wait == "slow" or (wait == "file" and not is_taken):
         return SLOW_WAIT_S
