@@ -173,7 +173,7 @@ def test_a_late_rank_on_another_node_is_named_with_its_node() -> None:
             data = 40.0 if number else 5.0
             session.add(steps(float(t), {"data": data, "backward": 95.0 - data}, pid=pid, first_index=10 * t))
     (finding,) = (found for found in diagnose(session) if found.rule == "straggler_rank")
-    assert "for rank 1 on n1, 35 ms longer in data" in finding.headline
+    assert "for rank 1 on n1, 35.0 ms longer in data" in finding.headline
     assert finding.evidence["host"] == "n1"
 
 

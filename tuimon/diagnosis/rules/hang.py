@@ -214,13 +214,11 @@ RULES = (
         judge=hang,
         explanation=(
             "No rank has come to another boundary for 15 s and far longer than a step, neither ranks nor workers use"
-            " the CPU, and stacks do not change: a lock, a dead rank or worker, or storage that does not answer. All"
-            " stacks are then taken once, and the rank or thread that holds up the others is named first. A"
-            " wait for a disk, the network or a sleep is given a minute, unless the sender waits too. A process that"
-            " still receives, a child that works, a prompt, a stopped run and a training that is over do not hang. It"
-            " abstains without markers or thread figures. In the first step it is judged if the training waits for a"
-            " batch, a thread or a rank, and nobody imports, sleeps, reads or runs another program; before a batch was"
-            " asked for, nothing shows that anybody has to go on."
+            " the CPU, and stacks do not change. All stacks are then taken once, and the rank or thread that holds up"
+            " the others is named first. A wait for a disk, the network or a sleep is given a minute. A process that"
+            " receives, a child that works, a prompt, a stopped run and a training that is over do not hang. In the"
+            " first step it is judged once the training waits for a batch, a thread or a rank. It abstains without"
+            " markers or thread figures."
         ),
         needs=(BOUNDARIES,),
         thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, IDLE_CPU),
