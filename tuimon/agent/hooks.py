@@ -8,16 +8,17 @@ from _thread import get_ident
 from functools import wraps
 from typing import Any
 
-from . import rests, runtime
+from . import runtime
 from .control.orders import attend, orders
 from .gpu_clock.clock import GpuClock
 from .gpu_clock.cuda import WaitingClock
 from .gpu_clock.points import GradientPoints
 from .loading import batches, epochs, loader_facts, worker
 from .loading.batch_timer import BatchTimer
+from .loading.batches import due
 from .outside import raised_by_us
+from .pace import CHECK_UPDATES, Pace, pace
 from .process import loop_stacks, precision
-from .rests import Left, rest
 from .ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -46,17 +47,16 @@ def hide_from_dynamo() -> None:
         runtime.consider_optimizer,
         runtime.emit_timed,
         runtime.resume_clock,
-        rests.consider,
-        batches.arm,
-        rests.end,
-        rests.wake,
-        rests.cut_short,
-        rests.mark_backward,
-        rests.mark_end,
+        batches.attend,
+        Pace.claim,
+        Pace.begin_fetch,
+        Pace.end_failed_fetch,
+        Pace.begin_backward,
+        Pace.end_optimizer_step,
+        Pace.wake,
         precision.note_scaler,
         attend,
-        _end_failed_fetch,
-        _fetches_are_due,
+        _optimizer_step_ends,
         WaitingClock.event_number,
         GpuClock.event_number,
         GpuClock.record_event,
@@ -77,13 +77,12 @@ def hook_fetch(dataloader: Any) -> None:
             number = self._tuimon_iterator
         except raised_by_us(AttributeError):
             number = loader_facts.iterator_id(self)
-        left = rest.left
-        if number == left.iterator and left.fetches:
-            left.fetches -= 1
+        if pace.thread == get_ident() and pace.begin_fetch(number):
             try:
                 return original(self)
             except BaseException as error:
-                _end_failed_fetch(number, error, left)
+                pace.end_failed_fetch(number)
+                runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
                 hide_frame(error)
                 raise
         ready = loader_facts.ready_batches(self)
@@ -95,9 +94,9 @@ def hook_fetch(dataloader: Any) -> None:
             hide_frame(error)
             raise
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(FETCH_END, number)
-        rest.fetches_due -= 1
-        if rest.fetches_due <= 0:
-            _fetches_are_due(number, batch)
+        due.fetches -= 1
+        if due.fetches <= 0:
+            batches.attend(number, batch)
         return batch
 
     dynamo.skip(tuimon_fetch)
@@ -116,11 +115,20 @@ def hook_backward(autograd: Any) -> None:
     def tuimon_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if runtime.is_compiling():
             return original(t_outputs, *args, **kwargs)
+        if pace.thread == get_ident() and pace.begin_backward():
+            depth = pace.depth
+            pace.depth = depth + 1
+            try:
+                return original(t_outputs, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            finally:
+                pace.depth = depth
         if runtime.paused_backwards:
             runtime.paused_backwards -= 1
             if runtime.paused_backwards <= 0:
                 runtime.resume_clock()
-        rest.unmarked = 0
         use = 0 if kwargs.get("accumulate_grad", True) else RETURNED
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_BEGIN, use)
         try:
@@ -137,11 +145,9 @@ def hook_backward(autograd: Any) -> None:
         return result
 
     dynamo.skip(tuimon_backward)
-    rests.backward_hooks[:] = [
-        rebinding.rebind(module, "_engine_run_backward", tuimon_backward)
-        for module in (autograd, getattr(autograd, "graph", autograd))
-        if module.__dict__.get("_engine_run_backward") is original
-    ]
+    for module in (autograd, getattr(autograd, "graph", autograd)):
+        if module.__dict__.get("_engine_run_backward") is original:
+            rebinding.rebind(module, "_engine_run_backward", tuimon_backward)
 
 
 def hook_optimizer(optimizer: Any) -> None:
@@ -150,7 +156,7 @@ def hook_optimizer(optimizer: Any) -> None:
     The post hook does not run when a step raises. Markers carry the id of the optimizer: where a step begins while one
     of the same optimizer is open, the first was abandoned.
     """
-    rests.end_hooks[:] = step_hooks.add(optimizer, _step_begins, _step_ends)[1:]
+    step_hooks.add(optimizer, _step_begins, _step_ends)
     dynamo.skip_with_callees(_step_begins, _step_ends)
 
 
@@ -165,35 +171,19 @@ def hook_scaler(grad_scaler: Any) -> None:
             return original(self, *args, **kwargs)
         if runtime.facts_due:
             precision.note_scaler(self)
-        runtime.emit_timed(OPTIMIZER_BEGIN, id(self))
+        if not (pace.counting and pace.thread == get_ident()):
+            runtime.emit_timed(OPTIMIZER_BEGIN, id(self))
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            runtime.emit_timed(OPTIMIZER_END, id(self))
+            _optimizer_step_ends(id(self))
             hide_frame(error)
             raise
-        runtime.emit_timed(OPTIMIZER_END, id(self))
+        _optimizer_step_ends(id(self))
         return result
 
     dynamo.skip(tuimon_scaler_step)
     rebinding.rebind(scaler_class, "step", tuimon_scaler_step)
-
-
-def _end_failed_fetch(number: int, error: BaseException, left: Left) -> None:
-    """A fetch without a batch is marked, and ends the rest."""
-    if rest.open is left:  # else what ended the rest meanwhile has counted the fetch
-        left.fetches += 1
-        runtime.emit(FETCH_BEGIN, number)
-    runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
-
-
-def _fetches_are_due(number: int, batch: Any) -> None:
-    """Measure the batch of this fetch, or begin a rest in an evaluation."""
-    if batches.is_due():
-        batches.inspect(number, batch)
-    else:
-        rests.consider_fetches()
-        batches.arm()
 
 
 def hook_captures(graphs: Any) -> None:
@@ -203,28 +193,27 @@ def hook_captures(graphs: Any) -> None:
 
 
 def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if runtime.is_compiling():
+    if runtime.is_compiling() or (pace.counting and pace.thread == get_ident()):
         return
-    left = rest.left
-    if left.updates and left.thread == get_ident():
-        left.updates -= 1
-        if not left.updates:
-            rests.mark_end()
-        return
-    if rest.unmarked and rest.unmarked == get_ident():
-        rests.mark_backward()
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_BEGIN, id(optimizer))
 
 
 def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if runtime.is_compiling():
+    if runtime.is_compiling() or not _optimizer_step_ends(id(optimizer)):
         return
-    (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, id(optimizer))
     if runtime.facts_due:
         runtime.publish_facts(loop_stacks.OPTIMIZER, optimizer)
-    rest.fetches_due = rest.fetches_again
-    rest.due -= 1
-    if rest.due <= 0:
+    pace.checks_due -= 1
+    if pace.checks_due <= 0:
+        pace.checks_due = CHECK_UPDATES
         runtime.consider_optimizer(optimizer)
-        rests.consider()
-        batches.arm()
+
+
+def _optimizer_step_ends(optimizer: int) -> bool:
+    """Mark the end of a step, or count it; whether it was marked."""
+    if pace.thread == get_ident() or pace.claim():
+        pace.end_optimizer_step()
+        if pace.counting:
+            return False
+    (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, optimizer)
+    return True

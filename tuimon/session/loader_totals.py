@@ -20,7 +20,8 @@ class LoaderTotals(Struct, gc=False):  # one a second and loader: not for the ga
     t: float  # when the last one ended
     begin_s: float
     used_s: float = 0.0  # windows in which it was used
-    fetches: int = 0
+    fetches: int = 0  # that were timed
+    counted: int = 0  # beside these
     wait_ns: int = 0
     p95_ns: float | None = None  # mean of the fetches whose window has it
     p95_fetches: int = 0
@@ -38,6 +39,7 @@ class LoaderTotals(Struct, gc=False):  # one a second and loader: not for the ga
         self.t = later.t
         self.used_s += later.used_s
         self.fetches += later.fetches
+        self.counted += later.counted
         self.wait_ns += later.wait_ns
         self.ready_fetches += later.ready_fetches
         self.ready_total += later.ready_total
@@ -55,6 +57,7 @@ def totals_of(record: Loader) -> LoaderTotals:
         begin_s=record.t - record.window_s,
         used_s=record.window_s,
         fetches=record.fetches,
+        counted=record.counted,
         wait_ns=record.wait_ns,
         p95_ns=record.p95_ns,
         p95_fetches=record.fetches if record.p95_ns is not None else 0,

@@ -114,7 +114,8 @@ class LoaderStats:
         self._first_ns += record.start_ns - record.iter_ns
         self._ends += record.ends
         self._end_ns += record.end_ns
-        self._data_ns += record.wait_ns + record.iter_ns + record.end_ns
+        waited_ns = record.wait_ns * (record.fetches + record.counted) // max(1, record.fetches)
+        self._data_ns += waited_ns + record.iter_ns + record.end_ns
         mean = record.ready_total / record.ready_fetches if record.ready_fetches else None
         self._history.append(mean)
         for report in record.workers:
@@ -145,7 +146,7 @@ class LoaderStats:
             latest=latest,
             facts=facts,
             idle_s=max(now_s - latest.t, 0.0),
-            fetches_per_s=fetches / span_s if span_s else None,
+            fetches_per_s=sum(r.fetches + r.counted for r in records) / span_s if span_s else None,
             wait_ms=wait_ms / fetches if fetches else None,
             wait_p95_ms=p95_ns / 1e6 if p95_ns is not None else None,
             starts=self._starts,

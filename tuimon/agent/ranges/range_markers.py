@@ -1,10 +1,12 @@
 """The markers of user ranges, whether from ``tuimon.phase`` or NVTX. Nothing here raises into user code."""
 
 import itertools
+from _thread import get_ident
 from types import CodeType, FrameType
 from typing import Optional
 
 from .. import runtime
+from ..pace import pace
 from ..ring.layout import MARK, RANGE_END, RANGE_POP, RANGE_PUSH, RANGE_START, STEP
 from ..torch_compat import dynamo
 
@@ -51,7 +53,12 @@ def end(handle: Optional[int], frame: Optional[FrameType] = None) -> None:
 
 def step() -> None:
     """End a training step."""
+    mine = pace.thread == get_ident()
+    if mine and pace.mark_step():
+        return
     runtime.emit(STEP)
+    if mine:
+        pace.begin_step(STEP)
     if runtime.facts_due:
         runtime.publish_facts()
 
