@@ -99,7 +99,8 @@ class Hooks:
     def _skip_time(away_ns: int) -> None:
         """Steps without hooks pay for none of the timing."""
         pace._began_ns += away_ns
-        pace._overdue_ns += away_ns
+        pace._latest_ns += away_ns
+        pace._overdue_ns += away_ns if pace._overdue_ns else 0
 
 
 class EmptyHooks(Hooks):

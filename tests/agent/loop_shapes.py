@@ -148,6 +148,17 @@ def closures_now_and_then(loop):
             loop.optimizer.step(closure)
 
 
+def closures(loop):
+    """Two backwards inside each optimizer step, of batches from a loader."""
+    for batch in DataLoader(Batches(200)):
+
+        def closure(batch=batch):
+            loop.backward(batch)
+            loop.backward(batch)
+
+        loop.optimizer.step(closure)
+
+
 def failing_now_and_then(loop):
     for number, batch in enumerate(DataLoader(Batches(300))):
         loop.step(batch)
@@ -281,6 +292,7 @@ SHAPES = [
     many_optimizers,
     another_optimizer_now_and_then,
     ranges_now_and_then,
+    closures,
     closures_now_and_then,
     failing_now_and_then,
     a_loader_that_fails,

@@ -109,7 +109,7 @@ def test_a_loop_with_gaps_is_measured_and_has_gaps(hooked, measured, monkeypatch
     ticks = count()
     monkeypatch.setattr(batches, "monotonic_ns", lambda: next(ticks) * batches.DUE_NS)
     begun, plain = [], pace.Pace._begin
-    monkeypatch.setattr(pace.Pace, "_begin", lambda *args: (begun.append(1), plain(*args)))
+    monkeypatch.setattr(pace.Pace, "_begin", lambda *args, **kwargs: (begun.append(1), plain(*args, **kwargs)))
     train(DataLoader(TensorDataset(torch.zeros(4000, 2), torch.zeros(4000)), 2), weight, torch.optim.SGD([weight], 0.1))
     assert len(begun) > 10
     assert len(measured()) > 5

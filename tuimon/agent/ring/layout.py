@@ -58,7 +58,7 @@ ITER_BEGIN = (
 )
 ITER_END = 33  # value: id of the iterator, 0 where there is none
 GAP_BEGIN = 36  # boundaries are only counted from this one on; value: its kind, flag: EVALUATED or 0
-GAP_PAUSE = 38  # a step of the gap, which ends here, was a long one; value: how long it took (ns)
+GAP_PAUSE = 38  # one of the latest steps of the gap was a long one; value: how long it took (ns)
 GAP_END = 37  # ... until here; value: ``pack_gap``, flag: where it ended, as GAP_BEGIN's value, or GAP_* below
 OPTIMIZER_MADE = 42  # the program has an optimizer of torch's: the backward before may be one of many until its step
 PROFILER_ON = 44  # a profiler of ours slows this thread from now on; flag: TRACED_STEPS or 0
@@ -205,7 +205,8 @@ def unpack_batch(value: int) -> Optional[Batch]:
 class Passed(NamedTuple):
     """The value of a GAP_END marker: how many fetches, backwards, updates and steps the gap had.
 
-    An update is a run of optimizer steps. ``steps``: those that a fetch, or ``tuimon.step()``, has ended.
+    An update is a run of optimizer steps. ``steps``: those that a fetch, or ``tuimon.step()``, has ended. ``backwards``
+    follows from the others: their hook is off in a gap.
     """
 
     fetches: int
