@@ -305,6 +305,19 @@ def test_another_binding_of_the_backward_outlives_a_gap(hooked, monkeypatch):
     assert is_hooked()
 
 
+def test_batches_evaluated_between_bare_steps_have_no_backwards(counted, monkeypatch):
+    gaps_always(monkeypatch, 20)
+
+    def shape(loop):
+        for _ in range(30):
+            for _ in range(31):
+                loop.step()
+            evaluate(loop, 3)
+
+    found, timed = counted(shape)
+    assert (found["steps"], found["updates"], found["backwards"]) == (930, 930, 930) and timed < 930
+
+
 def test_a_wrapper_around_our_hook_may_call_it_in_a_gap(counted, monkeypatch):
     gaps_always(monkeypatch, 30)
 
@@ -453,6 +466,17 @@ def test_what_comes_every_so_many_steps_is_timed_as_often_as_all_else(monkeypatc
         loop.step()
     usual, periodic = statistics.fmean(loop.timed), statistics.fmean(loop.timed[::period])
     assert periodic == pytest.approx(usual, rel=0.25)
+
+
+def test_epochs_as_long_as_a_long_spell_have_their_share_of_gaps(monkeypatch):
+    """Each ends the gap of its own time: a spell of the same length would have all of them begin right before that."""
+    loop = Simulated(monkeypatch, 500_000)
+    for _ in range(400):
+        for _ in range(pace.FIRST):
+            loop.step()
+        if loop.pace._is_open:
+            loop.pace.end()
+    assert statistics.fmean(loop.timed) < 0.6
 
 
 def test_gaps_are_not_of_one_length_and_bounded():

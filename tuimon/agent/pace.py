@@ -97,11 +97,13 @@ class Pattern(NamedTuple):
         """How many steps have so many optimizer steps."""
         return optimizer_steps * self.steps // max(1, self.run * self.updates)
 
-    def backwards_with(self, fetches: int, updates: int) -> int:
-        """How many backwards belong to these: to a fetch where they can, for a loop may begin to accumulate more."""
-        if self.fetches and self.backwards % self.fetches == 0:
-            return fetches * self.backwards // self.fetches
+    def backwards_with(self, updates: int) -> int:
+        """How many backwards belong to so many updates."""
         return updates * self.backwards // max(1, self.updates)
+
+    def backwards_of(self, batches: int) -> int:
+        """How many backwards so many batches have; 0 where that is not a whole number."""
+        return batches * self.backwards // self.fetches if self.fetches and self.backwards % self.fetches == 0 else 0
 
 
 class Spell:
@@ -376,7 +378,10 @@ class Pace:
             steps, self._passed = self.steps if counting else 0, self.steps
         if self._steps_at == FETCH_BEGIN:
             fetches += self.steps + (kind == 0)  # the first has begun the gap
-        backwards = self._pattern.backwards_with(max(0, fetches - unused), updates) if counting else 0
+        backwards = self._pattern.backwards_with(updates)
+        if self._steps_at != BACKWARD_BEGIN:  # the loop may have begun to accumulate more batches
+            backwards = self._pattern.backwards_of(fetches - unused) or backwards
+        backwards = backwards if counting else 0
         writer.emit_of(self.thread, GAP_END, pack_gap(fetches, backwards, updates, steps), flag)
         self.unmarked = self.thread if counting and not kind and made % self._pattern.run == 0 else 0
         self._fetched = self._mixed = False
@@ -385,7 +390,7 @@ class Pace:
         self._pay(self._passed)
         is_short = self._passed < SHORTEST  # as with a user range in every step
         self._owed = owed if owed >= SHORTEST and not is_short else 0
-        self.left = self._planned = 1 if self._owed else FIRST if is_short else SPELL
+        self.left = self._planned = 1 if self._owed else _long_spell(writer.drawn()) if is_short else SPELL
 
     def wake(self, kind: int, value: int = 0, flag: int = 0) -> None:
         """``runtime.emit`` in a gap."""
@@ -499,6 +504,11 @@ class Pace:
         writer = runtime.writer()  # of this process: a forked child has its parent's threads' variables
         if writer is not None:
             writer.flush()
+
+
+def _long_spell(drawn: float) -> int:
+    """Boundaries until the next try: were they as many as an epoch has, each gap would begin right before its end."""
+    return int(FIRST * (0.5 + drawn))
 
 
 def _steps_to_pay(debt_ns: int, each_ns: int, drawn: float) -> int:
