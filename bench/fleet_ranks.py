@@ -30,7 +30,7 @@ from tuimon.records import (
     length_bucket,
 )
 from tuimon.session.ranks.shared_steps import SHARED_PARTS
-from tuimon.sources.window_lengths import stride_of
+from tuimon.sources.markers.window_steps import stride_of
 
 BEGUN_UNIX_S = 1.75e9
 #: Imports and set-up before the first step.

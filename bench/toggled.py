@@ -26,15 +26,16 @@ import torch.utils.data.dataloader
 from steps import LOOPS, Loop
 
 from tuimon.agent import install, runtime
+from tuimon.agent.pace import pace
 
 #: A block has so many steps and lasts at least so long; its first steps find the code of the other way cold or gone.
 BLOCK_STEPS = 10
 BLOCK_NS = 60_000_000
 SKIPPED_STEPS = 3
-#: In a loop this fast, whose markers rest, it takes longer to go on as before: what it last marked is long ago.
+#: In a loop this fast, of which few steps are timed, it takes longer to go on as before.
 FAST_NS = 2_500_000
 FAST_SKIPPED_STEPS = 400
-#: The hooks' first steps cost more than all later ones: facts are published, the period of the loop is searched.
+#: The hooks' first steps cost more than all later ones: facts are published, all steps are timed.
 SETTLE_STEPS = 200
 #: A step this many times the usual was interrupted: hooks add 4 % to the steps that they time.
 LONG = 1.5
@@ -65,7 +66,7 @@ STEP_HOOKS: tuple[dict[int, Any], ...] = (
 
 
 class Hooks:
-    """Our hooks in torch, taken out for some steps and put back as they were, in a rest of theirs or not."""
+    """Our hooks in torch, taken out for some steps and put back as they were, in a gap of their markers or not."""
 
     def __init__(self) -> None:
         """Hook torch as ``tuimon run`` does. Raises RuntimeError when there is no room for a ring."""
@@ -82,6 +83,7 @@ class Hooks:
             _bind(place, value)
         for hooks, ours in zip(STEP_HOOKS, self._step_hooks, strict=True):
             hooks.update(ours)
+        self._skip_time(time.monotonic_ns() - self._off_ns)
 
     def off(self) -> None:
         """Take them out."""
@@ -91,6 +93,14 @@ class Hooks:
             _bind(place, value)
         for hooks in STEP_HOOKS:
             hooks.clear()
+        self._off_ns = time.monotonic_ns()
+
+    @staticmethod
+    def _skip_time(away_ns: int) -> None:
+        """Steps without hooks pay for none of the timing."""
+        pace._began_ns += away_ns
+        pace._latest_ns += away_ns
+        pace._overdue_ns += away_ns if pace._overdue_ns else 0
 
 
 class EmptyHooks(Hooks):
@@ -137,7 +147,7 @@ class Blocks:
     """Takes the mean step of one block after another."""
 
     def __init__(self, loop: Loop) -> None:
-        """Learn how long a step is. The first ones with hooks search the loop's period and do much else but once."""
+        """Learn how long a step is. The first ones with hooks do much but once."""
         self._loop = loop
         usual_ns = statistics.fmean(islice(loop.steps(), SETTLE_STEPS))
         self._steps = max(BLOCK_STEPS, int(BLOCK_NS / usual_ns))

@@ -324,8 +324,9 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     number: Count  # distinguishes the loaders of one process
     window_s: Window
     role: Literal["train", "eval"] | None = None  # what its batches have been used for so far
-    fetches: Count = 0
-    wait_ns: Count = 0  # time the trainer spent in these fetches
+    fetches: Count = 0  # that were timed
+    counted: Count = 0  # fetches beside these, in a fast loop
+    wait_ns: Count = 0  # time the trainer spent in the fetches that were timed
     p95_ns: Count | None = None  # 95th percentile of a fetch
     ready_fetches: Count = 0  # fetches for which the number of ready batches is known
     ready_total: Count = 0  # sum of these numbers

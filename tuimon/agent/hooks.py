@@ -8,16 +8,17 @@ from _thread import get_ident
 from functools import wraps
 from typing import Any
 
-from . import rests, runtime
+from . import runtime
 from .control.orders import attend, orders
 from .gpu_clock.clock import GpuClock
 from .gpu_clock.cuda import WaitingClock
 from .gpu_clock.points import GradientPoints
 from .loading import batches, epochs, loader_facts, worker
 from .loading.batch_timer import BatchTimer
+from .loading.batches import due
 from .outside import raised_by_us
+from .pace import CHECK_UPDATES, LOOK_STEPS, Pace, backward_hooks, pace
 from .process import loop_stacks, precision
-from .rests import Left, rest
 from .ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -46,17 +47,23 @@ def hide_from_dynamo() -> None:
         runtime.consider_optimizer,
         runtime.emit_timed,
         runtime.resume_clock,
-        rests.consider,
-        batches.arm,
-        rests.end,
-        rests.wake,
-        rests.cut_short,
-        rests.mark_backward,
-        rests.mark_end,
+        batches.attend,
+        Pace.claim,
+        Pace.begin_fetch,
+        Pace.end_failed_fetch,
+        Pace.begin_backward,
+        Pace.end_optimizer_step,
+        Pace.count_optimizer_step,
+        Pace.look,
+        Pace.mark_backward,
+        Pace.mend,
+        Pace.wake,
         precision.note_scaler,
         attend,
-        _end_failed_fetch,
-        _fetches_are_due,
+        _scaler_step_ends,
+        _timed_step_begins,
+        _timed_step_ends,
+        _publish,
         WaitingClock.event_number,
         GpuClock.event_number,
         GpuClock.record_event,
@@ -70,6 +77,7 @@ def hook_fetch(dataloader: Any) -> None:
     """Put markers around the fetch of a batch. ``dataloader`` is the module ``torch.utils.data.dataloader``."""
     iterator_class = dataloader._BaseDataLoaderIter
     original = iterator_class.__next__
+    state = pace  # one cell is closer than a global name
 
     @wraps(original)
     def tuimon_fetch(self: Any) -> Any:
@@ -77,13 +85,18 @@ def hook_fetch(dataloader: Any) -> None:
             number = self._tuimon_iterator
         except raised_by_us(AttributeError):
             number = loader_facts.iterator_id(self)
-        left = rest.left
-        if number == left.iterator and left.fetches:
-            left.fetches -= 1
+        if number == state.usual_iterator and state.stepped:
+            state.stepped = False
+            state.steps += 1
+            is_counted = True
+        else:
+            is_counted = state.thread == get_ident() and state.begin_fetch(number)
+        if is_counted:
             try:
                 return original(self)
             except BaseException as error:
-                _end_failed_fetch(number, error, left)
+                pace.end_failed_fetch(number)
+                runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
                 hide_frame(error)
                 raise
         ready = loader_facts.ready_batches(self)
@@ -95,9 +108,9 @@ def hook_fetch(dataloader: Any) -> None:
             hide_frame(error)
             raise
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(FETCH_END, number)
-        rest.fetches_due -= 1
-        if rest.fetches_due <= 0:
-            _fetches_are_due(self, number, batch)
+        due.fetches -= 1
+        if due.fetches <= 0:
+            batches.attend(self, number, batch)
         return batch
 
     dynamo.skip(tuimon_fetch)
@@ -116,11 +129,18 @@ def hook_backward(autograd: Any) -> None:
     def tuimon_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if runtime.is_compiling():
             return original(t_outputs, *args, **kwargs)
+        is_loop = pace.thread == get_ident()
+        if is_loop and pace.begin_backward():
+            try:
+                return original(t_outputs, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+        is_inside, pace.inside = pace.inside, pace.inside or is_loop
         if runtime.paused_backwards:
             runtime.paused_backwards -= 1
             if runtime.paused_backwards <= 0:
                 runtime.resume_clock()
-        rest.unmarked = 0
         use = 0 if kwargs.get("accumulate_grad", True) else RETURNED
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_BEGIN, use)
         try:
@@ -129,6 +149,9 @@ def hook_backward(autograd: Any) -> None:
             runtime.emit_timed(BACKWARD_END, use)
             hide_frame(error)
             raise
+        finally:
+            if is_loop:
+                pace.inside = is_inside
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_END, use)
         if runtime.facts_due:
             runtime.publish_facts(loop_stacks.RETURNING if use else loop_stacks.BACKWARD, outputs=t_outputs)
@@ -137,7 +160,7 @@ def hook_backward(autograd: Any) -> None:
         return result
 
     dynamo.skip(tuimon_backward)
-    rests.backward_hooks[:] = [
+    backward_hooks[:] = [
         rebinding.rebind(module, "_engine_run_backward", tuimon_backward)
         for module in (autograd, getattr(autograd, "graph", autograd))
         if module.__dict__.get("_engine_run_backward") is original
@@ -150,8 +173,27 @@ def hook_optimizer(optimizer: Any) -> None:
     The post hook does not run when a step raises. Markers carry the id of the optimizer: where a step begins while one
     of the same optimizer is open, the first was abandoned.
     """
-    rests.end_hooks[:] = step_hooks.add(optimizer, _step_begins, _step_ends)[1:]
-    dynamo.skip_with_callees(_step_begins, _step_ends)
+    # in caches that are cold for them, variables of this function take 0.1 us less each than names of a module
+    is_compiling, state, thread, look_steps = runtime.is_compiling, pace, get_ident, LOOK_STEPS
+
+    def step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not is_compiling() and state.counting != thread():
+            _timed_step_begins(id(optimizer))
+
+    def step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_compiling():
+            return
+        if state.counting != thread():
+            _timed_step_ends(id(optimizer))
+            _publish(optimizer)
+            return
+        left = state.left - 1
+        state.left, state.stepped = left, True
+        if not left % look_steps:
+            state.look()
+
+    step_hooks.add(optimizer, step_begins, step_ends)
+    dynamo.skip_with_callees(step_begins, step_ends)
 
 
 def hook_scaler(grad_scaler: Any) -> None:
@@ -165,35 +207,22 @@ def hook_scaler(grad_scaler: Any) -> None:
             return original(self, *args, **kwargs)
         if runtime.facts_due:
             precision.note_scaler(self)
-        runtime.emit_timed(OPTIMIZER_BEGIN, id(self))
+        # with the optimizer's own step, which it may skip, it is one
+        is_counted = pace.counting == get_ident()
+        before = pace.left if is_counted else pace.spell.run
+        if not is_counted:
+            _timed_step_begins(id(self))
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            runtime.emit_timed(OPTIMIZER_END, id(self))
+            _scaler_step_ends(self, before, is_counted)
             hide_frame(error)
             raise
-        runtime.emit_timed(OPTIMIZER_END, id(self))
+        _scaler_step_ends(self, before, is_counted)
         return result
 
     dynamo.skip(tuimon_scaler_step)
     rebinding.rebind(scaler_class, "step", tuimon_scaler_step)
-
-
-def _end_failed_fetch(number: int, error: BaseException, left: Left) -> None:
-    """A fetch without a batch is marked, and ends the rest."""
-    if rest.open is left:  # else what ended the rest meanwhile has counted the fetch
-        left.fetches += 1
-        runtime.emit(FETCH_BEGIN, number)
-    runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
-
-
-def _fetches_are_due(iterator: Any, number: int, batch: Any) -> None:
-    """Measure the batch of this fetch, or begin a rest in an evaluation."""
-    if batches.is_due():
-        batches.inspect(iterator, number, batch)
-    else:
-        rests.consider_fetches()
-        batches.arm()
 
 
 def hook_captures(graphs: Any) -> None:
@@ -202,29 +231,36 @@ def hook_captures(graphs: Any) -> None:
         captures.hook(graphs, runtime.wait_for_gpu_clock)
 
 
-def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if runtime.is_compiling():
-        return
-    left = rest.left
-    if left.updates and left.thread == get_ident():
-        left.updates -= 1
-        if not left.updates:
-            rests.mark_end()
-        return
-    if rest.unmarked and rest.unmarked == get_ident():
-        rests.mark_backward()
-    (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_BEGIN, id(optimizer))
+def _timed_step_begins(optimizer: int) -> None:
+    if pace.unmarked and pace.unmarked == get_ident():
+        pace.mark_backward()
+    (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_BEGIN, optimizer)
 
 
-def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if runtime.is_compiling():
-        return
-    (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, id(optimizer))
+def _scaler_step_ends(scaler: Any, before: int, is_counted: bool) -> None:
+    """``before``: what was left of the gap, or how many optimizers the update had, before its optimizer's own step."""
+    is_loop = pace.thread == get_ident()
+    if not is_counted:
+        if is_loop:
+            pace.spell.run = before
+        _timed_step_ends(id(scaler))
+    elif is_loop and pace.counting:  # else what ended the gap meanwhile has counted it
+        pace.left = before
+        pace.count_optimizer_step()
+
+
+def _timed_step_ends(optimizer: int) -> None:
+    if pace.thread == get_ident() or pace.claim():
+        pace.end_optimizer_step()
+    (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, optimizer)
+
+
+def _publish(optimizer: Any) -> None:
+    """What an optimizer shows that has stepped."""
     if runtime.facts_due:
         runtime.publish_facts(loop_stacks.OPTIMIZER, optimizer)
-    rest.fetches_due = rest.fetches_again
-    rest.due -= 1
-    if rest.due <= 0:
+    pace.checks_due -= 1
+    if pace.checks_due <= 0:
+        pace.checks_due = CHECK_UPDATES
+        pace.mend()
         runtime.consider_optimizer(optimizer)
-        rests.consider()
-        batches.arm()

@@ -6,9 +6,9 @@ from . import api, hooks, runtime
 from .control.orders import end_tasks
 from .loading import loader_facts, worker
 from .outside import undisturbed
+from .pace import pace
 from .process import cells, gc_pauses, replacement
 from .ranges import nvtx, range_markers
-from .rests import rest
 from .torch_compat import dynamo, rebinding
 
 WhenImported = Callable[[str, Callable[[Any], None]], None]
@@ -44,7 +44,7 @@ def install(torch: Any, when_imported: WhenImported) -> None:
 def uninstall() -> None:
     """Undo everything."""
     runtime.stop()
-    rest.leave_ring()
+    pace.leave()
     gc_pauses.uninstall()
     rebinding.undo_all()
 

@@ -35,7 +35,7 @@ def has_unsafe_dumps() -> bool:
 
 
 def is_running(ident: int, codes: Collection[CodeType]) -> bool:
-    """Whether another thread is in one of these functions; True where that cannot be seen."""
+    """True if another thread is in one of these functions; True where that cannot be seen."""
     if has_unsafe_frames():
         functions = {(code.co_filename, code.co_name) for code in codes}
         return _is_dumped(lambda place: (place.file, place.name) in functions, ident)
@@ -43,7 +43,7 @@ def is_running(ident: int, codes: Collection[CodeType]) -> bool:
 
 
 def is_in_file(file: Optional[str]) -> bool:
-    """Whether any thread is in a function of this file; True where that cannot be seen."""
+    """True if any thread is in a function of this file; True where that cannot be seen."""
     if has_unsafe_frames():
         return _is_dumped(lambda place: place.file == file)
     return any(_has_frame(frame, lambda code: code.co_filename == file) for frame in sys._current_frames().values())

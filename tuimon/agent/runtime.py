@@ -28,7 +28,7 @@ def _emit_nothing(kind: int, value: int = 0, flag: int = 0) -> None:
 
 
 def _nothing() -> None:
-    """No rest to end."""
+    """No gap to end."""
 
 
 def _ignore(writer: Any) -> None:
@@ -51,9 +51,9 @@ facts_due = False
 clock: Any = None
 #: Backward passes until the paused GPU clock goes on (``resume_clock``); 0: it is not paused.
 paused_backwards = 0
-#: End the rest of the markers, and forget that of the parent (``rests``).
-end_rest: Callable[[], None] = _nothing
-forget_rest: Callable[[], None] = _nothing
+#: End the gap in the markers, and forget the loop, which is the parent's in a forked child (``pace``).
+end_gap: Callable[[], None] = _nothing
+forget_loop: Callable[[], None] = _nothing
 #: Take orders from a ring, forget those of the parent, end all (``control/orders.py``).
 listen: Callable[[Any], None] = _ignore
 forget_orders: Callable[[], None] = _nothing
@@ -125,7 +125,7 @@ def stop() -> None:
     """Write no more markers from this process."""
     global on, emit, facts_due, clock, _writer, names
     end_orders()
-    end_rest()
+    end_gap()
     on = False
     resume_clock()
     timing, clock = clock, None
@@ -279,7 +279,7 @@ def _emit_first(kind: int, value: int = 0, flag: int = 0) -> None:
 def _after_fork() -> None:
     """Let go of the parent's ring in a forked child, and of its events without freeing them."""
     global facts_due, clock, _writer, names
-    forget_rest()
+    forget_loop()
     forget_orders()
     resume_clock()
     if clock is not None:
@@ -293,10 +293,10 @@ def _after_fork() -> None:
 
 
 def write_waiting() -> None:
-    """Write what waits, before this process replaces itself: what passed in a rest, and held markers."""
+    """Write what waits, before this process replaces itself: what passed in a gap, and held markers."""
     try:
         if _writer is not None and _writer.pid == os.getpid():
-            end_rest()
+            end_gap()
             _writer.flush()
     except raised_by_us(Exception):
         return

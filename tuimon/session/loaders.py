@@ -32,7 +32,8 @@ class _Stretch(NamedTuple):
     t: float  # its end
     first: float  # unused
     used_s: float  # windows in which the loader was used
-    fetches: float
+    fetches: float  # that were timed
+    counted: float  # beside these
     wait_ns: float
     p95_sum_ns: float  # the p95 of its window, of each fetch that has one
     p95_fetches: float
@@ -54,6 +55,7 @@ def _stretch_of(record: Loader) -> _Stretch:
         0.0,
         record.window_s,
         record.fetches,
+        record.counted,
         record.wait_ns,
         (record.p95_ns or 0.0) * measured,
         measured,
@@ -154,7 +156,7 @@ class LoaderStats:
         if record.batches is not None:
             self._batches = record.batches if self._batches is None else self._batches.plus(record.batches)
         self._note_epoch(record)
-        self._fetches += record.fetches
+        self._fetches += record.fetches + record.counted
         self._starts += record.starts
         self._start_ns += record.start_ns
         self._first_ns += record.start_ns - record.iter_ns
@@ -162,7 +164,8 @@ class LoaderStats:
             self._first_end_s = record.t
         self._ends += record.ends
         self._end_ns += record.end_ns
-        self._data_ns += record.wait_ns + record.iter_ns + record.end_ns
+        waited_ns = record.wait_ns * (record.fetches + record.counted) // max(1, record.fetches)
+        self._data_ns += waited_ns + record.iter_ns + record.end_ns
         mean = record.ready_total / record.ready_fetches if record.ready_fetches else None
         self._history.append(mean)
         for report in record.workers:
@@ -177,7 +180,7 @@ class LoaderStats:
         """Each end is an epoch's; so is a loop that was left, after which the next epoch has given fewer batches."""
         done, given, length = self._epoch
         was_left = not record.ends and record.given is not None and given is not None and record.given < given
-        if record.ends or record.fetches:
+        if record.ends or record.fetches or record.counted:
             given = record.given
         self._epoch = EpochRow((done or 0) + record.ends + was_left, given, record.length or length)
 
@@ -203,7 +206,7 @@ class LoaderStats:
             latest=latest,
             facts=facts,
             idle_s=max(now_s - latest.t, 0.0),
-            fetches_per_s=fetches / span_s if span_s else None,
+            fetches_per_s=sum(r.fetches + r.counted for r in records) / span_s if span_s else None,
             wait_ms=wait_ms / fetches if fetches else None,
             wait_p95_ms=p95_ns / 1e6 if p95_ns is not None else None,
             starts=self._starts,

@@ -282,7 +282,7 @@ class Tables:
     def _fold_loader(self, record: Loader) -> None:
         self.loaders.add_loader(record)
         self.worker_names.add_loader(record)
-        if record.fetches and record.role == "train":
+        if (record.fetches or record.counted) and record.role == "train":
             self._samples_of(record.pid).note_loader()
 
     def _fold_frames(self, record: Frames) -> None:

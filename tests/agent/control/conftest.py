@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.agent.ring.markers import SLOTS
-from tuimon.agent import rests, runtime
+from tuimon.agent import pace, runtime
 from tuimon.agent.control import commands, orders
 from tuimon.agent.ring import control_words
 from tuimon.agent.ring.control_words import Command
@@ -16,10 +16,9 @@ from tuimon.sources.control.channel import Channel, open_channel
 
 
 @pytest.fixture(autouse=True)
-def no_rests(monkeypatch):
-    """Orders are heard at the next backward pass: in a rest of the markers they wait for its end."""
-    monkeypatch.setattr(rests, "_BEGIN_SHARE", 1e9)
-    monkeypatch.setattr(rests, "_END_SHARE", 1e9)
+def no_gaps(monkeypatch):
+    """Orders are heard at the next backward pass: in a gap of the markers they wait for its end."""
+    monkeypatch.setattr(pace, "SHORTEST", 10**9)
 
 
 class Recorded:

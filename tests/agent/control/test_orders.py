@@ -7,8 +7,8 @@ import time
 import pytest
 
 from tests.agent.ring.markers import SLOTS
-from tuimon.agent import rests
 from tuimon.agent.control import orders
+from tuimon.agent.pace import pace
 from tuimon.agent.ring import control_words, layout
 from tuimon.agent.ring.control_words import (
     BELL_WORD,
@@ -200,14 +200,13 @@ def test_a_half_written_order_is_taken_once_it_is_whole(channel, step, command, 
     assert command.calls == [("begin", 5)]
 
 
-def test_while_steps_are_needed_markers_do_not_rest(channel, step, command, monkeypatch):
-    monkeypatch.setattr(rests.rest, "due", 3)
+def test_while_steps_are_needed_all_are_timed(channel, step, command):
     request = channel.order(Command.TRACE, 5)
     step()
-    assert rests.rest.due > 1_000_000
+    assert pace.held
     request.cancel()
     step()
-    assert rests.rest.due == 1
+    assert not pace.held
 
 
 def test_the_end_of_the_process_ends_what_was_begun(channel, step, command):

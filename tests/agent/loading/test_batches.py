@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from tuimon.agent import rests
+from tuimon.agent import pace
 from tuimon.agent.loading import batches
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Batch, pack_batch, unpack_batch
@@ -18,7 +18,7 @@ from tuimon.agent.ring.reader import RingReader
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from tests.agent.rest_loops import rest_always  # noqa: E402
+from tests.agent.loop_shapes import gaps_always  # noqa: E402
 
 IMAGES = torch.zeros(96, 3, 4)
 LABELS = torch.zeros(96, dtype=torch.int64)
@@ -41,7 +41,7 @@ def measured(hooked, clock):
     reader = RingReader(hooked.writer().path)
 
     def read():
-        hooked.end_rest()
+        hooked.end_gap()
         hooked.writer().flush()
         return [(m.flag, unpack_batch(m.value)) for m in reader.read() if m.kind == layout.BATCH]
 
@@ -81,13 +81,13 @@ def test_another_one_a_second_later(measured, clock, weight):
 
 
 def test_an_iterator_that_does_not_end_is_measured_again(measured, clock, monkeypatch):
-    monkeypatch.setattr(rests, "_BEGIN_SHARE", 1e9)  # every fetch is seen
+    monkeypatch.setattr(pace, "SHORTEST", 10**9)  # every fetch is seen
     endless = iter(DataLoader(TensorDataset(torch.zeros(10_000)), 8))
     for _ in range(10):
         next(endless)
     assert len(measured()) == 1
     clock.now_s += 1.0
-    for _ in range(2 * rests.RETRY_FETCHES):
+    for _ in range(2 * batches._LOOK_FETCHES):
         next(endless)
     assert [batch for _, batch in measured()] == [Batch(32, 8, True, None)]
 
@@ -103,16 +103,16 @@ def test_loaders_that_take_turns_are_all_measured(measured, clock, weight):
         assert sorted(batch.size_bytes for _, batch in measured()) == [128, OF_32.size_bytes]
 
 
-def test_a_loop_whose_markers_rest_is_measured_and_rests(hooked, measured, monkeypatch, weight):
-    rest_always(monkeypatch, 20)
+def test_a_loop_with_gaps_is_measured_and_has_gaps(hooked, measured, monkeypatch, weight):
+    gaps_always(monkeypatch, 20)
     monkeypatch.setattr(hooked, "facts_due", False)
     ticks = count()
     monkeypatch.setattr(batches, "monotonic_ns", lambda: next(ticks) * batches.DUE_NS)
-    begun, plain = [], rests._begin
-    monkeypatch.setattr(rests, "_begin", lambda *args: (begun.append(1), plain(*args)))
+    begun, plain = [], pace.Pace._begin
+    monkeypatch.setattr(pace.Pace, "_begin", lambda *args, **kwargs: (begun.append(1), plain(*args, **kwargs)))
     train(DataLoader(TensorDataset(torch.zeros(4000, 2), torch.zeros(4000)), 2), weight, torch.optim.SGD([weight], 0.1))
     assert len(begun) > 10
-    assert len(measured()) > 10
+    assert len(measured()) > 5
 
 
 def found(batch, **more):
@@ -326,7 +326,7 @@ def test_none_of_the_programs_code_runs(hooked, clock):
         patched.setattr(hooked, "emit", lambda *marker: emitted.append(marker))
         called.clear()
         batches.arm(1)
-        batches.inspect(iterator, 1 << layout.LOADER_SHIFT, odd)
+        batches._inspect(iterator, 1 << layout.LOADER_SHIFT, odd)
     assert called == []
     assert unpack_batch(emitted[0][1]) == Batch(24, 2, True, None)
     assert next(iterator) is odd

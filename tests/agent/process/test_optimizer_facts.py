@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from tuimon.agent import rests
+from tuimon.agent import pace
 from tuimon.agent.process import optimizer_facts
 from tuimon.agent.ring.reader import RingReader
 
@@ -80,7 +80,7 @@ def test_one_whose_updates_are_never_at_a_boundary_at_which_facts_are_due(hooked
 
 
 def test_one_that_begins_to_step_late(hooked, monkeypatch, weight):
-    monkeypatch.setattr(rests, "_SHORTEST", 10**9)  # every update is seen
+    monkeypatch.setattr(pace, "SHORTEST", 10**9)  # every update is seen
     first = torch.optim.SGD([weight], lr=0.1)
     for _ in range(40):
         step(first)

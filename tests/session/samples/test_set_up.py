@@ -61,7 +61,7 @@ def test_our_import_hook_is_never_what_is_imported(line):
 
 
 def test_our_hooks_are_never_the_line_at_work():
-    more = frames(("/v/lib/python3.11/site-packages/tuimon/agent/rests.py", 9, "waited"), first=20)
+    more = frames(("/v/lib/python3.11/site-packages/tuimon/agent/pace.py", 9, "waited"), first=20)
     timer = frames(("/usr/lib/python3.11/threading.py", 5, "run"), first=30)
     assert doing(more, timer, stacks(1, ([30, 20], 20))).place == Place("/usr/lib/python3.11/threading.py", 5, "run")
 

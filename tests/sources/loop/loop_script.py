@@ -3,8 +3,7 @@
 from tuimon.agent.ring import layout
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.loop.pieces import Drive
-from tuimon.sources.loop.step import Step
-from tuimon.sources.loop.stretch import Stretch
+from tuimon.sources.loop.step import Step, Stretch
 
 MS = 1_000_000
 _PAIRS = {

@@ -11,7 +11,7 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.records import Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
-from tuimon.sources.loop.stretch import Stretch
+from tuimon.sources.loop.step import Stretch
 from tuimon.sources.markers import follower as module
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.markers.source import MarkerSource

@@ -123,14 +123,31 @@ def test_a_loader_whose_batches_are_evaluated_with_gradients():
     assert roles == {0: "train", 1: "eval"}
 
 
-@pytest.mark.parametrize("end", ["x1", "b"])
-def test_fetches_at_once_are_as_fetches_one_by_one(end):
-    each = LoaderScript(FACTS).feed("f1 f1 " + "f1 " * 5 + f"f1 {end}")
-    once = LoaderScript(FACTS).feed("f1 f1")
-    once.tracker.add_fetches(1 << layout.LOADER_SHIFT | 1, 5, 6 * MS)
-    once.now_ns += 5 * 7 * MS
-    once.feed(f"f1 {end}")
-    assert once.records() == each.records()
+def test_fetches_that_were_only_counted_have_no_times():
+    script = LoaderScript(FACTS).feed("f1 b f1 b")
+    script.tracker.add_counted(layout.Passed(30, 30, 30, 30))
+    (record,) = script.records()
+    assert (record.fetches, record.counted, record.wait_ns, record.role) == (2, 30, 2 * 6 * MS, "train")
+    script.tracker.add_counted(layout.Passed(5, 5, 5, 5))
+    (record,) = script.records()
+    assert (record.fetches, record.counted, record.p95_ns) == (0, 5, None)
+
+
+@pytest.mark.parametrize("backwards", [0, 40])
+def test_batches_that_were_only_counted_are_evaluated_or_train(backwards):
+    script = LoaderScript(FACTS).feed("f1 f1")
+    script.tracker.add_counted(layout.Passed(40, backwards, backwards, 0))
+    (record,) = script.records()
+    assert record.role == ("train" if backwards else "eval")
+
+
+def test_the_end_of_an_epoch_that_began_in_a_gap_has_no_time():
+    script = LoaderScript(FACTS).feed("f1 b")
+    number = 1 << layout.LOADER_SHIFT | 1
+    script.put(layout.FETCH_BEGIN, number, layout.FETCHED_IN_GAP)
+    script.put(layout.FETCH_END, number, layout.EXHAUSTED)
+    (record,) = script.records()
+    assert (record.fetches, record.ends, record.role) == (1, 0, "train")
 
 
 def test_a_fetch_under_way():

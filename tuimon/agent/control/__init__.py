@@ -11,7 +11,7 @@ A monitor writes an order into the ring's header and rings its bell (``ring/cont
     def end(task: Task) -> None: ...       # the task is over before its work was: undo what ``begin`` did
 
 A command reports how far it has come by ``task.report(value)``, and is over after ``task.finish``, ``task.refuse`` or
-``task.fail``. While a task that needs steps is open the loop has no rests (``rests.py``), so that no step is missed.
+``task.fail``. While a task that needs steps is open the markers have no gaps (``pace.py``), so that no step is missed.
 ``end`` is called when the monitor takes the order back (argument 0), when it is gone (no heartbeat for 5 s), and before
 the hooks are withdrawn. An exception of a command is its answer; none reaches the program.
 """

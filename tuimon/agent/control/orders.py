@@ -9,7 +9,7 @@ from typing import Any, Dict
 
 from .. import runtime
 from ..outside import raised_by_us
-from ..rests import rest
+from ..pace import pace
 from ..ring.control_words import (
     BELL_WORD,
     COMMANDS_WORD,
@@ -26,8 +26,6 @@ from .task import Task
 
 #: No sequence that a bell can have: the next hook comes here again.
 _NEVER = -1
-#: Updates until the next try for a rest of the markers, far beyond the next backward pass.
-_NO_REST = 1 << 30
 _NO_BELL = (0,)
 
 
@@ -72,7 +70,7 @@ def forget() -> None:
     """Take no more orders: there is no ring, or, in a forked child, the ring is the parent's."""
     orders.bell = _NO_BELL
     orders.heard = orders.rung = 0
-    orders.held = False
+    orders.held = pace.held = False
     orders.words = orders.name_id = None
     orders.tasks = {}
 
@@ -131,10 +129,7 @@ def _attend() -> None:
     held = _is_held()
     orders.held = held and not needs_steps
     orders.heard = _NEVER if needs_steps or held else bell
-    if needs_steps:
-        rest.due = _NO_REST
-    elif rest.due > _NO_REST // 2:
-        rest.due = 1
+    pace.held = needs_steps
 
 
 def _go_on() -> bool:

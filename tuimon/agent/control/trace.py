@@ -19,7 +19,7 @@ from _thread import get_ident
 from contextlib import suppress
 from typing import Any, Optional, Tuple
 
-from .. import rests, runtime
+from .. import runtime
 from ..outside import raised_by_us
 from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_STEPS_LIMIT, TRACE_TRIAL, TRACE_TRIED
 from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
@@ -249,7 +249,7 @@ def begin(task: Task) -> None:
     if reason is not None:
         task.refuse(reason)
         return
-    rests.end()
+    runtime.end_gap()
     dynamo.skip_with_callees(watch)
     tracing = Tracing(task, torch, writer)
     tracing.see(BACKWARD_END)

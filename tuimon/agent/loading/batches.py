@@ -11,9 +11,8 @@ from functools import partial
 from time import monotonic_ns
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from .. import rests, runtime
+from .. import runtime
 from ..outside import raised_by_us
-from ..rests import rest
 from ..ring.layout import BATCH, LOADER_SHIFT, POSITION, TOKENS, pack_batch, pack_pair
 from ..torch_compat import captures
 from ..torch_compat.unobserved import unobserved
@@ -39,6 +38,20 @@ _SAMPLERS = ("torch.utils.data.", "accelerate.data_loader")
 #: Of each sampler, until it is gone: a reference, and how many batches it makes. No Python code removes an entry, in
 #: which a signal handler could raise to nobody.
 _lengths: Dict[int, Tuple[Any, int]] = {}
+#: Fetches from one look to the next whether a round is due.
+_LOOK_FETCHES = 64
+
+
+class _Due:
+    """How many fetches may come until ``attend`` is to be called."""
+
+    __slots__ = ("fetches",)
+
+    def __init__(self) -> None:
+        self.fetches = _LOOK_FETCHES
+
+
+due = _Due()
 _left = 0  # fetches left of this round
 _measured: List[int] = []  # loaders of this round
 _known: Set[int] = set()  # loaders that had a round of their own
@@ -55,21 +68,25 @@ def arm(loader: int = 0) -> None:
     if _left <= 0:
         _measured.clear()
     _left, _due_ns = _ROUND_FETCHES, now_ns + DUE_NS
-    rest.fetches_due = rest.fetches_again = 1
+    due.fetches = 1
 
 
-def is_due() -> bool:
-    """True if a round is under way."""
-    return _left > 0
+def attend(iterator: Any, number: int, batch: Any) -> None:
+    """Measure this batch if a round is under way, or due; call after a fetch, when ``due.fetches`` is 0.
+
+    ``number``: the iterator's id.
+    """
+    if _left <= 0:
+        arm()
+    if _left > 0:
+        _inspect(iterator, number, batch)
+    due.fetches = 1 if _left > 0 else _LOOK_FETCHES
 
 
-def inspect(iterator: Any, number: int, batch: Any) -> None:
-    """Measure a batch, if it is the first of its loader in this round. ``number``: the iterator's id. Never raises."""
+def _inspect(iterator: Any, number: int, batch: Any) -> None:
+    """Measure a batch, if it is the first of its loader in this round. Never raises."""
     global _left
     _left -= 1
-    rest.fetches_due = rest.fetches_again = 1
-    if _left <= 0:
-        rest.fetches_due, rest.fetches_again = rests.BURST, rests.RETRY_FETCHES
     try:
         loader = number >> LOADER_SHIFT
         if loader and loader not in _measured:
@@ -197,7 +214,7 @@ def _length(batch_sampler: Any) -> Optional[int]:
 
 
 def _are_pinned(tensors: List[Any], torch: Any) -> Optional[bool]:
-    """Whether these tensors of the CPU are in pinned memory; None where that is unknown.
+    """True if these tensors of the CPU are in pinned memory; None where that is unknown.
 
     torch asks the driver for the attributes of the pointer, in the context of a device that has one: that neither waits
     nor allocates. Where no device has one it would make one. (``CUDAHooks::isPinnedPtr``)

@@ -119,7 +119,7 @@ def vectors() -> Dict[str, Any]:
 
 
 def _tf32(torch: Any) -> Any:
-    """Whether matrix products of float32 may round to TF32; None where torch has no such setting.
+    """True if matrix products of float32 may round to TF32; None where torch has no such setting.
 
     torch 2.9 has new names, and raises where a program has set the one and the other is read.
     """

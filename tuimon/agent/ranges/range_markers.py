@@ -1,10 +1,12 @@
 """The markers of user ranges, whether from ``tuimon.phase`` or NVTX. Nothing here raises into user code."""
 
 import itertools
+from _thread import get_ident
 from types import CodeType, FrameType
 from typing import Optional
 
 from .. import runtime
+from ..pace import pace
 from ..ring.layout import (
     MARK,
     RANGE_END,
@@ -66,7 +68,12 @@ def step(samples: Optional[int] = None, tokens: Optional[int] = None) -> None:
     for flag, count in ((STEP_SAMPLES, samples), (STEP_TOKENS, tokens)):
         if type(count) is int and 0 <= count < _LARGEST:
             runtime.emit(STEP_SIZE, count, flag)
+    mine = pace.thread == get_ident()
+    if mine and pace.mark_step():
+        return
     runtime.emit(STEP)
+    if mine:
+        pace.begin_step(STEP)
     if runtime.facts_due:
         runtime.publish_facts()
 

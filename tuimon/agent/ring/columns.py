@@ -12,8 +12,6 @@ FLAG_SHIFT = 16
 #: The thread id within a head.
 TID_SHIFT = 32
 _LOW = 0xFFFF
-#: A head without its flag.
-NO_FLAG = ~(_LOW << FLAG_SHIFT)
 
 
 class Columns(NamedTuple):
@@ -64,11 +62,6 @@ def head_of(marker: Marker) -> int:
 def kind_of(head: int) -> int:
     """The kind of a marker with this head."""
     return head & _LOW
-
-
-def flag_of(head: int) -> int:
-    """The flag of a marker with this head."""
-    return head >> FLAG_SHIFT & _LOW
 
 
 def sequences_of(slots: bytes) -> List[int]:

@@ -4,7 +4,7 @@ import struct
 from typing import NamedTuple, Optional, Tuple
 
 MAGIC = b"TUIMON\x00\x01"
-VERSION = 3
+VERSION = 4
 META_OFFSET = 4096
 META_BYTES = 8192
 NAMES_OFFSET = META_OFFSET + META_BYTES
@@ -35,7 +35,7 @@ SLOT_MARGIN = 8
 PLACE_SEPARATOR = "\x1f"
 
 # Kinds of markers. Begin and end of a pair differ in the lowest bit.
-FETCH_BEGIN = 2  # value: id of the iterator; flag: ready batches + 1, 0 unknown
+FETCH_BEGIN = 2  # value: id of the iterator; flag: ready batches + 1, 0 unknown; or FETCHED_IN_GAP
 FETCH_END = 3  # value: id of the iterator; flag: NO_EVENT or an event's number: a batch; EXHAUSTED, FETCH_FAILED: none
 BACKWARD_BEGIN = 4  # value: RETURNED where the gradients are returned, and no parameter's is accumulated
 BACKWARD_END = 5  # value: as of its begin
@@ -59,9 +59,11 @@ ITER_BEGIN = (
     32  # iter(loader): its workers are started, or restarted; value: id of the iterator if they are ended instead
 )
 ITER_END = 33  # value: id of the iterator, 0 where there is none
-REST = 36  # boundaries have passed without markers; flag: markers of the period that repeats, value: ``pack_rest``
+GAP_BEGIN = 36  # boundaries are only counted from this one on; value: its kind, flag: EVALUATED or 0
+GAP_PAUSE = 38  # one of the latest steps of the gap was a long one; value: how long it took (ns)
+GAP_END = 37  # ... until here; value: ``pack_gap``, flag: where it ended, as GAP_BEGIN's value, or GAP_* below
 OPTIMIZER_MADE = 42  # the program has an optimizer of torch's: the backward before may be one of many until its step
-STEP_SIZE = 38  # how much the step that ends next holds, as the program says; flag: STEP_SAMPLES or STEP_TOKENS
+STEP_SIZE = 48  # how much the step that ends next holds, as the program says; flag: STEP_SAMPLES or STEP_TOKENS
 PROFILER_ON = 44  # a profiler of ours slows this thread from now on; flag: TRACED_STEPS or 0
 PROFILER_OFF = 45  # it is off; the thread's open step was held up by it as well
 LOOP_LEFT = 46  # the thread has left its loop, and is in none until its next boundary: a notebook's cell has run
@@ -71,6 +73,12 @@ GC_PAUSE = 40  # the garbage collector stopped all threads until now; flag: gene
 RETURNED = 1
 #: Flags of STEP_SIZE: what its value counts.
 STEP_SAMPLES, STEP_TOKENS = 1, 2
+#: Flag of GAP_BEGIN: what is counted are the batches of an evaluation.
+EVALUATED = 1
+#: Flags of GAP_END that are no boundary: in the middle of a step; after an update, whose step may go on.
+GAP_IN_STEP, GAP_AFTER_UPDATE = 0, OPTIMIZER_END
+#: Flag of FETCH_BEGIN: the fetch has begun before this marker, in a gap. No number of ready batches.
+FETCHED_IN_GAP = 0xFFFF
 #: Flag of PROFILER_ON: the step that begins here is the first of those that a trace holds.
 TRACED_STEPS = 1
 
@@ -90,6 +98,8 @@ BOUNDARIES = frozenset(
 )
 #: Kinds that report of a loader; the flag is the name id of its facts.
 OF_LOADERS = frozenset((WORKER, BATCH, TOKENS, POSITION))
+#: Kinds of what stands in for boundaries that are only counted.
+GAPS = frozenset((GAP_BEGIN, GAP_PAUSE, GAP_END))
 #: Kinds of user ranges.
 RANGES = frozenset((RANGE_PUSH, RANGE_POP, RANGE_START, RANGE_END))
 
@@ -217,25 +227,26 @@ def unpack_pair(value: int) -> Tuple[int, Optional[int]]:
 
 
 class Passed(NamedTuple):
-    """The value of a REST marker: how many boundaries passed, pairs of fetches and backwards counted as one."""
+    """The value of a GAP_END marker: how many fetches, backwards, updates and steps the gap had.
+
+    An update is a run of optimizer steps. ``steps``: those that a fetch, or ``tuimon.step()``, has ended. ``backwards``
+    follows from the others: their hook is off in a gap.
+    """
 
     fetches: int
     backwards: int
-    optimizer_begins: int
-    optimizer_ends: int
+    updates: int
+    steps: int
 
 
-#: Periods of a rest at most: of 18 pairs of markers each, the counts fit.
-LONGEST_REST = 1024
+def pack_gap(*counts: int) -> int:
+    """A Passed as one 64-bit value; each number is at most 65535."""
+    fetches, backwards, updates, steps = (min(count, 0xFFFF) for count in counts)
+    return fetches | backwards << 16 | updates << 32 | steps << 48
 
 
-def pack_rest(fetches: int, backwards: int, optimizer_begins: int, optimizer_ends: int) -> int:
-    """A REST marker's value; each number is below 65536."""
-    return fetches | backwards << 16 | optimizer_begins << 32 | optimizer_ends << 48
-
-
-def unpack_rest(value: int) -> Passed:
-    """What has passed in a rest."""
+def unpack_gap(value: int) -> Passed:
+    """The Passed of a GAP_END marker's value."""
     return Passed(value & 0xFFFF, value >> 16 & 0xFFFF, value >> 32 & 0xFFFF, value >> 48 & 0xFFFF)
 
 

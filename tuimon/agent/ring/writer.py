@@ -9,7 +9,7 @@ import sys
 import time
 from _thread import get_ident, get_native_id
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Optional, Tuple
 
 from ..outside import raised_by_us
 from ..turn import Turn
@@ -180,24 +180,9 @@ class RingWriter:
 
         return write_all
 
-    def latest(self, count: int) -> List[Tuple[int, int, int, int, int]]:
-        """The latest markers (time, kind, flag, thread, value) that were written, at most so many; less at a lap."""
-        begin, end = self._span_of_latest(count)
-        columns = self._words[begin * SLOT_WORDS : end * SLOT_WORDS].tolist()
-        return [
-            (time_ns, word & 0xFFFF, word >> 16 & 0xFFFF, word >> 32, value)
-            for time_ns, word, value in zip(columns[1::4], columns[2::4], columns[3::4])
-        ]
-
-    def first_of_latest_ns(self, count: int) -> int:
-        """When the first of the latest markers, at most so many, was emitted; cheap where the loop is cold code."""
-        return self._words[self._span_of_latest(count)[0] * SLOT_WORDS + 1]
-
-    def _span_of_latest(self, count: int) -> Tuple[int, int]:
-        """Their slots: from, to."""
-        latest = self._latest[0]
-        end = latest % self._slot_count + 1
-        return max(0, end - min(count, latest)), end
+    def written(self) -> int:
+        """How many markers were written until now."""
+        return self._latest[0]
 
     def control_words(self) -> memoryview:
         """The words through which a monitor gives orders (``control_words.py``)."""

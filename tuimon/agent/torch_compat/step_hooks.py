@@ -5,56 +5,30 @@ the last entry is that allowed: so hooks of ours that are alone come and go at a
 """
 
 import sys
-from typing import Any, Callable, Dict, List, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, List
 
 from ..own_threads import is_in_file
 from . import rebinding
 
 
-class StepHook:
-    """A hook of ours in torch's dict. It may be off for a while at any moment: a new value is no change of it."""
-
-    def __init__(self, optimizer: Any, hook: Callable[..., None], handle: Any) -> None:
-        self._optimizer = optimizer
-        self._hook = hook
-        self._handle = handle
-        self._is_removed = False
-
-    def on(self) -> None:
-        """Have torch call it, unless it was removed."""
-        if not self._is_removed:
-            self._replace(self._hook)
-
-    def off(self) -> None:
-        """Have torch call a function that does nothing in its place."""
-        self._replace(_nothing)
-
-    def remove(self) -> None:
-        """Remove it for good; where that would raise in a step, it stays and does nothing."""
-        self._is_removed = True
-        if len(self._all()) > 1 and _is_stepping(self._optimizer):
-            self.off()
-        else:
-            self._handle.remove()
-
-    def _replace(self, hook: Callable[..., None]) -> None:
-        hooks, number = self._all(), getattr(self._handle, "id", None)
-        if number in hooks:
-            hooks[number] = hook
-
-    def _all(self) -> Dict[int, Any]:
-        """torch's dict; empty where torch keeps its hooks in another way."""
-        reference = getattr(self._handle, "hooks_dict_ref", None)
-        return (reference() if reference is not None else None) or {}
-
-
-def add(optimizer: Any, before: Callable[..., None], after: Callable[..., None]) -> Tuple[StepHook, StepHook]:
+def add(optimizer: Any, before: Callable[..., None], after: Callable[..., None]) -> None:
     """Have torch (``torch.optim.optimizer``) call these around every optimizer's step, until all is undone."""
-    begin = StepHook(optimizer, before, optimizer.register_optimizer_step_pre_hook(before))
-    rebinding.on_undo(begin.remove)
-    end = StepHook(optimizer, after, optimizer.register_optimizer_step_post_hook(after))
-    rebinding.on_undo(end.remove)
-    return begin, end
+    for register, hook in (
+        (optimizer.register_optimizer_step_pre_hook, before),
+        (optimizer.register_optimizer_step_post_hook, after),
+    ):
+        rebinding.on_undo(partial(_remove, optimizer, register(hook)))
+
+
+def _remove(optimizer: Any, handle: Any) -> None:
+    """Remove a hook; where that would raise in a step, a function that does nothing takes its place."""
+    reference = getattr(handle, "hooks_dict_ref", None)
+    hooks = (reference() if reference is not None else None) or {}  # none where torch keeps its hooks in another way
+    if len(hooks) > 1 and _is_stepping(optimizer):
+        hooks[handle.id] = _nothing  # a new value is no change of a dict
+    else:
+        handle.remove()
 
 
 def must_wait() -> bool:

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from tuimon.agent.ring import layout
 from tuimon.records import BETWEEN
 from tuimon.sources.gpu_clock.leads import Chain, SeenEvent
-from tuimon.sources.loop.stretch import Stretch
+from tuimon.sources.loop.step import Stretch
 
 #: Steps whose events may still come: a GPU is at most a thousand launches behind.
 _STEPS_WAITING = 64

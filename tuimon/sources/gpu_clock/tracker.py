@@ -9,7 +9,7 @@ from tuimon.records import GpuPhase, GpuTime, Record, TorchMemory
 from tuimon.sources.gpu_clock.exchanges import Exchanges
 from tuimon.sources.gpu_clock.leads import Chain, LeadEstimate, lead_record
 from tuimon.sources.gpu_clock.timed_steps import TimedStep, TimedStepFinder
-from tuimon.sources.loop.stretch import Stretch
+from tuimon.sources.loop.step import Stretch
 
 #: How often the offset of the clocks is estimated, in ns of the markers' time.
 _ESTIMATE_NS = 1_000_000_000
@@ -101,11 +101,6 @@ class GpuTracker:
             self.active = True
             self._steps.interrupt()
         self._steps.add_stretch(stretch)
-
-    def pass_steps(self, thread: int) -> None:
-        """Whole steps of a thread, none of whose boundaries has an event."""
-        if thread == self._thread:
-            self._steps.interrupt()
 
     def feed_marker(self, time_ns: int, kind: int, flag: int, value: int) -> None:
         """Add markers of the GPU clock; others are passed over."""

@@ -204,12 +204,11 @@ class Batches:
 
     # -- many at once
 
-    @property
-    def standing(self) -> tuple[object, ...] | None:
-        """All that decides what comes next; None where time until now may still turn out to be evaluation."""
-        if self._evaluation.is_open:
-            return None
-        return self.is_waiting, self._evaluation.evaluating, self._trained_on, self._group, self._in_a_row, self._begins
+    def pass_gap(self, *, is_waiting: bool) -> None:
+        """Batches were only counted; ``is_waiting``: whether no backward has used the latest."""
+        self.use()
+        self._returned = 0
+        self.is_waiting = is_waiting
 
     @property
     def are_evaluated(self) -> bool:

@@ -26,11 +26,6 @@ class EvaluationFinder:
         self._latest: int | None = None  # iterator of the latest fetch, until one is exhausted
         self.evaluating: int | None = None  # iterator whose last iteration was evaluation
 
-    @property
-    def is_open(self) -> bool:
-        """True if time until now may still turn out to be evaluation."""
-        return bool(self._times or self._fetched or self._started or self._iter_at is not None)
-
     def add_time(self, label: str, duration_ns: int) -> None:
         """The next stretch."""
         if len(self._times) < _STRETCHES:

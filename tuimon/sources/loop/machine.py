@@ -10,14 +10,11 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.layout import Marker
+from tuimon.agent.ring.layout import Marker, Passed
 from tuimon.records import BETWEEN
-from tuimon.sources.loop.ended import StepCounts
 from tuimon.sources.loop.outside import Outside
-from tuimon.sources.loop.rounds import Optimizers
-from tuimon.sources.loop.step import Step, StepRun
+from tuimon.sources.loop.step import COUNTED, Stretch, stretch_of
 from tuimon.sources.loop.steps import StepFinder
-from tuimon.sources.loop.stretch import Stretch, stretch_of
 
 #: Most pairs open at once: of more, the outermost have lost their ends.
 _DEPTH_LIMIT = 64
@@ -62,10 +59,6 @@ _NESTED_IN = {
     layout.BACKWARD_BEGIN: (layout.BACKWARD_BEGIN,),
     layout.OPTIMIZER_BEGIN: (layout.OPTIMIZER_BEGIN, layout.BACKWARD_BEGIN),
 }
-
-
-#: All that decides how a loop's next boundaries are taken.
-Standing = tuple[object, ...]
 
 
 class OpenPhase(NamedTuple):
@@ -123,6 +116,8 @@ class LoopMachine:
         self._before: Event = "start"
         self._last_ns: int | None = None
         self._closure_backwards = 0  # backwards inside the open optimizer step
+        self._gap_ns: int | None = None  # since when boundaries are only counted
+        self._evaluates = False  # and whether that is an evaluation
         self.first_backward_ns: int | None = None
 
     @property
@@ -130,6 +125,8 @@ class LoopMachine:
         """The phase now; None before the first marker."""
         if self._last_ns is None:
             return None
+        if self._gap_ns is not None and self._gap_ns >= self._last_ns:
+            return OpenPhase(None, self._gap_ns)
         name = _PHASE[self._stack[-1].kind] if self._stack else "eval" if self.is_evaluating else _OPEN[self._before]
         return OpenPhase(name, self._last_ns)
 
@@ -140,6 +137,7 @@ class LoopMachine:
     def lose_markers(self) -> None:
         """Markers were overwritten before they were read; the ends of all open pairs count as lost with them."""
         self.steps.is_profiled = False
+        self._gap_ns, self._evaluates = None, False
         if self._stack:
             self._stack.clear()
             self._before = "start"
@@ -157,34 +155,34 @@ class LoopMachine:
         """True if each further fetch of the iterator shows no more than that another batch was evaluated."""
         return not self._stack and self._before == "fetch" and self.steps.is_evaluating
 
-    def pass_evaluations(self, count: int, end_ns: int) -> None:
-        """So many more batches were evaluated while ``is_evaluating``, to the end of a fetch."""
-        self.steps.pass_evaluations(count, max(0, end_ns - self.last_ns))
-        self._last_ns = max(end_ns, self.last_ns)
+    def begin_gap(self, marker: Marker) -> Stretch:
+        """The stretch that ends with this GAP_BEGIN; from here on boundaries are only counted."""
+        time_ns, kind = marker.time_ns, marker.value
+        label = self._label_before(_EVENT.get(kind, "update"))
+        begin_ns = self._add_time(label, time_ns)
+        self._gap_ns, self._evaluates = time_ns, marker.flag == layout.EVALUATED and self.is_evaluating
+        if marker.flag != layout.EVALUATED:
+            self.steps.begin_gap(time_ns, at_fetch=kind == layout.FETCH_BEGIN)
+        self._stack.clear()
+        return stretch_of((label, begin_ns, marker, None, False, False, self.steps.cuts))
 
-    @property
-    def has_updated(self) -> bool:
-        """True if the latest marker has ended an update."""
-        return not self._stack and self.steps.updated is not None
-
-    def standing(self) -> Standing | None:
-        """All that decides how the next boundaries are taken (``StepFinder.standing``)."""
-        steps = None if self._stack else self.steps.standing()
-        if steps is None:
-            return None
-        return self._before, min(self._closure_backwards, 1), self.first_backward_ns is None, steps
+    def end_gap(self, marker: Marker) -> Passed:
+        """So many boundaries have been counted until this GAP_END."""
+        time_ns, passed = marker.time_ns, layout.unpack_gap(marker.value)
+        if self._evaluates:
+            self.steps.pass_evaluations(passed.fetches, max(0, time_ns - self.last_ns))
+            self._last_ns = max(time_ns, self.last_ns)
+        else:
+            self._add_time(COUNTED, time_ns)
+            self.steps.end_gap(time_ns, passed, marker.flag)
+            self._before = "start" if marker.flag == layout.GAP_IN_STEP else "update"
+        self._gap_ns, self._evaluates = None, False
+        return passed
 
     @property
     def last_ns(self) -> int:
         """When the latest marker was; 0 before the first."""
         return self._last_ns or 0
-
-    def pass_steps(
-        self, ended: list[Step | StepRun], count: int, updated: Step, each: StepCounts, optimizers: Optimizers
-    ) -> None:
-        """Steps have ended at once; the latest marker ended the update of the piece ``updated``, by ``optimizers``."""
-        self._last_ns = updated.end_ns
-        self.steps.pass_steps(ended, count, updated, each, optimizers)
 
     def feed_marker(self, marker: Marker) -> Stretch:
         """The stretch that ends with this boundary (``layout.BOUNDARIES``) of the thread."""

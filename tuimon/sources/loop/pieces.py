@@ -1,12 +1,16 @@
-"""From pieces to steps: how many of the pieces that end with an update make one step of the loop."""
+"""From pieces to steps: how many of the pieces that end with an update make one step; what is held back until then."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
-from tuimon.sources.loop.holding import BACKWARDS, BATCH_UPDATES, EXPECTED_UPDATE, FETCHED_UPDATES, UPDATES, Holding
+from msgspec import Struct
+
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.layout import Passed
 from tuimon.sources.loop.rounds import Optimizers, Rounds
-from tuimon.sources.loop.step import Step, StepRun
+from tuimon.sources.loop.step import CountedSteps, Step
 
 #: Updates without a fetch after which a loop no longer counts as driven by its DataLoader.
 BARE_LIMIT = 64
@@ -30,7 +34,7 @@ class Pieces:
         self.optimizer_expected = False  # the program has one
         self.train_fetches = 0  # fetches that trained, in a row, with fewer than BARE_LIMIT pieces between them
         self.bare = 0  # pieces since the last one that trained on a fetched batch
-        self.ended: list[Step | StepRun] = []  # since they were taken
+        self.ended: list[Step | CountedSteps] = []  # since they were taken
         self._held: list[Step] = []
         self._rounds = Rounds()  # of the updates of a loop without a DataLoader
 
@@ -39,7 +43,7 @@ class Pieces:
         """True if there are pieces of steps that are not finished."""
         return bool(self._held)
 
-    def take_ended(self) -> list[Step | StepRun]:
+    def take_ended(self) -> list[Step | CountedSteps]:
         """Hand over the steps that have ended since the last call."""
         ended, self.ended = self.ended, []
         return ended
@@ -79,7 +83,7 @@ class Pieces:
 
     def train_on_batch(self) -> None:
         """A backward has used a fetched batch; two in a row make a loop that is driven by its DataLoader."""
-        if self.drive is Drive.UPDATE and self.bare > UPDATES.most:
+        if self.drive is Drive.UPDATE and self.bare > _UPDATES.most:
             self.train_fetches = 0  # a validation batch now and then does not drive the loop
         self.train_fetches += 1
         self.bare = 0
@@ -113,30 +117,35 @@ class Pieces:
         if self.drive is Drive.FETCH or (self.drive is Drive.UPDATE and self._held):
             self.end_step()
 
-    def changes_with(self, optimizers: Optimizers) -> bool:
-        """True if one more update, by these, changes how many make a step."""
-        return self.drive is Drive.UPDATE and self._rounds.changes_with(optimizers)
+    @property
+    def are_rounds(self) -> bool:
+        """True if several updates make a step."""
+        return self.drive is Drive.UPDATE and self._rounds.size > 1
 
-    def pass_updates(self, optimizers: Optimizers, count: int) -> None:
-        """So many updates have passed in whole steps."""
-        if self.drive is Drive.UPDATE and self._rounds.size == 1:
-            for _ in range(min(count, 2)):  # more of the same do not change anything
-                self._rounds.add_update(optimizers)
+    def pass_gap(self, gap: Step, passed: Passed, place: int, *, is_open: bool) -> Step:
+        """``gap``: the time in which boundaries were only counted; returns the piece that goes on behind it.
 
-    def standing(self) -> tuple[object, ...] | None:
-        """All that decides on the next pieces; None where some are held, or the kind of loop is not known."""
-        if self._held or self.drive is Drive.UNKNOWN:
-            return None
-        # pieces without a batch are counted to forget the batches before them
-        bare = self.bare if self.train_fetches or self.drive is not Drive.UPDATE else 0
-        return (
-            self.drive,
-            min(self.train_fetches, 2),
-            min(bare, BARE_LIMIT + 1),
-            self.optimizer_seen,
-            self.optimizer_expected,
-            self._rounds.standing() if self.drive is Drive.UPDATE else (),
-        )
+        ``is_open``: the last update of the gap may go on as well. Steps that the gap has a part of have no times.
+        """
+        if self.drive is Drive.UNKNOWN:
+            self._settle_on(Drive.FETCH if passed.steps else Drive.UPDATE)
+        self.bare = passed.updates // passed.steps if passed.steps else self.bare + passed.updates
+        if self.drive is Drive.FETCH and self.bare > BARE_LIMIT:
+            self._settle_on(Drive.UPDATE)
+        count = passed.steps
+        if self.drive is Drive.UPDATE:
+            count = self._rounds.pass_updates(passed.updates - is_open)
+        if count:
+            self._held.append(gap)
+            joined, gap = self._join_held(), Step(timed=place == self._boundary())
+            self.ended.append(CountedSteps(count, joined.total_ns, joined.end_ns, joined.pauses_ns))
+        more = self._rounds.open if self.are_rounds else len(self._held)
+        self._held += [Step(timed=False) for _ in range(more - len(self._held))]
+        return gap
+
+    def _boundary(self) -> int:
+        """Kind of the marker with which a step begins, where one does."""
+        return {Drive.FETCH: layout.FETCH_BEGIN, Drive.API: layout.STEP}.get(self.drive, -1)
 
     def _settle_unknown(self) -> None:
         long_enough = self._holding().has_enough(self._held)
@@ -146,13 +155,13 @@ class Pieces:
         elif long_enough or (self._rounds.are_decided and self.optimizer_seen and self.train_fetches == 0):
             self._settle_on(Drive.UPDATE)
 
-    def _holding(self) -> Holding:
+    def _holding(self) -> _Holding:
         if self.optimizer_seen:
             if not self.train_fetches:
-                return UPDATES
+                return _UPDATES
             # the next backward shows whether this fetch is of a training batch
-            return FETCHED_UPDATES if self._held[-1].after_fetch else BATCH_UPDATES
-        return EXPECTED_UPDATE if self.optimizer_expected else BACKWARDS
+            return _FETCHED_UPDATES if self._held[-1].after_fetch else _BATCH_UPDATES
+        return _EXPECTED_UPDATE if self.optimizer_expected else _BACKWARDS
 
     def _settle_on(self, drive: Drive) -> None:
         """The kind of loop is known now, or has changed."""
@@ -193,3 +202,31 @@ class Pieces:
             first.absorb(piece)
         self._held = []
         return first
+
+
+class _Holding(Struct, frozen=True, gc=False):
+    """Pieces of steps are held back up to this many, or this long."""
+
+    most: int
+    longest_ns: int
+
+    def has_enough(self, pieces: Sequence[Step]) -> bool:
+        """True if these pieces are no longer held back.
+
+        The first is held from its end on: it may have begun with minutes of set-up.
+        """
+        return len(pieces) >= self.most or pieces[-1].end_ns - pieces[0].end_ns >= self.longest_ns
+
+
+#: Of a loop with an optimizer: whether fetches bound its steps shows in the first few.
+_UPDATES = _Holding(8, 3_000_000_000)
+#: ... unless the first has trained on a batch: two models in turn may share that, and the next is one step away.
+_BATCH_UPDATES = _Holding(8, 20_000_000_000)
+#: ... and unless a fetch has just begun: only its batch's backward is still to come, however slow the steps are.
+_FETCHED_UPDATES = _Holding(8, 1_000_000_000_000)
+#: Backwards before the first optimizer step may be accumulated gradients, of which none is a step: 32 and more in one
+#: are rare, and a loop whose optimizer is not torch's is known so much later.
+_BACKWARDS = _Holding(32, 20_000_000_000)
+#: ... less rare where the program has an optimizer of torch's. Only where that never steps, or steps unseen in compiled
+#: code, is the loop known so much later.
+_EXPECTED_UPDATE = _Holding(1024, 120_000_000_000)

@@ -44,16 +44,12 @@ class Rounds:
         """True if the updates until now have shown what makes a step; a few more will show it where they have not."""
         return self._count > 0 and (len(self._order) == 1 or self.size > 1)
 
-    def standing(self) -> tuple[object, ...]:
-        """All that decides on the next updates where these make rounds; elsewhere ``changes_with`` decides."""
-        return (self._order, self._at) if self.size > 1 else ()
-
-    def changes_with(self, optimizers: Optimizers) -> bool:
-        """True if one more update changes the size of a step."""
-        order, at = self._order, self._at
-        if self.size > 1:
-            return optimizers != order[at]
-        return self._count == _ENOUGH - 1 and 0 < at == len(order) - 1 and optimizers == order[at]
+    def pass_updates(self, count: int) -> int:
+        """So many updates were only counted; returns how many steps that ends."""
+        if self.size == 1:
+            return count
+        steps, self._at = divmod(self._at + count, len(self._order))
+        return steps
 
     def add_update(self, optimizers: Optimizers) -> None:
         """Add an update."""

@@ -1,25 +1,17 @@
-"""One iteration of a training loop, or a piece of one."""
+"""One iteration of a training loop, or a piece of one, and the labelled stretches of time that it consists of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from operator import sub
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from tuimon.agent.ring.layout import Marker
 
-class StepFlags(NamedTuple):
-    """What is known of a step beside its times."""
-
-    backwards: int
-    updates: int
-    fetched: bool
-    whole: bool
-    timed: bool
-    slowed: bool
-    traced_ns: int
-    after_fetch: bool
+#: Label of time in which boundaries were only counted.
+COUNTED = "counted"
 
 
 class Step(Struct):
@@ -32,10 +24,11 @@ class Step(Struct):
     updates: int = 0
     fetched: bool = False  # holds a fetch that trained
     whole: bool = True  # False: it was under way when the marker stream began, so how long it took is not known
-    timed: bool = True  # False: some of its boundaries passed in a rest, so its phases are estimated
+    timed: bool = True  # False: some of its boundaries were only counted, so its phases are unknown
     slowed: bool = False  # a profiler of ours slowed it, or held it up
     traced_ns: int = 0  # when a trace began, where it is the first step of one
     after_fetch: bool = False  # the boundary at its end is a fetch
+    pauses_ns: tuple[int, ...] = ()  # how long counted steps took that were long ones
 
     @property
     def counts(self) -> bool:
@@ -49,29 +42,6 @@ class Step(Struct):
     def usual(self) -> bool:
         """True if its length is typical of steps."""
         return self.whole and not self.slowed
-
-    @property
-    def flags(self) -> StepFlags:
-        """All but its times."""
-        return StepFlags(
-            self.backwards,
-            self.updates,
-            self.fetched,
-            self.whole,
-            self.timed,
-            self.slowed,
-            self.traced_ns,
-            self.after_fetch,
-        )
-
-    def set_flags(self, flags: StepFlags) -> None:
-        """Replace all but its times."""
-        self.backwards, self.updates, self.fetched, self.whole = flags[:4]
-        self.timed, self.slowed, self.traced_ns, self.after_fetch = flags[4:]
-
-    def copy(self) -> Step:
-        """Another one that is alike."""
-        return Step(self.end_ns, self.total_ns, dict(self.phases), *self.flags)
 
     def add_time(self, label: str, duration_ns: int) -> None:
         """Add time to a phase; negative to take it back."""
@@ -91,50 +61,52 @@ class Step(Struct):
         self.slowed |= later.slowed
         self.traced_ns = self.traced_ns or later.traced_ns
         self.after_fetch = later.after_fetch
+        self.pauses_ns += later.pauses_ns
 
 
-class StepRun(Struct, frozen=True):
-    """Steps one after the other that differ in nothing but their times: as columns, for there may be many."""
+class CountedSteps(Struct, frozen=True):
+    """Whole steps one after the other whose boundaries were only counted."""
 
-    ends_ns: Sequence[int]  # of the step before them, and of each
-    gaps_ns: Sequence[int]  # of each step, one after the other: the time of each of its labels
-    labels: tuple[str, ...]  # phases, of which several may be the same
-    flags: StepFlags
+    count: int
+    total_ns: int  # of all together
+    end_ns: int  # of the last
+    pauses_ns: tuple[int, ...] = ()  # how long those of them took that were long ones
 
-    def __len__(self) -> int:
-        return len(self.ends_ns) - 1
+
+class EndedSteps(Struct, frozen=True, gc=False):
+    """What has ended since the last call: steps, and the evaluation between them."""
+
+    parts: list[Step | CountedSteps]
+    eval_ns: int
+    eval_count: int  # batches
 
     @property
-    def usual(self) -> bool:
-        """True if their lengths are typical of steps."""
-        return self.flags.whole and not self.flags.slowed
+    def total(self) -> int:
+        """How many steps."""
+        return sum(1 if isinstance(part, Step) else part.count for part in self.parts)
 
     @property
-    def timed(self) -> bool:
-        """True if all their boundaries were."""
-        return self.flags.timed
+    def steps(self) -> list[Step]:
+        """Each of those that were not only counted."""
+        return [part for part in self.parts if isinstance(part, Step)]
 
-    def steps(self) -> Iterator[Step]:
-        """Each of them."""
-        return (self.step(at) for at in range(len(self)))
 
-    def step(self, at: int) -> Step:
-        """One of them."""
-        length = len(self.labels)
-        begin_ns, end_ns = self.ends_ns[at : at + 2]
-        phases = self._phases(self.gaps_ns[at * length : (at + 1) * length])
-        return Step(end_ns, end_ns - begin_ns, phases, *self.flags)
+class Stretch(NamedTuple):
+    """The time from one marker of a thread to the next; empty at the first marker."""
 
-    def lengths_ns(self) -> list[int]:
-        """How long each took."""
-        return list(map(sub, self.ends_ns[1:], self.ends_ns))
+    label: str  # a phase, or "between"
+    begin_ns: int
+    end: Marker
+    opened: Marker | None  # the begin marker of the pair that ``end`` closes
+    nested: bool  # ``end`` lies within a pair of its own kind, whose boundaries count instead of its own
+    evaluated: bool  # ``end`` proves that the batch before it was evaluated: no backward has used it
+    cut: int  # updates (and tuimon.step() calls) whose step had ended by ``end``
 
-    def sums_ns(self) -> dict[str, int]:
-        """The time that all of them together spent in each phase."""
-        return self._phases([sum(self.gaps_ns[at :: len(self.labels)]) for at in range(len(self.labels))])
+    @property
+    def end_ns(self) -> int:
+        """When it ended."""
+        return self.end.time_ns
 
-    def _phases(self, times_ns: Sequence[int]) -> dict[str, int]:
-        phases: dict[str, int] = {}
-        for label, time_ns in zip(self.labels, times_ns, strict=True):
-            phases[label] = phases.get(label, 0) + time_ns
-        return phases
+
+#: A third of the time of ``Stretch(...)``: one is made of every marker.
+stretch_of: Callable[[tuple[object, ...]], Stretch] = partial(tuple.__new__, Stretch)

@@ -10,14 +10,16 @@ The finder cuts time into *pieces*, each ending with an update; how many pieces 
 
 from __future__ import annotations
 
+from tuimon.agent.ring.layout import GAP_AFTER_UPDATE, GAP_IN_STEP, Passed
 from tuimon.sources.loop.batches import Batches
-from tuimon.sources.loop.ended import EndedSteps, StepCounts
 from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
 from tuimon.sources.loop.rounds import Optimizers
-from tuimon.sources.loop.step import Step, StepRun
+from tuimon.sources.loop.step import EndedSteps, Step
 
 #: Optimizers of an update that are distinguished; where each parameter has its own, there may be thousands.
 _OPTIMIZERS = 8
+#: Long steps of a gap that are known one by one.
+_PAUSES = 64
 #: An optimizer is gone when this many times more backwards than it ever took have passed since its last step.
 _GONE_RATIO = 4
 
@@ -26,7 +28,6 @@ class StepFinder:
     """Receives labelled time and the outermost boundaries of one thread from ``LoopMachine``, in order."""
 
     def __init__(self) -> None:
-        self.is_timed = True  # False while boundaries are added that passed in a rest
         self.is_profiled = False  # a profiler of ours is on
         self.cuts = 0  # pieces that have ended
         self.total_updates = 0
@@ -36,6 +37,7 @@ class StepFinder:
         self._open = Step(whole=False)  # the piece being filled
         self._updated: Step | None = None  # a piece that has ended with an update, if no further optimizer follows
         self._optimizers: set[int] = set()  # of the update that has just ended
+        self._is_cut_short = False  # the step after this one begins where a gap was cut short
         self._backwards_since_update = 0
         self._most_backwards = 0  # of an update by an optimizer
 
@@ -46,8 +48,6 @@ class StepFinder:
     def add_time(self, label: str, duration_ns: int) -> None:
         """This much time was spent in one phase."""
         self._open.add_time(label, duration_ns)
-        if not self.is_timed:
-            self._open.timed = False
         if self.is_profiled:
             self._open.slowed = True
         self._batches.add_time(label, duration_ns)
@@ -80,13 +80,9 @@ class StepFinder:
     def begin_fetch(self, time_ns: int, iterator: int) -> bool:
         """A fetch after an update bounds a piece; returns whether it shows that the batch before was evaluated."""
         self._batches.settle_before(iterator, self._open)
-        if self._close_at_fetch(time_ns):
-            pass
-        elif self._open.backwards and not self._open.fetched and self.pieces.end_at_fetch(self._open, time_ns):
-            self._open = Step()  # backwards after the update, of what it trained on, and no update by them
-            self._batches.forget_times()
-        elif self._open.total_ns == 0 or self._fresh() or self._follows_set_up(iterator):
-            self._open = Step()  # the stream, or its training, begins with this fetch
+        ended = self._end_at_fetch(time_ns)
+        if not ended and (self._open.total_ns == 0 or self._fresh() or self._follows_set_up(iterator)):
+            self._open = Step(timed=self._open.timed)  # the stream, or its training, begins with this fetch
             self._batches.forget_times()
         return self._batches.begin_fetch(iterator, self._open)
 
@@ -153,7 +149,7 @@ class StepFinder:
         self._batches.note_update(self._most_backwards)
         self._backwards_since_update = 0
         self._end_update(time_ns)
-        self.total_updates += 1
+        self.total_updates += not self._optimizers
         if len(self._optimizers) < _OPTIMIZERS:
             self._optimizers.add(optimizer)
         if self._updated is not None:
@@ -187,67 +183,48 @@ class StepFinder:
             self._close_piece(self._updated.end_ns)
         self.pieces.finish()
 
-    # -- whole steps at once (``sources/loop/regular.py``)
+    # -- boundaries that were only counted
 
-    @property
-    def updated(self) -> Step | None:
-        """The piece that has just ended with an update, where nothing has come after it."""
-        return None if self._open.phases else self._updated
+    def begin_gap(self, time_ns: int, *, at_fetch: bool) -> None:
+        """From this boundary on they are: the first fetch, or backward, after an update, or ``tuimon.step()``."""
+        if at_fetch:
+            self._end_at_fetch(time_ns)
+        elif self._updated is not None:
+            self._updated.after_fetch = False
+            self._close_piece(self._updated.end_ns)
+        self._open.timed = False
 
-    def standing(self) -> tuple[object, ...] | None:
-        """All that decides how the next boundaries are taken; None unless an update has just ended in a known loop.
+    def add_pause(self, duration_ns: int) -> None:
+        """A counted step was a long one."""
+        if len(self._open.pauses_ns) < _PAUSES:
+            self._open.pauses_ns += (duration_ns,)
 
-        Counters that are only compared with a limit are as good as that limit once they are beyond it.
+    def end_gap(self, time_ns: int, passed: Passed, place: int) -> None:
+        """So many have passed until here. ``place``: flag of GAP_END.
+
+        Only a step that begins where a gap ends as planned is timed. What cuts gaps short, such as the end of an epoch,
+        would else be in more of the steps that are timed than of all.
         """
-        updated, pieces, batches = self.updated, self.pieces.standing(), self._batches.standing
-        if updated is None or pieces is None or batches is None or self.is_slowed or updated.slowed:
-            return None
-        if self.pieces.changes_with(frozenset(self._optimizers)):
-            return None
-        return (
-            pieces,
-            self.is_timed,
-            self._open.flags,
-            updated.flags,
-            batches,
-            min(self._backwards_since_update, self._most_until_gone() + 1),
-            self._most_backwards,
-        )
-
-    def counts(self) -> StepCounts:
-        """The counters as they stand."""
-        return StepCounts(
-            self.cuts,
-            self.total_updates,
-            self.total_backwards,
-            self.pieces.train_fetches,
-            self.pieces.bare,
-            self._backwards_since_update,
-        )
-
-    @property
-    def optimizers(self) -> Optimizers:
-        """The optimizers of the update that has just ended."""
-        return frozenset(self._optimizers)
-
-    def pass_steps(
-        self, ended: list[Step | StepRun], count: int, updated: Step, each: StepCounts, optimizers: Optimizers
-    ) -> None:
-        """So many steps have ended, the first with the piece that was ``updated``; ``each`` raised the counters so.
-
-        ``optimizers``: those of the last update of each.
-        """
-        self.pieces.ended += ended
-        self._updated = updated
-        self.pieces.pass_updates(self._take_optimizers(), 1)
-        self.pieces.pass_updates(optimizers, count - 1)
-        self._optimizers.update(optimizers)
-        self.cuts += count * each.cuts
-        self.total_updates += count * each.updates
-        self.total_backwards += count * each.backwards
-        self.pieces.train_fetches += count * each.train_fetches
-        self.pieces.bare += count * each.bare
-        self._backwards_since_update += count * each.backwards_since_update
+        gap, updates = self._open, passed.updates
+        is_open = place == GAP_AFTER_UPDATE and updates > 0 and not self.pieces.are_rounds
+        gap.timed = False
+        self.cuts += updates
+        self.total_updates += updates
+        self.total_backwards += passed.backwards
+        self._backwards_since_update = 0 if updates else self._backwards_since_update + passed.backwards
+        gap.backwards += passed.backwards
+        gap.updates += updates
+        gap.fetched |= passed.fetches > 0
+        gap.end_ns = time_ns
+        if updates or passed.backwards:
+            self._batches.pass_gap(is_waiting=passed.fetches > 0 and place == GAP_IN_STEP)
+        self._open = self.pieces.pass_gap(gap, passed, place, is_open=is_open)
+        if updates:
+            self.pieces.optimizer_seen = True
+        if is_open:
+            self._updated, self._open = self._open, Step(timed=False)
+            self._updated.end_ns = time_ns
+        self._is_cut_short = is_open
 
     @property
     def is_evaluating(self) -> bool:
@@ -281,6 +258,16 @@ class StepFinder:
         self._open = Step()
         self._batches.end_update()
 
+    def _end_at_fetch(self, time_ns: int) -> bool:
+        """True if a piece ends at this fetch: with an update, or backwards after it, of what it trained on."""
+        if self._close_at_fetch(time_ns):
+            return True
+        if self._open.backwards and not self._open.fetched and self.pieces.end_at_fetch(self._open, time_ns):
+            self._open = Step()
+            self._batches.forget_times()
+            return True
+        return False
+
     def _close_at_fetch(self, time_ns: int) -> bool:
         """Side work after the update belongs to the step before; whether there was an update."""
         if self._updated is None:
@@ -297,7 +284,8 @@ class StepFinder:
             return
         if piece.after_fetch:
             piece.end_ns = end_ns
-            self._open = Step()
+            self._open = Step(timed=not self._is_cut_short)
+            self._is_cut_short = False
             self._batches.forget_times()
         self._updated = None
         self.cuts += 1

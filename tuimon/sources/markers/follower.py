@@ -13,12 +13,11 @@ from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import Mark, RankStep, Record, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
-from tuimon.sources.markers.gc_pauses import GcPauses
+from tuimon.sources.markers.counted_phases import CountedPhases
 from tuimon.sources.markers.loaders import LoaderTracker
-from tuimon.sources.markers.rank_steps import rank_steps
-from tuimon.sources.markers.steps_record import StepsRecorder, Window
-from tuimon.sources.markers.thread_loops import PassedSteps, ThreadLoop, ThreadLoops
-from tuimon.sources.markers.window_steps import WindowSteps
+from tuimon.sources.markers.steps_record import GcPauses, StepsRecorder, Window
+from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
+from tuimon.sources.markers.window_steps import WindowSteps, rank_steps
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.tracing.trace_records import TraceRecords
 from tuimon.sources.window_lengths import LONGEST_S, SETTLED_S, WindowEnds
@@ -68,6 +67,7 @@ class RingFollower:
         self._traces = TraceRecords(reader)
         self._marks: list[tuple[int, str]] = []
         self.steps = steps  # of the process until now
+        self._counted = CountedPhases()
         self._dropped = 0
         self._damaged = 0  # markers dated ahead since the latest window
         self._read_ns = now_ns
@@ -130,27 +130,11 @@ class RingFollower:
                 continue
             head = heads[at]
             if kind_of(head) in _BOUNDARIES:
-                loop = loops.of(head >> TID_SHIFT)
-                taken = loop.is_regular and self._feed_steps(loop, at, end_ns)
-                if taken:
-                    at += taken
-                    continue
-                self._feed_boundary(loop, waiting.marker(at))
+                self._feed_boundary(loops.of(head >> TID_SHIFT), waiting.marker(at))
             else:
                 self._feed_other(waiting.marker(at))
             at += 1
         waiting.drop(at)
-
-    def _feed_steps(self, loop: ThreadLoop, at: int, end_ns: int) -> int:
-        """Feed whole steps that are alike to earlier ones, of those that wait from ``at`` on; how many markers."""
-        found = loop.feed_steps(self._waiting, at, end_ns)
-        if found is None:
-            return 0
-        pattern, taken = found
-        self._loaders.add_steps(pattern, self._waiting, at, at + taken)
-        if self._gpu.active:
-            self._gpu.pass_steps(self._waiting.heads[at] >> TID_SHIFT)
-        return taken
 
     def _feed_boundary(self, loop: ThreadLoop, marker: layout.Marker) -> None:
         stretch = loop.feed_boundary(marker)
@@ -178,8 +162,8 @@ class RingFollower:
         elif kind == layout.LOOP_LEFT:
             loop.leave(time_ns)
             self._gpu.interrupt()
-        elif kind == layout.REST:
-            self._feed_rest(loop, marker)
+        elif kind in layout.GAPS:
+            self._feed_gap(loop, marker)
         elif kind == layout.MARK:
             if len(self._marks) < _MARKS_PER_INTERVAL * self._ends.longest:
                 self._marks.append((time_ns, self.reader.name(value).split(layout.PLACE_SEPARATOR, 1)[0]))
@@ -192,16 +176,11 @@ class RingFollower:
         else:
             self._gpu.feed_marker(time_ns, kind, flag, value)
 
-    def _feed_rest(self, loop: ThreadLoop, marker: layout.Marker) -> None:
-        fetches = loop.feed_fetches(marker)
-        if fetches is not None:
-            self._loaders.add_fetches(*fetches[:3])
-            return
-        for passed in loop.feed_rest(marker):
-            if isinstance(passed, PassedSteps):
-                self._loaders.add_steps(*passed)
-            else:
-                self._loaders.add_stretch(passed)
+    def _feed_gap(self, loop: ThreadLoop, marker: layout.Marker) -> None:
+        passed = loop.feed_gap(marker)
+        if passed is not None:
+            self._loaders.add_counted(passed)
+        self._gpu.interrupt()
 
     def _skip_past(self) -> None:
         """What ended before the first window is only counted."""
@@ -232,7 +211,7 @@ class RingFollower:
         self.steps += self._loops.steps
         self._loops.steps = 0
         ended = loop.machine.steps.take_ended()
-        steps = WindowSteps(ended.parts, self.steps)
+        steps = WindowSteps(ended.parts, self.steps, self._counted)
         self.steps += steps.count
         for number, time_ns in steps.traced():
             self._traces.add_begin(time_ns, number)

@@ -8,18 +8,14 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.columns import Columns, flag_of
-from tuimon.agent.ring.layout import Marker
+from tuimon.agent.ring.layout import Marker, Passed
 from tuimon.agent.ring.loading_slots import IN_PROCESS, Loading
 from tuimon.agent.ring.paths import PID_LIMIT
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
-from tuimon.sources.loop.regular import StepPattern
-from tuimon.sources.loop.stretch import Stretch
-from tuimon.sources.markers.loader_facts import parsed_facts
-from tuimon.sources.markers.loader_roles import LoaderRoles
-from tuimon.sources.markers.loader_workers import Worker
+from tuimon.sources.loop.step import Stretch
+from tuimon.sources.markers.loader_facts import LoaderRoles, Worker, parsed_facts
 
 _LOADERS = 64
 #: Workers listed in one record, so that the log stays small; the others follow in the next windows.
@@ -38,6 +34,7 @@ class _Loader(Struct):
     facts: LoaderFacts
     number: int
     waits_ns: list[int] = field(default_factory=list)
+    counted: int = 0  # fetches beside these
     ready: list[int] = field(default_factory=list)
     starts_ns: list[tuple[int, int]] = field(default_factory=list)  # of epochs that began: iter(), first fetch
     ends: int = 0  # of epochs
@@ -55,7 +52,7 @@ class _Loader(Struct):
         self.waits_ns.clear()
         self.ready.clear()
         self.starts_ns.clear()
-        self.ends = self.end_ns = 0
+        self.counted = self.ends = self.end_ns = 0
         self.batches = None
 
     def add_given(self, iterator: int, count: int = 1) -> None:
@@ -75,6 +72,7 @@ class LoaderTracker:
         self._loaders: dict[int, _Loader | None] = {}  # by the name id of their facts; None: not readable
         self._iter_ns: dict[int, int] = {}  # iterator -> how long its iter(loader) took; until its first batch
         self._roles = LoaderRoles()
+        self._latest = 0  # key of the loader that was fetched from last
         self._enrolled: dict[int, int] = {}  # workers reported so far of the newest iterator, by loader
         self._window = 0
         self._late = True
@@ -96,7 +94,8 @@ class LoaderTracker:
         elif kind == layout.FETCH_END:
             if opened is not None and opened.value == marker.value:
                 has_batch = not layout.has_no_batch(marker.flag)
-                wait_ns = None if slowed else marker.time_ns - opened.time_ns
+                unknown = slowed or opened.flag == layout.FETCHED_IN_GAP
+                wait_ns = None if unknown else marker.time_ns - opened.time_ns
                 self._add_fetch(marker.value, opened.flag, wait_ns, has_batch=has_batch)
         elif kind == layout.ITER_END and opened is not None:
             duration_ns = max(marker.time_ns - opened.time_ns, 0)
@@ -105,30 +104,15 @@ class LoaderTracker:
             else:
                 self._add_iter(marker.value, duration_ns)
 
-    def add_steps(self, pattern: StepPattern, columns: Columns, begin: int, end: int) -> None:
-        """Add whole steps at once, as their stretches would."""
-        if not pattern.fetches:
+    def add_counted(self, passed: Passed) -> None:
+        """Add fetches of the loader that was fetched from last, and backwards, that were only counted."""
+        loader = self._loaders.get(self._latest)
+        if loader is not None and passed.fetches:
+            loader.counted += passed.fetches
+            loader.add_given(loader.iterator, passed.fetches)
+            self._roles.add_fetches(self._latest, passed.fetches)
+        if passed.backwards:
             self._roles.add_backward()
-            return
-        times_ns, heads, values = columns
-        for step in range(begin, end, len(pattern.heads)):
-            for at, is_fetch in pattern.batches:
-                if is_fetch:
-                    fetch = step + at
-                    wait_ns = times_ns[fetch + 1] - times_ns[fetch]
-                    self._add_fetch(values[fetch], flag_of(heads[fetch]), wait_ns)
-                else:
-                    self._roles.add_backward()
-
-    def add_fetches(self, iterator: int, count: int, wait_ns: int) -> None:
-        """Add so many fetches, each after the batch before was evaluated, that took so long each."""
-        key = iterator >> layout.LOADER_SHIFT
-        loader = self._loaders.get(key)
-        if loader is None or not count:
-            return
-        self._roles.add_fetches(key, count)
-        loader.add_given(iterator, count)
-        loader.waits_ns += [wait_ns] * count
 
     def add_marker(self, kind: int, key: int, value: int) -> None:
         """Add a marker of ``OF_LOADERS``; ``key``: id of its loader's facts."""
@@ -179,7 +163,7 @@ class LoaderTracker:
                 continue
             begin_ns = waiting.get(key)
             workers = self._listed(loader, now_ns)
-            if loader.waits_ns or begin_ns is not None or any(worker.batches for worker in workers):
+            if loader.waits_ns or loader.counted or begin_ns is not None or any(worker.batches for worker in workers):
                 waits_for_s = None if begin_ns is None else max(end_ns - begin_ns, 0) / 1e9
                 if waits_for_s is not None and waits_for_s < _LONG_WAIT_S:
                     waits_for_s = None
@@ -208,6 +192,7 @@ class LoaderTracker:
             window_s=window_s,
             role=self._roles.role(key),
             fetches=len(waits),
+            counted=loader.counted,
             wait_ns=sum(waits),
             p95_ns=waits[min(len(waits) - 1, int(0.95 * len(waits)))] if waits else None,
             ready_fetches=len(loader.ready),
@@ -249,7 +234,7 @@ class LoaderTracker:
                 del self._iter_ns[next(iter(self._iter_ns))]
 
     def _add_fetch(self, iterator: int, ready: int, wait_ns: int | None, *, has_batch: bool = True) -> None:
-        """``ready``: flag of its begin; ``wait_ns``: None where a profiler of ours has slowed it."""
+        """``ready``: flag of its begin; ``wait_ns``: None where it is not known."""
         key = iterator >> layout.LOADER_SHIFT
         loader = self._loaders.get(key)
         if loader is None:
@@ -258,6 +243,7 @@ class LoaderTracker:
             self._roles.end_iterator(key)
             self._add_end(iterator, wait_ns)
             return
+        self._latest = key
         self._roles.add_fetches(key)
         loader.add_given(iterator)
         iter_ns = self._iter_ns.pop(iterator, None)

@@ -1,4 +1,4 @@
-"""Markers: finds the rings of a run's processes and follows them."""
+"""Markers: finds the rings of a run's processes, those without a name any more too, and follows them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.side_files import TRACED, side_file
 from tuimon.proc import procfs
 from tuimon.proc.endings import Endings
+from tuimon.proc.processes import DELETED
 from tuimon.proc.ring_facts import ring_facts
 from tuimon.records import Notice, Record
 from tuimon.sources.markers import ring_notices
-from tuimon.sources.markers.deleted_rings import deleted_rings
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.process_table import ProcessId, ProcessTable
 from tuimon.sources.window_lengths import longest_intervals
@@ -206,7 +206,7 @@ class MarkerSource:
         """Find rings of processes new to us that had lost their names before."""
         processes = {ProcessId(pid, start) for pid in self._table.pids() if (start := self._table.start_ticks(pid))}
         for process in processes - self._searched:
-            for ring in deleted_rings(*process):
+            for ring in _deleted_rings(*process):
                 if ring.path not in self._followers:
                     self._consider(ring.path, True, ring.through)
         self._searched = processes
@@ -259,3 +259,24 @@ def _runs(process: ProcessId) -> bool:
 def _goes_on(reader: RingReader) -> bool:
     """True if it still writes to this ring: an exec makes a new one, a deleted one has lost nothing but its name."""
     return _runs(ProcessId(reader.pid, reader.start_ticks)) and not reader.is_closed() and not reader.is_replaced()
+
+
+class _DeletedRing(Struct, frozen=True, gc=False):
+    """The path that a ring had, and what it can be opened through."""
+
+    path: str
+    through: str
+
+
+def _deleted_rings(pid: int, start_ticks: int) -> list[_DeletedRing]:
+    """The process's own deleted rings; none where its descriptors may not be read. About 1 us a descriptor."""
+    folder = f"/proc/{pid}/fd"
+    name = f"{pid}-{start_ticks}.ring{DELETED}"
+    found = []
+    with suppress(OSError):
+        for number in os.listdir(folder):
+            with suppress(OSError):
+                target = os.readlink(f"{folder}/{number}")
+                if os.path.basename(target) == name:
+                    found.append(_DeletedRing(target.removesuffix(DELETED), f"{folder}/{number}"))
+    return found

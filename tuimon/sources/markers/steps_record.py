@@ -1,20 +1,33 @@
-"""The Steps record of a window: its steps, and all else that the loop did meanwhile."""
+"""The Steps record of a window: its steps, how long they are, and what else the loop did, such as pauses of GC."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tuimon.agent.ring import layout
-from tuimon.records import RankStep, Steps
-from tuimon.sources.loop.ended import EndedSteps
+from tuimon.records import RankStep, Steps, length_bucket
 from tuimon.sources.loop.machine import OpenPhase
-from tuimon.sources.markers.gc_pauses import GcPauses
-from tuimon.sources.markers.histogram import histogram, quantile
+from tuimon.sources.loop.step import EndedSteps
 from tuimon.sources.markers.thread_loops import ThreadLoop
 from tuimon.sources.markers.window_steps import WindowSteps, phase_times
 
 #: Samples or tokens of a window at most, as a record holds them: a damaged ring may have any number.
 _MOST = 1 << 62
+#: A longer pause is no pause but damage, in ns.
+_LONGEST_NS = 3_600_000_000_000
+#: Most buckets of a record: a noisy loop fills one with each step, and this many take 300 bytes.
+BUCKETS = 32
+#: The longest steps keep their own buckets: of them the upper quantiles are made.
+_KEPT = BUCKETS // 4
+_GROUPS = BUCKETS // 2
+#: Groups do not reach over the first gaps of 10 %.
+_GAP = 10
+_GAPS = BUCKETS - _KEPT - _GROUPS - 1
+#: Entries in use, each in memory once: 64 ranks hold some 13,000 of them, of a few hundred kinds.
+_SHARED: dict[tuple[int, int], tuple[int, int]] = {}
+_MOST_SHARED = 4096
 
 
 class Window(NamedTuple):
@@ -110,3 +123,66 @@ class StepsRecorder:
             return None
         self.first_step_ns = window.end_ns
         return max(0, first.end_ns - first.total_ns) / 1e9
+
+
+class Pauses(NamedTuple):
+    """``total_ns`` is None where the process does not report its collections."""
+
+    total_ns: int | None
+    number: int
+    longest_ns: int
+
+
+class GcPauses:
+    """The pauses of one process, as its markers report them."""
+
+    def __init__(self, reported: bool) -> None:
+        self._reported = reported
+        self._lengths_ns: list[int] = []
+
+    def add_pause(self, length_ns: int) -> None:
+        """One collection."""
+        self._reported = True
+        if length_ns <= _LONGEST_NS:
+            self._lengths_ns.append(length_ns)
+
+    def take_pauses(self) -> Pauses:
+        """The pauses since the last call."""
+        lengths, self._lengths_ns = self._lengths_ns, []
+        return Pauses(sum(lengths) if self._reported else None, len(lengths), max(lengths, default=0))
+
+
+def histogram(lengths_ns: Iterable[int]) -> list[tuple[int, int]]:
+    """(bucket, steps) in order, ``BUCKETS`` at most: where there are more, neighbours of few steps become one."""
+    entries = sorted(Counter(map(length_bucket, lengths_ns)).items())
+    if len(_SHARED) > _MOST_SHARED:
+        _SHARED.clear()
+    return [_SHARED.setdefault(entry, entry) for entry in _bounded(entries)]
+
+
+def _bounded(entries: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    if len(entries) <= BUCKETS:
+        return entries
+    body, longest = entries[:-_KEPT], entries[-_KEPT:]
+    full = sum(steps for _, steps in body) / _GROUPS
+    out: list[tuple[int, int]] = []
+    group: list[tuple[int, int]] = []
+    gaps = 0
+    for entry in body:
+        apart = bool(group) and gaps < _GAPS and entry[0] - group[-1][0] > _GAP
+        if group and (apart or sum(steps for _, steps in group) >= full):
+            out.append(_middle(group))
+            group = []
+            gaps += apart
+        group.append(entry)
+    return [*out, _middle(group), *longest]
+
+
+def _middle(group: list[tuple[int, int]]) -> tuple[int, int]:
+    steps = sum(steps for _, steps in group)
+    return round(sum(bucket * steps for bucket, steps in group) / steps), steps
+
+
+def quantile(ordered: list[int], q: float) -> int | None:
+    """The q-quantile (0..1) of sorted values by the nearest rank; None of nothing."""
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None

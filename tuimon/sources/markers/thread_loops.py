@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
 
-from tuimon.agent.ring.columns import Columns
-from tuimon.agent.ring.layout import PROFILER_ON, TRACED_STEPS, Marker, unpack_rest
+from tuimon.agent.ring.layout import GAP_BEGIN, GAP_PAUSE, PROFILER_ON, TRACED_STEPS, Marker, Passed
 from tuimon.sources.loop.machine import LoopMachine
-from tuimon.sources.loop.regular import RegularSteps, StepPattern
-from tuimon.sources.loop.rests import PassedFetches, RestFiller, trains
-from tuimon.sources.loop.stretch import Stretch
+from tuimon.sources.loop.step import Stretch
 from tuimon.sources.markers.ranges import RangeTracker
 from tuimon.sources.source_blocks import SourceBlocks
 
 #: Threads followed at once, and how many are left when there are more: a ring may name any number of them.
 _LOOPS = 256
 _LEFT = 128
-
-
-class PassedSteps(NamedTuple):
-    """Whole steps of a rest: markers from ``begin`` to ``end``."""
-
-    pattern: StepPattern
-    columns: Columns
-    begin: int
-    end: int
 
 
 class ThreadLoop:
@@ -35,8 +22,6 @@ class ThreadLoop:
         self.tid = tid  # 0: not known
         self.machine = LoopMachine()
         self.ranges = RangeTracker(name_of, blocks)
-        self._rests = RestFiller()
-        self._regular = RegularSteps(self.machine)
         self.has_trained = False  # records cover it, or did once
         self.ended = False  # its thread
         self._passed = 0  # steps that ended while another thread was the training thread
@@ -59,74 +44,35 @@ class ThreadLoop:
         return self.machine.steps.is_slowed
 
     def feed_profiler(self, marker: Marker) -> None:
-        """A profiler of ours is switched on or off on the thread: what it slows is no pattern for rests either."""
+        """A profiler of ours is switched on or off on the thread."""
         if marker.kind == PROFILER_ON:
             self.machine.steps.begin_profiler(marker.time_ns, traces=marker.flag == TRACED_STEPS)
         else:
             self.machine.steps.end_profiler()
-        self._rests.lose_markers()
-        self._regular.interrupt()
-
-    @property
-    def is_regular(self) -> bool:
-        """True if whole steps may be fed at once now."""
-        return self._regular.is_ready and self.ranges.is_idle
-
-    def feed_steps(self, columns: Columns, at: int, end_ns: int) -> tuple[StepPattern, int] | None:
-        """Feed whole steps, alike to one before, from ``at`` on and until ``end_ns``; how many markers they had."""
-        found = self._regular.take(columns, at, end_ns)
-        if found is not None:
-            self._rests.add_markers(columns, at, at + found[1])
-        return found
 
     def feed_boundary(self, marker: Marker) -> Stretch:
         """The stretch that ends with this boundary of the thread."""
-        self._rests.add_marker(marker)
-        stretch = self._regular.feed_marker(marker)
-        self.machine.steps.is_timed = True
+        stretch = self.machine.feed_marker(marker)
         self.ranges.add_stretch(stretch)
         return stretch
 
-    def feed_fetches(self, marker: Marker) -> PassedFetches | None:
-        """The fetches of an evaluation's rest, fed at once; None where they must be fed one by one."""
-        if trains(unpack_rest(marker.value)) or not (self.machine.is_evaluating and self.ranges.is_idle):
+    def feed_gap(self, marker: Marker) -> Passed | None:
+        """A GAP_* marker: in a gap boundaries were only counted; how many, at its end."""
+        if marker.kind == GAP_BEGIN:
+            self.ranges.add_stretch(self.machine.begin_gap(marker))
             return None
-        passed = self._rests.fill_fetches(marker)
-        if passed is not None:
-            self._regular.interrupt()
-            self.machine.pass_evaluations(passed.batches, passed.end_ns)
-        return passed
-
-    def feed_rest(self, marker: Marker) -> Iterator[Stretch | PassedSteps]:
-        """The stretches that ended in a rest of the markers, and whole steps of it that were fed at once."""
-        # what an evaluation takes is known from its ends, and belongs to no step
-        self.machine.steps.is_timed = not trains(unpack_rest(marker.value))
-        self._regular.interrupt()
-        columns = self._rests.fill(marker)
-        at, count = 0, len(columns.heads)
-        while at < count:
-            found = self._regular.take(columns, at, marker.time_ns + 1) if self.is_regular else None
-            if found is not None:
-                yield PassedSteps(found[0], columns, at, at + found[1])
-                at += found[1]
-                continue
-            stretch = self._regular.feed_marker(columns.marker(at))
-            self.ranges.add_stretch(stretch)
-            yield stretch
-            at += 1
-        self._regular.interrupt()
+        if marker.kind == GAP_PAUSE:
+            self.machine.steps.add_pause(marker.value)
+            return None
+        return self.machine.end_gap(marker)
 
     def lose_markers(self) -> None:
         """Markers were overwritten before they were read."""
         self.machine.lose_markers()
-        self._rests.lose_markers()
-        self._regular.interrupt()
 
     def leave(self, time_ns: int) -> None:
         """The program has left the loop."""
         self.machine.leave_loop(time_ns)
-        self._rests.lose_markers()
-        self._regular.interrupt()
 
     def take_counts(self) -> tuple[int, int]:
         """Backwards and updates since the last call."""

@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from tuimon.agent.ring.control_words import TRACE_HELD_BIT, TRACE_STEPS_LIMIT, Command, State
-from tuimon.agent.ring.layout import BACKWARD_END, BOUNDARIES, REST, Marker
+from tuimon.agent.ring.layout import BACKWARD_END, BOUNDARIES, GAP_END, Marker
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.side_files import LINES, TRACE, remove_file, side_file
 from tuimon.errors import TraceError
@@ -185,7 +185,7 @@ def loop_parts(markers: Sequence[Marker], begin_ns: int, end_ns: int) -> tuple[l
     ends: list[int] = []
     phases: list[Stretch] = []
     for marker in markers:
-        if marker.kind == REST:
+        if marker.kind == GAP_END:
             machine = LoopMachine()
             ends.clear()
         elif marker.tid == thread and marker.kind in BOUNDARIES:

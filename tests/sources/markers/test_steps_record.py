@@ -9,7 +9,7 @@ import pytest
 
 from tuimon.records import Steps, bucket_length_ns, length_bucket
 from tuimon.session.steps.totals import Totals
-from tuimon.sources.markers.histogram import BUCKETS, histogram, quantile
+from tuimon.sources.markers.steps_record import BUCKETS, histogram, quantile
 
 MS = 1_000_000
 

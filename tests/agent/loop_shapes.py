@@ -1,27 +1,28 @@
-"""Loops of all shapes that a rest may begin and end in."""
+"""Loops of all shapes that a gap may begin and end in."""
 
 import threading
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
 from tests.agent.batches import Batches
-from tuimon import phase
-from tuimon.agent import rests
+from tuimon import phase, step
+from tuimon.agent import pace
 
 
-def rest_always(monkeypatch, periods):
-    """Whatever a step takes, and so on a busy machine as on an idle one."""
-    monkeypatch.setattr(rests, "_BEGIN_SHARE", 0.0)
-    monkeypatch.setattr(rests, "_END_SHARE", 0.0)
-    monkeypatch.setattr(rests, "_LONGEST_NS", 10**15)
-    monkeypatch.setattr(rests, "_RETRY_UPDATES", 5)
-    monkeypatch.setattr(rests, "RETRY_FETCHES", 10)
-    monkeypatch.setattr(rests.rest, "fetches_again", 10)
-    monkeypatch.setattr(rests, "_periods", lambda period, drawn: periods)
-    monkeypatch.setattr(rests, "_latest", None)
-    monkeypatch.setattr(rests, "_owed", 0)
+def gaps_always(monkeypatch, steps):
+    """Whatever a step takes, and so on a busy machine as on an idle one; the loop begins anew."""
+    monkeypatch.setattr(pace, "LONGEST_NS", 10**15)
+    monkeypatch.setattr(pace, "PAUSE_NS", 10**15)
+    monkeypatch.setattr(pace, "SPELL", 5)
+    monkeypatch.setattr(pace, "FIRST", 12)
+    monkeypatch.setattr(pace, "_long_spell", lambda drawn: 12)
+    monkeypatch.setattr(pace, "EVALUATES", 10)
+    monkeypatch.setattr(pace, "_steps_to_pay", lambda debt_ns, each_ns, drawn: steps)
+    monkeypatch.setattr(pace.pace, "checks_due", 10**9)  # another optimizer is no reason to time all steps for a while
+    pace.pace.leave()
 
 
 class Loop:
@@ -64,7 +65,7 @@ def evaluated(loop):
 
 
 def evaluated_long(loop):
-    """Evaluations of many batches: their fetches rest as well."""
+    """Evaluations of many batches: their fetches are only counted as well."""
     train, held_out = DataLoader(Batches(40)), DataLoader(Batches(150))
     for _ in range(3):
         for batch in train:
@@ -148,6 +149,17 @@ def closures_now_and_then(loop):
             loop.optimizer.step(closure)
 
 
+def closures(loop):
+    """Two backwards inside each optimizer step, of batches from a loader."""
+    for batch in DataLoader(Batches(200)):
+
+        def closure(batch=batch):
+            loop.backward(batch)
+            loop.backward(batch)
+
+        loop.optimizer.step(closure)
+
+
 def failing_now_and_then(loop):
     for number, batch in enumerate(DataLoader(Batches(300))):
         loop.step(batch)
@@ -201,7 +213,7 @@ def a_range_after_a_backward_now_and_then(loop):
 
 
 def another_thread_after_a_backward(loop):
-    """Its update ends the rest of this one between a backward and its update."""
+    """Between a backward of this one and its update."""
 
     def train_once():
         other.step()
@@ -213,6 +225,59 @@ def another_thread_after_a_backward(loop):
             thread = threading.Thread(target=train_once)
             thread.start()
             thread.join(60)
+        loop.optimizer.step()
+
+
+def two_models_in_turn(loop):
+    """As in a GAN without a DataLoader: two updates make a step."""
+    other = loop.sgd()
+    for _ in range(200):
+        loop.step()
+        loop.backward()
+        other.step()
+
+
+def updated_often(loop):
+    """Each batch trains many times; the loop goes from fetch to fetch."""
+    for batch in DataLoader(Batches(100)):
+        for _ in range(10):
+            loop.step(batch)
+
+
+def checkpointed(loop):
+    """Its backward runs others inside it."""
+    for batch in DataLoader(Batches(200)):
+        value = loop.weight * batch
+        for _ in range(2):
+            value = checkpoint(torch.sin, value, use_reentrant=True)
+        value.sum().backward()
+        loop.optimizer.step()
+
+
+def two_loaders(loop):
+    for batch, other in zip(DataLoader(Batches(150)), DataLoader(Batches(150))):  # noqa: B905 (Python 3.9)
+        loop.step(batch + other)
+
+
+def steps_marked(loop):
+    """By ``tuimon.step()``, two updates each."""
+    for _ in range(150):
+        loop.step()
+        loop.step()
+        step()
+
+
+def steps_marked_before_the_update(loop):
+    for batch in DataLoader(Batches(200)):
+        loop.backward(batch)
+        step()
+        loop.optimizer.step()
+
+
+def ranges_in_every_step(loop):
+    for batch in DataLoader(Batches(100)):
+        with phase("forward"):
+            loop.backward(batch)
         loop.optimizer.step()
 
 
@@ -228,6 +293,7 @@ SHAPES = [
     many_optimizers,
     another_optimizer_now_and_then,
     ranges_now_and_then,
+    closures,
     closures_now_and_then,
     failing_now_and_then,
     a_loader_that_fails,
@@ -235,4 +301,11 @@ SHAPES = [
     another_thread,
     a_range_after_a_backward_now_and_then,
     another_thread_after_a_backward,
+    two_models_in_turn,
+    updated_often,
+    checkpointed,
+    two_loaders,
+    steps_marked,
+    steps_marked_before_the_update,
+    ranges_in_every_step,
 ]

@@ -1,0 +1,68 @@
+"""The estimate of where counted steps spent their time."""
+
+import pytest
+
+from tuimon.records import BETWEEN
+from tuimon.sources.loop.step import COUNTED, CountedSteps, Step
+from tuimon.sources.markers.counted_phases import CountedPhases
+from tuimon.sources.markers.window_steps import WindowSteps
+
+MS = 1_000_000
+
+
+def step(data=1, forward=1, other=0, *, timed=True, apart="other"):
+    phases = {"data": data * MS, "forward": forward * MS, apart: other * MS}
+    return Step(total_ns=sum(phases.values()), phases=phases, timed=timed)
+
+
+def learned(*steps):
+    phases = CountedPhases()
+    phases.learn(steps)
+    return phases
+
+
+def in_ms(phases_ns):
+    return {name: ns / MS for name, ns in phases_ns.items() if ns}
+
+
+def test_what_is_beyond_the_usual_is_divided_like_in_timed_steps():
+    phases = learned(*[step()] * 8, step(data=11))
+    assert in_ms(phases.divide(100, 250 * MS)) == {"data": 150, "forward": 100}
+
+
+def test_a_pause_is_divided_like_timed_steps_of_its_length_only():
+    phases = learned(*[step()] * 8, step(data=11))
+    assert in_ms(phases.divide(100, 210 * MS, [12 * MS])) == {"data": 110, "forward": 100}
+    assert in_ms(phases.divide(100, 1198 * MS, [1000 * MS])) == {"data": 100, "forward": 100, "other": 998}
+
+
+@pytest.mark.parametrize("apart", ["other", BETWEEN])
+def test_a_pause_that_no_timed_step_is_like_lies_outside_the_markers_pairs(apart):
+    phases = learned(*[step(apart=apart)] * 8)
+    assert in_ms(phases.divide(10, 118 * MS, [100 * MS])) == {"data": 10, "forward": 10, apart: 98}
+
+
+def test_shorter_steps_than_usual_are_divided_alike():
+    assert in_ms(learned(*[step()] * 8).divide(10, 10 * MS, [100 * MS])) == {"data": 5, "forward": 5}
+
+
+def test_what_long_steps_took_is_forgotten_in_time():
+    phases = learned(*[step()] * 8, step(data=11))
+    for _ in range(300):
+        phases.learn([*[step()] * 8, step(forward=11)])
+    found = in_ms(phases.divide(100, 300 * MS))
+    assert found["forward"] == pytest.approx(200, rel=0.01)
+
+
+def test_before_a_step_was_timed_nothing_is_known():
+    assert CountedPhases().divide(10, 10 * MS) == {}
+    phases = CountedPhases()
+    phases.learn([])
+    assert phases.divide(10, 10 * MS) == {}
+
+
+def test_a_step_that_a_gap_has_a_part_of_keeps_what_was_marked_of_it():
+    cut = Step(total_ns=7 * MS, phases={COUNTED: 4 * MS, "forward": 3 * MS}, timed=False)
+    window = WindowSteps([step(), step(), CountedSteps(5, 10 * MS, 0), cut], 0, CountedPhases())
+    assert (window.count, window.usual, window.total_ns, len(window.lengths_ns)) == (8, 8, 21 * MS, 2)
+    assert in_ms(window.phases_ns) == {"data": 2 + 5, "forward": 2 + 3 + 5, "other": 4}
