@@ -3,12 +3,12 @@
 And what the CPU multiplies by: without instructions for bfloat16 it converts each number.
 """
 
-import os
 import sys
 from typing import Any, Dict, List, Set
 
 from ..outside import raised_by_us
 from ..torch_compat.unobserved import unobserved
+from ..variables import variable
 
 #: Most parameters whose type is read.
 _PARAMETERS_LIMIT = 4096
@@ -111,7 +111,7 @@ def vectors() -> Dict[str, Any]:
     Source: https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
     """
     cpu = sys.modules.get("torch.cpu")
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "")).upper()
+    limit = (variable("ONEDNN_MAX_CPU_ISA") or variable("DNNL_MAX_CPU_ISA") or "").upper()
     may_be = _VECTORS[_UP_TO.get(limit, 0) :]
     if not all(hasattr(cpu, query) for _, query in may_be):  # an older torch
         return {}

@@ -197,7 +197,7 @@ def test_the_cpu_of_workers_stands_beside_the_time_in_which_they_make_batches():
     (loader,) = LoadersPane().collect(session, ()).loaders
     assert [round(worker.cpu_ratio, 2) for worker in loader.worker_rows] == [0.09, 0.08]
     _, _, names, first, _ = texts([loader], 116, 5)
-    assert names.split()[:3] == ["making", "CPU", "items"] and first.split()[:6] == ["worker", "0", "97", "%", "8", "%"]
+    assert names.split()[:3] == ["making", "CPU", "items"] and first.split()[:6] == ["worker", "0", "97", "%", "9", "%"]
 
 
 async def test_without_a_pane_of_their_own_loaders_are_in_the_title_of_the_threads():
