@@ -1,4 +1,4 @@
-"""What a GPU's counters come to over given stretches of a run: those in which its training steps."""
+"""Means of a GPU's counters over given stretches of a run: those in which its training steps."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class GpuMeans(Struct, frozen=True, gc=False):
     """Means of a GPU's counters over the time in which its training steps; None where too little was measured."""
 
     util_ratio: float | None = None
-    # What it is in the steps alone, between bounds: a figure may be of time outside them as well, in evaluation.
+    # Its bounds in the steps alone: a figure may be of time outside them as well, in evaluation.
     util_at_least: float | None = None
     util_at_most: float | None = None
     steps_ratio: float | None = None  # share of the time of these figures in steps
@@ -65,7 +65,7 @@ class GpuMeans(Struct, frozen=True, gc=False):
 
 
 class _Reading(NamedTuple):
-    """What one record counted since the one before."""
+    """The counts of one record since the one before."""
 
     begin_s: float
     end_s: float
@@ -137,7 +137,7 @@ class CounterHistory:
         )
 
     def _readings(self, since_s: float) -> Iterator[_Reading]:
-        """What was read after a moment, newest first."""
+        """The readings after a moment, newest first."""
         newest_first = map(_unpacked, reversed(self._rows))
         for (end_s, end_j, columns, samples), (begin_s, begin_j, _, _) in pairwise(newest_first):
             if end_s <= since_s:

@@ -21,14 +21,14 @@ History = deque[float | None]
 
 
 class _Throttled(Struct, frozen=True, gc=False):
-    """What is kept of a record for 30 s: of hundreds of GPUs whole records would be most of what is held."""
+    """The part of a record that is kept for 30 s: whole records of hundreds of GPUs would be most of what is held."""
 
     t: float
     causes: tuple[Throttle, ...]
 
 
 class _Device(Struct):
-    """What is kept of one GPU or MIG instance."""
+    """The data kept of one GPU or MIG instance."""
 
     latest: Gpu
     util: History = field(default_factory=new_history)
@@ -93,7 +93,7 @@ class DeviceTable:
         return [device.latest for device in self._devices.values()]
 
     def utilisations(self, uuids: Collection[str], spans: Sequence[SteppingSpan]) -> dict[str, float | None]:
-        """Of these GPUs, as ``GpuRow.figures`` has it."""
+        """The utilisation of each of these GPUs, as ``GpuRow.figures`` has it."""
         return {uuid: self._devices[uuid].utilisation(spans) for uuid in self._devices.keys() & uuids}
 
     def windows_within(self, uuid: str, begin_s: float, end_s: float) -> slice:

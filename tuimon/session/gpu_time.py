@@ -235,7 +235,7 @@ class GpuTimeStats:
         return first.device, _summed([first, *windows])
 
     def memory(self, gpu_uuids: Sequence[str]) -> list[TorchMemoryRow]:
-        """What torch's allocator holds on each device."""
+        """The memory that torch's allocator holds on each device."""
         devices = sorted(self._memory)
         uuids = dict(zip(devices, gpu_uuids, strict=True)) if len(devices) == len(gpu_uuids) else {}
         rows = []

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-#: What a growth rate covers, in seconds, from one reading in so many seconds.
+#: The time that a growth rate covers, in seconds, from one reading in so many seconds.
 SPAN_S = 120.0
 _EVERY_S = 2.0
 _LEAST_READINGS, _MOST_READINGS = 4, int(SPAN_S / _EVERY_S) + 1
@@ -49,7 +49,7 @@ class MemoryReadings:
     def steady_growth(self, since_s: float) -> Growth | None:
         """The growth since a moment; None unless there has been one for 16 s that does not level off.
 
-        Of readings of 1 2 3 ... 12 the quarters have medians of 2 5 8 11, which is steady; 1 4 6 7 7.5 levels off, and
+        The quarters of readings of 1 2 3 ... 12 have medians of 2 5 8 11, which is steady; 1 4 6 7 7.5 levels off, and
         1 1 1 9 9 9 is a jump.
         """
         pairs = [pair for pair in self._pairs() if pair[0] >= since_s]

@@ -20,7 +20,7 @@ class Left(NamedTuple):
 
 
 class RunProgress(Struct, frozen=True, gc=False):
-    """Of one process; None where nothing says."""
+    """The progress of one process; None where it is unknown."""
 
     samples_per_s: float | None = None
     tokens_per_s: float | None = None  # without padding, where a mask shows it
@@ -76,7 +76,7 @@ def _training_loaders(run: SessionView, pid: int, steps: StepSummary | None) -> 
 
 
 def _epoch(session: Session, loaders: list[_Loader]) -> EpochRow | None:
-    """Of several training loaders none counts; in a training that tuimon came to late nobody has counted epochs."""
+    """The epoch of the only training loader; None of several. Nobody counted epochs before tuimon came."""
     epoch = loaders[0].row.epoch if len(loaders) == 1 else None
     if epoch is not None and (epoch.given or 0) > (epoch.length or 0):  # its data set has grown
         epoch = epoch._replace(length=None)

@@ -15,12 +15,12 @@ from tuimon.session.session import Session, SessionView, once
 
 #: Seconds without a record of a rank, while others have some, from which it is silent: our choice, some windows.
 _SILENT_S = 10.0
-#: Of each GPU, by its UUID: the memory of each process on it.
+#: The memory of each process on each GPU, by the GPU's UUID.
 _Gpus = Mapping[str, Mapping[int, int | None]]
 
 
 class _Group(Struct, frozen=True, gc=False):
-    """What the rows of one training share."""
+    """The data that the rows of one training share."""
 
     view: SessionView
     gpus: _Gpus
@@ -147,7 +147,7 @@ def _shares(ms: Mapping[str, float | None], step_ms: float) -> tuple[tuple[str, 
 def _behind(first: RankStats, stats: RankStats) -> int:
     """Windows of ranks end at different moments: a difference that two of them explain is none.
 
-    Nor is one that is explained by steps of the window that is still open, which is no longer than earlier ones. Ranks
+    A difference that steps of the open window explain is none either: that window is no longer than earlier ones. Ranks
     out of focus have windows of 4 s: after one in which few steps were made, the first is soon as many ahead.
     """
     latest, steps = stats.latest, first.total - stats.total

@@ -163,7 +163,7 @@ class GpuRow(Struct, frozen=True):
 
     @property
     def figures(self) -> GpuMeans:
-        """What stands beside a counter's name wherever people read it: its mean; the latest where there is none yet."""
+        """The figure beside a counter's name wherever people read it: its mean; the latest where there is none yet."""
         means = self.means or GpuMeans()
         missing = {name: getattr(self.latest, name) for name in COUNTERS if getattr(means, name) is None}
         return structs.replace(means, **missing)

@@ -13,7 +13,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import Gil, Place, Stacks
 from tuimon.session.windows import Window
 
-#: What the figures cover, in seconds.
+#: The time that the figures cover, in seconds.
 SPAN_S = 60.0
 #: A window is recorded only when it ends, so coverage is counted up to the end of the latest one; but not if that is
 #: longer ago than this: the longest window, and the time that ending it may take.
@@ -59,7 +59,7 @@ class Sampling(NamedTuple):
 
 
 class _SampledWindow(Struct, frozen=True, gc=False):
-    """What is kept of a window for a minute, without its stacks."""
+    """The part of a window that is kept for a minute, without its stacks."""
 
     t: float
     window_s: float

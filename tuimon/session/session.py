@@ -53,7 +53,8 @@ class Session(Tables):
     """One run as its records show it.
 
     ``add`` every record in order; query ``over`` a span at any time. Single-threaded, no clock, no I/O: live, replay
-    and tests are the same fold. Of the session itself is what belongs to no span, such as the latest of each fact.
+    and tests are the same fold. The session itself has what belongs to no span, such as the
+    latest of each fact.
     """
 
     def __init__(self) -> None:
@@ -109,7 +110,7 @@ class Session(Tables):
         return stats.steady_span() if stats is not None else Span()
 
     def torch_memory(self, pid: int) -> list[TorchMemoryRow]:
-        """What torch's allocator holds in a process, by device."""
+        """The memory that torch's allocator holds in a process, by device."""
         stats, process = self.gpu_times.get(pid), self.process(pid)
         return stats.memory(process.gpu_uuids if process else ()) if stats else []
 
@@ -392,7 +393,7 @@ class SessionView:
         return self._core_use(None).since(since_s, *self._cores_and_monitor(None))
 
     def waits_since(self, since_s: float) -> Waits | None:
-        """What the threads of the run there waited for a core over the same time; None without a whole second."""
+        """The waits of the run's threads there for a core over the same time; None without a whole second."""
         return self.session.nodes.tables_of(self.session.focus_node).recent_waits.since(since_s)
 
     def _node(self, node: int | None) -> int:

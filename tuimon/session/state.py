@@ -1,6 +1,6 @@
-"""What a training does while it makes no steps: it starts, has ended before any, or one step or a pause is long.
+"""The state of a training that makes no steps: it starts, has ended before any, or one step or a pause is long.
 
-And what works like a training, of which no step is seen.
+It also covers a process that works like a training but of which no step is seen.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STILL_RATIO, STILL_LIMIT_S = 1.5, 10.0
 _UNSEEN_S = 60.0
 #: Cores (1.0 = one) from which a process works like a training: our choice, far above a launcher or a logger.
 _BUSY_CORES = 0.5
-#: What a process may do for minutes before it trains.
+#: Work that a process may do for minutes before it trains.
 _SETTING_UP = ("importing", "compiling")
 
 
@@ -115,7 +115,7 @@ def _never_had_torch(session: Session) -> bool:
 
 
 def _of_samples(session: Session, pid: int) -> RunState:
-    """Of a process without markers, whose samples have shown its loop."""
+    """The state of a process without markers, whose samples have shown its loop."""
     sampled = session.samples.get(pid)
     since_s = sampled.steps_end_s if sampled is not None else math.inf
     if sampled is None or session.now_s - since_s < LONG_S:
@@ -157,7 +157,7 @@ def _phase_of(latest: LatestWindow) -> str | None:
 
 
 def _place_in(sampled: ProcessSamples, latest: LatestWindow) -> Place | None:
-    """Where the training thread is in the phase that is open; None where no sample is known to be of it.
+    """The place of the training thread in the phase that is open; None where no sample is known to be of it.
 
     A window of samples may have begun before: of a phase that has lasted, those are waited for that came after.
     """

@@ -25,7 +25,7 @@ class _Size(Struct, gc=False):
 
 
 class StepSizes:
-    """Of one process."""
+    """The step sizes of one process."""
 
     def __init__(self) -> None:
         self._window: Window[_Size] = Window()

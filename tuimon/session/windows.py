@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-#: What "recent" figures cover, in seconds.
+#: The time that "recent" figures cover, in seconds.
 WINDOW_S = 30.0
 #: Values in a history: half an hour of windows of 1 s.
 HISTORY_LIMIT = 1800
@@ -41,7 +41,7 @@ class Span(NamedTuple):
 
 
 class Timed(Protocol):
-    """What is dated by one moment."""
+    """A record dated by one moment."""
 
     @property
     def t(self) -> float:
@@ -64,7 +64,7 @@ def new_history() -> deque[T]:
 
 
 class Window(Generic[R]):
-    """What was recorded in the last ``span_s`` seconds, oldest first; bounded by ``limit`` records."""
+    """The records of the last ``span_s`` seconds, oldest first; bounded by ``limit`` records."""
 
     def __init__(self, span_s: float = WINDOW_S, limit: int = 512) -> None:
         self.span_s = span_s

@@ -1,4 +1,4 @@
-"""What a thread was doing at a sample: by the files and functions of its innermost frames, and by source text.
+"""The activity of a thread at a sample: by the files and functions of its innermost frames, and by source text.
 
 A call into C has no frame of its own: the line that makes the call is the innermost one, and its text is what shows it.
 """
@@ -80,10 +80,10 @@ _WAITS = (
     _place("io", r"(^|/)subprocess\.py$", "wait|_wait|_try_wait|communicate|_communicate"),
 )
 
-#: Of those, the ones that wait for a lock.
+#: Those of them that wait for a lock.
 _LOCKS = frozenset({"acquire", "__enter__"})
 
-#: Where one process waits for another's messages, or for its turn with it.
+#: The modules in which one process waits for another's messages, or for its turn with it.
 _MESSAGES = re.compile(r"multiprocessing/(?:connection|reduction|queues|synchronize)\.py$")
 _RECEIVES = re.compile(r"\.recv\w*\(")
 
@@ -99,7 +99,7 @@ _WAITERS = (
     ),
 )
 
-#: What the innermost frame that matches does.
+#: The work of the innermost frame that matches.
 _WORK = (
     _file("import", is_import_system),
     _place("import", r"importlib/"),
@@ -127,7 +127,7 @@ _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
 
 
 def activity_of(stack: Sequence[Frame]) -> Activity:
-    """What a stack (frames root first) shows its thread doing; ``python`` where nothing shows otherwise."""
+    """The activity that a stack (frames root first) shows; ``python`` where nothing shows otherwise."""
     if not stack:
         return "python"
     inner = stack[: -_INSPECTED_FRAMES - 1 : -1]
@@ -135,7 +135,7 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
     wait = _wait(leaf.file, leaf.function)
     if wait is not None:
         waiter = _who_waits(inner) or wait
-        # Where no code of the user's waits, it is a helper thread with nothing to do. Compilers are other processes.
+        # If no code of the user's waits, it is a helper thread with nothing to do. Compilers are other processes.
         if waiter not in ("lock", "io"):
             return waiter
         if not any(frame.user for frame in stack):
@@ -198,7 +198,7 @@ def innermost_wait(frames: Sequence[Frame]) -> Literal["batch", "ranks"] | None:
 
 
 def outside_wait(stack: Sequence[Frame]) -> OutsideWait | None:
-    """What a stack (root first) waits for outside the training; None where it waits for nothing there.
+    """The wait of a stack (root first) for something outside the training; None where it waits for nothing there.
 
     ``prompt``: somebody at a debugger or a console; ``file``: a file that is opened or read; ``slow``: what may rightly
     take long: a checkpoint, a file that is written, the network, another program, a sleep.

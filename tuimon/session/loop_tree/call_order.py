@@ -19,9 +19,9 @@ _CONVERSION = re.compile(
     r"(?:bool|clone|contiguous|cpu|cuda|detach|dict|double|enumerate|flatten|float|half|int|items|keys|len|list|long"
     r"|numpy|permute|range|reshape|reversed|size|squeeze|to|transpose|tuple|type|unsqueeze|values|view|zip)$"
 )
-#: What takes the model's output is named like this, where it is no module of torch's.
+#: Names of functions that take the model's output and are not modules of torch's.
 _LOSS = re.compile(r"(?i)loss|criteri|cost|objective|entropy|metric|score|(?:^|_)(?:mse|bce|nll|kl|mae)")
-#: What objects that are called as functions are named where they are the model.
+#: Names of objects that are called as functions and are the model.
 _MODEL = re.compile(
     r"(?i)model|net|module|encoder|decoder|backbone|generator|discriminator|critic|actor|policy|agent|student|transformer"
 )

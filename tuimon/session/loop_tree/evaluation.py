@@ -18,7 +18,7 @@ from tuimon.session.loop_tree.stacks import NEARLY_ALL, StackSample
 #: Twice the visits, and this many more, are expected of a block in every step. By chance it has as few in one of
 #: 20,000 cases: no visit where 10 are expected, 5 where 20 are, 10 where 30 are (Poisson).
 _FEWER = 10.0
-#: Where markers show evaluation, more than this part of the steps' time, it is no other than what samples show.
+#: If markers show evaluation, more than this part of the steps' time, samples show the same evaluation.
 _MARKED_PART = 0.01
 #: Most blocks that are followed, and most records of steps that are held.
 _BLOCKS = 64
@@ -41,13 +41,13 @@ class _Followed(Struct):
 class OccasionalBlocks:
     """Follows blocks of code through the windows of the thread that trains.
 
-    A visit is samples of a block without one of backward or an update between them. Of ``n`` samples of a block in
-    ``k`` steps, were it in each, about ``k * (1 - exp(-n / k))`` steps have some: of more steps than samples nearly
-    ``n``. Two of those, one after the other, are one visit where no such sample lies between them: of samples of the
-    block and of these the next one is one of these in the share that they have.
+    A visit is samples of a block without one of backward or an update between them. If a block with ``n`` samples ran
+    in each of ``k`` steps, about ``k * (1 - exp(-n / k))`` steps would have some: nearly ``n`` if there are more steps
+    than samples. Two of those, one after the other, are one visit where no such sample lies between them: of samples of
+    the block and of these the next one is one of these in the share that they have.
 
-    Of 60 samples in 2 s with 100 steps 10 are of a block and 25 of backward and updates. In every step they would be of
-    ``100 * (1 - exp(-10 / 100)) * 25 / 35``, nearly 7 visits. In an evaluation they are one.
+    For example, 60 samples in 2 s with 100 steps include 10 of a block and 25 of backward and updates. In every step
+    they would be of ``100 * (1 - exp(-10 / 100)) * 25 / 35``, nearly 7 visits. In an evaluation they are one.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class EvaluationBlocks:
 
     A block is what ``with torch.no_grad():`` holds, a function that is decorated so, or one of a library that is named
     as evaluation. A teacher, a target network and an average of the weights are without gradients too, but in every
-    step. Where steps pass without the block, and it runs modules and trains nothing, it evaluates, with all of the
+    step. If steps pass without the block, and it runs modules and trains nothing, it evaluates, with all of the
     function around it that is no part of training, as the loop is here::
 
         70  def evaluate():
@@ -145,8 +145,8 @@ class EvaluationBlocks:
         74          right += hits(out, y)
 
     So may data be made for many steps: that comes before them each time, and where environments are stepped or text is
-    generated in other places, too. What is not named as evaluation has to come after the update, or in a branch of an
-    ``if``; beside rollouts nothing else is.
+    generated in other places, too. A block that is not named as evaluation has to come after the update, or in a branch
+    of an ``if``; beside rollouts only blocks named so evaluate.
     """
 
     def __init__(self, samples: Sequence[StackSample], occasional: OccasionalBlocks, makes_data: bool) -> None:

@@ -12,7 +12,7 @@ _LOOP = re.compile(r"\bfor\b")
 
 
 class Branch(NamedTuple):
-    """Where a stack branches off the path to the backward call.
+    """The place where a stack branches off the path to the backward call.
 
     ``called`` is the user's function that the line calls, as file and name; None where it calls torch or nothing.
     """
@@ -31,7 +31,7 @@ class EvaluationLines:
     """The calls and lines that fetch and run the model without a backward.
 
     Below all updates those that go through a loader of their own do so too, though no sample showed them run the model:
-    where batches take long it may take next to no time. Of this loop that is line 52::
+    where batches take long it may take next to no time. In this loop that is line 52::
 
         44  for x, y in loader:
         47      loss.backward()

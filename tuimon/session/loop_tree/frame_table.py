@@ -28,7 +28,7 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
 
     @classmethod
     def of(cls, frame: Frame, number: int) -> KnownFrame:
-        """What is known of a frame with this id."""
+        """The facts known of a frame, with this id."""
         return cls(
             *astuple(frame),
             id=number,

@@ -30,7 +30,7 @@ class LineShare(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """What identifies this line from refresh to refresh."""
+        """The identity of this line from refresh to refresh."""
         return self.place.file, self.place.line, self.place.function
 
 
@@ -95,7 +95,7 @@ def line_table(samples: Iterable[StackSample], phase: str | None = None, *, libr
 
 
 def _line(frame: Frame) -> _Line:
-    """What has a row: a line of a file; without a number, a function."""
+    """The key of a row: a line of a file; without a number, a function."""
     return frame.file, frame.line, "" if frame.line else frame.function
 
 

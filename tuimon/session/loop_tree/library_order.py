@@ -1,4 +1,4 @@
-"""What a library that owns the loop calls: before the model that makes the batch, after the update it may evaluate."""
+"""Calls of a library that owns the loop: before the model they make the batch, after the update they may evaluate."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class LibraryOrder:
                    501    loss.backward()
         486    callbacks.on_batch_end()              486: after it
 
-    What one of these functions calls itself makes the batch, as does what it iterates over, and, in a loop that fetches
-    from no DataLoader, a wait for a message. A handler of the loop's events does not: the library calls it by a
-    function of its own, or it is named as such. In a function that runs the model for these, be it the user's
+    The code that one of these functions calls itself makes the batch, as does what it iterates over, and, in a loop
+    that fetches from no DataLoader, a wait for a message. A handler of the loop's events does not: the library calls it
+    by a function of its own, or it is named as such. In a function that runs the model for these, be it the user's
     (``training_step``) or the library's, what is called above the model makes the batch.
 
     After the last line that leads to backward or to the update, a call that fetches and runs the model evaluates, with
@@ -41,7 +41,7 @@ class LibraryOrder:
         known = _returned_as_forward([*samples, *(seen.noted if seen is not None else ())])
         samples, noted = known[: len(samples)], known[len(samples) :]
         self._path = LibraryPath(samples, noted)
-        #: Whether the optimizer calls the forward pass and backward as a closure.
+        #: True if the optimizer calls the forward pass and backward as a closure.
         self.trains_in_optimizer = self._path.passes_optimizer
         running = [self._path.leave(sample.frames) for sample in samples if sample.phase == "forward"]
         self._model = self._first(running)  # where it runs first; empty: nowhere
@@ -92,7 +92,7 @@ class LibraryOrder:
     def is_forward(self, stack: Stack) -> bool:
         """True if a stack outside every module is in the library's own code where it runs the model, or above backward.
 
-        Such as a model's method that calls its modules one by one, and the library's arithmetic on the loss.
+        Examples are a model's method that calls its modules one by one, and the library's arithmetic on the loss.
         """
         place, inside = self._path.leave(stack)
         if not self._model or is_before(place, self._model) or not is_before(place, self._path.lines):
@@ -160,7 +160,7 @@ class LibraryOrder:
         return not any(frame.user or handles_event(frame.function) for frame in inside)
 
     def _called_above_model(self, inside: Stack) -> Function | None:
-        """What a function that runs the model, the user's or the library's, calls above the line that does."""
+        """The function called by the one that runs the model, the user's or the library's, above the line that does."""
         return self._called_above(inside) or self._called_above(_without_library(inside))
 
     def _called_above(self, stack: Stack) -> Function | None:
@@ -178,7 +178,7 @@ class LibraryOrder:
         return called if caller.line < first else None
 
     def _first(self, running: Sequence[Leaving]) -> Lines:
-        """Where the model runs first; runs below backward evaluate, and stacks that lack frames do not show where."""
+        """The lines of the first run of the model; runs below backward evaluate, stacks cut short do not show them."""
         known = [place for place, _ in running if place and not is_before(self._path.lines, place)]
         return min((place for place in known if not self._path.is_cut_short(place)), default=min(known, default=()))
 
@@ -189,7 +189,7 @@ def _to_first_user(stack: Stack) -> Stack:
 
 
 def _from_user(inside: Stack) -> Stack:
-    """What a stack off the path holds from the user's first frame on; nothing where it comes to torch before."""
+    """The frames of a stack off the path from the user's first one on; none where it comes to torch before."""
     own = _without_library(inside)
     return own if own and own[0].user else ()
 
@@ -200,7 +200,7 @@ def _without_library(stack: Stack) -> Stack:
 
 
 def _handler(inside: Stack) -> Stack:
-    """What calls the user's handler of an event where a stack leaves the path, and it; nothing without one."""
+    """The frames that call the user's handler of an event where a stack leaves the path, and its own; else none."""
     called = _to_first_user(inside)
     return called if any(handles_event(frame.function) for frame in called) else ()
 

@@ -24,7 +24,7 @@ class LoopLines:
     """Finds a sample's phase from the line at which its stack branches off the path to the backward call.
 
     The path leads from the root to the user's line that calls backward. Before the first forward line a sample is data,
-    from there to the backward call forward, later other (side work). Of this loop::
+    from there to the backward call forward, later other (side work). In this loop::
 
         44  for x, y in loader:            is_on_fetch_line, outside the fetch itself
         45      x = augment(x)             data
@@ -103,7 +103,7 @@ class LoopLines:
         return branch is not None and branch.line < self._path[branch.depth].line
 
     def branch_of(self, stack: Stack) -> Branch | None:
-        """Where a stack branches off the path to the backward call; None if it has no frame of the path."""
+        """The branch of a stack off the path to the backward call; None if it has no frame of the path."""
         depth = None
         for i, (own, path) in enumerate(zip(stack, self._path, strict=False)):
             if own.code != path.code:
@@ -186,7 +186,7 @@ class LoopLines:
         return known[before] == "backward" and known[after] == "optimizer"
 
     def measured_as(self, branch: Branch | None) -> str:
-        """What markers count a stretch as that is in none of their boundaries."""
+        """The phase as which markers count a stretch that is in none of their boundaries."""
         if not self.fetches:
             return "other" if self.is_measured(branch) else BETWEEN
         if branch is None or not self.is_above_backward(branch):
@@ -219,7 +219,7 @@ class LoopLines:
                 self._boundaries[depth].setdefault(line, phase)
 
     def _loop_over(self, stack: Stack, branch: Branch) -> Branch | None:
-        """What goes through the batches that a stack fetches: the branch's line, or the function that it calls."""
+        """The loop over the batches that a stack fetches: the branch's line, or the function that it calls."""
         to_fetch = takewhile(lambda frame: frame.kind != "fetch", stack[branch.depth :])
         callers = [frame for frame in to_fetch if frame.user]
         if len(callers) not in (1, 2) or not is_loop(callers[-1].source):
@@ -258,7 +258,7 @@ def _holds_library(frames: Iterable[KnownFrame]) -> bool:
 def _acts(stack: Stack, branch: Branch) -> bool:
     """True if a function that the loop calls runs a model without gradients, as one that chooses actions does.
 
-    What comes between it and the model that learns makes the batch: it is taken from a buffer, for example.
+    The code between it and the model that learns makes the batch: it is taken from a buffer, for example.
     """
     below = takewhile(lambda frame: frame.kind == "none", stack[branch.depth + 1 :])
     return branch.called is not None and any(frame.block is not None for frame in below)
@@ -276,7 +276,7 @@ _ENOUGH = 2
 
 
 class InLoop(NamedTuple):
-    """Where a stack is in its loop."""
+    """The place of a stack in its loop."""
 
     loop: LoopLines
     branch: Branch | None
@@ -286,7 +286,7 @@ class InLoop(NamedTuple):
 class Loops:
     """The loop with most samples in backward, and others whose backward calls are in functions that it never enters.
 
-    Such as ``pretrain()`` and ``finetune()``, or the functions of a GAN that train one model each.
+    Examples are ``pretrain()`` and ``finetune()``, or the functions of a GAN that train one model each.
     """
 
     def __init__(self, samples: Sequence[StackSample], has_loader: bool = False) -> None:

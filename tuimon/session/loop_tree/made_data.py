@@ -1,6 +1,6 @@
 """Training data that the training makes: rollouts of an environment or of the model, and modules that make the batch.
 
-Rollouts come between updates. Such modules change a batch before a model sees it, and nothing in them is trained.
+Rollouts come between updates. Modules that make the batch change it before a model sees it, and are not trained.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EVALUATES = re.compile(r"(?i)eval|valid|test|demo|sample|print|log")
 _OPAQUE: Function = ("", "")  # what is not searched: the model, and what makes data
 #: A library's modules that change batches: ``/…/kornia/augmentation/base.py``, ``/…/transforms/v2/_color.py``.
 _LIBRARY_FILE = re.compile(r"-packages/[\w/]*/(?:augmentations?|transforms)(?:/|\.py$)")
-#: What such modules, and functions that run them, are named. A "transform" alone may well be a model that is trained.
+#: Names of such modules and of functions that run them. A "transform" alone may well be a model that is trained.
 _NAME = re.compile(
     r"(?i)(?:^|_)(?:\w*augment\w*|augs?|pre_?process\w*|transforms|tfms|(?:color_?)?jitter|(?:random_?)?crop|mix_?up|cut_?mix)$"
 )
@@ -32,17 +32,17 @@ _CALLED = re.compile(r"\s*(?:return\s+|[^()=]+=\s*)?(?:\w+\.)*(\w+)\(")
 class Rollouts:
     """Finds the samples in which data is made, given the samples of one training thread.
 
-    The functions that backward and the update are called through are the path of training. Where a stack that steps an
-    environment leaves this path, the function it calls is a rollout, with all that it does besides: the policy, the
-    buffer, the copies. Here that is ``rollout``::
+    The functions that backward and the update are called through are the path of training. A stack that steps an
+    environment leaves this path: the function that it calls there is a rollout, with all that it does besides: the
+    policy, the buffer, the copies. Here that is ``rollout``::
 
         44  states, rewards = rollout(env, policy, 16)
         45  loss = cost(policy(states), rewards)
         46  loss.backward()
 
-    Where the loop itself steps the environment, its lines up to there are the rollout, if backward comes later. The
-    same goes for the function that computes the loss in a closure of the optimizer, such as ``training_step``. What a
-    model steps in its forward pass is no rollout.
+    If the loop itself steps the environment, its lines up to there are the rollout, if backward comes later. The
+    same goes for the function that computes the loss in a closure of the optimizer, such as ``training_step``. An
+    environment that a model steps in its forward pass is no rollout.
     """
 
     def __init__(self, samples: Sequence[StackSample]) -> None:
@@ -144,7 +144,7 @@ class Augmentations:
 
 
 def _module_depth(sample: StackSample) -> int:
-    """Where the outermost module is called; 0 where nothing shows by whom."""
+    """The depth at which the outermost module is called; 0 where nothing shows by whom."""
     return sample.kinds.index("module") if sample.passes("module") else 0
 
 

@@ -12,16 +12,16 @@ from tuimon.records import Frame
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 
-#: What is changed in place, or set as a parameter's data, by a gradient: ``m.mul_(0.9).add_(p.grad)``,
+#: A change in place, or of a parameter's data, by a gradient: ``m.mul_(0.9).add_(p.grad)``,
 #: ``p.data += -lr * p.grad``. Not the gradient itself, as ``p.grad.mul_(scale)`` clips it.
 _UPDATE = re.compile(r"(?:\w_\(|[-+]=|\.data\s*=(?!=)).*\.grad\b")
-#: What only looks at a gradient: ``total += p.grad.norm() ** 2``.
+#: A line that only looks at a gradient: ``total += p.grad.norm() ** 2``.
 _STATISTIC = re.compile(r"\.grad(?:\.data|\.detach\(\))?\.(?:norm|abs|max|min|mean|std|var|sum|item)\b")
-#: What goes down in a block without gradients, where these have names of their own: ``p -= lr * g``.
+#: A descent in a block without gradients, where these have names of their own: ``p -= lr * g``.
 _DESCENT = re.compile(
     r"\b(?:lr|learning_rate|step_size)\b|[\w\])]\s*-=|\.sub_\(|\.add_\(.*alpha=-|\.addc\w+_\(.*value=-", re.IGNORECASE
 )
-#: What goes down where gradients are only ever returned (``torch.func.grad``): parameters need no such block there, so
+#: A descent where gradients are only ever returned (``torch.func.grad``): parameters need no such block there, so
 #: that ``x -= x.mean()`` may be anything.
 _RETURNED_DESCENT = re.compile(
     r"\b(?:lr|learning_rate|step_size)\b(?!\s*=)|\.add_\(.*alpha=-|\.addc\w+_\(.*value=-", re.IGNORECASE
@@ -44,7 +44,7 @@ def _updates(frame: Frame, returned: bool) -> bool:
 class OwnUpdates:
     """Which stacks are in such an update: at one of its lines, or in a function that has one and calls no backward.
 
-    Where there is an optimizer as well there are none: what else changes by gradients is beside the training.
+    If there is an optimizer as well there are none: what else changes by gradients is beside the training.
     """
 
     def __init__(self, samples: Sequence[StackSample], has_optimizer: bool = False) -> None:
@@ -68,7 +68,7 @@ class OwnUpdates:
 class ModelUpkeep:
     """Which samples are at it: in torch's code for that, or at a line that copies a model.
 
-    Where federated clients each get a copy of the model, it comes before their forward passes as a batch does, but is
+    If federated clients each get a copy of the model, it comes before their forward passes as a batch does, but is
     none. Most samples of a copy are in Python's ``copy`` alone; a few in the parameters show of what it is.
     """
 

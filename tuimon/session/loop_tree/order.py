@@ -20,7 +20,7 @@ Lines = tuple[int, ...]
 def path_to(kind: Literal["backward", "optimizer"], samples: Sequence[StackSample]) -> Stack:
     """Frames from the root to the user's line that most stacks in backward, or in the update, come through.
 
-    Of few, one that was read while it changed may be as frequent: the forward pass has no such callers.
+    Among few, one that was read while it changed may be as frequent: the forward pass has no such callers.
     """
     paths: Counter[Stack] = Counter()
     returned = returned_gradients(samples)
@@ -43,7 +43,7 @@ def _forward_beside(path: Stack, samples: Sequence[StackSample]) -> int:
 
 
 def leading_lines(samples: Sequence[StackSample]) -> dict[Function, set[int]]:
-    """Of each function that leads to backward or the update, the lines with which it does."""
+    """The lines with which each function that leads to backward or the update does so."""
     lines: dict[Function, set[int]] = {}
     for sample in samples:
         for frame in sample.before("backward", "optimizer") if sample.phase in UPDATES else ():
@@ -54,13 +54,13 @@ def leading_lines(samples: Sequence[StackSample]) -> dict[Function, set[int]]:
 def returned_gradients(samples: Collection[StackSample]) -> set[Stack]:
     """Which of the stacks in backward, or in an optimizer's step, are in such a pass; none where they all are.
 
-    Where nothing else trains they are what does.
+    If nothing else trains, they do.
     """
     returned = {sample.frames: sample.returns_gradients for sample in samples if sample.phase in UPDATES}
     return set() if all(returned.values()) else {stack for stack, is_returned in returned.items() if is_returned}
 
 
-#: Of so many samples at a place more than one is in an update, if the place leads to one: our choice. py-spy reads a
+#: Among so many samples at a place more than one is in an update, if the place leads to one: our choice. py-spy reads a
 #: running process, so a stack may be made of two that followed each other.
 MANY = 8
 
@@ -76,7 +76,7 @@ def is_before(place: Lines, other: Lines) -> bool:
 
 
 class Leaving(NamedTuple):
-    """Where a stack leaves the path; the place is empty where it is in another call of the user's, or not on it."""
+    """The place at which a stack leaves the path; empty for a stack in another call of the user's, or off the path."""
 
     place: Lines
     inside: Stack  # what the innermost function on the path calls
@@ -95,13 +95,13 @@ class LibraryPath:
         self.passes_optimizer = any(frame.kind == "optimizer" for frame in path)
         self.lines = tuple(frame.line for frame in path)
         self._user_lines = {frame.code: frame.line for frame in path if frame.user}
-        #: Of the library's functions.
+        #: The depths of the library's functions.
         self.depth: dict[Function, int] = {
             frame.code: depth for depth, frame in enumerate(path) if "library" in frame.roles and times[frame.code] == 1
         }
 
     def leave(self, stack: Stack) -> Leaving:
-        """Where a stack leaves the path: at the first function of a library at another line, else the last on it."""
+        """The place where a stack leaves the path: the first library function at another line, else the last on it."""
         if not self.depth:
             return _NOWHERE
         found = self._left.get(stack)
@@ -139,7 +139,7 @@ def _to_backward(samples: Sequence[StackSample]) -> Stack:
 class OtherCalls:
     """Finds the stacks in which a function of the path to the backward call is called from another line than there.
 
-    Such as ``train(second)`` below ``train(first)``, or ``train`` by another function: where those calls lead to
+    Examples are ``train(second)`` below ``train(first)``, or ``train`` by another function: where those calls lead to
     backward too, the frames from that function on are the loop's, and the frames of the path stand before them.
     """
 
@@ -162,7 +162,7 @@ class OtherCalls:
         return (*self._path[: entry[1]], *stack[entry[0] :])
 
     def _entry(self, stack: Stack) -> tuple[int, int] | None:
-        """Where a stack that has left the path enters one of its functions again: its depth in the stack, and in it."""
+        """The depths, in a stack that has left the path and in the path, of the function that it enters again."""
         left = next(
             (i for i, (own, other) in enumerate(zip(stack, self._path, strict=False)) if own is not other), None
         )

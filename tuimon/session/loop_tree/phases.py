@@ -28,9 +28,10 @@ ENOUGH_SAMPLES = 150
 #: A forward pass without modules takes at most this many times its backward pass. Measured on a CPU: 0.3 to 0.7 times
 #: in matrix products, a convolution, attention, loops over single numbers and an ODE; 1.6 with torch.distributions.
 _FORWARD_TIMES = 4.0
-#: What a model without modules does not do in its forward pass.
+#: Activities of which a model without modules has none in its forward pass.
 _WAITS: frozenset[Activity] = frozenset({"io", "lock", "sleep"})
-#: What brings a batch to the device before the forward pass belongs to it; it may wait there for the GPU's queue.
+#: Activities that bring a batch to the device; before the forward pass they belong to it, and may wait there for the
+#: GPU's queue.
 _COPIES: frozenset[Activity] = frozenset({"sync", "transfer"})
 
 
@@ -143,7 +144,7 @@ class _Phases:
     def _in_rollout(self, sample: StackSample) -> StackSample | None:
         """A sample of a rollout, which makes the data.
 
-        Where a closure is fetched for by a DataLoader, markers count what it does before backward as forward.
+        If a closure is fetched for by a DataLoader, markers count what it does before backward as forward.
         """
         if sample.phase == "backward" or not self._rollouts.holds(sample):
             return None
@@ -195,7 +196,7 @@ class _Phases:
     def _in_closure(self, sample: StackSample) -> StackSample | None:
         """A sample outside every module in a closure that an optimizer calls.
 
-        It is of the forward pass, as markers count it. What the user's code does there after backward is side work,
+        It is of the forward pass, as markers count it. The work of the user's code there after backward is side work,
         which they count as the optimizer's.
         """
         if sample.phase != "optimizer" or not sample.is_in_closure:
@@ -220,7 +221,7 @@ class _Phases:
     def _by_lines(self, sample: StackSample) -> StackSample:
         """The phase by boundary, else by the loop's lines.
 
-        Where no forward pass was sampled, what is before backward is forward, but for waits, which are no model's, and
+        If no forward pass was sampled, what is before backward is forward, but for waits, which are no model's, and
         for what is more than a forward pass can be: that makes the data. Before anything has shown which lines train, a
         wait is outside the model, and nothing else is sure.
         """

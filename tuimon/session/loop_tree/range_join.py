@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tuimon.records import Frame, RangePlace
 
-#: What a filter by a user range begins with, where a filter by a phase is its bare name.
+#: The prefix of a filter by a user range; a filter by a phase is its bare name.
 RANGE = "range:"
 #: How many ranges of a process, and places of each, are held: names or places made in a loop must not fill memory.
 _PATHS = 128

@@ -1,4 +1,4 @@
-"""What a frame is in a training loop: a boundary of it, or code with some role that its names show."""
+"""The role of a frame in a training loop: a boundary of it, or code with some role that its names show."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def stack_phase(kinds: Sequence[FrameKind]) -> StackPhase:
     """The phase of a stack given the kinds of its frames, root first.
 
     The innermost boundary decides, as it does for markers: a module run by a checkpoint inside backward is backward, a
-    module run by a closure inside an optimizer's step is forward. What an import runs is none of them.
+    module run by a closure inside an optimizer's step is forward. The code that an import runs is none of them.
     """
     module = False
     for depth in range(len(kinds) - 1, -1, -1):

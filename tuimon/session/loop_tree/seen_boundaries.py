@@ -1,4 +1,4 @@
-"""What shows where a loop trains and evaluates, for times in which no sample does: remembered, or from the hooks."""
+"""Evidence of where a loop trains and evaluates while no sample shows it: remembered, or from the hooks."""
 
 from __future__ import annotations
 

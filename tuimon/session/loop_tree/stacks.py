@@ -22,7 +22,7 @@ from tuimon.torch_code import compiles, is_module_call, is_worker_loop
 Stack = tuple[KnownFrame, ...]
 #: The part of samples that counts as all of them: our choice. In quick calls 0.11 were read while the stack changed.
 NEARLY_ALL = 0.8
-#: Where gradients are made or used.
+#: The phases in which gradients are made or used.
 UPDATES: frozenset[StackPhase] = frozenset({"backward", "optimizer"})
 
 
@@ -52,7 +52,7 @@ class StackSample(Struct, frozen=True, dict=True):
         return StackSample(self.frames if frames is None else frames, self.count, phase)
 
     def lies_in(self, part: str | None) -> bool:
-        """Whether it is in a phase, or in a user range (RANGE and its path); None: always."""
+        """True if it is in a phase, or in a user range (RANGE and its path); always for None."""
         if part is None:
             return True
         return part.removeprefix(RANGE) in self.ranges if part.startswith(RANGE) else self.phase == part
@@ -113,8 +113,8 @@ class StackSample(Struct, frozen=True, dict=True):
     def outline(self) -> Stack:
         """The frames without the inner ones of libraries, which differ from stack to stack.
 
-        Of ``main fit run_epoch on_batch log`` (``fit`` and ``run_epoch`` a library's) it is ``main fit on_batch log``.
-        What makes data stays: it shows that the user's functions that it calls are of a rollout.
+        For ``main fit run_epoch on_batch log`` (``fit`` and ``run_epoch`` a library's) it is ``main fit on_batch log``.
+        A frame that makes data stays: it shows that the user's functions that it calls are of a rollout.
         """
         frames = self.frames
         if not self.has("library"):
@@ -233,7 +233,7 @@ def is_environment_step(caller: Frame, frame: Frame) -> bool:
 def without_imports(samples: Sequence[StackSample]) -> list[StackSample]:
     """Those that are no part of an import: what a step imports, it imports once.
 
-    Where the loop itself runs in a module while that is imported, an import shows nothing, and all are left.
+    If the loop itself runs in a module while that is imported, an import shows nothing, and all are left.
     """
     if any(sample.phase == "backward" and sample.imports for sample in samples):
         return list(samples)

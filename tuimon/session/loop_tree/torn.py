@@ -42,7 +42,7 @@ def like_whole_ones(torn: Sequence[StackSample], whole: Sequence[StackSample]) -
 
 
 class _Counted(NamedTuple):
-    """Where and how a sample counts, as in ``StackSample``."""
+    """The phase in which a sample counts and how it counts there, as in ``StackSample``."""
 
     phase: str
     excluded: bool

@@ -29,8 +29,8 @@ class OnCores(Struct, frozen=True, gc=False):
 class CoreWaits:
     """The latest windows of one process's threads.
 
-    Windows of threads and of steps begin at different moments. Of threads that waited 0.2 of the window from 10 s to
-    11 s and 0.6 of that from 11 s to 12 s, steps from 10.5 s to 11.5 s have waited 0.4.
+    Windows of threads and of steps begin at different moments. If threads waited 0.2 of the window from 10 s to 11 s
+    and 0.6 of that from 11 s to 12 s, steps from 10.5 s to 11.5 s have waited 0.4.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class CoreWaits:
             del self._rows[: -4 * _WINDOWS]
 
     def over(self, begin_s: float, end_s: float) -> OnCores:
-        """What it waited and used in a time; as in the latest window where none lies in it."""
+        """The share it waited and the cores it used in a time; as in the latest window where none lies in it."""
         waited_s = waited_of_s = cpu_s = cpu_of_s = 0.0
         values = iter(self._rows)
         for window_begin_s, window_end_s, waited, cpu in zip(values, values, values, values):  # noqa: B905 (whole rows)

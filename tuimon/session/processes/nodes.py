@@ -19,7 +19,7 @@ NODES = 4096
 
 
 class NodeTables:
-    """What a machine has one of."""
+    """The tables of which a machine has one each."""
 
     def __init__(self) -> None:
         self.machine = MachineTable()

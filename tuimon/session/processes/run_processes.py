@@ -175,7 +175,7 @@ def _early(ended: Sequence[Process]) -> list[int]:
 
 
 class _Known(NamedTuple):
-    """What a loader's report says of a worker."""
+    """The facts that a loader's report gives of a worker."""
 
     trainer: int
     loader: int  # its number
@@ -232,7 +232,7 @@ class WorkerNames:
     def _is_beside_another(self, pid: int, known: _Known) -> bool:
         """True if another loader of the same trainer, for the same purpose, had workers while this one lived.
 
-        What its batches are for is not known at first: until then it is beside any other, and none is beside it.
+        The purpose of its batches is not known at first: until then it is beside any other, and none is beside it.
         """
         role = self._roles.get((known.trainer, known.loader))
         return any(

@@ -1,4 +1,4 @@
-"""What the threads of one process used on average over many windows."""
+"""The mean use of the threads of one process over many windows."""
 
 from __future__ import annotations
 

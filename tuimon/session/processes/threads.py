@@ -32,7 +32,7 @@ _ROLES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?i)^(?:gomp|omp|mkl|openblas)"), INTRA_OP),
     (re.compile(r"(?i)^ThreadPoolExecutor"), "thread pool"),
 )
-#: What an interpreter calls its own threads unless torch does.
+#: The name that an interpreter gives its own threads unless torch does.
 _PYTHON = re.compile(r"python[\d.]*$")
 #: Threads of one intra-op pool share out each loop: each of them uses more CPU than this (1.0 = one core) ...
 _POOL_CPU_RATIO = 0.02

@@ -1,4 +1,4 @@
-"""What is summed up of one rank's last 30 s, record by record: a thousand ranks are queried every second."""
+"""The sums over one rank's last 30 s, record by record: a thousand ranks are queried every second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is held of every process that may be a rank: sums of its steps, what its samples show, and answers about it."""
+"""The data held of every process that may be a rank: sums of its steps, what its samples show, answers about it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOTHING = RankStats()
 
 
 class RankSamples(Struct, frozen=True, gc=False):
-    """What the samples of a rank show, as of the record at ``t``."""
+    """The evidence of the samples of a rank, as of the record at ``t``."""
 
     t: float
     phases: PhaseSamples

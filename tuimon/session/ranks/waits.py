@@ -1,6 +1,6 @@
 """How much of each phase a rank waits in collectives, and how much is its own: estimates, all of them.
 
-Markers measure how long a phase is. What of it is waiting for other ranks is estimated in two ways:
+Markers measure how long a phase is. The part of it spent waiting for other ranks is estimated in two ways:
 
 - In Python, stacks show it: a sample inside ``all_reduce``, ``barrier``, ``Work.wait``.
 - DistributedDataParallel waits in C++, at the end of ``backward``, where no Python frame shows it. There the main
@@ -39,7 +39,7 @@ NO_SAMPLES = PhaseSamples(Counter(), Counter(), Counter())
 
 
 class RankTimes(Struct, frozen=True, gc=False):
-    """What is measured of one rank over some steps."""
+    """Measurements of one rank over some steps."""
 
     ms: Mapping[str, float]  # of a step, by phase
     main: MainThread
@@ -157,9 +157,9 @@ def _excess(
     backward: _OfOthers,
     error_ms: float,
 ) -> dict[str, float]:
-    """What each phase's own time is beyond the median of the other ranks'.
+    """Each phase's own time beyond the median of the other ranks'.
 
-    Of phases too that only others have: what samples count as data in one rank may be side work in another.
+    It includes phases that only others have: what samples count as data in one rank may be side work in another.
     Sleep that no stack shows counts as waiting in backward: a shorter own backward is no evidence, a longer one is, but
     for ``error_ms``.
     """

@@ -249,7 +249,7 @@ class ProcessSamples:
         return split_shares(self._samples())
 
     def calls_backward(self, stack: Iterable[Frame]) -> bool | None:
-        """Whether a stack is in a function of the user's that calls backward; None while none is known."""
+        """True if a stack is in a function of the user's that calls backward; None while none is known."""
         calling = self._seen.calling_backward()
         return any((frame.file, frame.function) in calling for frame in stack) if calling else None
 

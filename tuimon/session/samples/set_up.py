@@ -1,4 +1,4 @@
-"""What a process does before its first step, and where its steps begin, as samples alone show."""
+"""The work of a process before its first step, and the start of its steps, as samples alone show them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class UnmarkedSteps:
 
 
 class Doing(NamedTuple):
-    """What a main thread does, since when, and its line of the user's code."""
+    """The work of a main thread, its start, and its line of the user's code."""
 
     words: str  # "importing transformers", "preparing data"
     since_s: float

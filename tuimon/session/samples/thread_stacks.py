@@ -16,7 +16,7 @@ _ALL_MARKED = frozenset({"backward", "optimizer"})
 
 
 class ThreadStacks:
-    """What the latest window of a process shows of each of its Python threads."""
+    """The stacks of each of a process's Python threads in its latest window."""
 
     def __init__(self, frames: FrameTable) -> None:
         self._frames = frames
@@ -56,14 +56,14 @@ class ThreadStacks:
         return self._names.get(tid)
 
     def place_of(self, tid: int) -> Place | None:
-        """Where a thread was most often in the latest window; None if that began before the steps."""
+        """The place where a thread was most often in the latest window; None if that began before the steps."""
         if self._latest is None or self._latest.t - self._latest.window_s < self._begin_s:
             return None
         own = self._stacks_of(tid)
         return place_of(self._frames.stack(max(own, key=_count).frames)) if own else None
 
     def place_in(self, tid: int, phase: str | None, since_s: float) -> Place | None:
-        """Where a thread was most often in the latest window while in the phase that markers show it in now.
+        """The place where a thread was most often in the latest window while in the phase that markers show now.
 
         None where no stack of the window may be of that phase, or the window began before ``since_s``.
         """
@@ -92,7 +92,7 @@ class ThreadStacks:
         return self._latest.t - unmoved[1] if unmoved else 0.0
 
     def is_still(self, tid: int, since_s: float) -> bool | None:
-        """Whether a thread has shown one stack since then; None while no window has begun since, or without samples."""
+        """True if a thread has shown one stack since then; None while no window has begun since, or without samples."""
         if self._latest is None or not self._stacks_of(tid) or self._latest.t - self._latest.window_s < since_s:
             return None
         return tid in self._unmoved

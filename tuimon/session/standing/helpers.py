@@ -69,7 +69,7 @@ _DEFINES = re.compile(r"^\s*(?:async\s+)?(?:def|class)\b")
 def outer_calls(source: str) -> list[str]:
     """The bare names of the calls that no other encloses: ``["open"]`` of ``with open(join(a, b)) as f:``.
 
-    What Python code that line calls has a frame of its own: where it is the innermost, only calls into C are left.
+    Python code that the line calls has a frame of its own: where the line is innermost, only calls into C are left.
     """
     if _DEFINES.match(source):
         return []

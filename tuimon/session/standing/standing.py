@@ -17,9 +17,9 @@ from tuimon.session.standing.helpers import (
 )
 from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loader_idle_loop
 
-#: Of a group. ``stopped``: by a signal or a debugger; ``ended``: it is gone; ``own``: by its own code, not by waiting
-#: for others; ``helper``: waits for another thread; ``batch``: waits for its workers; ``ranks``: waits for other ranks;
-#: ``thread``: beside the training, which does not wait for it; ``idle``: waits for work.
+#: The state of a group. ``stopped``: by a signal or a debugger; ``ended``: it is gone; ``own``: by its own code, not by
+#: waiting for others; ``helper``: waits for another thread; ``batch``: waits for its workers; ``ranks``: waits for
+#: other ranks; ``thread``: beside the training, which does not wait for it; ``idle``: waits for work.
 Kind = Literal["stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle"]
 #: Which come first.
 _ORDER: tuple[Kind, ...] = ("stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle")

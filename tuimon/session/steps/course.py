@@ -139,7 +139,7 @@ class StepCourse:
 
 
 def without_end(stretches: list[StepStretch]) -> list[StepStretch]:
-    """What comes after the last step is left out."""
+    """The stretches up to the last step; later ones are left out."""
     while stretches and not stretches[-1].steps:
         stretches.pop()
     return stretches

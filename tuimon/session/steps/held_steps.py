@@ -27,14 +27,14 @@ class HeldRange(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class HeldSlowStep(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What is held of a ``SlowStep``."""
+    """The fields held of a ``SlowStep``."""
 
     total_ns: int
     side_work_ns: int
 
 
 class HeldSteps(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What is held of ``Steps``, by the same names."""
+    """The fields held of ``Steps``, by the same names."""
 
     t: float
     window_s: float

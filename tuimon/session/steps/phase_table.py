@@ -21,7 +21,7 @@ _INFERRED = ("data", "forward", "backward", "optimizer", "other")
 
 
 def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuShares | None = None) -> PhaseTable | None:
-    """Where the time of a process's steps goes; None without a step.
+    """The shares of the phases in the time of a process's steps; None without a step.
 
     ``split`` divides ``between``; without samples that counts as forward.
     ``gpu``: shares of the GPU's time in the steps that were timed, here applied to the mean of all steps.
@@ -64,9 +64,9 @@ class _Moved(Struct, frozen=True, gc=False):
 
 
 def _moved(moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: float) -> _Moved:
-    """What samples move between phases that the markers measure as one, or out of what these leave open.
+    """The time that samples move between phases that the markers measure as one, or out of what these leave open.
 
-    Nothing that may be none at all, and nothing that is far more than the markers have: it lies elsewhere. Where
+    A move that may be none at all is left out, as is one far larger than the markers have: it lies elsewhere. If
     neither a fetch nor an update is marked, what follows backward lies in what they leave open.
     """
     ns: dict[str, float] = {}
@@ -88,7 +88,7 @@ def _moved(moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: fl
 
 
 def _counted_in(move: Moved) -> tuple[str, ...]:
-    """What markers may count it in, the likeliest first."""
+    """The phases in which markers may count it, the likeliest first."""
     return (move.of, BETWEEN) if move.of == "other" else (move.of,)
 
 

@@ -113,6 +113,6 @@ class SplitShares(Struct):
 
 
 def _half_width(share: float, samples: int) -> float:
-    """Of the 95 % interval of a share (binomial, normal approximation)."""
+    """Half the width of the 95 % interval of a share (binomial, normal approximation)."""
     width: float = 1.96 * (share * (1 - share) / samples) ** 0.5
     return width

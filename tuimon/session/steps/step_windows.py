@@ -18,7 +18,7 @@ from tuimon.session.steps.course import StepStretch
 from tuimon.session.steps.held_steps import HeldSteps, packed, unpacked
 from tuimon.session.windows import WINDOW_S
 
-#: Where steps are longer than the window: how many windows with a step the recent figures cover at least.
+#: The least number of windows with a step that the recent figures cover if steps are longer than the window.
 _LEAST_WINDOWS = 3
 _LIMIT = 600
 

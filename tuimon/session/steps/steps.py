@@ -29,7 +29,7 @@ _FIRST_STEPS = 5
 
 
 class LatestWindow(Struct, frozen=True, gc=False):
-    """What is held of a process's latest window of steps."""
+    """The data held of a process's latest window of steps."""
 
     t: float
     open_phase: str | None  # the phase that it was in at ``t``
@@ -114,7 +114,7 @@ class StepStats:
             self._fold_into_run(record, is_late=is_late)
 
     def _fold_into_run(self, record: Steps, *, is_late: bool) -> None:
-        """What follows the last step, up to the next, belongs to the run; how it winds down does not.
+        """Add a window to the run: the time from a step to the next belongs to it; how the loop winds down does not.
 
         ``is_late``: the last step of a loop without a DataLoader is only known to have ended when the process has; the
         windows since then have no part in it.
@@ -239,7 +239,7 @@ class StepStats:
         return self._last_step_s if self._first is not None else None
 
     def steady_span(self) -> Span:
-        """What ``whole_run`` covers: from the first step on, or from the end of the warm-up, to the last step."""
+        """The span of ``whole_run``: from the first step on, or from the end of the warm-up, to the last step."""
         if self._first is None or self.begin_s is None:
             return Span()
         return Span(self._first.t if self._first_was_warmup() else self.begin_s, self._last_step_s)
