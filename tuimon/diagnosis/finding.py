@@ -25,7 +25,7 @@ class Change(NamedTuple):
     For ``items`` (making batches), ``fetch`` (the training thread's own work for one), ``hand_over`` (what workers cost
     the training thread: handing batches over, starting them), ``model`` (Python code that it runs) and work beside
     the training it is the share of the time that is left; of ``workers`` their number; of ``persistent`` (workers) 1;
-    of ``sync`` (waits for the GPU) 0. What each does to a step is in ``step_model/edits.py``.
+    of ``sync`` (waits for the GPU) 0. ``step_model/edits.py`` applies each to a step.
     """
 
     what: What
@@ -35,7 +35,7 @@ class Change(NamedTuple):
 class Fix(NamedTuple):
     """An action and its gain: step time now / then, as estimated, at least and at most.
 
-    Each is None if it is unknown; ``high`` is infinite where a fix may gain more than any evidence shows. Where nothing
+    Each is None if it is unknown; ``high`` is infinite where a fix may gain more than any evidence shows. If nothing
     is gained, ``low`` alone is known: 1.
     """
 
@@ -77,10 +77,10 @@ class Finding(Struct, frozen=True):
 
     @property
     def action(self) -> str:
-        """What to do first."""
+        """The action to take first."""
         return self.best.action
 
     @property
     def estimated_speedup(self) -> float | None:
-        """What that gains."""
+        """The gain of that action."""
         return self.best.estimated_speedup

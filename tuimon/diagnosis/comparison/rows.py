@@ -22,7 +22,7 @@ PARTS = ("data", "forward", "backward", "optimizer", "other")
 _ESTIMATED = 0.01
 #: Rows share one error of 5 %: each is significant by itself at 5 % over their number.
 _ERROR = 0.05
-#: What is below this share of the step on both sides is no row.
+#: A phase below this share of the step on both sides has no row.
 _NO_PHASE = 0.0005
 
 

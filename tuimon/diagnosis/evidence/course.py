@@ -92,7 +92,7 @@ def grown_between(early: Sequence[tuple[float, ...]], late: Sequence[tuple[float
 
 
 class Growth(NamedTuple):
-    """What a kind of work takes of a step at the beginning and now, in ms."""
+    """The time of a kind of work in a step at the beginning and now, in ms."""
 
     before_ms: float
     now_ms: float
@@ -252,7 +252,7 @@ def _sigmas(rank: _Rank) -> float:
 def jump_in(series: Sequence[float]) -> int | None:
     """The first window after which a series has risen at once and for good; None where it has not.
 
-    Of 20 and more windows of about 100 ms, and 60 of about 200 ms, it is the first of these.
+    In 20 and more windows of about 100 ms, and 60 of about 200 ms, it is the first of the latter.
     """
     if len(series) < _BEFORE + JUMP_LASTS or min(series) <= 0.0:
         return None

@@ -59,7 +59,7 @@ class Evidence(Struct, frozen=True, dict=True):
     """One process, and the run around it.
 
     Each section is read from the Session when the first rule needs it, and at most once: judging the workers of a
-    healthy run, or the stacks of 16 ranks, would cost more than all the rest. What a rule gets is immutable. All
+    healthy run, or the stacks of 16 ranks, would cost more than all the rest. Rules get immutable values. All
     sections are of one moment and one span: those of the view, the only way to the Session.
     """
 
@@ -125,9 +125,9 @@ class Evidence(Struct, frozen=True, dict=True):
         return phase, grown_place(self._view.session, self.pid, phase) or (hot.place if hot else None)
 
     def does_more_work(self, step: Growth) -> str:
-        """What has grown alike because steps, which have grown so, do more of it; empty if nothing shows that they do.
+        """The work that has grown as steps have, because they do more of it; empty if nothing shows that they do.
 
-        That is what comes before backward, and backward; or the environment and the policy of a rollout.
+        It is the work before backward, and backward; or the environment and the policy of a rollout.
         """
         stats = self._view.session.step_stats.get(self.pid)
         found = passes(stats.history.marked_ms() if stats is not None else ())

@@ -17,7 +17,7 @@ from tuimon.session.ranks.shared_steps import SHARED_PARTS, SharedStep
 Why = Literal["stopped", "no core", "collections"]
 #: Share of time that a process is stopped from which that is why it is late: our choice, three windows of thirty.
 _STOPPED = 0.1
-#: Where a rank waits for cores less than so many times as long as the others, all of them share the same lot, and which
+#: If a rank waits for cores less than so many times as long as the others, all of them share the same lot, and which
 #: is last is chance: measured with four balanced ranks beside other programs, 1.6 times.
 _STARVED = 2.0
 #: Ranks that are late by at least this much of what the latest is are late with it: our choice.

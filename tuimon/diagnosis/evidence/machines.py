@@ -165,7 +165,7 @@ class Machine(Struct, frozen=True, dict=True):
     def are_workers_known(self) -> bool:
         """True if what its training processes' workers use is: new ones look like other programs for some seconds.
 
-        Of those that are started anew for every epoch it is known by their parents.
+        The use of those that are started anew for every epoch is known by their parents.
         """
         view = self._view
         return all(

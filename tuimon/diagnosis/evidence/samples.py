@@ -65,7 +65,7 @@ class ThreadSamples(Struct, frozen=True, dict=True):
     def whole(self) -> ThreadSamples:
         """The samples without those that end in a call of a module, which do not tell what it runs.
 
-        Such stacks are rare ones, merged for the log, or were read while they changed.
+        The dropped stacks are rare ones, merged for the log, or were read while they changed.
         """
         calls = {call for stack in self.stacks for call in stack.module_calls}
         return self.where(lambda stack: stack.frames not in calls)
@@ -93,9 +93,7 @@ class ThreadSamples(Struct, frozen=True, dict=True):
 
 
 def thread_samples(sampled: ProcessSamples | None, tid: int) -> ThreadSamples:
-    """The samples of one thread; none where its process is not sampled.
-
-    Nor those of which nobody knows where they belong."""
+    """The samples of one thread, without those whose place is unknown; none if its process is not sampled."""
     samples = sampled.samples_of(tid) if sampled is not None else ()
     return ThreadSamples(tuple(sample for sample in samples if not sample.is_lost))
 

@@ -166,7 +166,7 @@ def _main_moves(pid: int, tid: int, session: Session) -> bool:
 
 
 def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Session) -> Iterator[Place]:
-    """Where the threads are that its training waits for, or the workers; nobody else holds it up.
+    """The places of the threads that its training waits for, or of the workers; nobody else holds it up.
 
     Not the main thread of one that trains in another, as long as it goes on: it polls whether that has ended.
     """

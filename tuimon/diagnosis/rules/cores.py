@@ -45,7 +45,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
 
     Fewer threads do the same work on the same cores: what they gain is what sharing costs (waiting at barriers, caches
     that others have emptied). No figure of the run shows it, so no gain is estimated: measured on two cores, one thread
-    instead of eight gains nothing where operations take ms, and 5x where they take 0.1 ms, at the same delay. Where the
+    instead of eight gains nothing where operations take ms, and 5x where they take 0.1 ms, at the same delay. If the
     program has nothing to spare, only more cores are left, of which nobody knows a gain: that is no warning.
     """
     found = [machine for machine in evidence.run.machines if lost_share(machine) is not None]

@@ -79,7 +79,7 @@ def _more(each_step: float | None, per_s: float) -> str:
 
 
 def _severity(full_s: float, *, may_be_cache: bool) -> Severity:
-    """What may be a cache that fills is one degree less grave."""
+    """The severity, one degree lower for growth that may be a cache that fills."""
     if full_s < SOON_S:
         return "warning" if may_be_cache else "critical"
     return "warning" if full_s < LATER_S and not may_be_cache else "info"
@@ -154,7 +154,7 @@ def who(run: RunEvidence, pid: int) -> str:
 
 
 def less_memory(evidence: Evidence, culprit: ProcessGrowth | None) -> str:
-    """What to do about a process that grows, or about memory that is full."""
+    """Advice on a process that grows, or on memory that is full."""
     process = evidence.run.processes.get(culprit.pid) if culprit is not None else None
     if process is not None and process.role == "worker":
         return (

@@ -46,7 +46,7 @@ def in_a_crowd(evidence: Evidence, step: Step, mean_ms: float) -> Step:
 def as_long_as_measured(step: Step, mean_ms: float) -> Step:
     """The step with as many cores as it takes not to be longer than it was measured.
 
-    Where its threads want more cores than there are only for a part of the time, the times of its parts were measured
+    If its threads want more cores than there are only for a part of the time, the times of its parts were measured
     with their waits for a core, which the simulation adds once more.
     """
     wanted = step.own_threads + step.workers
@@ -101,8 +101,8 @@ def explained(step: Step, mean_ms: float) -> Step:
 def with_gpu(step: Step, evidence: Evidence, whole_ms: float, idle: float) -> Step | None:
     """The step with its GPU, which idles this share of it; None where nothing is known of it, or nothing fits.
 
-    Where the training thread waits is not known exactly: a wait among the side work comes before it, and the GPU has
-    nothing to do meanwhile, or after it. The model that fits the measured step best counts.
+    The place of the training thread's wait is not known exactly: a wait among the side work comes before it, and the
+    GPU has nothing to do meanwhile, or after it. The model that fits the measured step best counts.
     """
     gpu, waits = evidence.gpu_steps, evidence.gpu_waits
     ranks = evidence.process.world_size if evidence.process is not None else None

@@ -214,8 +214,8 @@ def _by_trainer(evidence: Evidence, fetch_ms: float, drawing_ms: float) -> _Fetc
 def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_ms: float) -> _Fetch:
     """``each_ms``: the time from one batch to the next.
 
-    Workers that are never ahead make a batch each in the time of so many fetches. What the training thread does not
-    wait in a fetch, it works there.
+    Workers that are never ahead make a batch each in the time of so many fetches. The training thread
+    works in a fetch for the part in which it does not wait.
     """
     workers, loader = evidence.workers, evidence.loader
     busy = workers.busy_ratio if workers.busy_ratio is not None else 1.0

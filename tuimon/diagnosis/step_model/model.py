@@ -48,7 +48,7 @@ class StepModel(NamedTuple):
     def fix(self, action: str, change: Change | None, part: Part = WHOLE) -> Fix:
         """A fix with its gain; without one where nothing is gained, or nothing is known of it.
 
-        Work that is to go is all of it at best, and half of it at least, as it seldom costs nothing. Where that range
+        Work that is to go is all of it at best, and half of it at least, as it seldom costs nothing. If that range
         is wider than ``WIDEST_RANGE``, it is the part of it around the estimate: removing 90 % gains 5 to 10 times, as
         10 is the most, removing 97 % +- 1 % 24 to 47 times, and that it took half, twice, is a fix of its own. No
         estimate is further above what is certain than the middle of such a range above its lower end.

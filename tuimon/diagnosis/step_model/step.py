@@ -13,7 +13,7 @@ Wait = Literal["no", "first", "launched", "last"]
 class Step(Struct, frozen=True):
     """One step of a loop; times in ms, or in any other unit where no time is known.
 
-    What runs takes longer where more wants to run than there are cores; what waits (for a disk, the network, a device)
+    Running work takes longer where more wants to run than there are cores; waiting (for a disk, the network, a device)
     does not. Without workers the training thread makes its batches itself, and nothing is handed over.
     """
 

@@ -70,7 +70,7 @@ class Batches:
     def begin_fetch(self, iterator: int, step: Step) -> bool:
         """A fetch in this step; returns whether it shows that the batch before was evaluated.
 
-        Where that was the first of its iterator, only the next boundary proves it: a loop that fetches one batch ahead
+        If that was the first of its iterator, only the next boundary proves it: a loop that fetches one batch ahead
         (Accelerate's, a prefetcher's) begins with two fetches, and then trains. A loop may fetch all batches of an
         update before the first of its backwards: transformers' Trainer does, where it accumulates gradients.
         """
@@ -98,8 +98,8 @@ class Batches:
     def _end_evaluation(self, step: Step) -> None:
         """A fetch from another iterator has ended the evaluation, which did not go on to the end of its own.
 
-        Its last batch is taken to have lasted as long as the one before. What came then is side work, such as a metric
-        over all batches, or a checkpoint.
+        Its last batch is taken to have lasted as long as the one before. Later work is side work, such as a metric over
+        all batches, or a checkpoint.
         """
         last, left_ns = self._evaluation.take_last(), self._batch_ns
         self._eval_count += bool(last)
@@ -167,8 +167,8 @@ class Batches:
     def return_gradients(self) -> bool:
         """A backward that only returns gradients; whether it may be part of an evaluation.
 
-        Such as of forces, which are derivatives of an energy: the batch has not trained yet, unless one before it from
-        the same iterator has.
+        One example is an evaluation of forces, which are derivatives of an energy: the batch has not trained yet,
+        unless one before it from the same iterator has.
         """
         if not self.is_waiting or self._iterator == self._trained_on:
             return False
@@ -181,7 +181,7 @@ class Batches:
         return self._returned > 0
 
     def use(self) -> int:
-        """What was fetched until now has been trained on; returns the backwards that had waited to be part of that."""
+        """Count what was fetched until now as trained on; returns the backwards that had waited to be part of that."""
         returned, self._returned = self._returned, 0
         self._taken = max(self._taken, self._in_a_row)
         self._in_a_row, self._begins = 0, False

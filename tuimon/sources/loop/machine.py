@@ -31,7 +31,7 @@ _STRETCH: dict[tuple[Event, Event], str] = {
     ("backward", "backward"): BETWEEN,
     ("update", "backward"): BETWEEN,
 }
-#: What the trainer is assumed to be doing while the stretch is still open.
+#: The phase that the trainer is assumed to be in while the stretch is still open.
 _OPEN: dict[Event, str] = {
     "fetch": "forward",
     "backward": "other",
@@ -72,7 +72,7 @@ class LoopMachine:
     """Turns the boundary markers of one thread, in order, into stretches and steps.
 
     Inside a pair of markers the phase is theirs; nested pairs keep their own share. A stretch outside every pair is
-    labelled when its second marker arrives, by the events on either side (``_STRETCH``). Where these cannot distinguish
+    labelled when its second marker arrives, by the events on either side (``_STRETCH``). If these cannot distinguish
     data preparation, forward pass and side work, it is called ``between``, and stack samples divide it later.
 
     One step of a loop with a DataLoader, and the beginning of the next; times in ms:
@@ -278,7 +278,7 @@ class LoopMachine:
         return around is None or any(begin.kind in around for begin in self._stack)
 
     def _label_before(self, after: Event) -> str:
-        """What the time since the last marker was, now that the next one is known."""
+        """The label of the time since the last marker, now that the next one is known."""
         if not self._stack:
             return _STRETCH.get((self._before, after), "other")
         kind = self._stack[-1].kind

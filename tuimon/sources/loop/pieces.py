@@ -17,7 +17,7 @@ BARE_LIMIT = 64
 
 
 class Drive(Enum):
-    """What bounds the steps of a loop."""
+    """The events that bound the steps of a loop."""
 
     UNKNOWN = "unknown"
     FETCH = "fetch"
@@ -218,7 +218,7 @@ class _Holding(Struct, frozen=True, gc=False):
         return len(pieces) >= self.most or pieces[-1].end_ns - pieces[0].end_ns >= self.longest_ns
 
 
-#: Of a loop with an optimizer: whether fetches bound its steps shows in the first few.
+#: For a loop with an optimizer: the first few steps show whether fetches bound them.
 _UPDATES = _Holding(8, 3_000_000_000)
 #: ... unless the first has trained on a batch: two models in turn may share that, and the next is one step away.
 _BATCH_UPDATES = _Holding(8, 20_000_000_000)

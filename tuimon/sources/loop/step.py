@@ -74,7 +74,7 @@ class CountedSteps(Struct, frozen=True):
 
 
 class EndedSteps(Struct, frozen=True, gc=False):
-    """What has ended since the last call: steps, and the evaluation between them."""
+    """The steps that have ended since the last call, and the evaluation between them."""
 
     parts: list[Step | CountedSteps]
     eval_ns: int

@@ -93,7 +93,7 @@ class StepFinder:
     def begin_backward(self, *, returned: bool = False) -> None:
         """A backward, also inside an optimizer's closure; without a fetch since the update it bounds a piece.
 
-        ``returned``: it returns gradients to the program and accumulates none. Where a torch optimizer updates, that
+        ``returned``: it returns gradients to the program and accumulates none. If a torch optimizer updates, that
         may be part of an evaluation, such as of forces, which are derivatives of an energy: the batch has not trained
         yet, unless one before it from the same iterator has.
         """
@@ -115,7 +115,7 @@ class StepFinder:
         return self.pieces.optimizer_seen or self.pieces.optimizer_expected
 
     def _use_batch(self, backwards: int) -> None:
-        """What was fetched until now has been trained on, by so many backwards and those that wait."""
+        """Count what was fetched until now as trained on, by so many backwards and those that wait."""
         backwards += self._batches.use()
         self._open.backwards += backwards
         self.total_backwards += backwards
@@ -128,7 +128,7 @@ class StepFinder:
             self.pieces.train_on_batch()
 
     def end_backward(self, time_ns: int) -> None:
-        """Where no torch optimizer is seen, a backward is the update."""
+        """End a backward; it is the update if no torch optimizer is seen."""
         if not self.pieces.optimizer_seen and not self.may_evaluate:
             self._end_update(time_ns)
 
@@ -202,8 +202,8 @@ class StepFinder:
     def end_gap(self, time_ns: int, passed: Passed, place: int) -> None:
         """So many have passed until here. ``place``: flag of GAP_END.
 
-        Only a step that begins where a gap ends as planned is timed. What cuts gaps short, such as the end of an epoch,
-        would else be in more of the steps that are timed than of all.
+        Only a step that begins where a gap ends as planned is timed. Events that cut gaps short, such as the end of an
+        epoch, would else be in more of the steps that are timed than of all.
         """
         gap, updates = self._open, passed.updates
         is_open = place == GAP_AFTER_UPDATE and updates > 0 and not self.pieces.are_rounds

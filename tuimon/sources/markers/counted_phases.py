@@ -10,7 +10,7 @@ from tuimon.sources.loop.step import Step
 
 #: A step is a long one from this many times the median on: our choice.
 _LONG = 2
-#: What long steps took beyond the usual counts half after some 30 windows.
+#: The time of long steps beyond the usual counts half after some 30 windows.
 _DECAY = 0.98
 
 

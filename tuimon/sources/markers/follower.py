@@ -183,7 +183,7 @@ class RingFollower:
         self._gpu.interrupt()
 
     def _skip_past(self) -> None:
-        """What ended before the first window is only counted."""
+        """Count what ended before the first window, and drop the rest of it."""
         loop = self._loops.training()
         if loop is not None:
             self.steps += loop.machine.steps.take_ended().total

@@ -46,7 +46,7 @@ def _whole(value: object) -> int | None:
 
 
 class _Uses(Struct):
-    """Of one loader's batches."""
+    """The uses of one loader's batches."""
 
     trained: int = 0
     evaluated: int = 0
@@ -100,7 +100,7 @@ class LoaderRoles:
         self._has_ended = False
 
     def role(self, loader: int) -> Literal["train", "eval"] | None:
-        """What its batches were mostly used for; None where it is not known yet."""
+        """The main use of its batches; None where it is not known yet."""
         uses = self._uses.get(loader)
         if uses is None:
             return None
@@ -141,7 +141,7 @@ class Worker(Struct):
         return slot.batches, items_ns, collate_ns, wait_ns, hand_over_ns
 
     def take_record(self, now_ns: int) -> LoaderWorker:
-        """What it did since it was listed last."""
+        """Its work since it was listed last."""
         totals = self.totals(now_ns)
         if totals is None or self.slot is None:
             return LoaderWorker(self.pid, self.number)

@@ -145,7 +145,7 @@ class LoaderTracker:
         loader.workers[pid] = Worker(pid, number)
 
     def skip_past(self) -> None:
-        """What was added until now belongs to no window."""
+        """Drop what was added until now: it belongs to no window."""
         for loader in self._known():
             loader.clear_window()
 

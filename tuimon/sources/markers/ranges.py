@@ -17,7 +17,7 @@ from tuimon.text import whole_number
 _DEPTH_LIMIT = 16
 _PATH_LIMIT = 64
 _AWAITING_LIMIT = 64
-#: Of one thread: a path is opened at a few places at most.
+#: The limit of one thread: a path is opened at a few places at most.
 _LIMIT = 256
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with rings, as notices: each says what it means for the figures and what to do."""
+"""Notices of faults of rings: each says what the fault means for the figures and what to do."""
 
 from __future__ import annotations
 

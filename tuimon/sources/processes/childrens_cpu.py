@@ -37,6 +37,6 @@ class ChildrensCpu(Struct):
             self.reported_s += unreported_s
 
     def pass_unreported(self) -> float | None:
-        """What is to be reported, once; None where there is nothing."""
+        """The CPU time to report, once; None where there is nothing."""
         unreported_s, self.unreported_s = self.unreported_s, 0.0
         return round(unreported_s, 2) or None

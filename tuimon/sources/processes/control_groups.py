@@ -1,4 +1,4 @@
-"""What the run's control groups allow it: memory, and CPU time (cgroups(7); version 1 and 2)."""
+"""The limits of the run's control groups: memory, and CPU time (cgroups(7); version 1 and 2)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GroupMemory(Struct, frozen=True, gc=False):
 
     @property
     def left_bytes(self) -> int:
-        """What is left until the limit."""
+        """The bytes left until the limit."""
         return self.limit_bytes - self.used_bytes
 
 

@@ -1,4 +1,4 @@
-"""What is read of a process when it appears, and again now and then: parent, command line, variables."""
+"""The facts read of a process when it appears, and again now and then: parent, command line, variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuimon.proc.pythons import is_python
 
 
 class Variables(Struct, frozen=True, gc=False):
-    """What a process's initial environment holds."""
+    """The variables of a process's initial environment."""
 
     rank: int | None = None  # RANK, WORLD_SIZE
     world_size: int | None = None
@@ -26,7 +26,7 @@ class Variables(Struct, frozen=True, gc=False):
 
 
 class ProcessFacts(NamedTuple):
-    """What the role of a process follows from."""
+    """The facts from which the role of a process follows."""
 
     pid: int
     ppid: int

@@ -13,7 +13,7 @@ from tuimon.sources.processes.threads import ThreadMeter
 
 #: A program may replace itself by another of the same name: checked after this many reads.
 _REREAD_AFTER = 10
-#: Of a core: an "other" process below it is idle.
+#: The share of a core below which an "other" process is idle.
 _IDLE_RATIO = 0.01
 #: Between two readings of a process's own memory, in seconds, which grows slowly.
 _OWN_EVERY_S = 1.9
@@ -65,7 +65,7 @@ class Followed(Struct):
         return before != self.fingerprint or not self.facts.is_python
 
     def used(self) -> ProcessStat | None:
-        """What the whole process had used at the latest read; None when it is gone."""
+        """The use of the whole process at the latest read; None when it is gone."""
         return self.meter.process
 
     def begin_window(self, cpu_s: float | None) -> None:

@@ -20,7 +20,7 @@ from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, fie
 
 #: Between two records; swapping is a rate over this long.
 _PERIOD_S = 5.0
-#: Of a core's line in /proc/stat: user, nice, system, irq and softirq, not idle and iowait; and stolen.
+#: The fields of a core's line in /proc/stat: user, nice, system, irq and softirq, not idle and iowait; and stolen.
 _BUSY, _STOLEN = (0, 1, 2, 5, 6), 7
 _CORE = re.compile(r"cpu\d+$")
 

@@ -1,4 +1,4 @@
-"""What tuimon itself costs: its own CPU and that of its py-spy children, its resident memory."""
+"""The cost of tuimon itself: its own CPU and that of its py-spy children, its resident memory."""
 
 from __future__ import annotations
 

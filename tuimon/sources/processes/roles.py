@@ -1,4 +1,4 @@
-"""What each process of a run is: it trains, it loads data for one that trains, or it is something else."""
+"""The role of each process of a run: it trains, it loads data for one that trains, or it is something else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def roles_of(
 
     ``marked``: those known to train; ``before``: the roles at the previous read; ``waits``: whether the main thread of
     a process waits for a child to end; ``seen``: those that samples have shown in backward, for where none is marked.
-    What the parent of such a process has started beside it counts as workers, which are sampled: they may train too.
+    Siblings of such a process count as workers, which are sampled: they may train too.
     """
     trainers = parents = marked & processes.keys()
     if not trainers:

@@ -58,7 +58,7 @@ class ProcessSource:
         self._focus: frozenset[int] = frozenset()
 
     def read(self) -> Iterable[Record]:
-        """What appeared, changed or ended; the threads of the processes that are due; tuimon's own cost."""
+        """Processes that appeared, changed or ended; the threads of those that are due; tuimon's own cost."""
         now_s = self._clock()
         out: list[Record] = list(self._follow(now_s))
         self._discover()

@@ -12,7 +12,7 @@ from tuimon.records import ThreadCpu, ThreadState
 
 #: Rows of a Threads record: what a terminal shows and the log has room for.
 ROWS = 32
-#: Of a core: threads below it may share a row.
+#: The share of a core below which threads may share a row.
 IDLE_RATIO = 0.01
 _NS_PER_TICK = 1_000_000_000 // procfs.TICKS_PER_S
 _NUMBER_AT_END = re.compile(r"\d+$")

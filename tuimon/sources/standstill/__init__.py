@@ -1,1 +1,1 @@
-"""What all processes of a run are at while none of them moves: taken once, when the monitor suspects a hang."""
+"""The state of all processes of a run while none of them moves: taken once, when the monitor suspects a hang."""

@@ -57,7 +57,7 @@ def plain_value(data: bytes) -> Any:  # noqa: ANN401  (whatever was pickled)
 _GROUPS = 16
 #: Longest name of a group and of a collective, and most ranks of a group that are kept.
 _CHARS, _MEMBERS = 80, 4096
-#: What is read of the dumps' format: its major number changes with the meaning of what is there (FlightRecorder.hpp).
+#: Versions of dumps that are read: the major number changes with the meaning of the fields (FlightRecorder.hpp).
 _MAJORS = ("1.", "2.")
 #: The entry of several collectives that were launched as one; theirs have its number, and no state of their own.
 _COALESCED = "coalesced"
@@ -113,7 +113,7 @@ class _Dump(msgspec.Struct, frozen=True):
 
 
 def rank_collectives(data: bytes, rank: int) -> list[RankCollective]:
-    """What a rank has entered last and what it waits for, by group. Raises NotPlain."""
+    """The last collective that a rank has entered and the one it waits for, by group. Raises NotPlain."""
     try:
         dump = msgspec.convert(plain_value(data), _Dump, strict=False)
     except msgspec.ValidationError as error:

@@ -23,7 +23,7 @@ _PIPES = ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE")
 
 
 class _Recorder(NamedTuple):
-    """Where one rank's torch writes its dump, and the pipe that triggers it."""
+    """The files to which one rank's torch writes its dump, and the pipe that triggers it."""
 
     rank: int
     files: TargetFiles
@@ -53,7 +53,7 @@ class Recorders:
                 _write_byte(recorder.pipe)
 
     def read_new(self) -> list[RankCollective]:
-        """What is in the dumps that have come since; damaged ones, and those of other users, are skipped."""
+        """The content of the dumps that have come since; damaged ones, and those of other users, are skipped."""
         found: list[RankCollective] = []
         for recorder in self._recorders:
             content = self._new_content(recorder)

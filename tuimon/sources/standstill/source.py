@@ -38,7 +38,7 @@ from tuimon.sources.standstill.waiting import moving as moved
 if TYPE_CHECKING:
     from tuimon.sources.standstill.flight_recorders import Recorders
 
-#: What a record holds at most: groups, threads of one, and innermost frames of a stack; with lines of 100 bytes 150 kB.
+#: Limits of a record: groups, threads of one, and innermost frames of a stack; with lines of 100 bytes 150 kB.
 GROUPS = 48
 THREADS = 256
 DEPTH = 32
@@ -174,7 +174,7 @@ class StandstillSource:
             yield self._taken(watch.suspicion, rates, before, waiting)
 
     def _collectives(self, recorders: Recorders) -> Iterable[Record]:
-        """What has come since from the flight recorders."""
+        """The records of the flight recorders that have come since."""
         ranks = recorders.read_new()
         if ranks:
             yield Collectives(t=round(self._clock(), 3), pid=0, ranks=ranks)
@@ -226,7 +226,7 @@ class _Codes:
         return self._source.line(frame.file, frame.line, self._files(pid)[0])
 
     def has_left(self, suspect: Suspect, found: ProcessStacks) -> bool:
-        """Whether its training thread is outside every loop that it trained in; False where that is not known."""
+        """True if its training thread is outside every loop that it trained in; False where that is not known."""
         frames = next((each.frames for each in found.threads if each.tid == (suspect.tid or suspect.pid)), ())
         trained = [[RawFrame(f.file, f.line, f.function) for f in loop] for loop in suspect.loops]
         _, blocks = self._files(suspect.pid)
@@ -258,7 +258,7 @@ def _state(pid: int) -> str:
 def has_left(now: Sequence[RawFrame], trained: Sequence[RawFrame], blocks: SourceBlocks) -> bool:
     """True if no loop holds both where a thread is (``now``) and where it trained; frames root first.
 
-    Where ``main()`` calls ``fit()`` in a ``for`` and ``serve()`` below it, ``serve()`` has left the loop; what follows
+    If ``main()`` calls ``fit()`` in a ``for`` and ``serve()`` below it, ``serve()`` has left the loop; what follows
     ``fit()`` inside the ``for`` has not. False where the source is not known, or one line calls both: that loop may
     be in C.
     """

@@ -27,7 +27,7 @@ _THREADS = 200
 
 
 class ThreadStack(Struct, frozen=True, gc=False):
-    """Where a thread is; ``frames`` root first."""
+    """The place of a thread; ``frames`` root first."""
 
     tid: int
     frames: tuple[RawFrame, ...]

@@ -1,4 +1,4 @@
-"""What the monitor wants inspected."""
+"""The processes that the monitor wants inspected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes at a standstill wait for outside themselves: the other end of a pipe or a connection, and children."""
+"""Waits of processes at a standstill for something outside: the other end of a pipe or a connection, and children."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOVING_BYTES_PER_S = 32 * 1024
 
 
 class Reading(Struct, frozen=True, gc=False):
-    """What a process had read and written at a moment, in bytes."""
+    """The reads and writes of a process up to a moment, in bytes."""
 
     t: float
     by_calls: int  # bytes that went through system calls
@@ -39,7 +39,7 @@ def read_io(pid: int, now_s: float) -> Reading | None:
 def bytes_per_s(before: Reading | None, after: Reading | None) -> float | None:
     """Between two readings; None where either is not known.
 
-    What goes through system calls and what goes to the disk overlap, and each has what the other lacks (the page cache,
+    Bytes through system calls and bytes to the disk overlap, and each has what the other lacks (the page cache,
     mapped files): the greater of the two counts.
     """
     if before is None or after is None or after.t <= before.t:
@@ -61,7 +61,7 @@ class Blocked(Struct, frozen=True, gc=False):
 
 
 class Used(Struct, frozen=True, gc=False):
-    """What a process had used at a moment."""
+    """CPU time and I/O of a process up to a moment."""
 
     t: float
     cpu_s: float

@@ -46,7 +46,7 @@ def copying_upper_bound(samples: ThreadSamples, memory: Iterable[TorchMemoryRow]
     """Share of all time; None with pinned memory, whose copies nobody waits for, or too few samples.
 
     Every sample counts in which the training thread may be in a call that copies: 40 of 1,000 are 4 %, and 5.4 % at
-    most. What a module copies in its forward pass may come back in the backward pass, where samples do not show it.
+    most. A module's copy in its forward pass may come back in the backward pass, where samples do not show it.
     """
     pinned = [row.pinned_bytes for row in memory]
     if not pinned or any(count is None or count > SMALL_PINNED_BYTES for count in pinned):

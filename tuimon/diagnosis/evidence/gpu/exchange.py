@@ -71,7 +71,7 @@ def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
       has more work comes later and takes longer, and it is less than the truth.
     - No backward pass takes more than ``BACKWARD_PER_FORWARD`` times what all forward passes of the step take.
 
-    What backward may idle for want of launches counts for none of them.
+    The time that backward may idle for want of launches counts for none of them.
     """
     waiting_ms = waits_ms({pid: gpu.time.exchanges for pid, gpu in ranks.items()}, _step_ms(ranks))
     return {pid: _exchange(gpu, waiting_ms.get(pid, 0.0)) for pid, gpu in ranks.items()}
@@ -104,7 +104,7 @@ def _own_work_exceeded_ms(gpu: GpuSteps) -> float:
     """By how much the last backward of a step is longer than its own work can be; in old logs, all of them together.
 
     With forward of 10 and 30 ms and backward of 70 and 60 that is 40 and 0, on average 20; of their means it is 5.
-    Where the forward pass of each step is not known, the mean has to do.
+    If the forward pass of each step is not known, the mean has to do.
     """
     forward = gpu.phases.get("forward")
     most_ms = BACKWARD_PER_FORWARD * forward.ms if forward is not None else float("inf")
@@ -123,7 +123,7 @@ def _own_work_exceeded_ms(gpu: GpuSteps) -> float:
 def waits_ms(ranks: Mapping[int, Sequence[GpuExchange]], step_ms: float) -> dict[int, float]:
     """How long each rank waits for later ones, mean of a step, at least; empty where they do not exchange together.
 
-    Where a rank was not timed in a step, the last of the others stands for it: their waits are too short then.
+    If a rank was not timed in a step, the last of the others stands for it: their waits are too short then.
     """
     steps = list(_same_steps(ranks, step_ms * _SAME_STEP / 1e3))
     ahead_s = _clocks_ahead_s(steps)
@@ -158,7 +158,7 @@ def _same_steps(ranks: Mapping[int, Sequence[GpuExchange]], within_s: float) -> 
 def _clocks_ahead_s(steps: Sequence[Mapping[int, GpuExchange]]) -> dict[int, float]:
     """How far the clock of each further node is ahead of the first one's, by the median step that both were timed in.
 
-    Of ranks that exchange together the difference is that of the clocks, and the same in each step.
+    If ranks exchange together, the difference is that of the clocks, and the same in each step.
     """
     first = min((node_of(pid) for step in steps for pid in step), default=0)
     found: dict[int, list[float]] = defaultdict(list)

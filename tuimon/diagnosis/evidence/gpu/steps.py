@@ -93,7 +93,7 @@ class GpuSteps(NamedTuple):
     def idle_during(self, phase: PhaseRow) -> IdleBounds:
         """How much of a phase of the CPU the GPU idles; time that launches ahead cover costs the GPU nothing.
 
-        Where samples divide the phases, the GPU's clock knows only their sum.
+        If samples divide the phases, the GPU's clock knows only their sum.
         """
         names = ("data", "forward", "other") if phase.estimated else (phase.name,)
         idle = self.idle_in(*names)
@@ -134,7 +134,7 @@ def gpu_steps(
     by samples and by the bytes of batches, where known.
 
     Events bound the idle time of each phase; while the training thread waits for the GPU, it does not idle either.
-    NVML's utilisation bounds that of the whole step. Where both can be true, what is certain of all phases but one
+    NVML's utilisation bounds that of the whole step. If both can be true, what is certain of all phases but one
     narrows that one.
     """
     if time is None or not has_enough_steps(time.steps, time.timed_s) or table is None:

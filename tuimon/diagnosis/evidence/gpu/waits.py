@@ -126,7 +126,7 @@ def _may_wait(place: Place, traced: Container[str], *, is_leaf: bool) -> bool:
     """True if a call on a line may wait for the GPU; inside another function, only one that always does.
 
     It rests on the line's syntax: the same words on plain values take no time, and whatever the training thread is
-    often sampled at waits. Where the syntax shows nothing it rests on a trace, in which the line mostly waits.
+    often sampled at waits. If the syntax shows nothing, it rests on a trace, in which the line mostly waits.
     """
     from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
 

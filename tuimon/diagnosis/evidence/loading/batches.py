@@ -105,7 +105,7 @@ def drawing_function(data: ThreadSamples) -> HotFunction | None:
 def may_draw(data: ThreadSamples) -> bool:
     """True if the fetch may draw indices most of the time, as far as few samples show.
 
-    Of more than half of them, one in five is seen in 97 of 100 cases (1 - 0.5**5).
+    If more than half of them do, one in five is seen in 97 of 100 cases (1 - 0.5**5).
     """
     if data.total >= MIN_SAMPLES:
         return False

@@ -12,7 +12,7 @@ from tuimon.diagnosis.threshold import MOST
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import HotLine
 
-#: Where Python's threads wait for each other, and for what they put into queues.
+#: The files in which Python's threads wait for each other, and for what they put into queues.
 _QUEUE_FILE = re.compile(r"(?:^|/)(?:threading|queue)\.py$")
 _GETS, _PUTS = re.compile(r"\.get(?:_nowait)?\("), re.compile(r"\.put(?:_nowait)?\(")
 
@@ -20,7 +20,7 @@ _GETS, _PUTS = re.compile(r"\.get(?:_nowait)?\("), re.compile(r"\.put(?:_nowait)
 def producer(main: ThreadSamples, others: Sequence[ThreadSamples]) -> HotFunction | None:
     """The line of another Python thread that fills the queue which the training thread waits at for its data.
 
-    ``main``: the training thread's samples; ``others``: those of each other thread. Where that thread runs Python code,
+    ``main``: the training thread's samples; ``others``: those of each other thread. If that thread runs Python code,
     the training thread waits for the GIL as well, which the interpreter hands over where a loop begins anew.
     """
     if not queue_wait(main):
@@ -36,8 +36,8 @@ def producer(main: ThreadSamples, others: Sequence[ThreadSamples]) -> HotFunctio
 def queue_wait(main: ThreadSamples) -> float:
     """Share of the training thread's samples in which it waits at a queue for its data.
 
-    0 where that is not most of its data phase. What is called there takes no time of its own: without a lock to wait
-    for, it is the GIL that the thread waits for.
+    0 where that is not most of its data phase. Calls there take no time of their own: without a lock to wait for,
+    the thread waits for the GIL.
     """
     data = main.in_phase("data")
     has_queue, path = any(map(_passes_queue, data.stacks)), main.training_path

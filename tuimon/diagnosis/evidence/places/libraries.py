@@ -20,7 +20,7 @@ def with_library(hot: HotFunction | None, samples: ThreadSamples, phase: str) ->
     """A hot line of the user's, with the library's function below it if backward is called from the same line.
 
     ``trainer.fit(model)`` is the user's line of every phase: then only the library's own function distinguishes
-    them. ``samples``: of the training thread. Where a DataLoader calls the library, the line that it calls is named
+    them. ``samples``: of the training thread. If a DataLoader calls the library, the line that it calls is named
     too: a data set's.
     """
     if hot is None or not any(_is_at(hot.place, stack) for stack in samples.in_phase("backward").stacks):
@@ -79,7 +79,7 @@ def _maker(stack: StackSample) -> KnownFrame | None:
 def library_frame(stack: StackSample) -> Frame | None:
     """The innermost frame of an installed package other than torch, below the user's innermost one.
 
-    Where torch's DataLoader is further in, the stack does not show what that calls, or it calls nothing.
+    If torch's DataLoader is further in, the stack does not show what that calls, or it calls nothing.
     """
     for depth in range(len(stack.frames) - 1, -1, -1):
         frame = stack.frames[depth]

@@ -15,7 +15,7 @@ from tuimon.session.loop_tree.stacks import NEARLY_ALL, StackSample
 
 #: Packages that compute for whoever calls them, on a CPU.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
-#: What the text of a line may be taken for where no GPU makes anybody wait: ``int(x.item())`` is Python, too.
+#: Activities for which the text of a line may be taken if no GPU makes anybody wait: ``int(x.item())`` is Python too.
 _AT_WORK = ("python", "sync")
 #: Makes a tensor out of Python's numbers, one by one.
 _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")

@@ -87,7 +87,7 @@ def rollout_shares(main: ThreadSamples) -> Rollout | None:
 
 
 def rollout_parts(main: ThreadSamples) -> tuple[float, float] | None:
-    """What the environment and the policy of a rollout take of a step, 0..1; None without a rollout."""
+    """The shares of a step, 0..1, that the environment and the policy of a rollout take; None without a rollout."""
     rollout = rollout_shares(main)
     if rollout is None:
         return None

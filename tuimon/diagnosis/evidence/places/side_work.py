@@ -15,8 +15,8 @@ from tuimon.session.loop_tree.stacks import Stack, StackSample, function_at, wit
 
 #: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.
 _TRAINING = ("backward", "optimizer")
-#: Of the samples of a function in side work, the part that has to be seen in the forward pass for it to be the model's:
-#: our choice.
+#: The part of a function's samples in side work that has to be seen in the forward pass for it to be the model's: our
+#: choice.
 _SHARED_PART = 0.25
 #: A line of code: its file and number.
 _Line = tuple[str, int]
@@ -32,7 +32,7 @@ def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
     """The user's function off the path of training that most samples pass through; None without such samples.
 
     A sample's function here is the user's innermost one before torch is entered: a module's own ``forward`` is called
-    by training and evaluation alike. Where a function that trains evaluates itself, by most of the samples of that, it
+    by training and evaluation alike. If a function that trains evaluates itself, by most of the samples of that, it
     is that function, at its line.
     """
     off = _off_training(samples)
@@ -47,8 +47,8 @@ def evaluation_beside_model(samples: ThreadSamples) -> HotFunction | None:
     """The user's function that most samples of evaluation pass through outside the model, such as a metric or a plot.
 
     The model is modules, and what the forward pass of training calls besides; a module that calls functions of the
-    user's which training never calls is a metric's. What functions that run modules to evaluate do themselves counts as
-    the model's cost. The share is of all samples.
+    user's which training never calls is a metric's. The own work of functions that run modules to evaluate counts
+    as the model's cost. The share is of all samples.
     """
     model = _model_functions(samples)
     running = [sample for sample in samples.stacks if sample.phase == "eval" and sample.passes("module")]
@@ -117,8 +117,8 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     """The user's function with most side work, at the line before torch is entered; None without samples.
 
     A line within the model would name what training calls as well: then it is the one that calls the model. A metric's
-    is named, though it is a module. Of a line that a library's loop is below, as in ``trainer.train()``, only the
-    function that is named with it counts.
+    is named, though it is a module. For a line that a library's loop is below, as in ``trainer.train()``, only
+    the function that is named with it counts.
     """
     update = _Update(samples)
     side = ThreadSamples(tuple(each for each in without_imports(samples.stacks) if _is_side_work(each, update)))
@@ -167,7 +167,7 @@ class _Update:
         # ``trainer.fit(model)`` is the line of backward as well
         self._lines = {_line(f) for each in in_optimizer for f in each.user_path[-1:]}
         self._lines -= {_line(f) for each in in_backward for f in each.user_path}
-        #: Of a library that owns the loop.
+        #: The functions of a library that owns the loop.
         self._functions = {
             f.code for each in (*in_backward, *in_optimizer) for f in each.outside_torch if is_library(f)
         }
@@ -176,8 +176,8 @@ class _Update:
     def holds(self, sample: StackSample) -> bool:
         """True if a sample is of it: on such a line, or in a library's function that leads to backward and the step.
 
-        What ``Trainer.train()`` does around each update, such as asking the schedule for the learning rate, nobody
-        can make it do less often. What it calls besides, such as a logger, is side work. A line that fetches a batch
+        Nobody can make ``Trainer.train()`` do less often what it does around each update, such as asking the schedule
+        for the learning rate. Its other calls, such as a logger, are side work. A line that fetches a batch
         frees the one before, when its name gets the new one.
         """
         if any(_line(frame) in self._fetching for frame in sample.frames[-1:]):

@@ -91,7 +91,7 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     """The function that takes most of forward and backward, where that is much of the step and Python's work.
 
     On a line of the user's own an operation of torch looks the same, but releases the GIL: only a function that holds
-    it counts, or one whose lines call nothing but other packages. Where operations are so small that what surrounds
+    it counts, or one whose lines call nothing but other packages. If operations are so small that what surrounds
     them takes most of their time, the GIL is held for a good part of it, too.
     """
     samples = evidence.stacks.main.in_phases(_PHASES).whole

@@ -66,7 +66,7 @@ def _finding(evidence: Evidence, data: PhaseRow, wait: Claim, cause: Cause) -> F
 
 
 def _when(evidence: Evidence, data: PhaseRow) -> tuple[str, str]:
-    """Of which time the wait is a share, and in which steps most of it lies, if not in each alike."""
+    """The time that the wait is a share of, and the steps in which most of it lies, if not in each alike."""
     if long_starts(evidence) is not None:
         return "the time", " at the start of epochs"
     few = evidence.longest_steps(data.ms_per_step) if data.ms_per_step is not None else None

@@ -22,7 +22,7 @@ _FIGURES = frozenset({"figure", "subplots"})
 def keeping_lines(lines: Sequence[bytes]) -> list[KeepingLine]:
     """Those of a file, by its lines.
 
-    Of this code 5 and 6, but not 7::
+    In this code they are 5 and 6, but not 7::
 
         1  losses, total, seen = [], 0.0, []
         2  for x, y in loader:
@@ -95,7 +95,7 @@ class _Program:
                 yield from self._in_loops(child, function, loops)
 
     def _kept_by(self, statement: ast.stmt, loop: ast.AST) -> str:
-        """What keeps something with a graph from now on, one more in each turn of a loop; empty if nothing does."""
+        """The keeper of something with a graph from now on, one more in each turn of a loop; empty if there is none."""
         match statement:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=keeper, attr=attr), args=args)) if attr in _KEEPERS:
                 return _dotted(keeper) if any(map(self._has_graph, args)) else ""
