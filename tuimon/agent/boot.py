@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List
 
-#: What the monitor asks for: ``folder`` (it reads ``answer`` there, and has given up when it is gone), ``agent`` (the
+#: The request of the monitor: ``folder`` (it reads ``answer`` there, and has given up when it is gone), ``agent`` (the
 #: agent's folder), ``rings`` (folders for rings).
 Request = "Dict[str, Any]"
 

@@ -19,7 +19,7 @@ from typing import Iterator, List, NamedTuple
 #: 3.14 adds the thread's name.
 _THREAD = re.compile(rb"(?:Current thread|Thread) 0x([0-9a-f]+) (?:\[.*\] )?\(most recent call first\):")
 _PLACE = re.compile(rb'  File (?:"(.*)"|\?\?\?), line (\d+|\?\?\?) in (.*)')
-#: Of a deeper stack the outermost frames are left out, from 3.13 on without a mark.
+#: The outermost frames of a deeper stack are left out, from 3.13 on without a mark.
 _MAX_DEPTH = 100
 _ESCAPED = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 

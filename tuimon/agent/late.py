@@ -11,7 +11,7 @@ from . import install, runtime, watch
 from .ring import no_ring, paths
 from .torch_compat import step_hooks
 
-#: What ``install_now`` may answer. RETRY: not at this moment; try again in some milliseconds.
+#: The answers of ``install_now``. RETRY: not at this moment; try again in some milliseconds.
 INSTALLED, PRESENT, NO_TORCH, NO_RING, RETRY = "installed", "present", "no torch", "no ring", "retry"
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``
     Error = TypeVar("Error", bound=BaseException)
 
 _CO_VARARGS = 0x04  # as in ``inspect``, which takes milliseconds to import
-#: What functions written in C raise without arguments.
+#: The exceptions that functions written in C raise without arguments.
 _RAISED_BARE = (StopIteration, StopAsyncIteration, MemoryError, NotImplementedError)
 
 
@@ -174,7 +174,7 @@ def guarded_calls(function: "Callable[[Any], object]", scheduler: "Any") -> "Gen
             raised.append(error)
 
 
-#: What is still to be raised, and in which process: a child that was forked meanwhile got no signal.
+#: The exceptions still to be raised, and the process of each: a child that was forked meanwhile got no signal.
 _late: "List[Tuple[BaseException, int]]" = []
 _schedulers: "List[Any]" = []
 

@@ -49,7 +49,7 @@ from .torch_compat.rebinding import Rebound
 
 #: Timing takes at most one part in this many of the time: 0.25 %.
 TIME_PARTS = 400
-#: What a marker costs, in ns. Measured in steps of 5 ms, whose code is cold for it; in steps of 0.3 ms it is less.
+#: The cost of a marker, in ns. Measured in steps of 5 ms, whose code is cold for it; in steps of 0.3 ms it is less.
 MARKER_NS = 5000
 #: The end of a spell and of the gap after it, in ns, beside their markers.
 TURN_NS = 20_000

@@ -41,11 +41,11 @@ def _never() -> bool:
 
 #: Write a marker: ``emit(kind, value, flag)``. Never raises while ``on``.
 emit: Callable[..., None] = _emit_nothing
-#: Whether this process is instrumented. False: every function of the API returns at once.
+#: True if this process is instrumented. False: every function of the API returns at once.
 on = False
 #: torch's own, once it is imported: Dynamo takes it for True, so that what follows is not traced.
 is_compiling: Callable[[], bool] = _never
-#: Whether facts that are known only once the training runs (rank, GPUs) have still to be published.
+#: True if facts that are known only once the training runs (rank, GPUs) have still to be published.
 facts_due = False
 #: The GPU clock, or what waits for CUDA in its place: boundaries go through ``emit_timed``. None: none, or it pauses.
 clock: Any = None

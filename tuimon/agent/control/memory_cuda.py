@@ -15,7 +15,7 @@ _EVENTS_LIMIT = 100_000
 class CudaRecording:
     """One recording, of the current device."""
 
-    #: Whether the history is on for good, for errors for want of memory: a recording of some steps leaves it alone.
+    #: True if the history is on for good, for errors for want of memory: a recording of some steps leaves it alone.
     is_watched = False
 
     def __init__(self, torch: Any) -> None:

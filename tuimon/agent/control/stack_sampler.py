@@ -16,8 +16,8 @@ from .task import Task
 
 #: How long the end of the thread is waited for before a fork, in s; it sleeps, and wakes at once.
 _END_S = 0.05
-#: What samples may take of a core, from the second one on: the training waits for the GIL meanwhile. The monitor orders
-#: a rate that takes less, but knows what a sample costs only after a window; with many threads that is 10 ms.
+#: The most of a core that samples may take, from the second one on: the training waits for the GIL meanwhile. The
+#: monitor orders a rate that takes less, but knows the cost of a sample only after a window; with many threads 10 ms.
 _CPU_RATIO = 0.01
 
 

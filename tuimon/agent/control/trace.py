@@ -45,8 +45,8 @@ _LONG_STEP = 10
 _LEAST_NS = 2_000_000_000
 #: The work of the last step may still run on the GPU: how many more steps are waited for.
 _GPU_STEPS = 3
-#: What must be free where the file is written, and how large files must be allowed to be: a trace that holds the
-#: training up for 250 ms has 20 MB.
+#: The space that must be free for the file, and the size that files must be allowed: a trace that holds the training
+#: up for 250 ms has 20 MB.
 _ROOM_BYTES = 48 << 20
 
 

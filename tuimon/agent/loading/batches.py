@@ -35,8 +35,8 @@ _MASK_BYTES = 1 << 17
 #: Modules of samplers whose length may be queried: that of the loader, which the program may query as well.
 _SAMPLERS = ("torch.utils.data.", "accelerate.data_loader")
 
-#: Of each sampler, until it is gone: a reference, and how many batches it makes. No Python code removes an entry, in
-#: which a signal handler could raise to nobody.
+#: For each sampler, until it is gone: a reference, and its number of batches. No Python code removes an entry, in which
+#: a signal handler could raise to nobody.
 _lengths: Dict[int, Tuple[Any, int]] = {}
 #: Fetches from one look to the next whether a round is due.
 _LOOK_FETCHES = 64

@@ -22,7 +22,7 @@ _READY_LIMIT = 0xFFFF
 _next_iterator = itertools.count(0).__next__
 #: Facts as text -> the loaders they are true of: a reference to the sampler, and the loader's number.
 _alike: Dict[str, List[Tuple[Callable[[], Any], int]]] = {}
-#: Of each sampler, until it is gone: a reference, id of the writer of the ring that has the facts, their name id, the
+#: For each sampler, until it is gone: a reference, id of the writer of the ring that has the facts, their name id, the
 #: data set's name. What removes an entry is no Python code, in which a signal handler could raise to nobody.
 _interned: Dict[int, Tuple[Any, int, int, str]] = {}
 _loader_count = 0

@@ -17,14 +17,14 @@ _NODES_LIMIT = 256
 #: Nodes of matrix products and convolutions, which autocast computes in lower precision.
 _PRODUCTS = frozenset("%sBackward0" % name for name in ("Addmm", "Mm", "Bmm", "Baddbmm", "Linear", "Convolution"))
 
-#: What products of floats are made with, the best first, and the query for each in ``torch.cpu``.
+#: Instruction sets for products of floats, the best first, and the query for each in ``torch.cpu``.
 _VECTORS = (
     ("amx", "_is_amx_tile_supported"),
     ("avx512_bf16", "_is_avx512_bf16_supported"),
     ("avx512", "_is_avx512_supported"),
     ("avx2", "_is_avx2_supported"),
 )
-#: Where those begin that a value of oneDNN's variable leaves.
+#: The index of the first one that a value of oneDNN's variable leaves.
 _UP_TO = {"AVX512_CORE_FP16": 1, "AVX512_CORE_BF16": 1, "AVX512_CORE_VNNI": 2, "AVX512_CORE": 2, "AVX2": 3}
 
 _types: List[str] = []

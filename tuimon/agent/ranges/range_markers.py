@@ -20,7 +20,7 @@ from ..ring.layout import (
 )
 from ..torch_compat import dynamo
 
-#: Of a step's samples or tokens: more is an error of the program's.
+#: The most samples or tokens of a step: more is an error of the program's.
 _LARGEST = 1 << 40
 _next_handle = itertools.count(1).__next__
 

@@ -16,7 +16,7 @@ _REASON_BYTES = 1024
 #: Stands in the name where no file may have any bytes (``ulimit -f 0``).
 _NO_BYTES = "%s: files may have 0 bytes (ulimit -f)" % _NAME
 
-#: What this process has left last.
+#: The reason that this process has left last.
 _own: Optional[str] = None
 
 

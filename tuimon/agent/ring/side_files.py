@@ -12,7 +12,7 @@ from ..outside import raised_by_us
 #: Bytes of the largest file.
 FILE_LIMIT = 2 << 20
 STACKS, MEMORY, TRACE = "stacks", "memory", "trace"
-#: Where the training thread was while it was traced.
+#: The stacks of the training thread while it was traced.
 LINES = "lines"
 #: The text of a notebook's cells.
 CELLS = "cells"

@@ -15,7 +15,7 @@ from ..variables import variable
 #: Set for the first start in a process, which reads it: kineto would add two lines to stderr at every trace.
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
 _SILENT = "6"
-#: Of these only one at a time can have the GPU's events; set by Nsight Systems, Nsight Compute and rocprof.
+#: Profilers of which only one at a time can have the GPU's events; set by Nsight Systems, Nsight Compute and rocprof.
 _OTHERS = (
     ("NSYS_PROFILING_SESSION_ID", "Nsight Systems"),
     ("NV_NSIGHT_INJECTION_TRANSPORT_TYPE", "Nsight Compute"),
