@@ -33,7 +33,7 @@ class DumpedThread(NamedTuple):
 
 
 class DumpedPlace(NamedTuple):
-    """What a frame runs."""
+    """The function that a frame runs."""
 
     file: str
     line: int

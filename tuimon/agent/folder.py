@@ -1,4 +1,4 @@
-"""Where the agent's files lie, for what brings them into another process."""
+"""The folder of the agent's files, for code that brings them into another process."""
 
 import os
 

@@ -256,7 +256,7 @@ def _timed_step_ends(optimizer: int) -> None:
 
 
 def _publish(optimizer: Any) -> None:
-    """What an optimizer shows that has stepped."""
+    """Publish the facts of an optimizer that has stepped."""
     if runtime.facts_due:
         runtime.publish_facts(loop_stacks.OPTIMIZER, optimizer)
     pace.checks_due -= 1

@@ -1,4 +1,4 @@
-"""What the threads of this process run, where possible without holding a frame of another thread.
+"""The code that the threads of this process run, if possible without holding a frame of another thread.
 
 With the GIL held, ``sys._current_frames()`` is safe, but in Python 3.11; there, and without a GIL, stacks are dumped
 (``dumped_stacks.py``).

@@ -84,7 +84,7 @@ backward_hooks: List[Rebound] = []
 
 
 class Pattern(NamedTuple):
-    """What so many timed steps had."""
+    """The boundaries that so many timed steps had."""
 
     steps: int = 0
     backwards: int = 0

@@ -1,4 +1,4 @@
-"""Where the training thread is while it is traced: its stack, a thousand times a second at most.
+"""The lines that the training thread is at while it is traced: its stack, a thousand times a second at most.
 
 torch's own ``with_stack`` follows every call of Python: the trace takes half as long again to stop and to write. A
 sample takes some 20 us of another thread, and the steps are slowed by the profiler anyway.

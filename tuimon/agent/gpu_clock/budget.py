@@ -1,4 +1,4 @@
-"""What the GPU clock may cost the training."""
+"""The cost that the GPU clock may have for the training."""
 
 #: At most one part in this many of the training's time: 0.1 %, so that steps of 100 ms and more can all be timed.
 TIME_PARTS = 1000
@@ -10,7 +10,7 @@ class Budget:
     """A debt that each step pays off a little; new costs are allowed while it is no more than a mean step pays.
 
     In steps of 4 ms each step pays 4 us: after a cost of 40 us the next is allowed nine steps later. Nothing is saved
-    up. Where long and short steps alternate, a short one's debt does not keep the long one after it from being timed.
+    up. If long and short steps alternate, a short one's debt does not keep the long one after it from being timed.
     """
 
     def __init__(self, now_ns: int) -> None:

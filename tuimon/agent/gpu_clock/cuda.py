@@ -132,7 +132,7 @@ class CudaDevice:
             return None
 
     def _pinned_bytes(self) -> Optional[int]:
-        """What torch has pinned of the host's memory; names differ between versions, so the largest figure."""
+        """Bytes of the host's memory that torch has pinned; names differ between versions, so the largest figure."""
         try:
             figures = self._native._cuda_hostMemoryStats()
             return max(int(figure["current"]) for name, figure in figures.items() if name.endswith("bytes"))

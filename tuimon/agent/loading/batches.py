@@ -152,7 +152,7 @@ def _tensors(batch: Any, tensor_class: type) -> Optional[List[Any]]:
 
 
 def _attributes(value: Any) -> List[Any]:
-    """What an object holds, such as a dataclass or a mapping that is no dict."""
+    """The attributes of an object, such as a dataclass or a mapping that is no dict."""
     try:
         return list(object.__getattribute__(value, "__dict__").values())
     except raised_by_us(AttributeError):  # it has slots, or none
@@ -217,7 +217,7 @@ def _are_pinned(tensors: List[Any], torch: Any) -> Optional[bool]:
     """True if these tensors of the CPU are in pinned memory; None where that is unknown.
 
     torch asks the driver for the attributes of the pointer, in the context of a device that has one: that neither waits
-    nor allocates. Where no device has one it would make one. (``CUDAHooks::isPinnedPtr``)
+    nor allocates. Without a context on any device it would make one. (``CUDAHooks::isPinnedPtr``)
     """
     try:
         cuda, native = sys.modules["torch.cuda"], torch._C

@@ -1,4 +1,4 @@
-"""What a data set is called."""
+"""The name of a data set."""
 
 from typing import Any
 

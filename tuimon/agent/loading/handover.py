@@ -1,7 +1,7 @@
 """How long a DataLoader worker is still sending a finished batch to its trainer.
 
 A worker puts its batch into a queue and goes on: a thread of the queue pickles the batch and writes it to the pipe.
-Where nothing is left to send and the worker still waits, the trainer has no use for another batch yet.
+If nothing is left to send and the worker still waits, the trainer has no use for another batch yet.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What the trainer records of its DataLoaders: facts of each loader, once, and the ready batches at every fetch.
+"""The trainer's records of its DataLoaders: facts of each loader, once, and the ready batches at every fetch.
 
 A loader is identified by its sampler, which outlives the iterators (one an epoch). Its facts are interned in the ring
 as a name whose id stands in every fetch marker. Nothing here keeps a loader or its data alive.
@@ -106,7 +106,7 @@ def _loader_of(iterator: Any, writer: Any) -> Tuple[int, str]:
 
 
 def _facts(iterator: Any) -> Dict[str, Any]:
-    """What the iterator was made with. Reads attributes of torch's own classes only."""
+    """The settings that the iterator was made with. Reads attributes of torch's own classes only."""
     workers = getattr(iterator, "_workers", ())
     sampler = iterator._index_sampler
     return {

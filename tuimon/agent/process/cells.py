@@ -60,7 +60,7 @@ def _noting(original: Callable[..., str], cells: "Cells") -> Callable[..., str]:
 
 
 class Cells:
-    """What was typed in until now, by the file that Python takes it to be of."""
+    """The code typed in until now, by the file that Python takes it to be of."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime

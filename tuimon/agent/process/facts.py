@@ -39,7 +39,7 @@ def facts() -> Dict[str, Any]:
 
 
 def late_facts() -> Dict[str, Any]:
-    """What is known once the training runs: rank, GPUs, optimizers, loop. Never initialises CUDA, never waits."""
+    """The facts known once the training runs: rank, GPUs, optimizers, loop. Never initialises CUDA, never waits."""
     torch = sys.modules.get("torch")
     late: Dict[str, Any] = {}
     try:

@@ -1,4 +1,4 @@
-"""Where the program's loop calls backward and its optimizer: the stacks of both, noted in the first steps.
+"""The stacks at which the program's loop calls backward and its optimizer, noted in the first steps.
 
 A short pass is in few stack samples, or in none. With these stacks the monitor knows which of the loop's lines come
 before backward all the same.

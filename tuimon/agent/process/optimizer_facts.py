@@ -1,4 +1,4 @@
-"""What the optimizers of a training are, each read once, after the first of its updates that is seen.
+"""The optimizers of a training, each read once, after the first of its updates that is seen.
 
 One that begins to step later, or that steps in turn with others, is found some hundred updates late, or not at all.
 """

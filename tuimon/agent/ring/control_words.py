@@ -45,7 +45,7 @@ TRACE_TRIAL, TRACE_TRIED = 1 << 48, 1 << 49
 
 
 class Command(IntEnum):
-    """What the agent can be ordered to do; the number of its slot."""
+    """The orders that the agent can carry out; the number of its slot."""
 
     SAMPLE = 0  # sample stacks inside the process; argument: times a second
     TRACE = 1  # trace whole steps with torch.profiler; argument: how many
@@ -66,7 +66,7 @@ class State(IntEnum):
 
 
 class Order(NamedTuple):
-    """What the monitor orders."""
+    """An order of the monitor's."""
 
     number: int
     argument: int

@@ -48,7 +48,7 @@ def file_size_limit() -> int:
 
 
 def reason_left_by(pid: int) -> Optional[str]:
-    """What a process has left, for the monitor; None when it has a ring, or its descriptors may not be read."""
+    """The note that a process left for the monitor; None when it has a ring, or its descriptors may not be read."""
     folder = "/proc/%d/fd" % pid
     try:
         links = ["%s/%s" % (folder, number) for number in os.listdir(folder)]

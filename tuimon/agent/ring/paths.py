@@ -1,4 +1,4 @@
-"""Where ring files are, and which process a ring belongs to."""
+"""The paths of ring files, and the process that a ring belongs to."""
 
 import os
 from typing import Dict, List, Optional

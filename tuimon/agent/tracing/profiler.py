@@ -47,7 +47,7 @@ class Profiler:
                 del os.environ[_LOG_LEVEL]
 
     def stop(self) -> Any:
-        """What was recorded, with a ``save(path)``."""
+        """The recording, with a ``save(path)``."""
         return self._module._disable_profiler()
 
 

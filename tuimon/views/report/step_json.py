@@ -12,7 +12,7 @@ Json = Any  # a recursive alias is beyond mypy's inference in the literals below
 
 
 def steps_json(steps: StepSummary | None) -> dict[str, Json]:
-    """Of measured steps; ``timed_share`` only where not all were timed (fast loops)."""
+    """The figures of measured steps; ``timed_share`` only where not all were timed (fast loops)."""
     steps = None if steps is not None and steps.estimated else steps
     timed = {"timed_share": rounded(steps.timed_ratio)} if steps and steps.timed_ratio < 1 else {}
     return {
