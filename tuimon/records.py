@@ -341,7 +341,8 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     facts: LoaderFacts | None = None  # in the first record and in some later ones
     workers: list[LoaderWorker] = msgspec.field(default_factory=list)  # of many workers, a few in each record
     batches: MeasuredBatches | None = None  # those that were measured, a few of the fetches
-    given: Count | None = None  # batches that the epoch under way has given
+    epochs: Count = 0  # that are over: no batch was left, or the next one began before that
+    given: Count | None = None  # batches that the epoch under way has given, or the one that was left last
     length: Count | None = None  # batches of an epoch
 
 

@@ -67,7 +67,7 @@ def test_a_plan_that_was_exceeded_is_no_plan():
 
 
 def test_epochs_of_the_training_loader():
-    ended = Loader(t=19.0, pid=100, number=0, window_s=1.0, role="train", ends=2)
+    ended = Loader(t=19.0, pid=100, number=0, window_s=1.0, role="train", epochs=2)
     known = run_progress(run(ended, loader(20.0, given=400, length=1000), planned_epochs=10), 100)
     assert known.epoch == EpochRow(2, 400, 1000)
     assert known.left == Left((8 * 1000 - 400) / 10, "run")
@@ -82,13 +82,13 @@ def test_an_epoch_with_more_batches_than_counted_has_no_length():
 
 
 def test_epochs_before_an_attach_are_unknown():
-    known = run_progress(run(loader(20.0, given=400, length=1000, ends=1), mode="attach", planned_epochs=10), 100)
+    known = run_progress(run(loader(20.0, given=400, length=1000, epochs=1), mode="attach", planned_epochs=10), 100)
     assert (known.epoch, known.epochs) == (EpochRow(None, 400, 1000), None)
     assert position_text(known) == "batch 400 of 1 000"
 
 
 def test_of_an_ended_run_nothing_is_left():
-    known = run_progress(run(loader(20.0, ends=3), Exit(t=21.0, pid=100, exit_code=0), planned_epochs=3), 100)
+    known = run_progress(run(loader(20.0, epochs=3), Exit(t=21.0, pid=100, exit_code=0), planned_epochs=3), 100)
     assert known.left is None
     assert position_text(known) == "3 of 3 epochs done"
     assert progress_json(known)["text"].startswith("3 of 3 epochs done")

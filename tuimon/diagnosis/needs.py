@@ -31,7 +31,7 @@ class Need(Struct, frozen=True):
 
 def _no_steps(evidence: Evidence) -> str | None:
     if evidence.phases is not None:
-        return None
+        return None if evidence.phases.trains else "the steps have no batch, backward pass or update that was seen"
     process = evidence.process
     if process is None or process.markers:
         return "no step has ended"

@@ -160,7 +160,7 @@ class LoaderStats:
         self._starts += record.starts
         self._start_ns += record.start_ns
         self._first_ns += record.start_ns - record.iter_ns
-        if record.ends and not self._ends:
+        if record.epochs and self._first_end_s is None:
             self._first_end_s = record.t
         self._ends += record.ends
         self._end_ns += record.end_ns
@@ -177,12 +177,10 @@ class LoaderStats:
             del self._workers[next(iter(self._workers))]
 
     def _note_epoch(self, record: Loader) -> None:
-        """Each end is an epoch's; so is a loop that was left, after which the next epoch has given fewer batches."""
         done, given, length = self._epoch
-        was_left = not record.ends and record.given is not None and given is not None and record.given < given
-        if record.ends or record.fetches or record.counted:
+        if record.epochs or record.fetches or record.counted:
             given = record.given
-        self._epoch = EpochRow((done or 0) + record.ends + was_left, given, record.length or length)
+        self._epoch = EpochRow((done or 0) + record.epochs, given, record.length or length)
 
     def _has_gone(self, silent_longest: _Worker, now_s: float) -> bool:
         return silent_longest.last_s < now_s - _WORKER_SILENT_S or len(self._workers) > _WORKERS

@@ -55,6 +55,11 @@ class PhaseTable(NamedTuple):
     rows: tuple[PhaseRow, ...]
     ranges: tuple[RangeRow, ...] = ()
 
+    @property
+    def trains(self) -> bool:
+        """True if a batch, a forward or backward pass or an update was seen in its steps."""
+        return any(row.share for row in self.rows if row.name not in ("other", "eval"))
+
 
 class StepSummary(Struct, frozen=True, gc=False):
     """Steps of one process over the window; None where not measured."""

@@ -81,12 +81,16 @@ def _range(low: float, high: float) -> tuple[str, str]:
 
 NO_FINDING = "No finding: no rule sees anything that holds this training back."
 TOO_FEW_STEPS = "Too few steps to say what holds this training back."
+NO_TRAINING = "Only the pace is known: the steps have no batch, backward pass or update that was seen."
 ONLY_MINOR = "No finding whose fix gains 5 % or more."
 
 
 def none_found(report: Mapping[str, Any]) -> str:  # Any: the report's JSON
     """The verdict on a training where no rule has found anything."""
-    return NO_FINDING if report["phases"] else TOO_FEW_STEPS
+    if not report["phases"]:
+        return TOO_FEW_STEPS
+    trains = any(phase["share"] for phase in report["phases"] if phase["name"] not in ("other", "eval"))
+    return NO_FINDING if trains else NO_TRAINING
 
 
 def finding_gain(fixes: Sequence[Mapping[str, Any]]) -> str:  # Any: the report's JSON, or a Fix as a dict

@@ -184,7 +184,7 @@ def test_the_line_that_keeps_is_named_where_memory_is_short_too():
 def reading(t, end_s):
     """Of a data set that is read in epochs, of which the first ends then."""
     facts = LoaderFacts(dataset="Images", kind="map", workers=0)
-    return Loader(t=t, pid=100, number=0, window_s=2.0, role="train", fetches=20, facts=facts, ends=int(t == end_s))
+    return Loader(t=t, pid=100, number=0, window_s=2.0, role="train", fetches=20, facts=facts, epochs=int(t == end_s))
 
 
 def test_in_the_first_epoch_it_may_be_a_cache_of_the_data():

@@ -7,6 +7,7 @@ from tests.diagnosis.cpu import NO_GPU, SIDE, run, warm
 from tests.diagnosis.gpu import PID, SAVE, USUAL, findings, gpu_time
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.unjudged import unjudged
 from tuimon.diagnosis.words import at
 from tuimon.records import Loader, LoaderFacts
 
@@ -161,6 +162,15 @@ def test_side_work_of_which_samples_show_no_place_is_no_warning():
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
     assert found(trained(*windows, stacks(8, *TRAINING)))["side_work"].severity == "info"
     assert found(trained(*windows))["side_work"].severity == "warning"  # nothing was sampled at all
+
+
+def test_beside_no_training_there_is_no_side_work():
+    """As where a loop only generates, and says itself when a step ends."""
+    windows = [steps(t, {"other": 10}, first_index=10 * t) for t in range(1, 9)]
+    session = trained(*windows, stacks(8, ([0, 1], 40)))
+    assert "side_work" not in found(session)
+    reasons = dict(unjudged(session))
+    assert "no batch, backward pass or update" in reasons["side_work"]
 
 
 def test_a_usual_update_is_not_reported():

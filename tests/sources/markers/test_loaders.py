@@ -327,6 +327,30 @@ def test_the_position_in_an_epoch_holds_until_that_ends():
     assert [(each.given, each.ends) for each in script.feed("f1 b f1 b x1 f1 b").records()] == [(1, 1)]
 
 
+def test_epochs_that_end_in_gaps_are_counted_too():
+    """Such an end has no length: its fetch began before the marker that says so."""
+    script, value = LoaderScript(FACTS), 1 << layout.LOADER_SHIFT | 1
+    script.put(layout.ITER_BEGIN, 0)
+    script.put(layout.ITER_BEGIN + 1, value)
+    script.feed("f1 b")
+    script.put(layout.FETCH_BEGIN, value, layout.FETCHED_IN_GAP)
+    script.put(layout.FETCH_END, value, layout.EXHAUSTED)
+    (record,) = script.records()
+    assert (record.epochs, record.ends) == (1, 0)
+
+
+def test_an_epoch_that_is_left_is_over_once_the_next_begins():
+    script, (first, second) = LoaderScript(FACTS), (1 << layout.LOADER_SHIFT | number for number in (1, 2))
+    for value in (first, second):
+        script.put(layout.ITER_BEGIN, 0)
+        script.put(layout.ITER_BEGIN + 1, value)
+        script.put(layout.FETCH_BEGIN, value)
+        script.put(layout.FETCH_END, value)
+    script.put(layout.ITER_BEGIN, second)
+    script.put(layout.ITER_END, second)
+    assert [(each.epochs, each.given) for each in script.records()] == [(1, 1)]
+
+
 @pytest.mark.parametrize(("iterators", "given"), [((1, 1, 2), 1), ((1, 2, 2, 1), None), ((1, 1, 1), 6)])
 def test_a_later_iterator_begins_another_epoch(iterators, given):
     script = LoaderScript(FACTS)
@@ -343,9 +367,9 @@ def test_a_later_iterator_begins_another_epoch(iterators, given):
     ("windows", "epoch"),
     [
         ([{"given": 7, "length": 20}], (0, 7, 20)),
-        ([{"given": 7, "length": 20}, {"ends": 1}], (1, None, 20)),
-        ([{"given": 7, "length": 20}, {"ends": 3, "given": 2, "length": 20}], (3, 2, 20)),
-        ([{"given": 7, "length": 20}, {"given": 3, "length": 20}], (1, 3, 20)),  # the loop was left before its end
+        ([{"given": 7, "length": 20}, {"epochs": 1}], (1, None, 20)),
+        ([{"given": 7, "length": 20}, {"epochs": 3, "given": 2, "length": 20}], (3, 2, 20)),
+        ([{"given": 7, "length": 20}, {"given": 3, "length": 20, "epochs": 1}], (1, 3, 20)),
         ([{"given": 7}, {"given": 9}], (0, 9, None)),
     ],
 )

@@ -35,7 +35,7 @@ class _SideWork(NamedTuple):
 
 def work_outside_phases(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> Finding | None:
     """A finding about side work where it takes much of the step."""
-    work = _work_in(evidence, table, other)
+    work = _work_in(evidence, table, other) if table.trains else None
     return _finding(evidence, table, other, work) if work is not None else None
 
 

@@ -39,6 +39,7 @@ class _Loader(Struct):
     starts_ns: list[tuple[int, int]] = field(default_factory=list)  # of epochs that began: iter(), first fetch
     ends: int = 0  # of epochs
     end_ns: int = 0
+    epochs: int = 0  # that are over
     batches: MeasuredBatches | None = None
     tokens: tuple[int | None, int | None] = (None, None)  # of the batch that is measured next, and how many are padding
     iterator: int = 0  # the latest
@@ -52,14 +53,25 @@ class _Loader(Struct):
         self.waits_ns.clear()
         self.ready.clear()
         self.starts_ns.clear()
-        self.counted = self.ends = self.end_ns = 0
+        self.counted = self.ends = self.end_ns = self.epochs = 0
         self.batches = None
+
+    def begin_epoch(self, iterator: int) -> None:
+        """The loop takes batches of a new epoch; the one before is over, also if it was left in the middle."""
+        self.end_epoch()
+        self.iterator, self.given = iterator, 0
+
+    def end_epoch(self) -> None:
+        """Count the epoch under way, once."""
+        self.epochs += bool(self.given)
+        self.given = 0
 
     def add_given(self, iterator: int, count: int = 1) -> None:
         """The epoch under way has given so many more batches; a later iterator begins another epoch."""
-        if iterator != self.iterator:
-            self.given = 0 if iterator > self.iterator > 0 else None
-            self.iterator = iterator
+        if iterator > self.iterator > 0:
+            self.begin_epoch(iterator)
+        elif iterator != self.iterator:
+            self.iterator, self.given = iterator, None
         if self.given is not None:
             self.given += count
 
@@ -163,7 +175,8 @@ class LoaderTracker:
                 continue
             begin_ns = waiting.get(key)
             workers = self._listed(loader, now_ns)
-            if loader.waits_ns or loader.counted or begin_ns is not None or any(worker.batches for worker in workers):
+            is_used = loader.waits_ns or loader.counted or loader.epochs or begin_ns is not None
+            if is_used or any(worker.batches for worker in workers):
                 waits_for_s = None if begin_ns is None else max(end_ns - begin_ns, 0) / 1e9
                 if waits_for_s is not None and waits_for_s < _LONG_WAIT_S:
                     waits_for_s = None
@@ -204,6 +217,7 @@ class LoaderTracker:
             start_ns=sum(map(sum, loader.starts_ns)),
             iter_ns=sum(iter_ns for iter_ns, _ in loader.starts_ns),
             ends=loader.ends,
+            epochs=loader.epochs,
             end_ns=loader.end_ns,
             facts=facts,
             workers=workers,
@@ -228,7 +242,7 @@ class LoaderTracker:
 
     def _add_iter(self, iterator: int, duration_ns: int) -> None:
         if (loader := self._loader(iterator >> layout.LOADER_SHIFT)) is not None:
-            loader.iterator, loader.given = iterator, 0
+            loader.begin_epoch(iterator)
             self._iter_ns[iterator] = duration_ns
             if len(self._iter_ns) > _LOADERS:
                 del self._iter_ns[next(iter(self._iter_ns))]
@@ -241,6 +255,7 @@ class LoaderTracker:
             return
         if not has_batch:
             self._roles.end_iterator(key)
+            loader.end_epoch()
             self._add_end(iterator, wait_ns)
             return
         self._latest = key
@@ -259,8 +274,6 @@ class LoaderTracker:
     def _add_end(self, iterator: int, duration_ns: int | None) -> None:
         """Its workers have been ended: in the fetch that found no batch, or where the iterator was deleted."""
         loader = self._loaders.get(iterator >> layout.LOADER_SHIFT)
-        if loader is not None:
-            loader.given = 0
         if loader is not None and duration_ns is not None:
             loader.ends += 1
             loader.end_ns += max(duration_ns, 0)

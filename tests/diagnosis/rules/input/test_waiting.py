@@ -490,13 +490,6 @@ def test_batches_that_are_made_in_less_time_than_their_workers_start_need_none()
     )
 
 
-def test_a_wait_in_one_step_of_many_is_no_wait_of_each_step():
-    """Of ten steps of a second nine take 38 ms, and one 620 ms more: six such hold half of the wait."""
-    few = {"histogram": [(length_bucket(38_000_000), 9), (length_bucket(658_000_000), 1)]}
-    first, *_ = run(STARVED, *workers(2, 0.98, ([0, 1], 40)), **few)
-    assert first.headline.startswith("62 % of the time waits for data, most of it in 6 of 120 steps: ")
-
-
 def test_workers_that_are_ended_after_every_epoch():
     ended = structs.replace(starts(4, 10.4, 15.6), ends=4, end_ns=int(10.4e9))  # together as above
     first, *_ = run(STARVED, ended, *workers(2, 0.1, ([0, 1], 40)))

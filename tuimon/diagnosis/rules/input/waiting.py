@@ -46,7 +46,7 @@ def _without_copies(evidence: Evidence, data: PhaseRow) -> PhaseRow:
 
 
 def _finding(evidence: Evidence, data: PhaseRow, wait: Claim, cause: Cause) -> Finding:
-    of, when = _when(evidence, data)
+    of, when = ("each step", "") if long_starts(evidence) is None else ("the time", " at the start of epochs")
     waits = f"{percent(wait.share)} of {of} waits for data{when}"
     if wait.on_gpu is not None:
         waits = f"the GPU waits {idle_part(wait.on_gpu)} of {of} for data{when}"
@@ -63,14 +63,6 @@ def _finding(evidence: Evidence, data: PhaseRow, wait: Claim, cause: Cause) -> F
         where=tuple(dict.fromkeys(p for f in places if f is not None for p in (f.maker, f.place) if p)),
         evidence=_figures(evidence, data, cause, wait.on_gpu),
     )
-
-
-def _when(evidence: Evidence, data: PhaseRow) -> tuple[str, str]:
-    """The time that the wait is a share of, and the steps in which most of it lies, if not in each alike."""
-    if long_starts(evidence) is not None:
-        return "the time", " at the start of epochs"
-    few = evidence.longest_steps(data.ms_per_step) if data.ms_per_step is not None else None
-    return ("each step", "") if few is None else ("the time", f", most of it in {few.steps} of {few.of} steps")
 
 
 def _figures(

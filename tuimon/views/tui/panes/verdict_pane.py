@@ -41,6 +41,7 @@ class Verdict(NamedTuple):
     unseen: tuple[Unseen, ...] = ()
     measuring_s: int | None = None  # no verdict has held yet
     sampled: bool = True  # stack samples show what the training thread does
+    trains: bool = True  # its steps have phases of a training
 
 
 class _Block(NamedTuple):
@@ -80,6 +81,7 @@ class VerdictPane(Pane[Verdict]):
             focused=self.has_focus,
             unseen=tuple(unseen_trainings(session)),
             sampled=pid is not None and session.samples.get(pid) is not None,
+            trains=table is None or table.trains,
             measuring_s=self._first.measuring_s(session, findings)
             if self.is_live and state.name == "training"
             else None,
@@ -152,6 +154,10 @@ def _block(verdict: Verdict, width: int) -> _Block:
         return _Block("dim", state_name(verdict.state).upper(), state_details(verdict.state), "", where, fix)
     basis = "in the stack samples" if verdict.inferred else "in the latest steps"
     more = line(("v", "key"), ("  what changed, and what could not be judged", "dim"))
+    if not verdict.trains:
+        return _Block(
+            "info", "NOTHING FOUND", "the steps have no batch, backward pass or update that was seen", "", more
+        )
     if not verdict.sampled:
         return _Block("info", "NOTHING FOUND", "without stack samples few rules can judge", "", more)
     return _Block("benign", "NOTHING FOUND", f"no rule sees a bottleneck {basis}", "healthy", more)
