@@ -19,6 +19,7 @@ ZERO_GRAD = Frame(f"{TORCH}/optim/optimizer.py", 7, "zero_grad")
 NEW_OPTIMIZER = Frame(f"{TORCH}/optim/adam.py", 8, "__init__")
 NEW_LAYER = Frame(f"{TORCH}/nn/modules/linear.py", 9, "reset_parameters")
 OPTIMIZERS = Frame(f"{TORCH}/optim/adadelta.py", 411, "<module>")
+COMPILE = Frame(f"{TORCH}/_dynamo/convert_frame.py", 12, "_compile")
 IMPORT = Frame("<frozen importlib._bootstrap>", 1, "_find_and_load")
 
 
@@ -35,6 +36,8 @@ IMPORT = Frame("<frozen importlib._bootstrap>", 1, "_find_and_load")
         ([USER, STEP, USER, MODULE], "forward"),  # a closure
         ([USER, STEP, USER, BACKWARD], "backward"),
         ([USER, MODULE, USER], "forward"),
+        ([USER, COMPILE, USER], "forward"),  # of a model: it calls no module while it is compiled
+        ([USER, BACKWARD, COMPILE], "backward"),
         ([USER, CLIP], "rest"),
         ([USER, SCHEDULER], "rest"),
         ([USER, ZERO_GRAD], "rest"),

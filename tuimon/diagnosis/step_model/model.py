@@ -56,6 +56,8 @@ class StepModel(NamedTuple):
         if change is None or part.share <= 0.0:
             return Fix(action, change=change)
         gained = self._likely_gain(change, part.share)
+        if math.isinf(gained):
+            return Fix(action, change=change)
         if gained < _NOTHING:
             return Fix(action, low=1.0, change=change)
         certain = gain(self.certain, change, max(0.0, part.share - part.error))

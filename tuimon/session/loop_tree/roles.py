@@ -20,6 +20,7 @@ from tuimon.library_code import (
 from tuimon.records import Frame
 from tuimon.torch_code import (
     collates,
+    compiles,
     is_backward_entry,
     is_fetch,
     is_gradient_call,
@@ -113,6 +114,8 @@ def frame_kind(frame: Frame) -> FrameKind:
     file, function = frame.file, frame.function
     if not frame.user and is_module_body(file, function):
         return "import"
+    if compiles(file, function):
+        return "module"
     if not may_be_boundary(file):
         return "none"
     if is_import_system(file):

@@ -155,9 +155,7 @@ def _block(verdict: Verdict, width: int) -> _Block:
     basis = "in the stack samples" if verdict.inferred else "in the latest steps"
     more = line(("v", "key"), ("  what changed, and what could not be judged", "dim"))
     if not verdict.trains:
-        return _Block(
-            "info", "NOTHING FOUND", "the steps have no batch, backward pass or update that was seen", "", more
-        )
+        return _Block("info", "NOTHING FOUND", "no batch, backward pass or update was seen", "", more)
     if not verdict.sampled:
         return _Block("info", "NOTHING FOUND", "without stack samples few rules can judge", "", more)
     return _Block("benign", "NOTHING FOUND", f"no rule sees a bottleneck {basis}", "healthy", more)
