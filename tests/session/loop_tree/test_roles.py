@@ -38,6 +38,7 @@ IMPORT = Frame("<frozen importlib._bootstrap>", 1, "_find_and_load")
         ([USER, MODULE, USER], "forward"),
         ([USER, COMPILE, USER], "forward"),  # of a model: it calls no module while it is compiled
         ([USER, BACKWARD, COMPILE], "backward"),
+        ([USER, STEP, COMPILE], "optimizer"),
         ([USER, CLIP], "rest"),
         ([USER, SCHEDULER], "rest"),
         ([USER, ZERO_GRAD], "rest"),

@@ -38,7 +38,7 @@ from tuimon.torch_code import (
 
 #: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop_lines``).
 StackPhase = Literal["data", "forward", "backward", "optimizer", "rest"]
-FrameKind = Literal["fetch", "backward", "optimizer", "module", "import", "none"]
+FrameKind = Literal["fetch", "backward", "optimizer", "module", "compile", "import", "none"]
 #: A block of code without gradients: its file, first line and function; of a library's that evaluates the line is 0.
 Block = tuple[str, int, str]
 Role = Literal[
@@ -115,7 +115,7 @@ def frame_kind(frame: Frame) -> FrameKind:
     if not frame.user and is_module_body(file, function):
         return "import"
     if compiles(file, function):
-        return "module"
+        return "compile"
     if not may_be_boundary(file):
         return "none"
     if is_import_system(file):
@@ -133,7 +133,8 @@ def stack_phase(kinds: Sequence[FrameKind]) -> StackPhase:
     """The phase of a stack given the kinds of its frames, root first.
 
     The innermost boundary decides, as it does for markers: a module run by a checkpoint inside backward is backward, a
-    module run by a closure inside an optimizer's step is forward. The code that an import runs is none of them.
+    module run by a closure inside an optimizer's step is forward. A model that is compiled calls no module yet: that is
+    forward, too, but a step that is compiled is the optimizer's. The code that an import runs is none of them.
     """
     module = False
     for depth in range(len(kinds) - 1, -1, -1):
@@ -150,4 +151,4 @@ def stack_phase(kinds: Sequence[FrameKind]) -> StackPhase:
             return "backward"
         elif kind == "optimizer" and (not depth or kinds[depth - 1] != "import"):
             return "forward" if module else "optimizer"
-    return "forward" if module else "rest"
+    return "forward" if module or "compile" in kinds else "rest"
