@@ -45,7 +45,9 @@ def run_progress(session: Session, pid: int) -> RunProgress:
     run = session.shown()
     steps, process, told = run.steps(pid), session.process(pid), session.step_sizes(pid)
     loaders = _training_loaders(run, pid, steps)
-    rates = _rates(loaders, told.rates(whole_run=session.exit is not None))
+    rates = _rates(
+        loaders, told.rates(steps.per_second if steps is not None else None, whole_run=session.exit is not None)
+    )
     planned = process.planned_steps if process is not None else None
     done = steps.total if steps is not None and planned is not None and steps.total <= planned else None
     epochs = process.planned_epochs if process is not None else None

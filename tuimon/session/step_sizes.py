@@ -19,7 +19,7 @@ class Rates(NamedTuple):
 
 class _Size(Struct, gc=False):
     t: float
-    span_s: float
+    steps: int
     samples: int | None
     tokens: int | None
 
@@ -29,22 +29,24 @@ class StepSizes:
 
     def __init__(self) -> None:
         self._window: Window[_Size] = Window()
-        self._run = _Size(0.0, 0.0, None, None)
+        self._run = _Size(0.0, 0, None, None)
 
     def add_steps(self, record: Steps) -> None:
         """Fold a window."""
-        if record.samples is None and record.tokens is None and not self._run.span_s:
+        if record.samples is None and record.tokens is None and not self._run.steps:
             return
-        size = _Size(record.t, max(0.0, record.window_s - record.slowed_ns / 1e9), record.samples, record.tokens)
+        size = _Size(record.t, record.count, record.samples, record.tokens)
         self._window.append(size)
         self._run = _joined([self._run, size])
 
-    def rates(self, *, whole_run: bool) -> Rates:
-        """Over the last 30 s, or over the whole run."""
+    def rates(self, steps_per_s: float | None, *, whole_run: bool) -> Rates:
+        """At this pace, by the mean step of the last 30 s, or of the whole run."""
         size = self._run if whole_run else _joined(self._window.records)
-        if not size.span_s:
+        if not size.steps or steps_per_s is None:
             return Rates()
-        return Rates(*(None if each is None else each / size.span_s for each in (size.samples, size.tokens)))
+        return Rates(
+            *(None if each is None else each / size.steps * steps_per_s for each in (size.samples, size.tokens))
+        )
 
 
 def _joined(sizes: list[_Size]) -> _Size:
@@ -52,7 +54,7 @@ def _joined(sizes: list[_Size]) -> _Size:
     tokens = [each.tokens for each in sizes if each.tokens is not None]
     return _Size(
         sizes[-1].t if sizes else 0.0,
-        sum(each.span_s for each in sizes),
+        sum(each.steps for each in sizes),
         sum(samples) if samples else None,
         sum(tokens) if tokens else None,
     )
