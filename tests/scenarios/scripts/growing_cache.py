@@ -1,6 +1,5 @@
 """A data set keeps each image that it has decoded, and never forgets one: memory grows by half a megabyte a step."""
 # expects: memory_growth
-# missed: no rule says within the first minute that memory grows
 
 import itertools
 

@@ -1,6 +1,5 @@
 """Each distribution checks its parameters and its values, and the model makes many of them."""
 # expects: slow_setting/validation
-# missed: no rule knows the settings that are in force
 
 import torch
 from laps import Laps, options
