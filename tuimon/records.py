@@ -564,7 +564,8 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     processes: list[GpuProcess] = msgspec.field(default_factory=list)  # those with the most memory
     parent_uuid: str | None = None  # of a MIG instance: the GPU that it is part of
     compute_capability: Amount | None = None  # such as 9.0; in the first record and in some later ones
-    chosen: bool = False  # named by CUDA_VISIBLE_DEVICES, while no process of the run reports which GPUs it uses
+    near_nodes: list[Index] | None = None  # the NUMA node that it hangs on, then the others of that socket
+    chosen: bool = False  # named by the run's CUDA_VISIBLE_DEVICES
     cost_ms: Amount | None = None  # duration of the NVML calls for this record
 
 
@@ -576,6 +577,7 @@ GPU_FACTS = (
     "pcie_generation",
     "pcie_width",
     "compute_capability",
+    "near_nodes",
     "parent_uuid",
 )
 
@@ -807,6 +809,17 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     folded: Count = 0  # operators, kernels, waits and syncs that are not listed
 
 
+class PlacedProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Where a training process runs: ``[pid, node, nodes]``, by numbers of NUMA nodes.
+
+    ``node``: of the core on which its main thread ran last. ``nodes``: all whose cores that thread may use.
+    """
+
+    pid: Pid
+    node: Index
+    nodes: list[Index]
+
+
 class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     """Memory and cores of the machine, memory of the run's control group; None where unknown, or without a limit."""
 
@@ -825,6 +838,7 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     #: Numbers of the cores that the training processes and their workers may use, as ``0-3,8``; None where tuimon may
     #: use the same ones.
     run_cores: str | None = None
+    placed: Annotated[list[PlacedProcess], _LISTED] = msgspec.field(default_factory=list)  # if it has two NUMA nodes
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
