@@ -20,6 +20,7 @@ from tuimon.records import (
     MemoryHistory,
     Node,
     Notice,
+    Price,
     Printed,
     Process,
     Record,
@@ -58,6 +59,7 @@ class Tables:
 
     def __init__(self) -> None:
         self.header: Header | None = None
+        self.price: Price | None = None  # of a GPU-hour, as the reader gives it, or else the run's
         self.exit: Exit | None = None
         self.cost: Cost | None = None
         self.printed: Printed | None = None
@@ -154,6 +156,7 @@ class Tables:
 
     def _fold_header(self, record: Header) -> None:
         self.header = record
+        self.price = self.price or record.price
         self.nodes.add_cores(node_of(record.pid), record.cpu_count)
 
     def _fold_node(self, record: Node) -> None:

@@ -11,6 +11,7 @@ from tuimon.records import Exit
 from tuimon.session.progress import run_progress
 from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state, stands_still, unseen_trainings
+from tuimon.views.cost_text import cost_text
 from tuimon.views.finding_text import ONLY_MINOR, finding_gain, fix_text, headline_text, place_text, rule_title
 from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
@@ -221,6 +222,8 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         )
     if pid is not None and (made := progress_json(run_progress(session, pid)).get("text")):
         lines.append(made)
+    if cost := cost_text(session, findings):
+        lines.append(f"cost: {cost}")
     if table is not None and table.rows:
         lines.append(phases_text(table))
     if session.exit is not None and (state := run_state(session)).name == "ended":  # without a step

@@ -19,7 +19,7 @@ from tuimon.diagnosis.evidence.course import (
     passes,
     quarters,
 )
-from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
+from tuimon.diagnosis.evidence.devices import STEPPING_S, process_gpus, runs_nothing, uses_gpu
 from tuimon.diagnosis.evidence.gil import Contention, contention
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
 from tuimon.diagnosis.evidence.gpu.copies import copying_by_bytes, copying_upper_bound
@@ -261,7 +261,18 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def uses_gpu(self) -> bool | None:
         """True if it computes on a GPU; None where that is unknown."""
+        if self.has_stepped and self.gpus and all(runs_nothing(gpu) for gpu in self.gpus):
+            return False  # it holds them, or was given them
         return uses_gpu(self.process, self.run.gpus, self.run.notices)
+
+    @property
+    def has_stepped(self) -> bool:
+        """True if it has made steps for so long that a GPU without a kernel since then does nothing."""
+        if self.phases is None or not self.phases.trains:
+            return False
+        if self.steps is None:  # attached without markers: the readings of the GPU are all that there is
+            return True
+        return self.steps.first_step_s is not None and self.run.now_s - self.steps.first_step_s >= STEPPING_S
 
     @cached_property
     def gpu_time(self) -> GpuTimeRow | None:

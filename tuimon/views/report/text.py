@@ -111,6 +111,8 @@ def _steps(report: dict[str, Any]) -> list[str]:
         )
         if made := report.get("progress", {}).get("text"):
             lines += _wrap(f"Progress: {plain(made)}")
+        if cost := report.get("cost", {}).get("text"):
+            lines += _wrap(f"Cost: {plain(cost)}")
         if timed := timed_steps(steps.get("timed_share", 1.0)):
             lines += _wrap(f"{timed.capitalize()}, because timing slows down fast steps; all are counted")
     if report["span"]:
