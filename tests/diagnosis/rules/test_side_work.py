@@ -185,7 +185,7 @@ def test_evaluation_is_found_in_the_function_that_training_never_passes():
     assert (finding.cause, finding.where[0].line, finding.severity) == ("evaluation", 30, "critical")
     assert finding.share_of_step == pytest.approx(0.6)
     assert finding.estimated_speedup == pytest.approx(2.5)
-    assert finding.fixes[1][:4] == ("evaluate half as often, or on half of the data", *[pytest.approx(1 / 0.7)] * 3)
+    assert len(finding.fixes) == 1
 
 
 @pytest.mark.parametrize(("small", "is_advised"), [(4, True), (32, False), (64, False), (None, False)])
@@ -390,7 +390,7 @@ def test_side_work_names_its_line():
     first, *_ = run(SIDE, backward, stacks(12, ([50, 51], 40), ([5], 30)))
     assert (first.rule, first.where[0].line) == ("side_work", 50)
     assert first.estimated_speedup == pytest.approx(warm(1 / 0.75))
-    assert first.fixes[1][:4] == ("run main() train.py:50 half as often", *[pytest.approx(1 / 0.875)] * 3)
+    assert len(first.fixes) == 1
 
 
 @pytest.mark.parametrize("call", ["torch.autograd.grad(loss, weights)", "norms.append(p.grad.norm().item())"])
@@ -548,7 +548,7 @@ def test_a_long_update_is_promised_a_gain_where_the_device_that_sets_the_pace_ta
     more = [r for t in range(5000, 5008) for r in (steps(t, phases), gpu_time(t, busy, leads))]
     finding = findings("gpu_bound", *USUAL, more=more)["optimizer_bound"]
     assert finding.estimated_speedup == (pytest.approx(gain) if gain else None)
-    assert len(finding.fixes) == (2 if gain else 1)
+    assert len(finding.fixes) == 1
 
 
 def test_side_work_counts_as_far_as_the_gpu_idles():

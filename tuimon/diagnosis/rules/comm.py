@@ -89,8 +89,7 @@ def _fixes(evidence: Evidence, least: _Communication, *, whole: bool) -> tuple[F
         return (Fix(debugging, high=most),)  # what another change gains is not known before
     if exchange is None:
         model = host_model(evidence)
-        half = "exchange every second batch: use no_sync() in the others"
-        return model.less(LESS_OFTEN, half, "communication", model.own_part(least.share if whole else 0.0))
+        return (model.without("communication", LESS_OFTEN, model.own_part(least.share if whole else 0.0)),)
     if exchange.is_uneven:
         return (Fix(EVEN, high=most),)
     if exchange.rests_on != "no_sync":
