@@ -12,6 +12,7 @@ from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import Claim, claim_on, is_sure
+from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
@@ -107,13 +108,16 @@ def _less(evidence: Evidence, work: _SideWork) -> Fix:
     queued = queue_model(evidence)
     model = queued or host_model(evidence)
     lost = model.own_part(*(value * work.hot_part for value in work.claim.lost))
-    return model.without("side_work", _action(work), Part(work.hot_part) if queued else lost)
+    return model.without("side_work", _action(evidence, work), Part(work.hot_part) if queued else lost)
 
 
-def _action(work: _SideWork) -> str:
+def _action(evidence: Evidence, work: _SideWork) -> str:
+    """What the user can change: code of their own, or the options of the library that owns the loop."""
     hot = work.hot
     if hot is None:
         return "look for logging, metrics or checkpoints in the loop"
+    if hot.library is not None and not work.runs_model:
+        return less_by_option(evidence.launching.owner, hot.library)
     return f"run {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"
 
 
