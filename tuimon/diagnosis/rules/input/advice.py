@@ -95,9 +95,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
     match cause:
         case "no_workers":
             return [
-                *_more_workers(
-                    f"set {_option(evidence)}={{}} (now 0): loading then overlaps with training", evidence, model
-                ),
+                *_more_workers(f"set {_option(evidence)}={{}} (now 0){_overlaps(evidence)}", evidence, model),
                 *(whole_batches(evidence) or [*making, *with_loaders_own(evidence)]),
             ]
         case "hand_rolled_loader":
@@ -142,6 +140,14 @@ def _drawn_sooner(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
         return _then(drawing, f"{at_start} thread while this one trains")
     own = _then(drawing, ": draw many indices at once instead of one by one in the training process")
     return [*own, *drawn_at_once(hot, evidence)]
+
+
+def _overlaps(evidence: Evidence) -> str:
+    """What first workers do; a forked one has none of the threads of a pool, and would wait for them for ever."""
+    if evidence.pool is None:
+        return ": loading then overlaps with training"
+    setting = "multiprocessing_context='spawn'"
+    return f" and {setting}: threads of this process make the items, which a forked worker would wait for in vain"
 
 
 def _option(evidence: Evidence) -> str:
@@ -218,13 +224,18 @@ def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[Way
     step = model.likely
     most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
     most = min(most, _keep_busy(cores, step.batch_running))
+    if evidence.pool is not None and evidence.pool.cores >= HALF:
+        most = min(most, int((cores - step.own_running) / evidence.pool.cores))
     enough = math.ceil(step.fetches * step.batch_ms / step.own_ms) if step.own_ms > 0 else most
     more = model.best_number(
         n for n in ((has + 1, 2 * has) if has else (cores - 1, cores)) + (enough, most) if has < n <= most
     )
     if more is None or (is_held_up(evidence) and model.likely.batch_running >= HALF):
         return []
-    return [Way(action.format(more), Change("workers", more))]
+    action = action.format(more)
+    if not has and more > cores:
+        action += f"; more than the {cores} cores, as items wait instead of computing"
+    return [Way(action, Change("workers", more))]
 
 
 def _keep_busy(cores: int, running: float) -> int:
