@@ -78,6 +78,20 @@ def test_a_function_that_takes_some_of_the_side_work_is_not_said_to_take_all_of_
     assert finding.estimated_speedup == pytest.approx(warm(1 / (1 - 0.25 * 12 / (12 + building))), rel=0.01)
 
 
+def test_a_line_that_only_reads_the_clock_has_nothing_to_save():
+    limit = frames(
+        ("train.py", 16, "main", "if time.time() - t > 25: break", True),
+        ("train.py", 17, "main", "save(model, time.time())", True),
+        first=40,
+    )
+    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    clock = found(trained(limit, *windows, stacks(8, *TRAINING, ([40], 20))))["side_work"]
+    assert (clock.severity, clock.where) == ("info", ())
+    save = found(trained(limit, *windows, stacks(8, *TRAINING, ([40], 12), ([41], 8))))["side_work"]
+    assert save.where[0].line == 17
+
+
 def test_side_work_of_a_library_gains_what_the_function_that_is_named_takes():
     """Nothing shows what the rest of ``trainer.fit(model)`` does beside training, such as ending an epoch's workers."""
     phases = {"data": 5, "forward": 30, "backward": 35, "other": 30}
