@@ -12,7 +12,15 @@ from tuimon.session.progress import run_progress
 from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state, stands_still, unseen_trainings
 from tuimon.views.cost_text import cost_text
-from tuimon.views.finding_text import ONLY_MINOR, finding_gain, fix_text, headline_text, place_text, rule_title
+from tuimon.views.finding_text import (
+    MOST_FIXES,
+    ONLY_MINOR,
+    finding_gain,
+    fix_text,
+    headline_text,
+    place_text,
+    rule_title,
+)
 from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
@@ -239,13 +247,13 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
 
 
 def _fix_lines(finding: Finding) -> list[str]:
-    """The best fix and its gain, a line each, then the other fixes."""
+    """The best fix and its gain, a line each, then the next ones."""
     fixes = [fix for fix in finding.fixes if fix.action]
     if not fixes:
         return []
     gained = finding_gain([fixes[0]._asdict()])
     best = [f"  fix: {plain(fixes[0].action)}", *([f"  gain: {gained}"] if gained else [])]
-    return best + [f"  or: {fix_text(*fix[:4])}" for fix in fixes[1:]]
+    return best + [f"  or: {fix_text(*fix[:4])}" for fix in fixes[1:MOST_FIXES]]
 
 
 def how_it_ended(end: Exit) -> str:

@@ -1,6 +1,5 @@
 """torch.compile sees no graph break, no other frame and no recompilation because of us."""
 
-import json
 import sys
 import types
 

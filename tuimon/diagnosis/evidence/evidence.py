@@ -31,6 +31,7 @@ from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.late_ranks import Turns, chosen_ranks, late_turns
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, training_loader
+from tuimon.diagnosis.evidence.loading.producer import Pool, pool
 from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers, epoch_starts, worker_evidence
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
@@ -245,6 +246,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def workers(self) -> Workers:
         """Its DataLoader workers."""
         return worker_evidence(self._view, self.pid, self.loader)
+
+    @cached_property
+    def pool(self) -> Pool | None:
+        """Its threads that make the items; None where the training thread, or a worker, makes them."""
+        return None if self.workers.number else pool(self.stacks.main, self.stacks.other_threads, self.threads)
 
     @cached_property
     def epoch_starts(self) -> EpochStarts | None:

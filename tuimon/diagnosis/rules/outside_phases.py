@@ -12,6 +12,7 @@ from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import Claim, claim_on, is_sure
+from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
@@ -63,11 +64,11 @@ def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWor
 
 def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _SideWork) -> Finding:
     (share, _, on_gpu), hot = work.claim, work.hot
-    best, *others = _less(evidence, work)
+    fix = _less(evidence, work)
     most = speedup_without(evidence, share * work.hot_part) if on_gpu else None
-    best = best._replace(
-        low=best.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
-        high=max(most, best.estimated_speedup or 0.0) if most is not None else best.high,
+    fix = fix._replace(
+        low=fix.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
+        high=max(most, fix.estimated_speedup or 0.0) if most is not None else fix.high,
     )
     return Finding(
         rule="side_work",
@@ -81,7 +82,7 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
             + f" side work {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}"
             + _part_in(work)
         ),
-        fixes=(best, *others),
+        fixes=(fix,),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -102,21 +103,22 @@ def _part_in(work: _SideWork) -> str:
     return f", {percent(work.claim.share * work.hot_part)} in one function{in_library(hot)}"
 
 
-def _less(evidence: Evidence, work: _SideWork) -> tuple[Fix, ...]:
-    """The fixes: the function's work less often, or what to look for."""
-    hot, queued = work.hot, queue_model(evidence)
+def _less(evidence: Evidence, work: _SideWork) -> Fix:
+    """The fix: the function's work less often, or what to look for."""
+    queued = queue_model(evidence)
     model = queued or host_model(evidence)
     lost = model.own_part(*(value * work.hot_part for value in work.claim.lost))
-    return model.less(
-        (
-            f"run {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"
-            if hot
-            else "look for logging, metrics or checkpoints in the loop"
-        ),
-        f"run {at_hot(hot) if hot else 'it'} half as often",
-        "side_work",
-        Part(work.hot_part) if queued else lost,
-    )
+    return model.without("side_work", _action(evidence, work), Part(work.hot_part) if queued else lost)
+
+
+def _action(evidence: Evidence, work: _SideWork) -> str:
+    """What the user can change: code of their own, or the options of the library that owns the loop."""
+    hot = work.hot
+    if hot is None:
+        return "look for logging, metrics or checkpoints in the loop"
+    if hot.library is not None and not work.runs_model:
+        return less_by_option(evidence.launching.owner, hot.library)
+    return f"run {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"
 
 
 def _without_collections(evidence: Evidence) -> tuple[ThreadSamples, float]:

@@ -8,6 +8,7 @@ from typing import Any
 from tuimon.diagnosis.rank import is_minor
 from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.finding_text import (
+    MOST_FIXES,
     NO_FINDING,
     ONLY_MINOR,
     beyond_share,
@@ -243,7 +244,7 @@ def _more_lines(finding: dict[str, Any]) -> list[str]:
     """Its further places, other fixes and evidence."""
     more = beyond_share(finding["share_of_step"], finding["fixes"])
     lines = [*(_wrap(more, "  ") if more else []), *_places(finding["where"][1:5])]
-    for fix in finding["fixes"][1:]:
+    for fix in finding["fixes"][1:MOST_FIXES]:
         lines += _wrap(f"Or: {fix_text(*fix.values())}", "  ")
     if evidence := ", ".join(f"{name} {value}" for name, value in evidence_rows(finding["evidence"])):
         lines += _wrap(f"Evidence: {evidence}", "  ")

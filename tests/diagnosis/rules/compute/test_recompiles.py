@@ -44,8 +44,8 @@ def test_a_model_that_is_compiled_in_each_step():
     finding = found(6)["recompiles"]
     assert (finding.severity, finding.where[0].line) == ("critical", 28)
     assert finding.share_of_step == pytest.approx(0.6)
-    never, half = finding.fixes
-    assert never.estimated_speedup >= 1 / 0.4 > half.estimated_speedup == pytest.approx(1 / 0.7, rel=0.01)
+    assert len(finding.fixes) == 1
+    assert finding.estimated_speedup >= 1 / 0.4
     assert "compute_bound_cpu" not in found(6)
 
 

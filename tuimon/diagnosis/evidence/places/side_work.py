@@ -18,6 +18,8 @@ _TRAINING = ("backward", "optimizer")
 #: The part of a function's samples in side work that has to be seen in the forward pass for it to be the model's: our
 #: choice.
 _SHARED_PART = 0.25
+#: A line that does nothing but read a clock, as a limit on the time does: what samples show there is not its work.
+_CLOCK, _CALL = re.compile(r"\b(?:time\.)?(?:time|monotonic|perf_counter)(?:_ns)?\(\)"), re.compile(r"[\w\])]\(")
 #: A line of code: its file and number.
 _Line = tuple[str, int]
 #: Calls that training makes at every update beside the optimizer's step: nobody can make them less often. A function of
@@ -214,7 +216,12 @@ def model_share(samples: ThreadSamples) -> float:
 
 
 def _place(frames: Stack) -> Place | None:
-    """The place of the innermost frame; None without any."""
-    if not frames:
+    """The place of the innermost frame; None without any, or where the line has nothing to save."""
+    if not frames or _reads_clock(frames[-1].source):
         return None
     return Place(frames[-1].file, frames[-1].line, function_at(frames), frames[-1].source)
+
+
+def _reads_clock(source: str) -> bool:
+    rest, reads = _CLOCK.subn("0", source)
+    return reads > 0 and _CALL.search(rest) is None

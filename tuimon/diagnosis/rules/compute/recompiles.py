@@ -23,18 +23,17 @@ def recompiles(evidence: Evidence) -> Finding | None:
         return None
     hot = hottest_place((sample.place, sample.count) for sample in main.in_steps.stacks if sample.compiles)
     model = host_model(evidence)
-    fixes = model.less(
+    fix = model.without(
+        "compiling",
         "keep the shapes and numbers that reach the compiled model alike: pad to few lengths, pass numbers as tensors,"
         " or compile with dynamic=True; TORCH_LOGS=recompiles names what differs",
-        "pad to lengths that come twice as often",
-        "compiling",
         model.own_part(share),
     )
     return Finding(
         rule="recompiles",
         severity="warning",
         headline=f"{percent(share)} of each step compiles the model anew",
-        fixes=fixes,
+        fixes=(fix,),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={

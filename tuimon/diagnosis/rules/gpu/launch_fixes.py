@@ -18,7 +18,7 @@ from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
 from tuimon.diagnosis.severity import CRITICAL_GAIN
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.threshold import REPORTED, TRACE, Threshold
-from tuimon.diagnosis.words import at_hot
+from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot
 from tuimon.records import Process
 from tuimon.session.rows import LoaderRow
 
@@ -150,7 +150,7 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
     )
     action = (
         f"{_BATCH[evidence.launching.owner]} {times}x as large{sizes}: a step takes as long on this GPU, with {times}x"
-        f" the samples; {memory}"
+        f" the samples; {memory}; {CHANGES_TRAINING}"
     )
     return Fix.by(action, float(times))
 
