@@ -592,3 +592,33 @@ def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():
 
     assert "side_work" not in early(3.0)
     assert "side_work" in early(20.0)
+
+
+@pytest.mark.parametrize(
+    ("saving", "logging", "cause", "said"),
+    [
+        (20, 0, "checkpoint", "25 % of each step is the saving of checkpoints"),
+        (12, 8, "checkpoint", "25 % of each step is side work outside the model, 15 % in saving checkpoints"),
+        (8, 12, None, "25 % of each step is side work outside the model, 15 % in one function"),
+    ],
+)
+def test_the_saving_of_checkpoints_is_told_from_other_side_work(saving, logging, cause, said):
+    """By torch's own functions below the line, of which one that gathers the weights is part."""
+    beside = frames(
+        ("train.py", 20, "main", "save(model)", True),
+        ("train.py", 50, "save", "torch.save(model.state_dict(), path)", True),
+        ("/lib/site-packages/torch/serialization.py", 943, "save"),
+        ("/lib/site-packages/torch/nn/modules/module.py", 2200, "state_dict"),
+        ("train.py", 21, "main", "log(loss)", True),
+        ("train.py", 60, "log", "file.write(line)", True),
+        ("/lib/site-packages/torch/serialization.py", 1500, "load"),
+        first=40,
+    )
+    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    samples = ([40, 41, 42], saving - 2), ([40, 41, 43], 2), ([44, 45, 46], logging)
+    finding = found(trained(beside, *windows, stacks(8, *TRAINING, *[each for each in samples if each[1]])))[
+        "side_work"
+    ]
+    assert (finding.cause, finding.headline) == (cause, said)
+    assert finding.fixes[0].action.startswith("save less often at save() train.py:50") == (cause is not None)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.collections import sampled_collections, without_collections
-from tuimon.diagnosis.evidence.places.side_work import model_share, side_function, update_share
+from tuimon.diagnosis.evidence.places.side_work import model_share, saves_checkpoint, side_function, update_share
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
@@ -22,6 +22,8 @@ from tuimon.session.rows import PhaseRow, PhaseTable
 
 #: When else the training can do side work.
 _ELSEWHERE = "asynchronously, or after the epoch"
+#: How a checkpoint is written beside the training.
+_SAVE_BESIDE = "beside the training: a thread writes a copy of the weights (torch.distributed.checkpoint.async_save)"
 
 
 class _SideWork(NamedTuple):
@@ -31,6 +33,7 @@ class _SideWork(NamedTuple):
     hot: HotFunction | None
     hot_part: float  # the part of it that this function takes
     runs_model: bool
+    saves: bool
     is_sampled: bool
 
 
@@ -58,6 +61,7 @@ def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWor
         hot=hot,
         hot_part=beside_update * (hot.share if hot else 1.0),
         runs_model=runs_model,
+        saves=hot is not None and saves_checkpoint(samples, hot),
         is_sampled=bool(samples.total),
     )
 
@@ -72,14 +76,15 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
     )
     return Finding(
         rule="side_work",
+        cause="checkpoint" if work.saves else None,
         severity="warning" if hot or not work.is_sampled else "info",  # samples show nothing to act on
         headline=(
             (
-                f"{percent(share)} of each step is"
+                f"{percent(share)} of each step is "
                 if on_gpu is None
-                else f"the GPU waits {idle_part(on_gpu)} of each step for"
+                else f"the GPU waits {idle_part(on_gpu)} of each step for "
             )
-            + f" side work {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}"
+            + _kind(work)
             + _part_in(work)
         ),
         fixes=(fix,),
@@ -95,12 +100,19 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
     )
 
 
+def _kind(work: _SideWork) -> str:
+    if work.saves and work.hot_part >= NEARLY_ALL:
+        return "the saving of checkpoints"
+    return f"side work {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}"
+
+
 def _part_in(work: _SideWork) -> str:
     """The end of the headline: the function's own share of the step, unless it is nearly all side work."""
     hot = work.hot
     if hot is None or work.hot_part >= NEARLY_ALL:
         return in_library(hot)
-    return f", {percent(work.claim.share * work.hot_part)} in one function{in_library(hot)}"
+    what = "saving checkpoints" if work.saves else "one function"
+    return f", {percent(work.claim.share * work.hot_part)} in {what}{in_library(hot)}"
 
 
 def _less(evidence: Evidence, work: _SideWork) -> Fix:
@@ -118,6 +130,8 @@ def _action(evidence: Evidence, work: _SideWork) -> str:
         return "look for logging, metrics or checkpoints in the loop"
     if hot.library is not None and not work.runs_model:
         return less_by_option(evidence.launching.owner, hot.library)
+    if work.saves:
+        return f"save less often at {at_hot(hot)}, or {_SAVE_BESIDE}"
     return f"run {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"
 
 

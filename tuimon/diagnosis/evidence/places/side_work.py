@@ -9,6 +9,7 @@ from collections.abc import Container
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.places.libraries import in_library, is_library, library_frame, with_library
 from tuimon.diagnosis.evidence.samples import ThreadSamples, with_callees
+from tuimon.diagnosis.threshold import MOST
 from tuimon.records import Frame, Place
 from tuimon.session.loop_tree.frame_table import Function
 from tuimon.session.loop_tree.stacks import Stack, StackSample, function_at, without_imports
@@ -194,7 +195,7 @@ def _is_side_work(sample: StackSample, update: _Update) -> bool:
     return sample.phase == "other" and sample.activity != "ranks" and not update.holds(sample)
 
 
-def _line(frame: Frame) -> _Line:
+def _line(frame: Frame | Place) -> _Line:
     return frame.file, frame.line
 
 
@@ -213,6 +214,13 @@ def model_share(samples: ThreadSamples) -> float:
     return samples.in_phase("other").part_where(
         lambda each: each.passes("module") and not each.computes_metric and not _in_metric(each, called)
     )
+
+
+def saves_checkpoint(samples: ThreadSamples, hot: HotFunction) -> bool:
+    """True if most samples of side work at a line save the model."""
+    line = _line(hot.library or hot.place)
+    at_line = [each for each in samples.in_phase("other").stacks if any(_line(frame) == line for frame in each.frames)]
+    return ThreadSamples(tuple(at_line)).part_where(lambda each: each.has("saves")) >= MOST
 
 
 def _place(frames: Stack) -> Place | None:
