@@ -696,6 +696,38 @@ class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
     pinned_bytes: Count | None = None  # of the host's memory, pinned by torch: in tensors, or kept for new ones
 
 
+#: What torch.compile does: it compiles a function, one anew, or a backward pass; it breaks a graph off, gives up a
+#: function of too many versions, does without CUDA graphs.
+CompilerWork = Literal["compiled", "recompiled", "backward", "graph_break", "limit", "no_cuda_graphs"]
+
+
+class CompilerEvents(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Events of torch.compile that are alike: ``[what, count, total_ns, file, line, function, reason, guarded]``.
+
+    ``line``: the first of the function, or the one at which a graph breaks. ``reason``: the guard that failed, with N
+    for numbers that differ each time, or why a graph breaks. ``guarded``: the guard's line, "/me/model.py:17".
+    """
+
+    what: CompilerWork
+    count: Positive
+    total_ns: Count = 0
+    file: str = ""
+    line: Count = 0
+    function: str = ""
+    reason: str = ""
+    guarded: str = ""
+
+
+class Compiler(Record, frozen=True, kw_only=True, tag="compiler"):
+    """What torch.compile did in a process in a window, as Dynamo notes it.
+
+    Of more than 64 compilations in half a second, the first are lost.
+    """
+
+    window_s: Seconds
+    events: Annotated[list[CompilerEvents], _LISTED]
+
+
 class MemoryLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Memory that one line holds: ``[file, line, function, source, user, bytes, blocks, growth]``.
 
@@ -981,6 +1013,7 @@ AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
     Gpu,
     GpuTime,
     TorchMemory,
+    Compiler,
     MemoryHistory,
     TraceTaken,
     MachineMemory,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tuimon.node_ids import node_of
 from tuimon.records import (
     Collectives,
+    Compiler,
     Cost,
     Exit,
     Frames,
@@ -31,6 +32,7 @@ from tuimon.records import (
     TorchMemory,
     TraceTaken,
 )
+from tuimon.session.compiler import CompilerStats
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.loop_tree.frame_table import FrameTable
@@ -80,6 +82,7 @@ class Tables:
         self.worker_names = WorkerNames(self.run_processes)
         self.threads = ThreadTable(self.run_processes, self.nodes.cpu_counts, self.worker_names.name)
         self.gpu_times: dict[int, GpuTimeStats] = {}
+        self.compilers: dict[int, CompilerStats] = {}
         self.loaders = LoaderTable(self.worker_names.name)
         self.ranks = RankTable()
         self._step_sizes: dict[int, StepSizes] = {}
@@ -98,6 +101,7 @@ class Tables:
             Gpu: self._fold_gpu,
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
+            Compiler: self._fold_compiler,
             MemoryHistory: self._fold_memory_history,
             TraceTaken: self.traces.append,
             MachineMemory: self._fold_machine_memory,
@@ -204,7 +208,14 @@ class Tables:
         """Drop all that is held of a process."""
         self._note_change()
         self._pids.discard(pid)
-        for held in (self.step_stats, self.samples, self.gpu_times, self._step_sizes, self.memory_history):
+        for held in (
+            self.step_stats,
+            self.samples,
+            self.gpu_times,
+            self.compilers,
+            self._step_sizes,
+            self.memory_history,
+        ):
             held.pop(pid, None)
         for table in (
             self.run_processes,
@@ -220,6 +231,9 @@ class Tables:
 
     def _fold_memory_history(self, record: MemoryHistory) -> None:
         self.memory_history[record.pid] = record
+
+    def _fold_compiler(self, record: Compiler) -> None:
+        self.compilers.setdefault(record.pid, CompilerStats()).add_record(record)
 
     def _fold_standstill(self, record: Standstill) -> None:
         self.standstills.add_standstill(record, max((stats.total for stats in self.step_stats.values()), default=None))

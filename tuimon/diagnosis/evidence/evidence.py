@@ -47,7 +47,7 @@ from tuimon.diagnosis.evidence.steps import (
     step_evidence,
 )
 from tuimon.node_ids import node_of
-from tuimon.records import Place, Process, Threads, TraceTaken
+from tuimon.records import CompilerEvents, CompilerWork, Place, Process, Threads, TraceTaken
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
@@ -256,6 +256,17 @@ class Evidence(Struct, frozen=True, dict=True):
     def epoch_starts(self) -> EpochStarts | None:
         """The time that starting its workers anew for each epoch takes; None if they stay."""
         return epoch_starts(self.loader, self.workers, self.stacks.data_phase)
+
+    # -- torch.compile
+
+    def compiler_events(self, *whats: CompilerWork) -> list[CompilerEvents]:
+        """What torch.compile did over the span, as it notes it; what took longest, or came most often, first."""
+        return self._view.compiler_events(self.pid, *whats)
+
+    def compiler_events_of_run(self, *whats: CompilerWork) -> list[CompilerEvents]:
+        """The same since the run began: a broken graph stays broken."""
+        stats = self._view.session.compilers.get(self.pid)
+        return stats.events(*whats) if stats is not None else []
 
     # -- GPU
 
