@@ -16,9 +16,10 @@ STACKS = frames(
     (f"{TORCH}/_functorch/_aot_autograd/runtime_wrappers.py", 561, "runtime_wrapper"),
     ("train.py", 30, "main", "loss.backward()", True),
     (f"{TORCH}/autograd/graph.py", 9, "_engine_run_backward"),
+    (f"{TORCH}/optim/sgd.py", 9, "step"),
 )
-#: Ids of frames: in the compiler, where compiled code runs, in backward.
-COMPILES, RUNS, BACKWARD = [0, 1, 2, 3], [0, 1, 4], [5, 6]
+#: Ids of frames: in the compiler, where compiled code runs, in backward, in the update.
+COMPILES, RUNS, BACKWARD, UPDATE = [0, 1, 2, 3], [0, 1, 4], [5, 6], [5, 7]
 MS = 1_000_000
 
 
@@ -102,3 +103,11 @@ def test_a_function_that_torch_gave_up_is_told_though_nothing_compiles():
 def test_graph_breaks_are_told_with_their_line():
     finding = beside(0, noted(2, "graph_break", line=12, reason="print"))["recompiles"]
     assert (finding.severity, finding.cause, finding.where[0].line) == ("info", "graph_breaks", 12)
+
+
+def test_samples_alone_show_it_after_attach():
+    sampled = (COMPILES, 60), (RUNS, 10), (BACKWARD, 20), (UPDATE, 10)
+    session = session_of(
+        header(), process(markers=False), NO_GPU, STACKS, *(stacks(2.0 * t, *sampled) for t in range(1, 9))
+    )
+    assert [finding.rule for finding in diagnose(session)] == ["recompiles"]
