@@ -150,7 +150,7 @@ def callbacks():
         return [] if len(made) == count + 2 else ["not called any more"]
 
     def calls():
-        for _ in range(6):
+        for _ in range(8):
             call(1, 2)
         for _ in range(20):  # here the interpreter notices what is pending
             os.getpid()

@@ -22,6 +22,7 @@ from tuimon.views.finding_text import (
     rule_title,
 )
 from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps
+from tuimon.views.goodput_text import goodput_text
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.memory_text import memory_lines
@@ -230,6 +231,8 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         )
     if pid is not None and (made := progress_json(run_progress(session, pid)).get("text")):
         lines.append(made)
+    if passed := goodput_text(session):
+        lines.append(f"wall time: {passed}")
     if cost := cost_text(session, findings):
         lines.append(f"cost: {cost}")
     if table is not None and table.rows:

@@ -32,7 +32,7 @@ def main():
     args = options()
     torch.set_num_threads(1)
     if not args.fixed:
-        sys.settrace(trace)  # <- cause
+        sys.settrace(trace)
     train(args)
 
 

@@ -167,7 +167,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def samples_since_first_step(self) -> ThreadSamples:
-        """Those of the training thread in all of the run that come after the first steps, as markers or samples show."""
+        """Those of the training thread after the first steps of the run, as markers or samples show them."""
         sampled = self._view.session.samples.get(self.pid)
         shown_s = sampled.begin_s if sampled is not None else None
         begun_s = self.steps.first_step_s if self.steps is not None else shown_s

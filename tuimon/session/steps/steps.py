@@ -58,6 +58,8 @@ class StepStats:
         self.open_backwards = 0  # since then
         self.run = Totals()
         self.course = StepCourse()  # from its first whole step on
+        self.outside_s = 0.0  # that the program was outside its loop
+        self.apart_since_step_s = 0.0  # the same and evaluation, since the last step
         self._since_step: Totals | None = None  # windows after the last one with a step, to one with a backward
         self._since_backward: Totals | None = None  # and those that follow
         self._first: HeldSteps | None = None  # first window with steps: perhaps warm-up
@@ -100,6 +102,7 @@ class StepStats:
         self.backwards += record.backwards
         self.updates += record.updates
         self._note_open_step(record)
+        self._note_apart(record)
         self.history.add_window(record, waited_ratio or 0.0, workers_waited_ratio)
         if record.count:
             self._last_step_s = record.t if record.last_step_s is None else record.last_step_s
@@ -166,6 +169,12 @@ class StepStats:
         self.open_backwards += record.backwards
         if self.open_since_s is None and record.backwards:
             self.open_since_s = record.t - record.window_s
+
+    def _note_apart(self, record: Steps) -> None:
+        outside_s = record.outside_s or 0.0
+        eval_s = sum(phase.total_ns for phase in record.phases if phase.name == "eval") / 1e9
+        self.outside_s += outside_s
+        self.apart_since_step_s = 0.0 if record.count else self.apart_since_step_s + outside_s + eval_s
 
     @property
     def trains(self) -> bool:

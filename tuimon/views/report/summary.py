@@ -21,6 +21,7 @@ from tuimon.session.session import Session
 from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
 from tuimon.session.trainings import which_training
 from tuimon.views.cost_text import cost_json
+from tuimon.views.goodput_text import goodput_json
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.progress_text import progress_json
@@ -51,7 +52,7 @@ def report_of(
     trainings, whole = trainings_json(session), session.over("whole")
     table = with_idle_bounds(whole, pid)[0] if pid is not None else None
     findings = list(findings)
-    cost = cost_json(session, findings)
+    cost, wall_time = cost_json(session, findings), goodput_json(session)
     report = {
         "schema": REPORT_SCHEMA,
         "run": _run(session, log),
@@ -61,6 +62,7 @@ def report_of(
         "unseen": [_unseen(each) for each in unseen_trainings(session)],
         "steps": steps_json(whole.steps(pid) if pid is not None else None),
         **_progress(session, pid),
+        **({"goodput": wall_time} if wall_time else {}),
         **({"cost": cost} if cost else {}),
         "span": _span(session, pid),
         **_phases_of(session, pid),

@@ -70,6 +70,14 @@ class Progress(Struct):
     text: str | Absent = UNSET
 
 
+class WallTime(Struct):
+    """Seconds of the run by what they went to; they add up to ``wall_s``."""
+
+    wall_s: float
+    seconds: dict[str, float]  # training, start, compiling, evaluation, checkpoints, outside, after (the last step)
+    text: str
+
+
 class Cost(Struct):
     """The cost by ``--price``, in ``currency``; energy by the GPUs' counters. ``saved_per_day``: at least and at most.
 
@@ -289,6 +297,7 @@ class Report(Struct):
     changes: list[Change]
     unjudged: list[Unjudged]
     progress: Progress | Absent = UNSET
+    goodput: WallTime | Absent = UNSET
     cost: Cost | Absent = UNSET
     phases_of: str | Absent = UNSET  # of several ranks or trainings the one whose steps, phases and ranges these are
     trainings: list[Training] | Absent = UNSET  # of several
