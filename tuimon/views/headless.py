@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tuimon.diagnosis.rank import is_minor
 from tuimon.records import Exit
+from tuimon.session.goodput import goodput
 from tuimon.session.progress import run_progress
 from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state, stands_still, unseen_trainings
@@ -22,6 +23,7 @@ from tuimon.views.finding_text import (
     rule_title,
 )
 from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps
+from tuimon.views.goodput_text import goodput_text
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.memory_text import memory_lines
@@ -234,6 +236,8 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         lines.append(f"cost: {cost}")
     if table is not None and table.rows:
         lines.append(phases_text(table))
+    if steps is not None and steps.total and (divided := goodput(session)) is not None:
+        lines.append(f"goodput: {goodput_text(divided)}")
     if session.exit is not None and (state := run_state(session)).name == "ended":  # without a step
         lines.append(state_text(state))
     first = findings[0] if findings else None

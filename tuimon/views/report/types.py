@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from tuimon.diagnosis.finding import Severity
+from tuimon.session.goodput import Part
 from tuimon.views.report.recording_types import Memory, Trace
 from tuimon.views.report.standstill_types import Absent, Place, Standstill
 
@@ -68,6 +69,22 @@ class Progress(Struct):
     left_of: Literal["run", "epoch"] | Absent = UNSET
     loss: str | Absent = UNSET  # as printed
     text: str | Absent = UNSET
+
+
+class GoodputPart(Struct):
+    """A part of the wall time: ``training`` is the goodput, ``after`` the time since the last step."""
+
+    name: Part
+    seconds: float
+    share: float
+
+
+class Goodput(Struct):
+    """The wall time of the process in focus, from the start of the run; its exclusive parts add up to it."""
+
+    seconds: float
+    parts: list[GoodputPart]
+    text: str
 
 
 class Cost(Struct):
@@ -289,6 +306,7 @@ class Report(Struct):
     changes: list[Change]
     unjudged: list[Unjudged]
     progress: Progress | Absent = UNSET
+    goodput: Goodput | Absent = UNSET
     cost: Cost | Absent = UNSET
     phases_of: str | Absent = UNSET  # of several ranks or trainings the one whose steps, phases and ranges these are
     trainings: list[Training] | Absent = UNSET  # of several
