@@ -1,38 +1,47 @@
-"""The wall time of a run in words and as JSON: how much of it trains, and what the rest goes to."""
+"""Goodput in words and for programs."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tuimon.session.goodput import Goodput, goodput
-from tuimon.session.session import Session
+from tuimon.session.goodput import PARTS, Goodput, Part
 from tuimon.views.format import duration, percent
 
-_WORDS = {"outside": "outside the loop", "after": "after the last step"}
-#: Less than this part of the wall time is not mentioned: it would read "0 %".
-_LEAST = 0.005
+#: Parts of a smaller share are left out of the line.
+_SHOWN = 0.005
+_NAMES: dict[Part, str] = {"outside": "outside the loop", "after": "after the last step"}
 
 
-def goodput_text(session: Session) -> str:
-    """``81 % training, 12 % evaluation, 7 % start, of 12m03s``; empty before the first step, or without markers."""
-    found = _of_trainer(session)
-    return _text(found) if found is not None and found.wall_s > 0 else ""
+def goodput_text(goodput: Goodput) -> str:
+    """``62 % of 3m12s in training steps; evaluation 21 %, set-up 12 %, import 5 %``."""
+    rest = sorted(((seconds, part) for part, seconds in goodput.parts.items() if part != "training"), reverse=True)
+    named = [
+        f"{_NAMES.get(part, part)} {percent(seconds / goodput.total_s)}"
+        for seconds, part in rest
+        if seconds >= _SHOWN * goodput.total_s
+    ]
+    return f"{percent(goodput.ratio)} of {duration(goodput.total_s)} in training steps" + (
+        "; " + ", ".join(named) if named else ""
+    )
 
 
-def goodput_json(session: Session) -> dict[str, Any]:
-    """The seconds by name, and the same text; empty like that."""
-    found = _of_trainer(session)
-    if found is None or found.wall_s <= 0:
-        return {}
-    return {"wall_s": found.wall_s, "seconds": found._asdict(), "text": _text(found)}
+def goodput_line(goodput: Goodput) -> str:
+    """The same with its name in front."""
+    return f"Goodput: {goodput_text(goodput)}"
 
 
-def _of_trainer(session: Session) -> Goodput | None:
-    pid = session.trainer()
-    return goodput(session, pid) if pid is not None else None
-
-
-def _text(found: Goodput) -> str:
-    training, *rest = ((_WORDS.get(name, name), seconds / found.wall_s) for name, seconds in found._asdict().items())
-    named = [training, *sorted((part for part in rest if part[1] >= _LEAST), key=lambda part: -part[1])]
-    return ", ".join(f"{percent(share)} {name}" for name, share in named) + f", of {duration(found.wall_s)}"
+def goodput_json(goodput: Goodput) -> dict[str, Any]:
+    """For ``report --format json``: the parts in order, and the same in words."""
+    return {
+        "seconds": round(goodput.total_s, 3),
+        "parts": [
+            {
+                "name": part,
+                "seconds": round(goodput.parts[part], 3),
+                "share": round(goodput.parts[part] / goodput.total_s, 4),
+            }
+            for part in PARTS
+            if part in goodput.parts
+        ],
+        "text": goodput_text(goodput),
+    }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tuimon.diagnosis.rank import is_minor
 from tuimon.records import Exit
+from tuimon.session.goodput import goodput
 from tuimon.session.progress import run_progress
 from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state, stands_still, unseen_trainings
@@ -231,12 +232,12 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         )
     if pid is not None and (made := progress_json(run_progress(session, pid)).get("text")):
         lines.append(made)
-    if passed := goodput_text(session):
-        lines.append(f"wall time: {passed}")
     if cost := cost_text(session, findings):
         lines.append(f"cost: {cost}")
     if table is not None and table.rows:
         lines.append(phases_text(table))
+    if steps is not None and steps.total and (divided := goodput(session)) is not None:
+        lines.append(f"goodput: {goodput_text(divided)}")
     if session.exit is not None and (state := run_state(session)).name == "ended":  # without a step
         lines.append(state_text(state))
     first = findings[0] if findings else None

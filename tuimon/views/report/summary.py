@@ -14,6 +14,7 @@ from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.unjudged import unjudged
 from tuimon.node_ids import own_id
 from tuimon.records import Header, MemoryHistory, TraceTaken
+from tuimon.session.goodput import goodput
 from tuimon.session.progress import run_progress
 from tuimon.session.rows import PhaseTable
 from tuimon.session.sampling import Sampling
@@ -52,7 +53,7 @@ def report_of(
     trainings, whole = trainings_json(session), session.over("whole")
     table = with_idle_bounds(whole, pid)[0] if pid is not None else None
     findings = list(findings)
-    cost, wall_time = cost_json(session, findings), goodput_json(session)
+    cost = cost_json(session, findings)
     report = {
         "schema": REPORT_SCHEMA,
         "run": _run(session, log),
@@ -62,7 +63,7 @@ def report_of(
         "unseen": [_unseen(each) for each in unseen_trainings(session)],
         "steps": steps_json(whole.steps(pid) if pid is not None else None),
         **_progress(session, pid),
-        **({"goodput": wall_time} if wall_time else {}),
+        **({"goodput": goodput_json(divided)} if (divided := goodput(session)) is not None else {}),
         **({"cost": cost} if cost else {}),
         "span": _span(session, pid),
         **_phases_of(session, pid),

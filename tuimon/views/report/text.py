@@ -112,8 +112,8 @@ def _steps(report: dict[str, Any]) -> list[str]:
         )
         if made := report.get("progress", {}).get("text"):
             lines += _wrap(f"Progress: {plain(made)}")
-        if passed := report.get("goodput", {}).get("text"):
-            lines += _wrap(f"Wall time: {passed}")
+        if divided := report.get("goodput"):
+            lines += _wrap(f"Goodput: {divided['text']}")
         if cost := report.get("cost", {}).get("text"):
             lines += _wrap(f"Cost: {plain(cost)}")
         if timed := timed_steps(steps.get("timed_share", 1.0)):

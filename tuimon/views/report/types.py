@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from tuimon.diagnosis.finding import Severity
+from tuimon.session.goodput import Part
 from tuimon.views.report.recording_types import Memory, Trace
 from tuimon.views.report.standstill_types import Absent, Place, Standstill
 
@@ -70,11 +71,19 @@ class Progress(Struct):
     text: str | Absent = UNSET
 
 
-class WallTime(Struct):
-    """Seconds of the run by what they went to; they add up to ``wall_s``."""
+class GoodputPart(Struct):
+    """A part of the wall time: ``training`` is the goodput, ``after`` the time since the last step."""
 
-    wall_s: float
-    seconds: dict[str, float]  # training, start, compiling, evaluation, checkpoints, outside, after (the last step)
+    name: Part
+    seconds: float
+    share: float
+
+
+class Goodput(Struct):
+    """The wall time of the process in focus, from the start of the run; its exclusive parts add up to it."""
+
+    seconds: float
+    parts: list[GoodputPart]
     text: str
 
 
@@ -297,7 +306,7 @@ class Report(Struct):
     changes: list[Change]
     unjudged: list[Unjudged]
     progress: Progress | Absent = UNSET
-    goodput: WallTime | Absent = UNSET
+    goodput: Goodput | Absent = UNSET
     cost: Cost | Absent = UNSET
     phases_of: str | Absent = UNSET  # of several ranks or trainings the one whose steps, phases and ranges these are
     trainings: list[Training] | Absent = UNSET  # of several
