@@ -63,7 +63,7 @@ def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWor
 
 def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _SideWork) -> Finding:
     (share, _, on_gpu), hot = work.claim, work.hot
-    best, *others = _less(evidence, work)
+    best, *others = _less(evidence, work, is_output=not table.updates)
     most = speedup_without(evidence, share * work.hot_part) if on_gpu else None
     best = best._replace(
         low=best.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
@@ -102,11 +102,19 @@ def _part_in(work: _SideWork) -> str:
     return f", {percent(work.claim.share * work.hot_part)} in one function{in_library(hot)}"
 
 
-def _less(evidence: Evidence, work: _SideWork) -> tuple[Fix, ...]:
-    """The fixes: the function's work less often, or what to look for."""
+def _less(evidence: Evidence, work: _SideWork, *, is_output: bool) -> tuple[Fix, ...]:
+    """The fixes: the function's work less often, or what to look for.
+
+    ``is_output``: nothing trains, so it is what the model is run for, and every step needs it.
+    """
     hot, queued = work.hot, queue_model(evidence)
     model = queued or host_model(evidence)
     lost = model.own_part(*(value * work.hot_part for value in work.claim.lost))
+    if is_output and hot:
+        cheaper = f"make {at_hot(hot)} cheaper, or do it in another process while the model runs"
+        return model.less(
+            cheaper, f"make {at_hot(hot)} twice as fast", "side_work", Part(work.hot_part) if queued else lost
+        )
     return model.less(
         (
             f"run {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"
