@@ -246,12 +246,9 @@ class Batches:
         is_known = self._evaluation.evaluating is not None and self._evaluation.evaluating == self._iterator
         return is_known and self.is_waiting and not self._ahead and not self.may_evaluate
 
-    def pass_evaluations(self, count: int, duration_ns: int, end_ns: int, step: Step) -> None:
+    def pass_evaluations(self, count: int, duration_ns: int, step: Step) -> None:
         """So many batches of the same iterator were evaluated in this time."""
         self.settle(step)
-        if self.forward is not None:
-            self.forward.add_counted(count, duration_ns, end_ns)
-            return
         self._eval_count += count
         self._eval_ns += duration_ns
         self._batch_ns = duration_ns // count if count else self._batch_ns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.records import BETWEEN
 from tuimon.sources.loop.evaluation import Times
-from tuimon.sources.loop.step import CountedSteps, Step
+from tuimon.sources.loop.step import Step
 
 #: A training may begin with an evaluation: so many batches, or so many ns of them, are held back until they are steps.
 _HELD, _HELD_NS = 32, 20_000_000_000
@@ -19,7 +19,7 @@ class ForwardSteps:
     def __init__(self) -> None:
         self.total = 0  # batches until now
         self.has_told = False  # that they are steps
-        self._steps: list[Step | CountedSteps] = []  # since they were taken
+        self._steps: list[Step] = []  # since they were taken
         self._is_known = False
 
     def add_batch(self, times: Times, end_ns: int, taken_from: Step) -> None:
@@ -34,17 +34,11 @@ class ForwardSteps:
         first = self._steps[0]
         self._is_known |= len(self._steps) >= _HELD or end_ns - (first.end_ns - first.total_ns) >= _HELD_NS
 
-    def add_counted(self, count: int, duration_ns: int, end_ns: int) -> None:
-        """So many batches one after the other in this time."""
-        self.total += count
-        self._is_known = True
-        self._steps.append(CountedSteps(count, duration_ns, end_ns))
-
     def finish(self) -> None:
         """The thread has ended, and has never trained."""
         self._is_known = True
 
-    def take_ended(self) -> list[Step | CountedSteps]:
+    def take_ended(self) -> list[Step]:
         """Hand over the steps that have ended since the last call, once they are known to be some."""
         if not self._is_known:
             return []
@@ -55,13 +49,12 @@ class ForwardSteps:
     def take_evaluation(self) -> tuple[int, int]:
         """The time (ns) and the batches not handed over yet: they were an evaluation."""
         steps, self._steps = self._steps, []
-        count = sum(1 if isinstance(step, Step) else step.count for step in steps)
-        return sum(step.total_ns for step in steps), count
+        return sum(step.total_ns for step in steps), len(steps)
 
     def take_held(self) -> list[Step]:
         """The batches that were held back: they are parts of a step."""
         steps, self._steps = self._steps, []
-        return [step for step in steps if isinstance(step, Step)]
+        return steps
 
 
 def divide_forward(step: Step) -> None:

@@ -175,7 +175,7 @@ class LoopMachine:
         """So many boundaries have been counted until this GAP_END."""
         time_ns, passed = marker.time_ns, layout.unpack_gap(marker.value)
         if self._evaluates:
-            self.steps.pass_evaluations(passed.fetches, max(0, time_ns - self.last_ns), time_ns)
+            self.steps.pass_evaluations(passed.fetches, max(0, time_ns - self.last_ns))
             self._last_ns = max(time_ns, self.last_ns)
         else:
             self._add_time(COUNTED, time_ns)

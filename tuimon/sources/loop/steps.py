@@ -263,9 +263,9 @@ class StepFinder:
         """True if the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
         return self._batches.are_evaluated
 
-    def pass_evaluations(self, count: int, duration_ns: int, end_ns: int) -> None:
+    def pass_evaluations(self, count: int, duration_ns: int) -> None:
         """So many batches of the same iterator were evaluated in this time."""
-        self._batches.pass_evaluations(count, duration_ns, end_ns, self._open)
+        self._batches.pass_evaluations(count, duration_ns, self._open)
 
     # -- pieces
 
