@@ -60,6 +60,11 @@ class PhaseTable(NamedTuple):
         """True if a batch, a forward or backward pass or an update was seen in its steps."""
         return any(row.share for row in self.rows if row.name not in ("other", "eval"))
 
+    @property
+    def updates(self) -> bool:
+        """True if a backward pass or an update was seen in its steps; inference has none."""
+        return any(row.share for row in self.rows if row.name in ("backward", "optimizer"))
+
 
 class StepSummary(Struct, frozen=True, gc=False):
     """Steps of one process over the window; None where not measured."""

@@ -94,14 +94,14 @@ def test_facts_are_told_once():
     ("words", "expected"),
     [
         ("f1 b f1 b x1", ["train"]),
-        ("f1 f1 f1 x1", ["eval"]),
+        ("f1 f1 f1 x1", ["train"]),  # nothing trains: its batches make the steps
         ("f1", [None]),
         ("f1 b f1 b x1 f2 x2 f1 b f1 b x1 f2 x2", ["train", "eval"]),  # one batch of validation an epoch
         ("f1 f2 b f1 f2 b", ["train", "train"]),  # zipped
         ("f1 b b f1 b b", ["train"]),  # two losses a batch
         ("f2 f2 f2 x2 f1 b f1 b", ["train", "eval"]),
         ("f1 f1 f1 f1 b b b b f1 f1 x1 b b f1 f1 f1 f1 b", ["train"]),  # a step accumulates over four
-        ("f1 " * 20, ["eval"]),  # for all that is known so far
+        ("f1 " * 20, ["train"]),  # for all that is known so far
         ("f2 f2 f2 f1 b f1 b", ["train", "eval"]),  # left before its end
     ],
 )
@@ -135,7 +135,7 @@ def test_fetches_that_were_only_counted_have_no_times():
 
 @pytest.mark.parametrize("backwards", [0, 40])
 def test_batches_that_were_only_counted_are_evaluated_or_train(backwards):
-    script = LoaderScript(FACTS).feed("f1 f1")
+    script = LoaderScript(FACTS).feed("f1 b f1 f1")
     script.tracker.add_counted(layout.Passed(40, backwards, backwards, 0))
     (record,) = script.records()
     assert record.role == ("train" if backwards else "eval")
