@@ -72,3 +72,8 @@ def test_the_first_call_counts_though_it_is_unknown_how_long_its_step_took():
     played = play("wait:7 step ", 50)
     assert len(played.steps) == 50
     assert [step.usual for step in played.steps[:2]] == [False, True]
+
+
+def test_a_program_with_an_optimizer_only_evaluates_before_it_trains():
+    played = Played(markers("made " + BATCH * 100), finish=False)
+    assert (len(played.steps), played.eval_count) == (0, 99)

@@ -149,8 +149,9 @@ class StepFinder:
             self._end_update(time_ns)
 
     def expect_optimizer(self) -> None:
-        """The program has an optimizer of torch's, which may step after any number of backwards."""
+        """The program has an optimizer of torch's, which may step after any number of backwards, or evaluations."""
         self.pieces.optimizer_expected = True
+        self._begins_anew |= self._batches.begin_training()
 
     def end_optimizer_step(self, time_ns: int, optimizer: int = 0) -> None:
         """One more optimizer of the same update, or a new update."""
