@@ -44,6 +44,11 @@ def test_all_of_the_time_before_the_loop_has_a_name():
     assert found.ratio == 0.0
 
 
+def test_the_time_before_the_first_samples_is_divided_as_they_are():
+    found = goodput(session_of(header(), process(), LINES, stacks(3.0, (IMPORT, 20)), stacks(4.0, (LOAD, 20))))
+    assert found.parts == pytest.approx({"import": 3.0, "set-up": 1.0})
+
+
 def test_checkpoints_and_compilation_between_steps_are_no_training():
     saved = [((TRAIN, 15), (SAVE, 5)) for _ in range(8)]
     windows = [
