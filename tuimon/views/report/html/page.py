@@ -11,8 +11,9 @@ from typing import Any
 from tuimon.diagnosis.rank import is_minor
 from tuimon.errors import TuimonError
 from tuimon.records import Frame
+from tuimon.session.goodput import goodput
 from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
-from tuimon.session.session import SessionView
+from tuimon.session.session import Session, SessionView
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain_html import page_html
@@ -28,6 +29,7 @@ from tuimon.views.finding_text import (
     sentence,
     verdict_name,
 )
+from tuimon.views.goodput_text import goodput_bar
 from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
 from tuimon.views.report.html.chart import chart_of, curve
 from tuimon.views.report.html.flame import boxes_of, trees
@@ -109,6 +111,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
         "table": table,
         "bar": _bar(table),
+        "wall_time": _wall_time(session),
         "chart": chart_of(run, pid, report) if pid is not None else None,
         "ranks": ranks_table(report["ranks"]),
         "traces": [trace_tables(trace) for trace in report.get("traces", ())[-_TRACES:]],
@@ -197,6 +200,15 @@ def _bar(table: PhaseTable | None) -> list[tuple[str, float, float]]:
         if row.name != "eval":
             bar.append((row.name, left, row.share))
             left += row.share
+    return bar
+
+
+def _wall_time(session: Session) -> list[tuple[str, str, float, float]]:
+    """Parts of the wall time as (name, colour, left, width), in shares of the whole bar."""
+    divided, bar, left = goodput(session), [], 0.0
+    for name, share, colour in goodput_bar(divided) if divided is not None else ():
+        bar.append((name, colour, left, share))
+        left += share
     return bar
 
 
