@@ -228,13 +228,13 @@ class LoaderStats:
     def _worker_rows(
         self, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], whole_run: bool
     ) -> tuple[LoaderWorkerRow, ...]:
-        """The live workers; when none is left, the last ones. Each with what all of its number have reported."""
+        """The latest worker of each number, a live one before others, with what all of its number have reported."""
         latest = {worker.number: pid for pid, worker in self._workers.items()}
         live = {worker.number: pid for pid, worker in self._workers.items() if not ended(pid)}
         sums = self._run_by_number if whole_run else self._window_by_number()
         return tuple(
             _worker_row(pid, self._name(pid), sums[number], hot(pid), ended(pid))
-            for number, pid in sorted((live or latest).items())
+            for number, pid in sorted((latest | live).items())
         )
 
     def _name(self, pid: int) -> str:

@@ -445,6 +445,20 @@ def test_workers_that_come_and_go():
     assert worker.ended
 
 
+def test_a_worker_that_ends_before_the_others_stays_beside_them():
+    """Of a stream in one shard only the first has made batches."""
+    session = Session()
+    session.add(process(100))
+    for pid in (7, 9):
+        session.add(process(pid, "worker", ppid=100))
+    facts = LoaderFacts(dataset="Shards", kind="iterable", workers=2, prefetch=2)
+    made = [LoaderWorker(7, 0, 20, 800.0, 100.0, 100.0), LoaderWorker(9, 1, 0, 0.0, 0.0, 1000.0)]
+    session.add(Loader(t=5.0, pid=100, number=0, window_s=1.0, fetches=20, facts=facts, workers=made))
+    session.add(process(7, "worker", ppid=100, ended=True))
+    rows = session.over("recent").loaders(100)[0].worker_rows
+    assert [(row.pid, row.ended, row.busy_ratio) for row in rows] == [(7, True, 0.9), (9, False, 0.0)]
+
+
 def test_loaders_of_other_processes_are_theirs():
     session = Session()
     session.add(window(1.0, fetches=1))

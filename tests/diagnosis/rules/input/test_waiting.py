@@ -574,3 +574,36 @@ def test_without_markers_samples_show_whether_there_is_a_loader(in_fetch: bool, 
     with_workers = next(fix for fix in first.fixes if fix.change and fix.change.what == "workers")
     assert with_workers.low == 1.0 < with_workers.high  # of a step of 1 ms, handing a batch over is all of it
     assert first.fixes[0].change.what == "items"
+
+
+def stream(*batches, kind="iterable"):
+    """A loader whose workers make so many batches each in a second, 50 ms for each; the rest of it they wait."""
+    facts = LoaderFacts(dataset="Shards", kind=kind, workers=len(batches), prefetch=2)
+    rows = [LoaderWorker(201 + n, n, made, 48.0 * made, made, 1e3 - 49 * made) for n, made in enumerate(batches)]
+    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=20, wait_ns=int(0.6e9),
+                  facts=facts, workers=rows)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("batches", "clause", "fewer", "gain"),
+    [
+        ((20, 0), "1 of 2 workers makes all batches, the other one idles", "num_workers=1 (now 2)", 2.0),
+        ((20, 20, 0), "2 of 3 workers make all batches, the other one idles", "num_workers=2 (now 3)", 1.5),
+        ((20, 0, 0), "1 of 3 workers makes all batches, the others idle", "num_workers=1 (now 3)", 100 / 38),
+    ],
+)
+def test_workers_without_a_part_of_the_stream_idle(batches, clause, fewer, gain):
+    own = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    first, *_ = run(STARVED, stream(*batches), own, *workers(len(batches), 0.9, ([0, 1], 40)), cpu_count=8)
+    assert (first.cause, first.evidence["workers"]) == ("idle_workers", sum(map(bool, batches)))
+    assert first.evidence["worker_busy_ratio"] == pytest.approx(0.98)
+    assert clause in first.headline
+    split = next(fix for fix in first.fixes if f"into {len(batches)} shards or more" in fix.action)
+    assert fewer in split.action and split.estimated_speedup == pytest.approx(gain, rel=0.1)
+
+
+@pytest.mark.parametrize("loader", [stream(20, 20), stream(20, 8), stream(20, 0, kind="map")])
+def test_workers_that_share_the_work_are_all_needed(loader):
+    """One that was just started has made no batch of a data set with indices."""
+    first, *_ = run(STARVED, loader, *workers(2, 0.9, ([0, 1], 40)), cpu_count=8)
+    assert first.cause != "idle_workers" and first.evidence["workers"] == 2

@@ -127,6 +127,8 @@ def _drawing(hot: HotFunction, evidence: Evidence) -> Cause:
 
 def _cause_in_workers(workers: Workers, free_cores: float) -> Cause:
     hot = workers.hot
+    if workers.idle and (workers.busy_ratio or 0.0) >= SATURATED_BUSY:
+        return Cause("idle_workers", hot, f": {_some(workers)}{in_library(hot)}")
     if workers.disk_ratio >= LARGE:
         return Cause("disk_wait", hot, ": the workers wait for the disk")
     collating, share = workers.hot_in_collate, workers.collate_share or 0.0
@@ -157,6 +159,12 @@ def _starts_and_ends(starts: EpochStarts) -> str:
 def _fetch_ms(evidence: Evidence) -> str:
     loader = evidence.loader
     return f"{ms_text(loader.wait_ms)}" if loader is not None and loader.wait_ms is not None else "long"
+
+
+def _some(workers: Workers) -> str:
+    make = "makes all batches" if workers.number == 1 else "make all batches"
+    rest = "the other one idles" if workers.idle == 1 else "the others idle"
+    return f"{workers.number} of {workers.number + workers.idle} workers {make}, {rest}"
 
 
 def _all(workers: Workers) -> str:

@@ -114,6 +114,7 @@ RULES = (
             "slow_collate",
             "sampler",
             "disk_wait",
+            "idle_workers",
             "hand_rolled_loader",
             "hand_over",
             "rollout",
