@@ -84,6 +84,35 @@ def test_fetches_and_what_they_cost():
     assert script.records() == []  # nothing happened since
 
 
+def test_a_fetch_that_waits_while_later_batches_come_is_held_back():
+    """With four ready before it waits 40 ms, and six after it, what it waited for was not any batch, but the next."""
+    script = LoaderScript(FACTS).feed("f1 b f1 b f1 b f1 b", ready=5).feed("f1 b", wait_ns=40 * MS, ready=5)
+    (record,) = script.feed("f1 b f1 b", ready=7).records()
+    assert (record.held_ns, record.held_ms2) == (35 * MS, 35**2)
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        [(5, 5), (5, 5), (5, 5), (5, 7), (5, 7)],  # alike: each takes as long to hand over
+        [(5, 5), (5, 5), (40, 1), (5, 1), (5, 1)],  # too few batches
+        [(5, 7), (5, 6), (40, 5), (5, 4), (5, 3)],  # the training process was held up itself
+    ],
+)
+def test_a_fetch_for_any_batch_is_not_held_back(waits):
+    script = LoaderScript(FACTS)
+    for wait_ms, ready in waits:
+        script.feed("f1 b", wait_ns=wait_ms * MS, ready=ready)
+    (record,) = script.records()
+    assert (record.fetches, record.held_ns) == (5, 0)
+
+
+@pytest.mark.parametrize(("noted", "in_order"), [({}, None), ({"in_order": None}, None), ({"in_order": False}, False)])
+def test_older_torch_knows_of_no_order(noted, in_order):
+    facts, _ = parsed_facts(json.dumps({**FACTS, **noted}))
+    assert facts.in_order is in_order
+
+
 def test_facts_are_told_once():
     script = LoaderScript(FACTS).feed("f1 b")
     assert script.records()[0].facts

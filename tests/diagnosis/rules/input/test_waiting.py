@@ -607,3 +607,44 @@ def test_workers_that_share_the_work_are_all_needed(loader):
     """One that was just started has made no batch of a data set with indices."""
     first, *_ = run(STARVED, loader, *workers(2, 0.9, ([0, 1], 40)), cpu_count=8)
     assert first.cause != "idle_workers" and first.evidence["workers"] == 2
+
+
+def late(*items_ms, in_order=True):
+    """Of ten batches a step one waits 62 ms, as its item is slow; workers make each batch in so many ms on average."""
+    facts = LoaderFacts(dataset="Rows", kind="map", workers=len(items_ms), prefetch=2, in_order=in_order)
+    rows = [LoaderWorker(201 + n, n, 20, 20 * ms, 0.0, 1e3 - 20 * ms) for n, ms in enumerate(items_ms)]
+    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=100, wait_ns=int(0.62e9),
+                  ready_fetches=100, ready_total=300, held_ns=int(0.6e9), held_ms2=10 * 60.0**2, facts=facts,
+                  workers=rows)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("items_ms", "who"), [((4.0, 0.1, 0.1, 0.1), "late (worker 0), later"), ((1.0, 1.0, 1.0, 1.0), "late, later")]
+)
+def test_the_next_batch_in_order_is_late_while_later_ones_lie_ready(items_ms, who):
+    free = threads(12, (100, "python", 0.3, "waiting"), cpu_ratio=0.3)
+    first, *_ = run(STARVED, late(*items_ms), FETCHES, free, *workers(4, 0.05, ([0, 1], 40)), cpu_count=8)
+    assert (first.rule, first.cause, first.where[0].line) == ("input_bound", "slow_item", 31)
+    assert f": 1 batch in 10 is 60.0 ms {who} ones lie ready" in first.headline
+    assert gain_of("in_order=False", first) == pytest.approx(100 / 38, rel=0.05)
+    assert not any("num_workers" in fix.action or "larger batches" in fix.action for fix in first.fixes)
+
+
+@pytest.mark.parametrize("in_order", [None, False])
+def test_an_order_that_is_not_kept_or_cannot_be_left_is_not_advised(in_order):
+    found = run(STARVED, late(4.0, 0.1, 0.1, 0.1, in_order=in_order), FETCHES, *workers(4, 0.05, ([0, 1], 40)))
+    first = next(finding for finding in found if finding.rule == "input_bound")
+    assert not any("in_order" in fix.action for fix in first.fixes)
+    assert first.cause == ("hand_over" if in_order is False else "slow_item")
+
+
+def test_workers_that_are_all_busy_hold_nothing_back():
+    first, *_ = run(STARVED, late(47.5, 47.5), FETCHES, *workers(2, 0.95, ([0, 1], 40)), cpu_count=8)
+    assert first.cause == "workers_saturated"
+
+
+def test_alike_batches_that_come_a_little_late_hold_nothing_back():
+    """Workers that wait for a core make each of them in 35 ms, and one is 60 ms late."""
+    found = run(STARVED, late(35.0, 35.0), FETCHES, *workers(2, 0.7, ([0, 1], 40)), cpu_count=8)
+    first = next(finding for finding in found if finding.rule == "input_bound")
+    assert not any("in_order" in fix.action for fix in first.fixes)

@@ -56,7 +56,11 @@ def fixes_for(cause: str | None, hot: HotFunction | None, evidence: Evidence, wa
         model = _made_beside(model, _undisturbed(cause, evidence))
     elif cause == "messages" or (cause in _MADE_HERE and evidence.workers.number):
         model = _made_after_the_fetch(model, *waiting)
-    ways = _from_processes(hot, evidence) if cause == "messages" else _ways(cause, hot, evidence, model)
+    if cause == "messages":
+        ways = _from_processes(hot, evidence)
+    else:
+        ways = _in_any_order(evidence) if cause == "held_back" else []
+        ways += _ways(cause, hot, evidence, model)
     if cause not in ("hand_over", "starting"):
         kept = _kept_workers(evidence, model)
         ways += [*kept, *(_starting_none(evidence) if kept else [])]
@@ -166,6 +170,13 @@ def _beside_workers(hot: HotFunction | None, evidence: Evidence, model: StepMode
     company += f": each computes only {percent(workers.ran_ratio or 0.0)} of its time"
     making = _cheaper(evidence, hot, "items", _part(hot, evidence), how="cache, or read ahead")
     return [*_more_workers(company, evidence, model), *making]
+
+
+def _in_any_order(evidence: Evidence) -> list[Way]:
+    """Batches as they come; nothing where this torch cannot."""
+    if evidence.loader is None or not evidence.loader.facts.in_order:
+        return []
+    return [Way("set in_order=False: batches then come as they are made, in another order", Change("in_order", 1))]
 
 
 def _a_part_for_each(evidence: Evidence) -> Way:
