@@ -29,6 +29,7 @@ def parsed_facts(text: str) -> tuple[LoaderFacts, int] | None:
             pin_memory=bool(fields["pin"]),
             persistent=bool(fields["persistent"]),
             context=None if fields["context"] is None else str(fields["context"]),
+            in_order=in_order if isinstance(in_order := fields.get("in_order"), bool) else None,
         )
         return facts, _count(fields["n"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # a process may write anything
