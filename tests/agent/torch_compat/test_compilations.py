@@ -6,8 +6,9 @@ import pytest
 
 from tests.agent.programs import ROOT, environment, printed_json
 from tests.warm_torch import warm_python
+from tuimon.agent.ring.compiler_texts import Event, unpacked
 from tuimon.agent.torch_compat import compilations
-from tuimon.agent.torch_compat.compilations import Event, new_events, unpacked
+from tuimon.agent.torch_compat.compilations import new_events
 
 CODE = ("/me/model.py", 7, "forward")
 

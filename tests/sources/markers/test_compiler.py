@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 
 from tests.session.records import process, session_of, steps
-from tuimon.agent.torch_compat.compilations import Event, _text
+from tuimon.agent.ring.compiler_texts import Event
+from tuimon.agent.torch_compat.compilations import _text
 from tuimon.records import Compiler, CompilerEvents
 from tuimon.sources.markers.compiler import CompilerTracker
 

@@ -7,10 +7,22 @@ between two readings the first are lost. The names are those of torch 2.2 to 2.1
 import re
 import sys
 from time import monotonic_ns
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 from ..outside import raised_by_us
-from ..ring.layout import COMPILER, PLACE_SEPARATOR
+from ..ring.compiler_texts import (
+    BACKWARD,
+    COMPILED,
+    GRAPH_BREAK,
+    LIMIT,
+    NO_CODE,
+    NO_CUDA_GRAPHS,
+    RECOMPILED,
+    Code,
+    Event,
+    packed,
+)
+from ..ring.layout import COMPILER
 
 #: Time between two readings, which take 2 us if nothing is new.
 EVERY_NS = 500_000_000
@@ -19,14 +31,6 @@ _TEXTS_LIMIT = 96
 #: Most graph breaks of one reading: a program that recompiles repeats those that it has.
 _BREAKS_LIMIT = 64
 _FUNCTIONS_LIMIT = 256
-_CHARACTERS = 160
-
-#: Kinds of events; COMPILED, RECOMPILED and BACKWARD have a time, the others a count.
-COMPILED, RECOMPILED, BACKWARD = "compiled", "recompiled", "backward"
-GRAPH_BREAK, LIMIT, NO_CUDA_GRAPHS = "graph_break", "limit", "no_cuda_graphs"
-
-Code = Tuple[str, int, str]
-_NO_CODE: Code = ("", 0, "")
 
 #: ``0/1: L['length'] == 7   # return x * length  # model.py:9 in forward``, the line since torch 2.4.
 _COMPILE_ID = re.compile(r"\d+/\d+(?:_\d+)?: ")
@@ -34,16 +38,6 @@ _GUARDED = re.compile(r"#\s+(?:.*#\s+)?([^#]+:\d+) in \S+")
 #: Numbers that are neither an index nor part of a name: they differ each time.
 _NUMBER = re.compile(r"(?<![\w'\[.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w'\]])")
 _SIZES = re.compile(r"\.? expected .*", re.DOTALL)
-
-
-class Event(NamedTuple):
-    """An event; ``code``: file, line and function, of the first line of what was compiled, or of the break."""
-
-    what: str
-    value: int  # ns, or how many
-    code: Code
-    reason: str = ""
-    guarded: str = ""  # the line that the failed guard is for
 
 
 class _Read:
@@ -57,7 +51,7 @@ class _Read:
         self.newest = newest
         self.breaks = self.limits = self.skips = 0
         self.functions: Dict[str, Code] = {}  # by number of the frame in ids of compilations
-        self.latest: Tuple[Code, str, str] = (_NO_CODE, "", "")  # that was compiled anew, and why
+        self.latest: Tuple[Code, str, str] = (NO_CODE, "", "")  # that was compiled anew, and why
         self.texts: Set[str] = set()
 
 
@@ -102,7 +96,7 @@ def new_events(utils: Any) -> List[Event]:
         found.append(Event(LIMIT, limits - _read.limits, *_read.latest))
     skips = counters.get("inductor", {}).get("cudagraph_skips", 0)
     if skips > _read.skips:
-        found.append(Event(NO_CUDA_GRAPHS, skips - _read.skips, _NO_CODE, _skip_reason(utils)))
+        found.append(Event(NO_CUDA_GRAPHS, skips - _read.skips, NO_CODE, _skip_reason(utils)))
     _read.limits, _read.skips = limits, skips
     return found
 
@@ -134,7 +128,7 @@ def _of_entry(entry: Any, utils: Any) -> List[Event]:
     if _is_limit(failed):  # the counter of these has it, in every version
         return []
     if not name or not code:
-        return [Event(BACKWARD, _time_ns(entry), code or _NO_CODE)]
+        return [Event(BACKWARD, _time_ns(entry), code or NO_CODE)]
     compiled = Event(RECOMPILED if reason else COMPILED, _time_ns(entry), code, *_guard(reason))
     if not failed:
         return [compiled]
@@ -206,22 +200,8 @@ def _skip_reason(utils: Any) -> str:
 def _text(event: Event) -> str:
     """As one string; of too many different ones, without the reason, and then without the code."""
     for reason in ((event.reason, event.guarded), ("", "")):
-        text = _joined(event.what, event.code, reason)
+        text = packed(event.what, event.code, reason)
         if text in _read.texts or len(_read.texts) < _TEXTS_LIMIT:
             _read.texts.add(text)
             return text
-    return _joined(event.what, _NO_CODE, ("", ""))
-
-
-def _joined(what: str, code: Code, reason: Tuple[str, str]) -> str:
-    file, line, function = code
-    parts = [what, file[-2 * _CHARACTERS :], str(line), *(each[:_CHARACTERS] for each in (function, *reason))]
-    return PLACE_SEPARATOR.join(part.replace(PLACE_SEPARATOR, "?") for part in parts)
-
-
-def unpacked(text: str) -> Optional[Event]:
-    """The event of a marker's name, without its value; None where it is damaged."""
-    parts = text.split(PLACE_SEPARATOR)
-    if len(parts) != 6 or not parts[2].isdecimal():
-        return None
-    return Event(parts[0], 0, (parts[1], int(parts[2]), parts[3]), parts[4], parts[5])
+    return packed(event.what, NO_CODE, ("", ""))

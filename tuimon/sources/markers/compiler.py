@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
+from tuimon.agent.ring.compiler_texts import BACKWARD, COMPILED, RECOMPILED, unpacked
 from tuimon.agent.ring.reader import RingReader
-from tuimon.agent.torch_compat.compilations import BACKWARD, COMPILED, RECOMPILED, unpacked
 from tuimon.records import Compiler, CompilerEvents, CompilerWork
 from tuimon.text import plain
 
