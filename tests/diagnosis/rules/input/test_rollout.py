@@ -78,9 +78,19 @@ def test_a_function_that_steps_an_environment_makes_the_data_with_all_that_it_do
 
 def test_what_a_function_makes_of_the_models_answer_is_the_policys():
     bound = found(([0, 1, 2], 10), ([0, 21, 22, 4], 30), ([0, 21, 23], 60))["input_bound"]
-    assert (bound.cause, bound.severity) == ("rollout", "info")  # the model's own work
+    assert bound.cause == "rollout"
     assert "runs the model to generate the data" in bound.headline and bound.where[0].line == 13
     assert bound.evidence["policy_share"] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(("forward", "severity"), [(20, "critical"), (80, "info")])
+def test_more_environments_save_calls_of_the_policy_but_not_the_forward_pass_of_their_states(forward, severity):
+    training = (([5, 4], forward), ([6, 7], 20), ([8, 9], 5))
+    bound = found(([0, 1, 2], 10), ([0, 21, 22, 4], 30), ([0, 21, 23], 60), training=training)["input_bound"]
+    assert (bound.cause, bound.severity) == ("rollout", severity)
+    assert "4x as many environments" in bound.action
+    calls = 0.9 * bound.share_of_step - 0.75 * forward / (100 + forward)
+    assert bound.estimated_speedup == pytest.approx(1 / (1 - 0.75 * calls), rel=0.01)
 
 
 @pytest.mark.parametrize(("inside", "policy"), [([29], 0.95), ([29, 30], 0.05)], ids=["collector", "callback"])
