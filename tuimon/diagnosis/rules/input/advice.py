@@ -23,6 +23,7 @@ from tuimon.diagnosis.step_model.edits import HALF, WHOLE, Part, Way
 from tuimon.diagnosis.step_model.fitting import OWN_PART
 from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
 from tuimon.diagnosis.step_model.model import StepModel
+from tuimon.diagnosis.threshold import MOST
 from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, percent
 from tuimon.text import ms_text
 
@@ -251,15 +252,18 @@ def _of_rollout(hot: HotFunction | None, evidence: Evidence, model: StepModel) -
 
 
 def _more_at_once(evidence: Evidence) -> Way:
-    """The policy called for more environments at once; its gain is known without a GPU, where there are environments.
+    """The policy called for more environments at once; its gain is known without a GPU, if the update runs the model.
 
     A call costs something by itself, and something for each state. The forward pass of the update takes the same
     states in few calls, so the rollout's calls take, for the states, that long at most; the rest is shared by as many
     states as a call is given. Environments take as long as before, a step each. Of 60 % for the policy and 10 % for the
-    forward pass, 4 times the environments leave 10 % + 50 % / 4.
+    forward pass, 4 times the environments leave 10 % + 50 % / 4. A loss of what the rollout itself has computed, as in
+    REINFORCE, has no such forward pass.
     """
     made, data, forward = evidence.rollout, evidence.phase("data"), evidence.phase("forward")
-    if evidence.uses_gpu is not False or data is None or forward is None or made is None or not made.environment:
+    in_model = evidence.stacks.main.in_phase("forward").part_where(lambda sample: sample.passes("module"))
+    known = evidence.uses_gpu is False and in_model >= MOST
+    if not known or data is None or forward is None or made is None or not made.environment:
         return Way("run the model for more environments or prompts at once: each call costs about the same")
     calls = max(0.0, made.policy - forward.share / data.share)
     action = (
