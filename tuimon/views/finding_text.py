@@ -85,6 +85,15 @@ NO_FINDING = "No finding: no rule sees anything that holds this training back."
 TOO_FEW_STEPS = "Too few steps to say what holds this training back."
 NO_TRAINING = "Only the pace is known: the steps have no batch, backward pass or update that was seen."
 ONLY_MINOR = "No finding whose fix gains 5 % or more."
+#: An unknown gain is not a small one.
+NONE_KNOWN = "No fix is known to gain 5 % or more; the gain of the first is not known."
+
+
+def only_minor(fixes: Iterable[Mapping[str, Any]]) -> str:  # Any: the report's JSON, or a Fix as a dict
+    """The verdict on a training whose findings are all minor; of the fixes of the first."""
+    first = next(iter(fixes), None)
+    unknown = first is not None and first["estimated_speedup"] is None and first["low"] is None
+    return NONE_KNOWN if unknown else ONLY_MINOR
 
 
 def none_found(report: Mapping[str, Any]) -> str:  # Any: the report's JSON

@@ -1,6 +1,5 @@
 """A rollout asks the policy for four environments at a time, though it could for sixteen: more calls, as much data."""
 # expects: input_bound/rollout
-# missed: the gain of more environments is not known, and so none is promised
 
 import torch
 from laps import Laps, options

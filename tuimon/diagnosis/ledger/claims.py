@@ -52,6 +52,6 @@ def is_sure(
     ``early``: before the table has settled, too.
     """
     table = evidence.phases
-    if table is None or share < least or (error is not None and share - error < least / 2):
+    if table is None or share < least or (error is not None and share - error < least):
         return False
     return table.window_s >= SETTLED_S or (early and share - UNSURE >= least)

@@ -10,11 +10,11 @@ from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.finding_text import (
     MOST_FIXES,
     NO_FINDING,
-    ONLY_MINOR,
     beyond_share,
     finding_gain,
     fix_text,
     none_found,
+    only_minor,
     rule_title,
     rules_by_reason,
     verdict_name,
@@ -89,7 +89,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         return []  # no step, no verdict
     if not findings:
         return [none_found(report)]
-    return _first_lines(findings[0]) if _is_loud(findings[0]) else [ONLY_MINOR]
+    return _first_lines(findings[0]) if _is_loud(findings[0]) else [only_minor(findings[0]["fixes"])]
 
 
 def _is_loud(finding: dict[str, Any]) -> bool:

@@ -49,8 +49,10 @@ COPY = ([0, 3], 5)
 PIPE = frames(("/lib/python3.11/multiprocessing/connection.py", 395, "_recv"), first=50)
 
 
-def found(*counted, cpu_count=2, training=TRAINING, beside=()):
+def found(*counted, cpu_count=2, training=TRAINING, beside=(), more=None):
     session = session_of(header(cpu_count=cpu_count), process(), LOOP, PIPE)
+    if more is not None:
+        session.add(more)
     for t in range(1, 13):
         session.add(steps(t, {"between": 75, "backward": 20, "optimizer": 5}, first_index=10 * t))
         session.add(stacks(t, *training, *counted))
@@ -78,15 +80,37 @@ def test_a_function_that_steps_an_environment_makes_the_data_with_all_that_it_do
 
 def test_what_a_function_makes_of_the_models_answer_is_the_policys():
     bound = found(([0, 1, 2], 10), ([0, 21, 22, 4], 30), ([0, 21, 23], 60))["input_bound"]
-    assert (bound.cause, bound.severity) == ("rollout", "info")  # the model's own work
+    assert bound.cause == "rollout"
     assert "runs the model to generate the data" in bound.headline and bound.where[0].line == 13
     assert bound.evidence["policy_share"] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(("forward", "severity"), [(20, "critical"), (80, "info")])
+def test_more_environments_save_calls_of_the_policy_but_not_the_forward_pass_of_their_states(forward, severity):
+    training = (([5, 4], forward), ([6, 7], 20), ([8, 9], 5))
+    bound = found(([0, 1, 2], 10), ([0, 21, 22, 4], 30), ([0, 21, 23], 60), training=training)["input_bound"]
+    assert (bound.cause, bound.severity) == ("rollout", severity)
+    assert "4x as many environments" in bound.action
+    calls = 0.9 * bound.share_of_step - 0.75 * forward / (100 + forward)
+    assert bound.estimated_speedup == pytest.approx(1 / (1 - 0.75 * calls), rel=0.01)
 
 
 @pytest.mark.parametrize(("inside", "policy"), [([29], 0.95), ([29, 30], 0.05)], ids=["collector", "callback"])
 def test_a_librarys_own_work_around_the_policy_is_the_policys_but_no_callback_of_the_users(inside, policy):
     bound = found(([0, 29, 14], 5), ([0, 29, 4], 5), ([0, *inside], 90))["input_bound"]
     assert (bound.cause, bound.evidence["policy_share"]) == ("rollout", pytest.approx(policy))
+
+
+def test_a_loss_of_what_the_rollout_has_computed_leaves_the_gain_of_more_environments_unknown():
+    training = (([26, 27], 20), ([6, 7], 20), ([8, 9], 5))
+    bound = found(([0, 1, 2], 10), ([0, 21, 22, 4], 90), training=training)["input_bound"]
+    assert (bound.cause, bound.severity, bound.estimated_speedup) == ("rollout", "info", None)
+
+
+def test_what_the_loop_itself_makes_of_the_models_answer_before_it_steps_the_environment_is_the_policys():
+    drawn, logged = frames(("train.py", 29, "main", "action = chances.sample()", True), first=60), ([26, 27], 5)
+    bound = found(([13, 14], 20), ([15, 4], 20), ([60], 60), logged, more=drawn)["input_bound"]
+    assert (bound.cause, bound.evidence["policy_share"]) == ("rollout", pytest.approx(80 / 105))
 
 
 def test_what_takes_batches_from_a_buffer_is_no_rollout():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from itertools import dropwhile, pairwise
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, with_callees
 from tuimon.diagnosis.threshold import MOST
-from tuimon.session.loop_tree.frame_table import Function
+from tuimon.session.loop_tree.frame_table import Function, KnownFrame
 from tuimon.session.loop_tree.stacks import StackSample, is_environment_step
 
 #: Phases that only the loop leads to: the model is run by a policy, too.
@@ -45,6 +46,12 @@ class _Parts(NamedTuple):
     stepping: frozenset[Function]  # lead to the environment, or to what generates
     acting: frozenset[Function]  # call the model
     loop: frozenset[Function]  # lead to backward and the update
+    lines: dict[Function, tuple[int, int]]  # of the loop's that step the environment: from the first call of either
+
+    def is_between(self, sample: StackSample) -> bool:
+        """True if a sample is in the loop's own lines from the policy to the environment, in no function beside it."""
+        ends = ((frame.line, self.lines.get(frame.code, (0, -1))) for frame in sample.frames)
+        return any(first <= line <= last for line, (first, last) in ends) and not self.is_beside(sample)
 
     def is_beside(self, sample: StackSample) -> bool:
         """True if a sample is in a function that only the loop calls: it takes from a buffer, or computes returns."""
@@ -63,14 +70,31 @@ def _parts(main: ThreadSamples) -> _Parts | None:
     stepping = frozenset[Function]().union(*(sample.functions for sample in making))
     loop = frozenset[Function]().union(*(sample.functions for sample in main.in_phases(_UPDATE).stacks))
     acting = frozenset(filter(None, map(_caller_of_model, data.stacks))) - stepping - loop
-    return _Parts(stepping, acting, loop)
+    return _Parts(stepping, acting, loop, _lines_of_loop(data.stacks, loop))
+
+
+def _lines_of_loop(data: Iterable[StackSample], loop: frozenset[Function]) -> dict[Function, tuple[int, int]]:
+    """Of functions of the loop that step the environment themselves: the lines from the policy's call to that."""
+    calling, stepping = set[KnownFrame](), set[KnownFrame]()
+    for sample in data:
+        if sample.maker_depth:
+            if not {"collector", "generates"} & sample.frames[sample.maker_depth].roles:
+                stepping.add(sample.frames[sample.maker_depth - 1])
+        elif sample.passes("module"):
+            calling.update(frame for frame in sample.before("module")[-1:] if frame.user)
+    last = {step.code: max(s.line for s in stepping if s.code == step.code) for step in stepping if step.code in loop}
+    return {
+        function: (min(f.line for f in calling | stepping if f.code == function), line)
+        for function, line in last.items()
+    }
 
 
 def rollout_shares(main: ThreadSamples) -> Rollout | None:
     """The rollout that makes the data of the training thread; None if there is none, or if samples are few.
 
     A function that leads to the environment, and not to the update, is part of the rollout with all that it does. So
-    is one that calls the model: what it makes of the answer, to draw an action from it, is the policy's.
+    is one that calls the model: what it makes of the answer, to draw an action from it, is the policy's. If the loop
+    itself does both, its lines from the one to the other are.
     """
     data, parts = main.in_phase("data"), _parts(main)
     if parts is None:
@@ -80,6 +104,7 @@ def rollout_shares(main: ThreadSamples) -> Rollout | None:
     for sample in data.stacks:
         kind = _kind(sample) or ("policy" if parts.acting & sample.functions else "")
         kind = "" if kind == "copy" and parts.is_beside(sample) else kind
+        kind = kind or ("policy" if parts.is_between(sample) else "")
         counts[kind] += sample.count
         made += sample.count if kind or (parts.stepping - main.training_path) & sample.functions else 0
     shares = Rollout(*(counts[kind] / data.total for kind in Rollout._fields))

@@ -51,12 +51,12 @@ def _finding(evidence: Evidence, data: PhaseRow, wait: Claim, cause: Cause) -> F
     waits = f"{percent(wait.share)} of {of} waits for data{when}"
     if wait.on_gpu is not None:
         waits = f"the GPU waits {idle_part(wait.on_gpu)} of {of} for data{when}"
-    is_work = cause.name == "rollout" and evidence.rollout is not None and evidence.rollout.is_by_policy
     places = (cause.hot, evidence.hottest_in("data"))
     best, *others = fixes_for(cause.name, cause.hot, evidence, wait.lost)
+    by_policy = cause.name == "rollout" and evidence.rollout is not None and evidence.rollout.is_by_policy
     return Finding(
         rule="input_bound",
-        severity="info" if is_work else "warning",
+        severity="info" if by_policy and best.estimated_speedup is None else "warning",
         headline=f"{waits}{cause.clause}",
         fixes=(best, *(fix for fix in others if fix.estimated_speedup is not None)),
         cause=_OWN_NAMES.get(cause.name, cause.name),
@@ -104,7 +104,7 @@ RULES = (
             " on samples before the first forward line in a loop without a DataLoader; with GPU times, only the GPU's"
             " idle time in it counts, as launches that run ahead cover the rest. The cause follows from the workers'"
             " CPU, markers and samples. Data that comes from an environment or from the model itself is a rollout; if"
-            " the model takes most of that, it is only mentioned."
+            " the model takes most of that, it is only mentioned, unless more environments at once surely gain."
         ),
         needs=(STEPS, SAMPLES),
         thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HELD_MS, LATE_TIMES, NEARLY_ALL, *CONFIDENCE),

@@ -18,12 +18,12 @@ from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain_html import page_html
 from tuimon.views.finding_text import (
-    ONLY_MINOR,
     beyond_share,
     finding_gain,
     fix_text,
     headline_text,
     none_found,
+    only_minor,
     rule_title,
     rules_by_reason,
     sentence,
@@ -135,7 +135,7 @@ def _verdict(report: dict[str, Json]) -> str:
     if _is_loud(report):
         return headline_text(report["findings"][0]["headline"], report["findings"][0]["where"])
     if report["findings"]:
-        return ONLY_MINOR
+        return only_minor(report["findings"][0]["fixes"])
     started = report["steps"]["count"] or report["phases"]
     return none_found(report) if started else f"No training step was seen. {last_state_text(report['state'])}"
 

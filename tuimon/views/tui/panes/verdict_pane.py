@@ -12,7 +12,7 @@ from textual.message import Message
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
-from tuimon.views.finding_text import ONLY_MINOR, rule_title, speedup
+from tuimon.views.finding_text import NONE_KNOWN, only_minor, rule_title, speedup
 from tuimon.views.format import place, plain
 from tuimon.views.state_text import state_details, state_name, unseen_text
 from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
@@ -21,7 +21,7 @@ from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.panes.first_verdict import FirstVerdict
 
 if TYPE_CHECKING:
-    from tuimon.diagnosis.finding import Finding
+    from tuimon.diagnosis.finding import Finding, Severity
     from tuimon.session.session import Session
 
 #: Rows of the verdict; how a run failed has one more above it.
@@ -168,9 +168,10 @@ def _of_findings(findings: Sequence[Finding], width: int) -> _Block:
     if is_minor(first.rule, first.severity):
         largest = line((clipped_words(f"largest: {plain(first.headline)}", width), "dim"))
         count = f"{len(findings)} minor finding{'s' * (len(findings) > 1)}"
-        return _Block(
-            "benign", "NOTHING FOUND", ONLY_MINOR, "healthy", largest, line(("v", "key"), (f" {count}", "dim"))
-        )
+        verdict = only_minor([fix._asdict() for fix in first.fixes])
+        severity: Severity = "info" if verdict == NONE_KNOWN else "benign"
+        counted = line(("v", "key"), (f" {count}", "dim"))
+        return _Block(severity, "NOTHING FOUND", verdict, SEVERITY_WORDS[severity], largest, counted)
     return _Block(
         first.severity,
         rule_title(first.rule),
