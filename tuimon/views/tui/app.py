@@ -13,10 +13,9 @@ from textual.binding import Binding, BindingType
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.session.trainings import which_training
 from tuimon.views.tui.baseline import Baseline, shortness, take_baseline
-from tuimon.views.tui.board import PANES, Board
+from tuimon.views.tui.board import PANES, Board, Pacing
 from tuimon.views.tui.injecting import Injecting
 from tuimon.views.tui.leaving import LeavableApp, Leave
-from tuimon.views.tui.pacing import Pacing
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.verdict_pane import VerdictPane
 from tuimon.views.tui.profile.header import Mode

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.widget import Widget
 
-from tuimon.views.tui.announcements import Announcements
+from tuimon.session.session import Session
+from tuimon.views.format import plain
 from tuimon.views.tui.baseline import Baseline, BaselineLine
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import line
@@ -29,6 +30,59 @@ from tuimon.views.tui.ranks.ranks_pane import RanksPane
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
+
+
+class Pacing:
+    """Decides at which ticks to draw: when something has come since the last drawing, once a window at most.
+
+    Records of one window come over some ticks. With two ticks a window and something new at each of five ticks, the
+    first, third and fifth draw; drawing is half of what the full screen costs.
+    """
+
+    def __init__(self, ticks_per_window: int) -> None:
+        self._every = max(ticks_per_window, 1)
+        self._since = self._every  # ticks since the last drawing
+        self._stale = True
+
+    def is_due(self, changed: bool, paused: bool = False) -> bool:
+        """True if this tick draws; ``changed``: something has come since the last tick."""
+        self._since += 1
+        self._stale = self._stale or changed
+        if paused or not self._stale or self._since < self._every:
+            return False
+        self._since, self._stale = 0, False
+        return True
+
+
+#: Sources without a pane of their own: where metrics leave tuimon.
+_SOURCES = ("prometheus", "textfile", "otlp", "metrics")
+
+
+class Announcement(NamedTuple):
+    """A notice as a line for people."""
+
+    text: str
+    severity: Literal["information", "warning"]
+
+
+class Announcements:
+    """Remembers what was shown."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, str] = {}
+
+    def new(self, session: Session) -> list[Announcement]:
+        """The news since the last call."""
+        found = []
+        for source in _SOURCES:
+            notice = session.notices.get(source)
+            if notice is not None and self._said.get(source) != notice.message:
+                self._said[source] = notice.message
+                hint = f". {plain(notice.hint)}" if notice.hint else ""
+                severity: Literal["information", "warning"] = "warning" if notice.level == "warning" else "information"
+                found.append(Announcement(f"{source}: {plain(notice.message)}{hint}", severity))
+        return found
+
 
 #: As the digits 1 to 6 count them.
 PANES = ("phases", "gpu", "output", "threads", "verdict", "loaders")
