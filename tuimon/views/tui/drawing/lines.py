@@ -98,6 +98,14 @@ def justified(left: Sequence[Span], right: Sequence[Span], width: int) -> Line:
     return (*left, Span(" " * (room - cells(left))), *right)
 
 
+def chained(parts: Iterable[Line], gap: Span) -> Line:
+    """The parts one after another, ``gap`` between them."""
+    spans: list[Span] = []
+    for part in parts:
+        spans += (gap, *part) if spans else part
+    return tuple(spans)
+
+
 def with_cursor(spans: Sequence[Span]) -> Line:
     """The line on the background of the cursor."""
     return tuple(Span(span.text, f"{span.role} cursor") for span in spans)

@@ -1,4 +1,4 @@
-"""Many GPUs: one line each under common column heads; those that the run does not use in one line together."""
+"""Many GPUs: one line each under common column heads, or several in a line; those not in use in one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
-from tuimon.records import Gpu
 from tuimon.session.rows import GpuRow
 from tuimon.views.format import ABSENT, celsius, percent, watt
 from tuimon.views.tui.drawing.charts import chart
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, column, line
-from tuimon.views.tui.gpu.figures import GpuView, gib
+from tuimon.views.tui.drawing.lines import Line, Span, cells, chained, clip, clipped, column, line
+from tuimon.views.tui.gpu.figures import GpuView, gib, memory_ratio
 from tuimon.views.tui.gpu.names import GAP, mark_of, name_of, trouble_of
 
 _LEAST_CHART, _MOST_CHART = 6, 60
-_UTIL = 1 + 5 + GAP
+#: Columns of a share, and of the utilisation with its gaps.
+_PERCENT = 5
+_UTIL = 1 + _PERCENT + GAP
+_GAP = Span(" " * GAP)
 
 
 class Figure(NamedTuple):
@@ -40,7 +42,7 @@ class _Grid(NamedTuple):
 FIGURES = (
     Figure("tensor", 6, lambda gpu: percent(gpu.figures.tensor_ratio), "strong"),
     Figure("SM", 5, lambda gpu: percent(gpu.figures.sm_ratio)),
-    Figure("memory", 6, lambda gpu: percent(_full(gpu.latest))),
+    Figure("memory", 6, lambda gpu: percent(memory_ratio(gpu.latest))),
     Figure("GiB", 5, lambda gpu: gib(gpu.latest.memory_used_bytes)),
     Figure("power", 6, lambda gpu: watt(gpu.figures.power_w)),
     Figure("heat", 6, lambda gpu: celsius(gpu.latest.temperature_c)),
@@ -118,6 +120,57 @@ def _row(view: GpuView, grid: _Grid) -> Line:
     )
 
 
-def _full(gpu: Gpu) -> float | None:
-    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
-    return used / total if used is not None and total else None
+def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
+    """Several GPUs in a line; below them what is wrong, or the range of their figures.
+
+    Each with its utilisation; a MIG instance, for which the driver does not report it, with its SM activity.
+    """
+    cut = {view.gpu.latest.parent_uuid for view in views}  # GPUs of which only the instances are shown
+    views = [view for view in views if view.gpu.latest.uuid not in cut]
+    names = max(cell_len(name_of(view.gpu)) for view in views)
+    least = 2 + names + _PERCENT
+    rows = max(height - 1, 1)
+    across = min(max(-(-len(views) // rows), 1), max((width + GAP) // (least + GAP), 1))
+    room = (width + GAP) // across - GAP - least
+    cells_of = [_tile(view, names, room - 1 if room > 2 else 0) for view in views[: across * rows]]
+    lines = [chained(cells_of[first : first + across], _GAP) for first in range(0, len(cells_of), across)]
+    if len(lines) < height:
+        lines.append(_summary(views, len(views) - len(cells_of), width))
+    return [clip(row, width) for row in lines]
+
+
+def _tile(view: GpuView, names: int, chart_width: int) -> Line:
+    gpu = view.gpu
+    whole = gpu.latest.parent_uuid is None
+    busy = (gpu.figures.util_ratio, gpu.util_history) if whole else (gpu.figures.sm_ratio, gpu.sm_history)
+    plot = chart(busy[1], chart_width, 1, 0.0, 1.0, whole=view.whole)
+    util = Span(column(percent(busy[0]), _PERCENT, ">"), view.strong)
+    return (
+        mark_of(view),
+        Span(column(name_of(gpu), names), "text"),
+        util,
+        Span(f" {plot[0]}" if plot else "", "gpu-edge"),
+    )
+
+
+def _summary(views: Sequence[GpuView], hidden: int, width: int) -> Line:
+    """Every trouble; else the range of each figure."""
+    troubled = [view for view in views if trouble_of(view, width)]
+    room = width // max(len(troubled), 1) - 6
+    troubles = [line((f"{name_of(view.gpu)}: ", "text"), *trouble_of(view, room)) for view in troubled]
+    more = [line((f"+{hidden} more (z)", "dim"))] if hidden else []
+    if troubles:
+        return chained([*troubles, *more], _GAP)
+    ranges = [
+        line((f"{of.head} ", "dim"), (_range([of.text(view.gpu) for view in views]), "text"))
+        for of in FIGURES
+        if of.head != "GiB" and any(of.text(view.gpu) != ABSENT for view in views)
+    ]
+    return chained([*ranges, *more], _GAP)
+
+
+def _range(texts: Sequence[str]) -> str:
+    """``512–519 W`` of ``512 W`` and ``519 W``."""
+    known = sorted({text for text in texts if text != ABSENT}, key=lambda text: float(text.split()[0].lstrip("<")))
+    least, most = known[0], known[-1]
+    return most if least == most else f"{least.split()[0]}–{most}"
