@@ -192,7 +192,7 @@ class TuimonApp(LeavableApp):
 
     def action_profile(self, mode: Mode) -> None:
         """Show where the time goes: of the thread that was chosen, else of the one that the verdict blames."""
-        from tuimon.views.tui.profile.blame import blamed
+        from tuimon.views.tui.profile.scope import blamed
 
         profile, session = self.board.profile, self.monitor.session
         is_open = profile.display and profile.scope is not None

@@ -1,16 +1,19 @@
-"""One rank as one line or two: how late, its step as a bar, what it waits, its state and line; pure functions."""
+"""One rank as one line or two: how late, its step as a bar, its state and line; and one training as a line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from tuimon.node_ids import own_id
 from tuimon.session.ranks.row import RankRow
+from tuimon.session.trainings import TrainingRow
 from tuimon.views.format import ABSENT, ms, percent, place, plain, size
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, line
+from tuimon.views.tui.panes.title_line import run_name
 from tuimon.views.tui.ranks.lateness import Strips, strip_line
 
 #: Own work is drawn solid, what waits in collectives dotted.
@@ -19,6 +22,8 @@ OWN, WAIT = "█", "┄"
 LATE, VERY_LATE = 0.1, 0.3
 _RANK, _LATE, _WAIT, _STEP, _GPU, _MEMORY, _STATE = 5, 10, 7, 10, 6, 9, 15
 _LEAST_BAR, _MOST_BAR, _LEAST_PLACE, _MOST_NODE = 10, 48, 20, 12
+#: Of a training: its command, and the line that its first rank is at.
+_LEAST_COMMAND, _MOST_COMMAND, _LEAST_AT = 12, 32, 16
 #: Blanks before a column that is aligned to the left.
 GAP = 2
 _STATES = {
@@ -57,10 +62,7 @@ def columns(rows: Sequence[RankRow], width: int, *, with_strip: bool) -> Columns
         "step": _STEP,
         "memory": _MEMORY,
     }
-    taken = {}
-    for name, cells_wanted in wanted.items():
-        taken[name] = cells_wanted if cells_wanted <= room else 0
-        room -= taken[name]
+    taken, room = _that_fit(wanted, room)
     bars = 1 + with_strip
     more = max(0, min(room * 2 // (3 * bars), _MOST_BAR - _LEAST_BAR))
     return Columns(
@@ -70,6 +72,15 @@ def columns(rows: Sequence[RankRow], width: int, *, with_strip: bool) -> Columns
         wait=wait,
         **taken,
     )
+
+
+def _that_fit(wanted: Mapping[str, int], room: int) -> tuple[dict[str, int], int]:
+    """Of columns by importance those that fit, 0 for the others; and the room that is left."""
+    widths = {}
+    for name, width in wanted.items():
+        widths[name] = width if width <= room else 0
+        room -= widths[name]
+    return widths, room
 
 
 def header_line(cols: Columns, sort: str) -> Line:
@@ -164,3 +175,49 @@ def _bar(row: RankRow, width: int, longest_ms: float) -> Line:
         parts += [((share - wait) * scale, OWN, name), (wait * scale, WAIT, name)]
     spans = layers([part for part in parts if part[0] * width >= 0.5], width)
     return (*spans, Span(" " * (width - cells(spans))))
+
+
+def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[Line]]:
+    """The names of the columns, and a line for each training; the columns that matter least go first."""
+    room = width - _RANK - 2 - _LEAST_COMMAND - GAP - _LEAST_AT
+    wanted = {
+        "step": _STEP,
+        "state": _STATE * any(state_span(row.first).text.strip() != "" for row in rows),
+        "ranks": 7 * any(row.ranks > 1 for row in rows),
+        "GPU": _GPU * any(row.first.gpu_ratio is not None for row in rows),
+        "pid": 9,
+        "memory": 10,
+        "steps": 10,
+    }
+    shown, room = _that_fit(wanted, room)
+    command = _LEAST_COMMAND + min(max(0, room // 2), _MOST_COMMAND - _LEAST_COMMAND)
+    rest = _LEAST_AT + room - (command - _LEAST_COMMAND)
+    return _head(shown, command, rest), [_line(row, shown, command, rest) for row in rows]
+
+
+def _head(shown: dict[str, int], command: int, rest: int) -> Line:
+    names = [column("", _RANK + 2), column("training", command)]
+    names += [column(name, shown[name], ">") for name in ("pid", "ranks", "steps", "step", "GPU", "memory")]
+    state = column("  state", shown["state"])
+    return (Span("".join((*names, state, column("  at", rest + GAP))), "dim"),)
+
+
+def _line(row: TrainingRow, shown: dict[str, int], command: int, rest: int) -> Line:
+    first = row.first
+    number = column(f"{'▸' if row.in_focus else ''}{row.number}", _RANK, ">")
+    figures = (
+        ("pid", str(own_id(first.pid))),
+        ("ranks", str(row.ranks)),
+        ("steps", str(first.steps)),
+        ("step", ms(first.step_ms)),
+        ("GPU", percent(first.gpu_ratio)),
+        ("memory", size(first.memory_bytes)),
+    )
+    text = "".join(column(value, shown[name], ">") for name, value in figures if shown[name])
+    spans = [
+        *line((number, "key bold" if row.in_focus else "text"), "  ", (column(run_name(row.command), command), "text"))
+    ]
+    spans.append(Span(text, "text"))
+    if shown["state"]:
+        spans += [Span(" " * GAP), state_span(first)]
+    return (*spans, Span(" " * GAP), Span(column(place_text(first), rest), "dim"))

@@ -26,8 +26,8 @@ from tuimon.views.tui.ranks.rank_lines import (
     map_cells,
     map_line,
     rank_line,
+    training_lines,
 )
-from tuimon.views.tui.ranks.training_lines import training_lines
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
