@@ -6,16 +6,31 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen, ScreenResultType
 
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
-from tuimon.views.tui.sheets.overlay import Overlay
-from tuimon.views.tui.sheets.renewed import Renewed
 
 #: Lines for a width; called at every tick, so that a sheet stays live.
 Build = Callable[[int], list[Line]]
+
+
+class Overlay(ModalScreen[ScreenResultType]):
+    """A screen over the board, drawn anew with every tick while it is open.
+
+    It is dismissed once, whatever a tick, a key or a second key still ask of it.
+    """
+
+    def update(self) -> None:
+        """Show what is known now."""
+        raise NotImplementedError
+
+    def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
+        """Close it; do nothing when it is closed already, where Textual would take away the screen below."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()
 
 
 class SheetBody(Moving, Canvas, can_focus=True):
@@ -63,7 +78,7 @@ class SheetBody(Moving, Canvas, can_focus=True):
         self.update()
 
 
-class Sheet(Renewed, Overlay[None]):
+class Sheet(Overlay[None]):
     """Lines over the panes until Esc."""
 
     AUTO_FOCUS = "SheetBody"

@@ -25,8 +25,7 @@ from tuimon.views.trace_text import trace_text
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
-from tuimon.views.tui.sheets.overlay import Overlay
-from tuimon.views.tui.sheets.renewed import Renewed
+from tuimon.views.tui.sheets.sheet import Overlay
 from tuimon.views.tui.sheets.timeline_lines import View, timeline_lines
 from tuimon.views.tui.sheets.trace_lines import trace_lines
 
@@ -144,7 +143,7 @@ class TraceBody(Moving, Canvas, can_focus=True):
             self.update()
 
 
-class TraceSheet(Renewed, Overlay[None]):
+class TraceSheet(Overlay[None]):
     """Takes a trace of a process off this thread; closed before its end, it takes the order back."""
 
     AUTO_FOCUS = "TraceBody"
