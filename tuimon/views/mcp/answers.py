@@ -15,7 +15,7 @@ from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose_all
 from tuimon.views.diff import compare_logs, text_diff
 from tuimon.views.evidence_text import evidence_rows, share_text
-from tuimon.views.explain_text import plain_page
+from tuimon.views.explain import plain_page
 from tuimon.views.finding_text import fix_text, speedup
 from tuimon.views.format import ms, percent
 from tuimon.views.gpu_idle import idle_text_of

@@ -15,7 +15,7 @@ from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
 from tuimon.session.session import SessionView
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_rows
-from tuimon.views.explain_html import page_html
+from tuimon.views.explain import page_html
 from tuimon.views.finding_text import (
     ONLY_MINOR,
     beyond_share,
