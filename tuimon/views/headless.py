@@ -17,9 +17,8 @@ from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.progress_text import left_text, loss_text, position_text, progress_json, rate_texts
-from tuimon.views.sampling_text import sampling_text
 from tuimon.views.standstill_text import list_lines
-from tuimon.views.state_text import state_text, unseen_text
+from tuimon.views.state_text import sampling_text, state_text, unseen_text
 from tuimon.views.wrapping import wrap
 
 if TYPE_CHECKING:

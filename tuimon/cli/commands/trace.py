@@ -114,7 +114,7 @@ def _targets(target: str, *, all_ranks: bool) -> list[_Target]:
     pids = sorted(session.trainers(), key=lambda pid: _rank(session, pid))
     if not pids:
         raise TraceError(f"no process of {plain(path)} has trained yet", "Wait for its first steps")
-    from tuimon.views.before_trace import known_before
+    from tuimon.views.trace_text import known_before
 
     return [_Target(pid, known_before(session, pid)) for pid in (pids if all_ranks else pids[:1])]
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Notice
 from tuimon.session.session import Session
-from tuimon.views.metrics.outlets.address import Address
-from tuimon.views.metrics.outlets.outlet import Condition, Outlet
+from tuimon.views.metrics.outlets.outlet import Address, Condition, Outlet
 from tuimon.views.metrics.snapshot import Snapshots
 
 #: Seconds that the end of tuimon waits for all outlets together.
@@ -66,7 +65,7 @@ def open_metrics(address: Address | None, textfile: str | None, otlp: str | None
     snapshots = Snapshots()
     outlets: list[Outlet] = []
     if textfile is not None:
-        from tuimon.views.metrics.outlets.textfile import Textfile  # noqa: PLC0415  (an extra)
+        from tuimon.views.metrics.outlets.exposition import Textfile  # noqa: PLC0415  (an extra)
 
         outlets.append(Textfile(snapshots, textfile))
     if address is not None:

@@ -23,13 +23,11 @@ from tuimon.session.trainings import which_training
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.progress_text import progress_json
-from tuimon.views.report.ranks_json import nodes_json, ranks_json
+from tuimon.views.report.ranks_json import nodes_json, ranks_json, trainings_json
 from tuimon.views.report.sentences import summary_of
 from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
-from tuimon.views.report.trainings_json import trainings_json
-from tuimon.views.sampling_text import sampling_text
 from tuimon.views.standstill_text import standstill_json
-from tuimon.views.state_text import state_text, unseen_text
+from tuimon.views.state_text import sampling_text, state_text, unseen_text
 from tuimon.views.trace_text import trace_text
 
 REPORT_SCHEMA = 1

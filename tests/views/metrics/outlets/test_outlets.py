@@ -22,10 +22,9 @@ from tuimon.records import Notice
 from tuimon.session.session import Session
 from tuimon.views.metrics.metrics_view import MetricsView
 from tuimon.views.metrics.outlets import http_server
-from tuimon.views.metrics.outlets.address import Address, parse_address
+from tuimon.views.metrics.outlets.exposition import Textfile, replace_file
 from tuimon.views.metrics.outlets.http_server import MetricsServer
-from tuimon.views.metrics.outlets.outlet import Condition, Outlet
-from tuimon.views.metrics.outlets.textfile import Textfile, replace_file
+from tuimon.views.metrics.outlets.outlet import Address, Condition, Outlet, parse_address
 from tuimon.views.metrics.snapshot import Snapshot, Snapshots
 
 LOOPBACK = "127.0.0.1"

@@ -14,9 +14,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
 
-from tuimon.views.metrics.outlets.address import Address
 from tuimon.views.metrics.outlets.exposition import registry_of
-from tuimon.views.metrics.outlets.outlet import Condition
+from tuimon.views.metrics.outlets.outlet import Address, Condition
 from tuimon.views.metrics.snapshot import Snapshots
 
 #: Seconds that a connection may be silent.

@@ -29,8 +29,7 @@ from tuimon.views.finding_text import (
     verdict_name,
 )
 from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
-from tuimon.views.report.html.chart import chart_of, curve
-from tuimon.views.report.html.flame import boxes_of, trees
+from tuimon.views.report.html.chart import boxes_of, chart_of, curve, trees
 from tuimon.views.report.html.tables import ranks_table, trace_tables
 from tuimon.views.report.sentences import final_verdict
 from tuimon.views.report.step_json import Json

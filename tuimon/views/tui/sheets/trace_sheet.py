@@ -19,9 +19,8 @@ from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace, read_trace
 from tuimon.trace.summary import Summary, summarize
 from tuimon.trace.timeline import Timeline, timeline_of
-from tuimon.views.before_trace import known_before
 from tuimon.views.format import duration, plain
-from tuimon.views.trace_text import trace_text
+from tuimon.views.trace_text import known_before, trace_text
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
