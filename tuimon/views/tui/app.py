@@ -174,12 +174,11 @@ class TuimonApp(LeavableApp):
     def action_export(self) -> None:
         """Save a report as JSON and text, and a screenshot, in the current folder."""
         from tuimon.views.report.write import save
-        from tuimon.views.tui.drawing.svg import standalone_svg
 
         session = self.monitor.session
         stem = f"tuimon-{session.trainer() or 0}-{session.now_s:.0f}"
         try:
-            paths = save(session, self.monitor.findings, stem, standalone_svg(self.export_screenshot()))
+            paths = save(session, self.monitor.findings, stem, self.export_screenshot())
         except OSError as error:
             self.notify(f"nothing kept: {error.strerror} ({os.getcwd()})", severity="error", markup=False)
             return

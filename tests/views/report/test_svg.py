@@ -3,7 +3,7 @@ from xml.etree import ElementTree
 
 from rich.console import Console
 
-from tuimon.views.tui.drawing.svg import standalone_svg
+from tuimon.views.report.write import standalone_svg
 
 
 def _picture() -> str:
