@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
-from tuimon.cli.messages import write_message
 from tuimon.cli.options import add_run_choice, parser_of
+from tuimon.cli.streams import write_message
 from tuimon.cli.writing import Output, add_output
 from tuimon.errors import TuimonError, UsageError
 from tuimon.monitor.versions import version_of

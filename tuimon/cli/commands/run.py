@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tuimon.cli.messages import write_message
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
+from tuimon.cli.streams import write_message
 from tuimon.errors import UsageError
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.launch.relay import Relay

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tuimon.cli.messages import write_message
 from tuimon.cli.options import parser_of
+from tuimon.cli.streams import write_message
 from tuimon.cli.writing import add_output
 from tuimon.errors import TraceError, TuimonError, UsageError
 from tuimon.launch.leave_signals import LeaveSignals
