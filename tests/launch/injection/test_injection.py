@@ -20,8 +20,7 @@ from tuimon.agent.ring import layout, paths
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import CannotInject
 from tuimon.launch.injection import gdb, symbols, target
-from tuimon.launch.injection.inject import inject
-from tuimon.launch.injection.request import Request
+from tuimon.launch.injection.inject import Request, inject
 from tuimon.monitor.hooks import Hooks
 from tuimon.proc import procfs
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.views import streams
 from tests.views.tui.running_app import running, text
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.launch.signals import LeaveSignals
 from tuimon.records import Exit
 from tuimon.views.tui import running as running_module
 from tuimon.views.tui.app import TuimonApp

@@ -13,7 +13,7 @@ from tuimon.cli.streams import write_message
 from tuimon.errors import UsageError
 from tuimon.launch.attached import attach
 from tuimon.launch.candidates import find_candidates
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening.attach import open_attach

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tuimon.cli.options import parser_of, terminal_can_draw
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.streams import write_message
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening.options import Options
 from tuimon.records import Notice

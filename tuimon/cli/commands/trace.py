@@ -14,7 +14,7 @@ from tuimon.cli.options import parser_of
 from tuimon.cli.streams import write_message
 from tuimon.cli.writing import add_output
 from tuimon.errors import TraceError, TuimonError, UsageError
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.launch.signals import LeaveSignals
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import find_log, read_log
 from tuimon.sources.outputs import check_output

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.launch.signals import LeaveSignals
 from tuimon.session.trainings import which_training
 from tuimon.views.tui.baseline import Baseline, shortness, take_baseline
 from tuimon.views.tui.board import PANES, Board, Pacing
