@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from tests.recorded_logs import ROOT, log_path
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.log import open_log
+from tuimon.monitor.opening import open_log
 from tuimon.views.report.write import standalone_svg
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.terminal_app import Capabilities

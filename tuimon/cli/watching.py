@@ -17,7 +17,7 @@ from tuimon.cli.quick_start import without_collections, word_when_slow
 from tuimon.cli.streams import let_go_of_terminal, takes_output
 from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.options import Options
+from tuimon.monitor.options import Options
 from tuimon.stand_ins import without_ssl
 
 if TYPE_CHECKING:

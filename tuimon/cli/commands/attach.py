@@ -16,8 +16,8 @@ from tuimon.launch.candidates import find_candidates
 from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.attach import open_attach
-from tuimon.monitor.opening.options import Options
+from tuimon.monitor.opening import open_attach
+from tuimon.monitor.options import Options
 from tuimon.text import plain
 
 _DOC = """\

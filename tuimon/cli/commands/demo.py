@@ -13,7 +13,7 @@ from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.streams import write_message
 from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.options import Options
+from tuimon.monitor.options import Options
 from tuimon.records import Notice
 from tuimon.sources.log.reader import LogSource, read_log
 from tuimon.sources.notices import NoticeSource

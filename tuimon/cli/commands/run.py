@@ -14,8 +14,8 @@ from tuimon.errors import UsageError
 from tuimon.launch.resolve import resolve
 from tuimon.launch.signals import LeaveSignals, Relay
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.options import Options
-from tuimon.monitor.opening.run import open_run
+from tuimon.monitor.opening import open_run
+from tuimon.monitor.options import Options
 from tuimon.text import plain
 
 if TYPE_CHECKING:

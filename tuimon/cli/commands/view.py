@@ -12,8 +12,8 @@ from tuimon.cli.quick_start import collect_seldom
 from tuimon.errors import UsageError
 from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.log import open_log
-from tuimon.monitor.opening.options import Options
+from tuimon.monitor.opening import open_log
+from tuimon.monitor.options import Options
 from tuimon.text import plain
 
 _DOC = """\

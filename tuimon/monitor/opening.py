@@ -1,4 +1,4 @@
-"""Sources, header and log of the monitors of live runs."""
+"""Opens the Monitor of each command: of a new run, of a running process, of a log; each loads only what it needs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,83 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from tuimon.launch.job import Job
+from tuimon.errors import LaunchError
+from tuimon.launch.child import Launched, new_run_id
+from tuimon.launch.job import Job, job_of
+from tuimon.launch.places import output_path
 from tuimon.masking import masked
-from tuimon.monitor.opening.options import Options
+from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.observers import Observer
+from tuimon.monitor.options import Options
 from tuimon.monitor.versions import version_of
 from tuimon.records import Header, Notice
 from tuimon.sources.base import Source
+from tuimon.sources.log.output import OutputTail
+from tuimon.sources.notices import NoticeSource
 from tuimon.sources.process_table import ProcessTable
 
 if TYPE_CHECKING:
+    from tuimon.monitor.hooks import Hooks
     from tuimon.sources.log.writer import LogWriter
+
+
+def open_run(command: Sequence[str], options: Options) -> Monitor:
+    """Start ``command`` (resolved) and monitor it. Raises LogError before the start, LaunchError when it fails."""
+    job = job_of(os.environ, command, options.run)
+    log = log_of(options, job)
+    run_id = new_run_id()
+    try:
+        output = None if options.headless else output_path(run_id)
+        launched = Launched(command, run_id, output=output, markers=options.markers, memory=options.memory)
+    except LaunchError:
+        if log is not None:
+            log.discard()
+        raise
+    table = ProcessTable(launched.pid, run_id)
+    return Monitor(
+        sources_of(table, options, output),
+        header=header_of("run", launched.pid, command, options, job),
+        log=log,
+        process=launched,
+        output=OutputTail(output) if output else None,
+        observers=options.observers,
+    )
+
+
+def open_attach(pid: int, options: Options, hooks: Hooks | None = None) -> Monitor:
+    """Monitor a running process. Raises TargetError when that cannot be, LogError when the log cannot be written.
+
+    ``hooks``: what may be brought into it on request.
+    """
+    from tuimon.launch.attached import attach
+    from tuimon.proc.processes import environment
+
+    attached = attach(pid)
+    job = job_of(environment(pid), attached.command, options.run)
+    log = log_of(options, job)
+    table = ProcessTable(pid, attached.run_id)
+    return Monitor(
+        sources_of(table, options, attached.output),
+        header=header_of("attach", pid, attached.command, options, job),
+        log=log,
+        process=attached,
+        hooks=hooks,
+        output=OutputTail(attached.output) if attached.output else None,
+        observers=options.observers,
+    )
+
+
+def open_log(
+    path: str, speed: float | None = None, run: str | None = None, observers: Sequence[Observer] = ()
+) -> Monitor:
+    """Replay a log, or the logs of a run in a folder, and follow while they are written. Raises NotALog, UsageError."""
+    from tuimon.sources.log.joined.opening import open_logs
+
+    opened = open_logs(path, run, speed)
+    sources: list[Source] = [opened.source]
+    if opened.notices:
+        sources.append(NoticeSource(opened.notices))
+    return Monitor(sources, replay=True, observers=observers)
 
 
 def log_of(options: Options, job: Job) -> LogWriter | None:
@@ -67,8 +134,6 @@ def sources_of(table: ProcessTable, options: Options, output: str | None = None)
     else:
         switched_off.append(_off("gpu"))
     if switched_off:
-        from tuimon.sources.notices import NoticeSource
-
         yield NoticeSource(switched_off)
 
 
