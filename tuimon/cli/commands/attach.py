@@ -85,9 +85,9 @@ def _pick(options: Options) -> int | None:
     found = find_candidates()
     if not options.headless:
         from tuimon.cli.commands.ps import rows
-        from tuimon.views.tui.sheets.picker import pick
+        from tuimon.views.tui.sheets.picker import Candidate, pick
 
-        return pick(rows(found))
+        return pick([Candidate(row.pid, row.command, row.user, row.cpu_ratio, row.markers) for row in rows(found)])
     from tuimon.cli.commands.ps import table
 
     print("\n".join(table(found)), flush=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tuimon.diagnosis.rank import is_minor
 from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.finding_text import (
     NO_FINDING,
@@ -21,7 +20,7 @@ from tuimon.views.finding_text import (
 from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps
 from tuimon.views.gpu_idle import idle_text_of
 from tuimon.views.report.ranks_json import WELL
-from tuimon.views.report.sentences import final_verdict
+from tuimon.views.report.sentences import final_verdict, has_verdict
 from tuimon.views.state_text import last_state_text
 from tuimon.views.wrapping import wrap
 
@@ -88,12 +87,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         return []  # no step, no verdict
     if not findings:
         return [none_found(report)]
-    return _first_lines(findings[0]) if _is_loud(findings[0]) else [ONLY_MINOR]
-
-
-def _is_loud(finding: dict[str, Any]) -> bool:
-    """True if a finding that comes first is the verdict."""
-    return not is_minor(finding["rule"], finding["severity"])
+    return _first_lines(findings[0]) if has_verdict(findings) else [ONLY_MINOR]
 
 
 def _steps(report: dict[str, Any]) -> list[str]:
@@ -220,7 +214,7 @@ def _ranges(ranges: list[dict[str, Any]]) -> list[str]:
 
 def _findings(findings: list[dict[str, Any]]) -> list[list[str]]:
     """All findings whole; of the verdict, which stands above already, what else is known."""
-    if not findings or not _is_loud(findings[0]):
+    if not has_verdict(findings):
         return [[*_first_lines(finding), *_more_lines(finding)] for finding in findings]
     more = _more_lines(findings[0])
     rest = [[*_first_lines(finding), *_more_lines(finding)] for finding in findings[1:]]

@@ -15,7 +15,7 @@ from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import SessionView
 from tuimon.session.steps.course import LIMIT, StepStretch
 from tuimon.session.steps.history import STACKED
-from tuimon.views.finding_text import rule_title
+from tuimon.views.finding_text import verdict_name
 from tuimon.views.format import count, percent, place
 from tuimon.views.report.step_json import Json
 
@@ -89,14 +89,9 @@ def _marks(report: dict[str, Json], span_s: float) -> list[Mark]:
 
 def _mark(number: int, change: dict[str, Json], span_s: float, grave: dict[str, str]) -> Mark:
     at_s, after = change["at_s"], change["to"]
-    text = _named(after) if after else f"no longer {_named(change['from'])}"
+    text = verdict_name(after) if after else f"no longer {verdict_name(change['from'])}"
     severity = grave.get(after.partition("/")[0], "info") if after else "benign"
     return Mark(number, at_s / span_s, at_s, change["step"], text, severity)
-
-
-def _named(verdict: str | None) -> str:
-    rule, _, cause = (verdict or "nothing").partition("/")
-    return rule_title(rule) + (f" ({cause.replace('_', ' ')})" if cause else "")
 
 
 def decimated(values: Sequence[Row | None], most: int = POINTS) -> list[Row | None]:

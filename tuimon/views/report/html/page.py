@@ -8,10 +8,9 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from tuimon.diagnosis.rank import is_minor
 from tuimon.errors import TuimonError
 from tuimon.records import Frame
-from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
+from tuimon.session.rows import GpuRow, ThreadRow
 from tuimon.session.session import SessionView
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_rows
@@ -30,8 +29,8 @@ from tuimon.views.finding_text import (
 )
 from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
 from tuimon.views.report.html.chart import boxes_of, chart_of, curve, trees
-from tuimon.views.report.html.tables import ranks_table, trace_tables
-from tuimon.views.report.sentences import final_verdict
+from tuimon.views.report.html.tables import phase_bar, ranks_table, trace_tables
+from tuimon.views.report.sentences import final_verdict, has_verdict
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page
 from tuimon.views.state_text import last_state_text
@@ -101,13 +100,13 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     return {
         "report": report,
         "verdict": _verdict(report),
-        "is_loud": _is_loud(report),
+        "is_loud": has_verdict(report["findings"]),
         "title": _title(report),
         "command": " ".join(report["run"]["command"]) or "?",
         "findings": [_finding(finding, code) for finding in report["findings"]],
         "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
         "table": table,
-        "bar": _bar(table),
+        "bar": phase_bar((row.name, row.share) for row in table.rows) if table else [],
         "chart": chart_of(run, pid, report) if pid is not None else None,
         "ranks": ranks_table(report["ranks"]),
         "traces": [trace_tables(trace) for trace in report.get("traces", ())[-_TRACES:]],
@@ -122,13 +121,8 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     }
 
 
-def _is_loud(report: dict[str, Json]) -> bool:
-    """True if the first finding is the verdict."""
-    return bool(report["findings"]) and not is_minor(report["findings"][0]["rule"], report["findings"][0]["severity"])
-
-
 def _verdict(report: dict[str, Json]) -> str:
-    if _is_loud(report):
+    if has_verdict(report["findings"]):
         return headline_text(report["findings"][0]["headline"], report["findings"][0]["where"])
     if report["findings"]:
         return ONLY_MINOR
@@ -139,7 +133,7 @@ def _verdict(report: dict[str, Json]) -> str:
 def _title(report: dict[str, Json]) -> str:
     """``INPUT-BOUND: 62 % of each step waits for data at load() train.py:7``, for the browser's tab."""
     verdict = sentence(_verdict(report))
-    return f"{rule_title(report['findings'][0]['rule'])}: {verdict}" if _is_loud(report) else verdict
+    return f"{rule_title(report['findings'][0]['rule'])}: {verdict}" if has_verdict(report["findings"]) else verdict
 
 
 def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
@@ -187,16 +181,6 @@ def _add_lines(code: Code, stack: Sequence[Frame]) -> None:
     for frame in stack:
         if frame.source:
             code.setdefault(frame.file, {})[frame.line] = frame.source
-
-
-def _bar(table: PhaseTable | None) -> list[tuple[str, float, float]]:
-    """Phases of the step as (name, left, width), in shares of the whole bar; evaluation lies beside the step."""
-    bar, left = [], 0.0
-    for row in table.rows if table else ():
-        if row.name != "eval":
-            bar.append((row.name, left, row.share))
-            left += row.share
-    return bar
 
 
 def _gpu(row: GpuRow) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tuimon.views.format import count, ms
@@ -88,7 +88,7 @@ def _each(total_ns: float | None, steps: int) -> str:
 
 def ranks_table(ranks: Sequence[dict[str, Json]]) -> dict[str, Any]:  # Any: what the template draws
     """The rows shown at once, the rest in order of rank, and the columns that any rank has."""
-    rows = [{**rank, "bar": _phase_bar(rank)} for rank in ranks]
+    rows = [{**rank, "bar": phase_bar((phase["name"], phase["share"]) for phase in rank["phases"])} for rank in ranks]
     times = [(key, title) for key, title in _RANK_TIMES if any(rank.get(key) is not None for rank in ranks)]
     if len(rows) <= _SHOWN_RANKS:
         return {"first": rows, "rest": [], "times": times}
@@ -102,11 +102,11 @@ def _gravity(rank: dict[str, Json]) -> tuple[bool, float]:
     return rank.get("state", "ended") in WELL, -(rank.get("late_ms") or 0.0)
 
 
-def _phase_bar(rank: dict[str, Json]) -> list[tuple[str, float, float]]:
-    """Phases of its step as (name, left, width), in shares of the whole bar."""
+def phase_bar(shares: Iterable[tuple[str, float]]) -> list[tuple[str, float, float]]:
+    """Phases of a step as (name, left, width), in shares of the whole bar; evaluation lies beside the step."""
     bar, left = [], 0.0
-    for phase in rank["phases"]:
-        if phase["name"] != "eval":
-            bar.append((phase["name"], left, phase["share"]))
-            left += phase["share"]
+    for name, share in shares:
+        if name != "eval":
+            bar.append((name, left, share))
+            left += share
     return bar

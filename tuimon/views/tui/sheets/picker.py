@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -19,33 +19,14 @@ from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 _KEYS = (("Enter", "watch", "pick"), ("type", "to filter", ""), ("Esc", "quit", "leave"))
 
 
-class Candidate(Protocol):
+class Candidate(NamedTuple):
     """A process that can be watched."""
 
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        ...
-
-    @property
-    def user(self) -> str:
-        """Who it belongs to."""
-        ...
-
-    @property
-    def cpu_ratio(self) -> float | None:
-        """Its CPU, 1.0 = one core."""
-        ...
-
-    @property
-    def markers(self) -> bool:
-        """True if it has markers: steps and phases are then measured, not inferred."""
-        ...
-
-    @property
-    def command(self) -> list[str]:
-        """Its command line."""
-        ...
+    pid: int
+    command: list[str]
+    user: str
+    cpu_ratio: float | None  # 1.0 = one core
+    markers: bool  # steps and phases are then measured, not inferred
 
 
 class PickerList(Canvas, can_focus=True):
