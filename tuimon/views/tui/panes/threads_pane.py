@@ -195,14 +195,6 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         if same:
             self.action_open()
 
-    def on_focus(self) -> None:
-        """Show the cursor."""
-        self.redraw(force=True)
-
-    def on_blur(self) -> None:
-        """Hide the cursor."""
-        self.redraw(force=True)
-
 
 def _is_refuted(notice: Notice, session: Session) -> bool:
     """True if there are samples of nearly all the time where a notice says that there are none."""

@@ -103,14 +103,6 @@ class VerdictPane(Pane[Verdict]):
         """A click opens it too."""
         self.action_open()
 
-    def on_focus(self) -> None:
-        """Show that keys go here."""
-        self.redraw(force=True)
-
-    def on_blur(self) -> None:
-        """Keys go elsewhere."""
-        self.redraw(force=True)
-
 
 def verdict_lines(verdict: Verdict, width: int) -> list[Line]:
     """Name, headline and severity; the place with its source line; the best fix with its gain.

@@ -221,14 +221,6 @@ class RanksPane(Moving, Pane[RanksState]):
         """Back to the panes."""
         self.post_message(self.Closed())
 
-    def on_focus(self) -> None:
-        """Show the cursor."""
-        self.redraw(force=True)
-
-    def on_blur(self) -> None:
-        """Hide the cursor."""
-        self.redraw(force=True)
-
 
 def _trainings_title(number: int, *, others: bool) -> Line:
     if others:
