@@ -16,6 +16,7 @@ from tuimon.views.tui.drawing.lines import (
     Span,
     clipped_left,
     column,
+    column_name,
     line,
     place_column,
     places_width,
@@ -65,8 +66,7 @@ def header_line(columns: ColumnWidths, sorted_by: str) -> Line:
     """Names of the columns; the sorted one is marked."""
 
     def name(text: str, width: int, align: str = "<") -> Span:
-        mark = text == sorted_by
-        return Span(column(text + ("▾" if mark else ""), width, align), "key" if mark else "dim")
+        return column_name(text, width, align, sorted_by)
 
     spans = [name("role", columns.role)]
     if columns.pid:

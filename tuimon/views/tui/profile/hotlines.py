@@ -20,6 +20,7 @@ from tuimon.views.tui.drawing.lines import (
     cells,
     clipped_left,
     column,
+    column_name,
     filled,
     line,
     place_column,
@@ -81,19 +82,12 @@ def widths(rows: Sequence[LineShare], width: int) -> Widths:
 
 def head_line(columns: Widths, sort: str) -> Line:
     """Names of the columns; the sorted one is marked."""
-
-    def name(text: str, width: int, align: str = "<") -> Span:
-        marked = text == sort
-        return Span(column(text + ("▾" if marked else ""), width, align), "key" if marked else "dim")
-
     return (
-        name("self", 6, ">"),
+        column_name("self", 6, ">", sort),
         Span(" " * columns.bar),
-        name("total", 7, ">"),
+        column_name("total", 7, ">", sort),
         Span(" "),
-        name("doing", columns.doing),
-        name("line", columns.place),
-        name("code", columns.source),
+        Span(column("doing", columns.doing) + column("line", columns.place) + column("code", columns.source), "dim"),
     )
 
 
