@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 from tuimon.diagnosis.explain.page import Limit, Page, page_of
 from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.views.finding_text import rule_title
-from tuimon.views.wrapping import wrap
+from tuimon.views.format import wrap
 
 if TYPE_CHECKING:
     from markupsafe import Markup  # comes with jinja2, an extra

@@ -12,14 +12,13 @@ from tuimon.session.progress import run_progress
 from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state, stands_still, unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, finding_gain, fix_text, headline_text, place_text, rule_title
-from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps
+from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.progress_text import left_text, loss_text, position_text, progress_json, rate_texts
 from tuimon.views.standstill_text import list_lines
 from tuimon.views.state_text import sampling_text, state_text, unseen_text
-from tuimon.views.wrapping import wrap
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

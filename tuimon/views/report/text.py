@@ -17,12 +17,11 @@ from tuimon.views.finding_text import (
     rules_by_reason,
     verdict_name,
 )
-from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps
+from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps, wrap
 from tuimon.views.gpu_idle import idle_text_of
 from tuimon.views.report.ranks_json import WELL
 from tuimon.views.report.sentences import final_verdict, has_verdict
 from tuimon.views.state_text import last_state_text
-from tuimon.views.wrapping import wrap
 
 _WIDTH = 78
 _BAR = 24

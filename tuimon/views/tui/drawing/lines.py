@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from tuimon.views.format import ABSENT, place
-from tuimon.views.wrapping import freed, kept_together
+from tuimon.views.format import ABSENT, freed, kept_together, place
 
 #: Cells between a place and what follows it.
 _GAP = 2
