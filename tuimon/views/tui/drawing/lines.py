@@ -71,12 +71,6 @@ def column(text: str, width: int, align: str = "<") -> str:
     return padding + text if align == ">" else text + padding
 
 
-def column_name(text: str, width: int, align: str, sorted_by: str) -> Span:
-    """The name of a column, marked if rows are sorted by it."""
-    is_sorted = text == sorted_by
-    return Span(column(text + ("▾" if is_sorted else ""), width, align), "key" if is_sorted else "dim")
-
-
 def clip(spans: Sequence[Span], width: int) -> Line:
     """The spans in at most ``width`` cells."""
     kept: list[Span] = []

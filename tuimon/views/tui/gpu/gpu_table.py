@@ -10,7 +10,8 @@ from rich.cells import cell_len
 from tuimon.session.rows import GpuRow
 from tuimon.views.format import ABSENT, celsius, percent, watt
 from tuimon.views.tui.drawing.charts import chart
-from tuimon.views.tui.drawing.lines import Line, Span, cells, chained, clip, clipped, column, line
+from tuimon.views.tui.drawing.lines import Line, Span, cells, chained, clip, clipped, column, line, text_of
+from tuimon.views.tui.drawing.table import Column, columns_of, head_line, row_line
 from tuimon.views.tui.gpu.figures import GpuView, gib, memory_ratio
 from tuimon.views.tui.gpu.names import GAP, mark_of, name_of, trouble_of
 
@@ -30,15 +31,6 @@ class Figure(NamedTuple):
     role: str = "text"
 
 
-class _Grid(NamedTuple):
-    """The same widths for all lines."""
-
-    columns: tuple[Figure, ...]
-    names: int
-    chart: int
-    notes: int
-
-
 FIGURES = (
     Figure("tensor", 6, lambda gpu: percent(gpu.figures.tensor_ratio), "strong"),
     Figure("SM", 5, lambda gpu: percent(gpu.figures.sm_ratio)),
@@ -53,9 +45,10 @@ _IMPORTANCE = ("memory", "tensor", "power", "heat", "GiB", "SM")
 
 def gpu_table(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
     """A line each, under column heads where ``height`` leaves room for them."""
-    grid = _grid(views, width)
-    rows = [_row(view, grid) for view in views]
-    return [clip(row, width) for row in ([_heads(grid), *rows] if len(rows) < height else rows)]
+    columns = _columns(views, width)
+    rows = [row_line(columns, view) for view in views]
+    heads = line((text_of(head_line(columns)).rstrip(), "dim"))
+    return [clip(row, width) for row in ([heads, *rows] if len(rows) < height else rows)]
 
 
 def folded_line(gpus: Sequence[GpuRow], width: int) -> Line:
@@ -81,7 +74,7 @@ def spans_of(numbers: Sequence[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in runs)
 
 
-def _grid(views: Sequence[GpuView], width: int) -> _Grid:
+def _columns(views: Sequence[GpuView], width: int) -> list[Column[GpuView]]:
     """The columns known of any GPU, the most important that leave room for a chart."""
     known = {figure.head: figure for figure in FIGURES if any(figure.text(v.gpu) != ABSENT for v in views)}
     names = max(cell_len(name_of(view.gpu)) for view in views)
@@ -93,31 +86,23 @@ def _grid(views: Sequence[GpuView], width: int) -> _Grid:
         if head in known and known[head].width + GAP <= room:
             kept.add(head)
             room -= known[head].width + GAP
-    columns = tuple(figure for head, figure in known.items() if head in kept)
-    return _Grid(columns, names, min(room + _LEAST_CHART, _MOST_CHART), notes)
-
-
-def _heads(grid: _Grid) -> Line:
-    titles = [" " * GAP + column(figure.head, figure.width, ">") for figure in grid.columns]
-    util = column("util", _UTIL - GAP, ">") + " " * (GAP + grid.chart)
-    return line((" " * (2 + grid.names) + util + "".join(titles), "dim"))
-
-
-def _row(view: GpuView, grid: _Grid) -> Line:
-    gpu = view.gpu
-    plot = chart(gpu.util_history, max(grid.chart, 0), 1, 0.0, 1.0, whole=view.whole)
-    figures = (
-        Span(" " * GAP + column(of.text(gpu), of.width, ">"), "dim" if view.stale else of.role) for of in grid.columns
+    plot = min(room + _LEAST_CHART, _MOST_CHART)
+    return columns_of(
+        Column("", 2, mark_of),
+        Column("", names, lambda view: (name_of(view.gpu), "text" if view.gpu.used_by_run else "dim")),
+        Column("util", _UTIL - GAP, lambda view: (percent(view.gpu.figures.util_ratio), view.strong), ">", GAP),
+        Column("", plot, lambda view: (_plot(view, plot), "gpu-edge")),
+        *(_column(figure) for head, figure in known.items() if head in kept),
+        Column("", (notes + GAP) * bool(notes), lambda view: (_GAP, *clip(trouble_of(view, notes), notes))),
     )
-    return (
-        mark_of(view),
-        Span(column(name_of(gpu), grid.names), "text" if gpu.used_by_run else "dim"),
-        Span(column(percent(gpu.figures.util_ratio), _UTIL - GAP, ">") + " " * GAP, view.strong),
-        Span(plot[0] if plot else "", "gpu-edge"),
-        *figures,
-        Span(" " * GAP * bool(grid.notes)),
-        *clip(trouble_of(view, grid.notes), grid.notes),
-    )
+
+
+def _column(of: Figure) -> Column[GpuView]:
+    return Column(of.head, GAP + of.width, lambda view: (of.text(view.gpu), "dim" if view.stale else of.role), ">")
+
+
+def _plot(view: GpuView, width: int) -> str:
+    return chart(view.gpu.util_history, width, 1, 0.0, 1.0, whole=view.whole)[0]
 
 
 def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:

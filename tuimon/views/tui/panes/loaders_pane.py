@@ -11,7 +11,8 @@ from tuimon.views.format import ABSENT, duration, ms, percent, plain, rate
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, chart, tinted
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, justified, line
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.panes.loader_workers import NAME, column_names, column_widths, mean_worker, worker_line
+from tuimon.views.tui.drawing.table import head_line, row_line
+from tuimon.views.tui.panes.loader_workers import NAME, mean_worker, worker_columns
 from tuimon.views.worker_cpu import with_cpu
 
 if TYPE_CHECKING:
@@ -105,15 +106,15 @@ def loader_lines(loader: LoaderRow, width: int, height: int, *, numbered: bool) 
     rows = _worker_rows(loader)
     if room < 1 or not rows:
         return lines
-    widths = column_widths(rows, width)
+    columns = worker_columns(rows, width)
     if room >= 2:
-        lines.append(column_names(widths))
+        lines.append(head_line(columns))
         room -= 1
     fits = rows if len(rows) <= room else rows[: room - 1]
-    lines += [worker_line(worker, widths) for worker in fits]
+    lines += [row_line(columns, worker) for worker in fits]
     others = rows[len(fits) :]
     if others:
-        lines.append(worker_line(mean_worker(others, f"{len(others)} {'more' if fits else 'workers'}"), widths))
+        lines.append(row_line(columns, mean_worker(others, f"{len(others)} {'more' if fits else 'workers'}")))
     return lines
 
 

@@ -12,12 +12,13 @@ from textual.message import Message
 from tuimon.records import Notice, Process
 from tuimon.session.rows import ThreadRow
 from tuimon.views.format import advice, plain
-from tuimon.views.tui.drawing.lines import Line, Span, filled, line, notes_lines
+from tuimon.views.tui.drawing.lines import Line, Span, filled, line, notes_lines, with_cursor
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor
 from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.tui.drawing.table import head_line, row_line
 from tuimon.views.tui.panes.process_tree import WHOLE, TreeRow
 from tuimon.views.tui.panes.thread_list import ThreadList
-from tuimon.views.tui.panes.thread_rows import column_widths, header_line, thread_line
+from tuimon.views.tui.panes.thread_rows import thread_columns
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -91,10 +92,11 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         at = self._cursor.scroll(_keys(shown), room)
         top = self._cursor.top
         visible = rows[top : top + room]
-        columns = column_widths(rows if len(rows) <= MEASURED_ROWS else visible, width)
-        lines = [header_line(columns, self._list.sorted_by)]
+        columns = thread_columns(rows if len(rows) <= MEASURED_ROWS else visible, width)
+        lines = [head_line(columns, self._list.sorted_by)]
         for index, row in enumerate(visible, top):
-            lines.append(thread_line(row, columns, cursor=index == at and self.has_focus))
+            drawn = row_line(columns, row)
+            lines.append(with_cursor(drawn) if index == at and self.has_focus else drawn)
         if not rows:
             lines.append(_empty(state, self.filter_text))
         return [*filled(lines, max(height - len(notes), len(lines))), *notes]

@@ -13,6 +13,7 @@ from tuimon.session.trainings import TrainingRow
 from tuimon.views.format import ABSENT, ms, percent, place, plain, size
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, line
+from tuimon.views.tui.drawing.table import Column, columns_of, head_line, row_line
 from tuimon.views.tui.panes.title_line import run_name
 from tuimon.views.tui.ranks.lateness import Strips, strip_line
 
@@ -192,32 +193,20 @@ def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[
     shown, room = _that_fit(wanted, room)
     command = _LEAST_COMMAND + min(max(0, room // 2), _MOST_COMMAND - _LEAST_COMMAND)
     rest = _LEAST_AT + room - (command - _LEAST_COMMAND)
-    return _head(shown, command, rest), [_line(row, shown, command, rest) for row in rows]
-
-
-def _head(shown: dict[str, int], command: int, rest: int) -> Line:
-    names = [column("", _RANK + 2), column("training", command)]
-    names += [column(name, shown[name], ">") for name in ("pid", "ranks", "steps", "step", "GPU", "memory")]
-    state = column("  state", shown["state"])
-    return (Span("".join((*names, state, column("  at", rest + GAP))), "dim"),)
-
-
-def _line(row: TrainingRow, shown: dict[str, int], command: int, rest: int) -> Line:
-    first = row.first
-    number = column(f"{'▸' if row.in_focus else ''}{row.number}", _RANK, ">")
-    figures = (
-        ("pid", str(own_id(first.pid))),
-        ("ranks", str(row.ranks)),
-        ("steps", str(first.steps)),
-        ("step", ms(first.step_ms)),
-        ("GPU", percent(first.gpu_ratio)),
-        ("memory", size(first.memory_bytes)),
+    columns: list[Column[TrainingRow]] = columns_of(
+        Column("", _RANK, _number, ">", 2),
+        Column("training", command, lambda row: (run_name(row.command), "text")),
+        Column("pid", shown["pid"], lambda row: (str(own_id(row.first.pid)), "text"), ">"),
+        Column("ranks", shown["ranks"], lambda row: (str(row.ranks), "text"), ">"),
+        Column("steps", shown["steps"], lambda row: (str(row.first.steps), "text"), ">"),
+        Column("step", shown["step"], lambda row: (ms(row.first.step_ms), "text"), ">"),
+        Column("GPU", shown["GPU"], lambda row: (percent(row.first.gpu_ratio), "text"), ">"),
+        Column("memory", shown["memory"], lambda row: (size(row.first.memory_bytes), "text"), ">"),
+        Column("  state", shown["state"], lambda row: line(" " * GAP, state_span(row.first))),
+        Column("  at", rest + GAP, lambda row: (f"  {place_text(row.first)}", "dim")),
     )
-    text = "".join(column(value, shown[name], ">") for name, value in figures if shown[name])
-    spans = [
-        *line((number, "key bold" if row.in_focus else "text"), "  ", (column(run_name(row.command), command), "text"))
-    ]
-    spans.append(Span(text, "text"))
-    if shown["state"]:
-        spans += [Span(" " * GAP), state_span(first)]
-    return (*spans, Span(" " * GAP), Span(column(place_text(first), rest), "dim"))
+    return head_line(columns), [row_line(columns, row) for row in rows]
+
+
+def _number(row: TrainingRow) -> tuple[str, str]:
+    return f"{'▸' if row.in_focus else ''}{row.number}", "key bold" if row.in_focus else "text"
