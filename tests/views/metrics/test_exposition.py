@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.views.metrics.figures import FINDINGS, whole_session
 from tuimon.views.metrics import table
-from tuimon.views.metrics.outlets.exposition import text_of
+from tuimon.views.metrics.prometheus import text_of
 from tuimon.views.metrics.snapshot import RankLabels, take
 
 

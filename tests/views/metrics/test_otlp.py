@@ -17,10 +17,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from tests.views.metrics.figures import FINDINGS, whole_session
 from tests.waiting import until
-from tuimon.views.metrics import table
+from tuimon.views.metrics import otlp, table
 from tuimon.views.metrics.metrics_view import MetricsView
-from tuimon.views.metrics.outlets import otlp
-from tuimon.views.metrics.outlets.otlp import OtlpSender, endpoint, shown
+from tuimon.views.metrics.otlp import OtlpSender, endpoint, shown
 from tuimon.views.metrics.snapshot import Snapshots
 
 

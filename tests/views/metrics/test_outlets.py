@@ -20,11 +20,10 @@ from tests.views.metrics.figures import PHASES, whole_session
 from tests.waiting import until
 from tuimon.records import Notice
 from tuimon.session.session import Session
+from tuimon.views.metrics import prometheus
 from tuimon.views.metrics.metrics_view import MetricsView
-from tuimon.views.metrics.outlets import http_server
-from tuimon.views.metrics.outlets.exposition import Textfile, replace_file
-from tuimon.views.metrics.outlets.http_server import MetricsServer
-from tuimon.views.metrics.outlets.outlet import Address, Condition, Outlet, parse_address
+from tuimon.views.metrics.outlet import Address, Condition, Outlet, parse_address
+from tuimon.views.metrics.prometheus import MetricsServer, Textfile, replace_file
 from tuimon.views.metrics.snapshot import Snapshot, Snapshots
 
 LOOPBACK = "127.0.0.1"
@@ -98,7 +97,7 @@ def test_after_the_end_nobody_listens() -> None:
 
 
 def test_a_port_in_use_is_said_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "_RETRY_S", 0.05)
+    monkeypatch.setattr(prometheus, "_RETRY_S", 0.05)
     session, snapshots = whole_session(1), Snapshots()
     with socket.create_server((LOOPBACK, 0)) as other:
         port = other.getsockname()[1]
@@ -140,7 +139,7 @@ def test_of_many_scrapers_at_once_none_is_cut_off() -> None:
         asked = [stack.enter_context(socket.create_connection((LOOPBACK, port))) for _ in range(30)]
         for each in asked:
             each.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        until(lambda: len(_scrapes()) >= http_server._AT_A_TIME)
+        until(lambda: len(_scrapes()) >= prometheus._AT_A_TIME)
         all_asked.set()
         answers = [_all_of(each) for each in asked]
         assert all(each.startswith(b"HTTP/1.0 200") and b"tuimon_steps_total" in each for each in answers)
@@ -148,7 +147,7 @@ def test_of_many_scrapers_at_once_none_is_cut_off() -> None:
 
 
 def test_silent_scrapers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "_ASK_S", 0.05)
+    monkeypatch.setattr(prometheus, "_ASK_S", 0.05)
     session, snapshots = whole_session(1), Snapshots()
     with (
         ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor,
@@ -158,31 +157,31 @@ def test_silent_scrapers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None
         silent = [stack.enter_context(socket.create_connection((LOOPBACK, port))) for _ in range(12)]
         assert get(port)[0] == 200
         assert silent[0].recv(1) == b""  # it had not asked, and others waited
-        assert len(_scrapes()) <= http_server._AT_A_TIME
+        assert len(_scrapes()) <= prometheus._AT_A_TIME
 
 
 def test_scrapers_that_do_not_take_their_answer_hold_up_others_for_a_bounded_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_server, "_ANSWER_S", 0.05)
+    monkeypatch.setattr(prometheus, "_ANSWER_S", 0.05)
     answer = b"x" * (32 << 20)  # more than sockets hold
 
     def long(_environ: object, start: Callable[[str, list[tuple[str, str]]], object]) -> list[bytes]:
         start("200 OK", [])
         return [answer]
 
-    monkeypatch.setattr(http_server, "make_wsgi_app", lambda *_args, **_named: long)
+    monkeypatch.setattr(prometheus, "make_wsgi_app", lambda *_args, **_named: long)
     session, snapshots = whole_session(1), Snapshots()
     with (
         ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor,
         contextlib.ExitStack() as stack,
     ):
         port = port_of(monitor)
-        for _ in range(http_server._AT_A_TIME):
+        for _ in range(prometheus._AT_A_TIME):
             slow = stack.enter_context(socket.create_connection((LOOPBACK, port)))
             slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        until(lambda: len(_scrapes()) == http_server._AT_A_TIME)
-        monkeypatch.setattr(http_server, "_ANSWER_S", 60.0)
+        until(lambda: len(_scrapes()) == prometheus._AT_A_TIME)
+        monkeypatch.setattr(prometheus, "_ANSWER_S", 60.0)
         assert len(get(port)[1]) == len(answer)
 
 

@@ -18,7 +18,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from tuimon.views.metrics.metric import Distribution, Metric, Sample
-from tuimon.views.metrics.outlets.outlet import Condition, Periodic
+from tuimon.views.metrics.outlet import Condition, Periodic
 from tuimon.views.metrics.snapshot import Snapshot, Snapshots
 from tuimon.views.metrics.table import STEP_BOUNDS
 
