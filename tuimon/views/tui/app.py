@@ -15,11 +15,11 @@ from tuimon.session.trainings import which_training
 from tuimon.views.tui.baseline import Baseline, shortness, take_baseline
 from tuimon.views.tui.board import PANES, Board, Pacing
 from tuimon.views.tui.leaving import LeavableApp, Leave
+from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.verdict_pane import VerdictPane
 from tuimon.views.tui.profile.header import Mode
 from tuimon.views.tui.profile.profile_pane import ProfilePane
-from tuimon.views.tui.ranks.ranks_pane import RanksPane
 from tuimon.views.tui.sheets.quit_dialog import Choice, RestartDialog
 from tuimon.views.tui.sheets.sheet import Overlay
 from tuimon.views.tui.terminal_app import Capabilities

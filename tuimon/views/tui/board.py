@@ -21,11 +21,11 @@ from tuimon.views.tui.panes.keys_line import KEYS, KEYS_OF, KEYS_OF_SEVERAL, Key
 from tuimon.views.tui.panes.loaders_pane import LoadersPane, loader_rows_wanted
 from tuimon.views.tui.panes.output_pane import OutputPane
 from tuimon.views.tui.panes.phases_pane import PhasesPane, phase_rows_wanted
+from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.title_line import TitleLine
 from tuimon.views.tui.panes.verdict_pane import VerdictPane
 from tuimon.views.tui.profile.profile_pane import ProfilePane
-from tuimon.views.tui.ranks.ranks_pane import RanksPane
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

@@ -15,8 +15,8 @@ from tuimon.views.format import duration
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, filled, justified, line, with_cursor
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor, scrolled
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.ranks.lateness import overview, strips
-from tuimon.views.tui.ranks.rank_lines import (
+from tuimon.views.tui.panes.lateness import overview, strips
+from tuimon.views.tui.panes.rank_lines import (
     LATE,
     OWN,
     WAIT,

@@ -14,8 +14,8 @@ from tuimon.views.format import ABSENT, ms, percent, place, plain, size
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, line
 from tuimon.views.tui.drawing.table import Column, columns_of, head_line, row_line
+from tuimon.views.tui.panes.lateness import Strips, strip_line
 from tuimon.views.tui.panes.title_line import run_name
-from tuimon.views.tui.ranks.lateness import Strips, strip_line
 
 #: Own work is drawn solid, what waits in collectives dotted.
 OWN, WAIT = "█", "┄"

@@ -14,9 +14,9 @@ from tuimon.session.trainings import TrainingRow
 from tuimon.sources.log.reader import read_log
 from tuimon.views.report.ranks_json import ranks_json
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.ranks.lateness import Strips
-from tuimon.views.tui.ranks.rank_lines import columns, header_line, rank_line, training_lines
-from tuimon.views.tui.ranks.ranks_pane import RanksPane
+from tuimon.views.tui.panes.lateness import Strips
+from tuimon.views.tui.panes.rank_lines import columns, header_line, rank_line, training_lines
+from tuimon.views.tui.panes.ranks_pane import RanksPane
 
 PHASES = (("data", 0.1), ("forward", 0.3), ("backward", 0.6))
 ROW = RankRow(

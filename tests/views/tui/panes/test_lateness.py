@@ -5,7 +5,7 @@ import pytest
 from tests.views.tui.texts import texts
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.stats import PARTS, RankWindow
-from tuimon.views.tui.ranks.lateness import overview, own_share, strip_line, strips
+from tuimon.views.tui.panes.lateness import overview, own_share, strip_line, strips
 
 MS = 1_000_000
 
