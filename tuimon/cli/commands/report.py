@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 def _written(logs: Sequence[Chosen], style: str, *, full: bool) -> tuple[list[dict[str, Json]], str]:
     """The reports, and their text; only a page needs the sessions beside them."""
     if style == "html":
-        from tuimon.views.report.html.page import as_html
+        from tuimon.views.report.page import as_html
 
         pages = [_page(log, full=full) for log in logs]
         return [page.report for page in pages], as_html(pages)

@@ -28,11 +28,11 @@ from tuimon.views.finding_text import (
     verdict_name,
 )
 from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
-from tuimon.views.report.html.chart import boxes_of, chart_of, curve, trees
-from tuimon.views.report.html.tables import phase_bar, ranks_table, trace_tables
+from tuimon.views.report.chart import boxes_of, chart_of, curve, trees
 from tuimon.views.report.sentences import final_verdict, has_verdict
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page
+from tuimon.views.report.tables import phase_bar, ranks_table, trace_tables
 from tuimon.views.state_text import last_state_text
 from tuimon.views.worker_cpu import with_cpu
 
