@@ -162,7 +162,7 @@ def test_a_private_temporary_folder_is_not_used(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     with unshared(tmp_path, mounted_over(tmp_path / "tmp")) as (process, pid):
-        assert not inject(pid).was_there
+        assert not inject(pid)
         until(lambda: os.path.exists(paths.ring_path(pid)))
         assert ended(process) == OVER
 

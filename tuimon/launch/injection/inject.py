@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 
@@ -27,25 +27,21 @@ from tuimon.text import plain
 ANSWER_S = 30.0
 
 
-class Injected(NamedTuple):
-    """``was_there``: the process had markers before."""
-
-    was_there: bool
-
-
 def never() -> bool:
     """Do not stop."""
     return False
 
 
-def inject(pid: int, *, timeout_s: float = ANSWER_S, stop: Callable[[], bool] = never) -> Injected:
-    """Have the process write markers from its next step on. Raises CannotInject; then nothing has changed.
+def inject(pid: int, *, timeout_s: float = ANSWER_S, stop: Callable[[], bool] = never) -> bool:
+    """Have the process write markers from its next step on; True if it had them before.
+
+    Raises CannotInject; then nothing has changed.
 
     ``stop``: whether to give up waiting for its main thread.
     """
     ticks = procfs.start_ticks(pid)
     if ticks is not None and read_ring_facts(pid, ticks) is not None:
-        return Injected(was_there=True)
+        return True
     try:
         return _bring_in(pid, timeout_s, lambda: stop() or not is_alive(pid, ticks))
     except CannotInject:
@@ -54,7 +50,7 @@ def inject(pid: int, *, timeout_s: float = ANSWER_S, stop: Callable[[], bool] = 
         raise CannotInject(f"process {pid} has ended meanwhile", "List the running trainings: tuimon ps") from None
 
 
-def _bring_in(pid: int, timeout_s: float, stop: Callable[[], bool]) -> Injected:
+def _bring_in(pid: int, timeout_s: float, stop: Callable[[], bool]) -> bool:
     target = examine(pid, AGENT_FOLDER)
     rings = shared(pid, ring_folders())
     place = shared(pid, [tempfile.gettempdir(), "/dev/shm"])[0]
@@ -70,7 +66,7 @@ def _bring_in(pid: int, timeout_s: float, stop: Callable[[], bool]) -> Injected:
         request.close()
 
 
-def _result(target: Target, answer: Answer | None, timeout_s: float) -> Injected:
+def _result(target: Target, answer: Answer | None, timeout_s: float) -> bool:
     pid = target.pid
     if answer is None:
         raise CannotInject(
@@ -79,7 +75,7 @@ def _result(target: Target, answer: Answer | None, timeout_s: float) -> Injected
         )
     match answer.status:
         case "installed" | "present":
-            return Injected(was_there=answer.status == "present")
+            return answer.status == "present"
         case "no torch":
             raise CannotInject(f"process {pid} has not imported torch yet", "Attach again once it trains.")
         case "no ring":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
 from textual.geometry import Size
@@ -32,6 +32,16 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
 
 
+#: As the digits 1 to 6 count them.
+PANES = ("phases", "gpu", "output", "threads", "verdict", "loaders")
+#: Sources without a pane of their own: where metrics leave tuimon.
+_ANNOUNCED = ("prometheus", "textfile", "otlp", "metrics")
+#: Columns and rows from which the loaders are shown without their key.
+_ROOM_FOR_LOADERS = (120, 40)
+
+_FRAME_COLUMNS = 4
+
+
 class Pacing:
     """Decides at which ticks to draw: when something has come since the last drawing, once a window at most.
 
@@ -52,44 +62,6 @@ class Pacing:
             return False
         self._since, self._stale = 0, False
         return True
-
-
-#: Sources without a pane of their own: where metrics leave tuimon.
-_SOURCES = ("prometheus", "textfile", "otlp", "metrics")
-
-
-class Announcement(NamedTuple):
-    """A notice as a line for people."""
-
-    text: str
-    severity: Literal["information", "warning"]
-
-
-class Announcements:
-    """Remembers what was shown."""
-
-    def __init__(self) -> None:
-        self._said: dict[str, str] = {}
-
-    def new(self, session: Session) -> list[Announcement]:
-        """The news since the last call."""
-        found = []
-        for source in _SOURCES:
-            notice = session.notices.get(source)
-            if notice is not None and self._said.get(source) != notice.message:
-                self._said[source] = notice.message
-                hint = f". {plain(notice.hint)}" if notice.hint else ""
-                severity: Literal["information", "warning"] = "warning" if notice.level == "warning" else "information"
-                found.append(Announcement(f"{source}: {plain(notice.message)}{hint}", severity))
-        return found
-
-
-#: As the digits 1 to 6 count them.
-PANES = ("phases", "gpu", "output", "threads", "verdict", "loaders")
-#: Columns and rows from which the loaders are shown without their key.
-_ROOM_FOR_LOADERS = (120, 40)
-
-_FRAME_COLUMNS = 4
 
 
 class TooSmall(Canvas):
@@ -116,7 +88,7 @@ class Board(Widget):
         self.profile = ProfilePane(id="profile")  # shown alone, by h, c and i
         self.ranks = RanksPane(id="ranks")  # shown alone, by r
         self.keys_line = KeysLine(id="keys")
-        self._announcements = Announcements()
+        self._announced: dict[str, str] = {}  # message, by source
         # Any: each pane has a view state of its own type
         self.panes: tuple[Pane[Any], ...] = (
             self.title_line, self.verdict, self.baseline, self.phases, self.gpu, self.output, self.loaders,
@@ -145,8 +117,17 @@ class Board(Widget):
         self.threads.note_loaders(() if self.box("loaders") is not None else self.loaders.in_short())
         for pane in self.panes:
             pane.redraw()
-        for text, severity in self._announcements.new(session):
-            self.notify(text, severity=severity, markup=False)
+        self._announce(session)
+
+    def _announce(self, session: Session) -> None:
+        """Show notices that no pane shows, each once, in a corner of the screen."""
+        for source in _ANNOUNCED:
+            notice = session.notices.get(source)
+            if notice is not None and self._announced.get(source) != notice.message:
+                self._announced[source] = notice.message
+                hint = f". {plain(notice.hint)}" if notice.hint else ""
+                text = f"{source}: {plain(notice.message)}{hint}"
+                self.notify(text, severity="warning" if notice.level == "warning" else "information", markup=False)
 
     def show_output(self, session: Session, findings: Sequence[Finding]) -> None:
         """Show what the run has printed; all other panes stay as they are."""
@@ -244,7 +225,7 @@ class Board(Widget):
         gpu = self.gpu.state
         # Threads come and go: the table grows with them but does not shrink, so that the panes seldom move.
         self._most_threads = max(self._most_threads, len(self.threads.shown()))
-        rows = loader_rows_wanted(self.loaders.state.loaders) if self.loaders.state else 1
+        rows = loader_rows_wanted(self.loaders.state) if self.loaders.state else 1
         self._most_loaders = max(self._most_loaders, rows)
         inner_width = right_width(size.width) - _FRAME_COLUMNS
         gpu_rows = gpu_rows_wanted(gpu, inner_width, size.height * 3 // 5) if gpu and gpu.gpus else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tuimon.session.rows import LoaderRow, LoaderWorkerRow
 from tuimon.views.format import ABSENT, duration, ms, percent, plain, rate
@@ -28,38 +28,32 @@ _WORKERS_WANTED = 8
 _START_SHOWN_S = 0.1
 
 
-class LoadersState(NamedTuple):
-    """The state of the pane."""
-
-    loaders: tuple[LoaderRow, ...]
-
-
-class LoadersPane(Pane[LoadersState]):
+class LoadersPane(Pane[tuple[LoaderRow, ...]]):
     """A block for each loader: how it was made, its ready batches, a row for each worker."""
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> LoadersState:
+    def collect(self, session: Session, findings: Sequence[Finding]) -> tuple[LoaderRow, ...]:
         """The loaders of the trainer in focus; once the run has ended, over all of it."""
         pid = session.trainer()
         now = session.shown()
         rows = with_cpu(now, now.loaders(pid)) if pid is not None else ()
-        return LoadersState(tuple(_for_display(row) for row in rows))
+        return tuple(_for_display(row) for row in rows)
 
-    def draw(self, state: LoadersState, width: int, height: int) -> list[Line]:
+    def draw(self, state: tuple[LoaderRow, ...], width: int, height: int) -> list[Line]:
         """The content's lines."""
-        return loaders_lines(state.loaders, width, height)
+        return loaders_lines(state, width, height)
 
-    def heading(self, state: LoadersState) -> tuple[Span, ...]:
+    def heading(self, state: tuple[LoaderRow, ...]) -> tuple[Span, ...]:
         """How many loaders there are."""
         spans = (Span("6 ", "key"), Span("Loaders", "text bold"))
-        return (*spans, Span(f" · {len(state.loaders)}", "dim")) if state.loaders else spans
+        return (*spans, Span(f" · {len(state)}", "dim")) if state else spans
 
     def has_workers(self) -> bool:
         """True if there is a loader with workers."""
-        return self.state is not None and any(row.facts.workers for row in self.state.loaders)
+        return self.state is not None and any(row.facts.workers for row in self.state)
 
     def in_short(self) -> Line:
         """`` · 6 loader: 2 workers, none ready at 69 % of fetches``; nothing without workers."""
-        rows = self.state.loaders if self.state is not None else ()
+        rows = self.state or ()
         loader = next((row for row in rows if row.facts.workers and row.ready_none_ratio is not None), None)
         if loader is None:
             return ()

@@ -44,7 +44,7 @@ class ThreadList(Struct):
     filter_text: str = ""
     by_process: bool = False
     _sort: int = 0
-    _folded: set[int] = field(default_factory=set)  # pids
+    folded: set[int] = field(default_factory=set)  # pids of processes whose threads are hidden
     _rows: list[TreeRow] = field(default_factory=list)
     _rows_of: tuple[object, ...] = ()  # the input that ``_rows`` was made from
 
@@ -60,12 +60,12 @@ class ThreadList(Struct):
 
     def rows(self, threads: Sequence[ThreadRow], processes: Sequence[Process]) -> list[TreeRow]:
         """The rows to scroll through: threads, or processes with those of their threads that are not folded."""
-        made_from = (threads, processes, self.filter_text, self._sort, self.by_process, frozenset(self._folded))
+        made_from = (threads, processes, self.filter_text, self._sort, self.by_process, frozenset(self.folded))
         if made_from != self._rows_of:
             self._rows_of = made_from
             rows = self.matching(threads)
             if self.by_process:
-                self._rows = tree_rows(rows, processes, self._folded)
+                self._rows = tree_rows(rows, processes, self.folded)
             else:
                 folded = sorted(with_helpers_folded(rows, processes), key=SORTS[self._sort][1])
                 self._rows = [TreeRow(row, row) for row in folded]
@@ -79,19 +79,7 @@ class ThreadList(Struct):
         """Group by process, with helpers folded where there are many threads; or one list of all threads."""
         self.by_process = not self.by_process
         if self.by_process:
-            self._folded = folded_at_first(threads, processes)
-
-    def fold(self, pid: int) -> None:
-        """Hide the threads of a process."""
-        self._folded.add(pid)
-
-    def unfold(self, pid: int) -> None:
-        """Show the threads of a process."""
-        self._folded.discard(pid)
-
-    def toggle_fold(self, pid: int) -> None:
-        """Fold a process, or unfold it."""
-        self._folded ^= {pid}
+            self.folded = folded_at_first(threads, processes)
 
 
 def matches(row: ThreadRow, text: str) -> bool:

@@ -161,7 +161,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         row = self._selected()
         if row is not None and self._list.by_process:
             if row.is_process:
-                self._list.fold(row.drawn.pid)
+                self._list.folded.add(row.drawn.pid)
             self._cursor.key = (row.drawn.pid, WHOLE)
             self.redraw(force=True)
 
@@ -169,7 +169,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         """Show the threads of the process; open a thread."""
         row = self._selected()
         if row is not None and row.is_process:
-            self._list.unfold(row.drawn.pid)
+            self._list.folded.discard(row.drawn.pid)
             self.redraw(force=True)
         else:
             self.action_open()
@@ -180,7 +180,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         if row is None:
             return
         if row.is_process:
-            self._list.toggle_fold(row.drawn.pid)
+            self._list.folded ^= {row.drawn.pid}
             self.redraw(force=True)
         else:
             self.post_message(self.Opened(row.thread))
