@@ -15,7 +15,7 @@ from tuimon.session.session import Session, SessionView
 from tuimon.session.trainings import TrainingRow, training_numbers, training_rows
 from tuimon.views.finding_text import headline_text
 from tuimon.views.gpu_idle import with_idle_bounds
-from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
+from tuimon.views.report.step_json import Json, phases_json, picked, rounded, steps_json
 
 #: Most ranks that are listed unless all are wanted, and most nodes: about 100 kB of JSON.
 LISTED = 64
@@ -49,16 +49,7 @@ def nodes_json(session: Session) -> dict[str, Json]:
     if not known:
         return {}
     ordered = sorted(known, key=lambda node: (node.state in WELL, not node.exit_code, -node.behind_s, node.number))
-    nodes = [
-        {
-            "host": node.host,
-            "state": node.state,
-            "behind_s": rounded(node.behind_s),
-            "clock_ahead_s": rounded(node.clock_ahead_s),
-            "exit_code": node.exit_code,
-        }
-        for node in ordered[:LISTED]
-    ]
+    nodes = [picked(node, "host", "state", "behind_s", "clock_ahead_s", "exit_code") for node in ordered[:LISTED]]
     return {"name": header.run if header else None, "node_count": len(known), "nodes": nodes}
 
 
@@ -80,7 +71,7 @@ def _rank(run: SessionView, pid: int, row: RankRow | None, *, is_earlier: bool) 
     process = run.process(pid)
     among_ranks: dict[str, Json] = {}
     if row is not None:
-        among_ranks = {"state": row.state, "late_ms": rounded(row.late_ms), "wait_ms": rounded(row.wait_ms)}
+        among_ranks = picked(row, "state", "late_ms", "wait_ms")
         among_ranks |= {"restarts": row.restarts} if row.restarts else {}
     elif is_earlier:
         among_ranks = {"state": "restarted"}
@@ -156,11 +147,6 @@ def _findings(session: Session, pid: int) -> list[dict[str, Json]]:
     finally:
         session.focus_on(chosen)
     return [
-        {
-            "rule": finding.rule,
-            "severity": finding.severity,
-            "cause": finding.cause,
-            "headline": headline_text(finding.headline, finding.where),
-        }
+        {**picked(finding, "rule", "severity", "cause"), "headline": headline_text(finding.headline, finding.where)}
         for finding in found[:_FINDINGS]
     ]
