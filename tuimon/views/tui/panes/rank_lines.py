@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.cells import cell_len
 
@@ -37,24 +36,16 @@ _STATES = {
 }
 
 
-class Columns(NamedTuple):
-    """How wide each column is; 0: not shown."""
+def rank_columns(
+    rows: Sequence[RankRow], width: int, focus: int | None, over_time: Callable[[int], Strips] | None
+) -> list[Column[RankRow]]:
+    """The columns that fit: the bar and the line first, then the state, the GPU, the step time, memory.
 
-    bar: int
-    strip: int
-    place: int
-    step: int
-    gpu: int
-    memory: int
-    state: int
-    wait: int
-    node: int
-
-
-def columns(rows: Sequence[RankRow], width: int, *, with_strip: bool) -> Columns:
-    """The columns that fit: the bar and the line first, then the state, the GPU, the step time, memory."""
+    ``focus``: the process whose figures are those of all other panes. ``over_time``: strips of so many cells.
+    """
     wait = _WAIT * any(row.wait_ratio is not None for row in rows)
-    room = width - _RANK - _LATE - GAP - wait - _LEAST_BAR - (GAP + _LEAST_BAR) * with_strip - _LEAST_PLACE
+    strips = over_time is not None
+    room = width - _RANK - _LATE - GAP - wait - _LEAST_BAR - (GAP + _LEAST_BAR) * strips - _LEAST_PLACE
     hosts = {row.host for row in rows}
     wanted = {
         "state": _STATE * any(state_span(row).text.strip() != "" for row in rows),
@@ -63,15 +54,23 @@ def columns(rows: Sequence[RankRow], width: int, *, with_strip: bool) -> Columns
         "step": _STEP,
         "memory": _MEMORY,
     }
-    taken, room = _that_fit(wanted, room)
-    bars = 1 + with_strip
-    more = max(0, min(room * 2 // (3 * bars), _MOST_BAR - _LEAST_BAR))
-    return Columns(
-        bar=_LEAST_BAR + more,
-        strip=(_LEAST_BAR + more) * with_strip,
-        place=max(_LEAST_PLACE + room - bars * more, 1),
-        wait=wait,
-        **taken,
+    shown, room = _that_fit(wanted, room)
+    more = max(0, min(room * 2 // (3 * (1 + strips)), _MOST_BAR - _LEAST_BAR))
+    bar = _LEAST_BAR + more
+    late = over_time(bar).late if over_time is not None else {}
+    longest_ms = max((row.step_ms or 0.0 for row in rows), default=0.0)
+    return columns_of(
+        Column("rank", _RANK, lambda row: rank_head(row, focus=row.pid == focus), ">"),
+        Column("late", _LATE, lambda row: (_late_text(row), _loud(row, "dim")), ">", GAP),
+        Column("a step", bar, lambda row: _bar(row, bar, longest_ms)),
+        Column("wait", wait, _wait, ">"),
+        Column("step", shown["step"], lambda row: (ms(row.step_ms), "text"), ">"),
+        Column("GPU", shown["gpu"], lambda row: (percent(row.gpu_ratio), "text"), ">"),
+        Column("memory", shown["memory"], lambda row: (size(row.memory_bytes), "dim"), ">"),
+        Column("  node", shown["node"], lambda row: (f"  {plain(row.host or '')}", "dim")),
+        Column("  state", shown["state"], lambda row: line(" " * GAP, state_span(row))),
+        Column("  over time", (GAP + bar) * strips, lambda row: line("  ", *strip_line(late.get(row.pid, ()), bar))),
+        Column("  at", max(_LEAST_PLACE + room - (1 + strips) * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
     )
 
 
@@ -84,38 +83,13 @@ def _that_fit(wanted: Mapping[str, int], room: int) -> tuple[dict[str, int], int
     return widths, room
 
 
-def header_line(cols: Columns, sort: str) -> Line:
+def ranks_head(columns: Sequence[Column[RankRow]], sort: str) -> Line:
     """The names of the columns, the one that sorts underlined."""
-    named = (
-        ("rank", _RANK, ">"), ("late", _LATE, ">"), ("  a step", cols.bar + GAP, "<"), ("wait", cols.wait, ">"),
-        ("step", cols.step, ">"), ("GPU", cols.gpu, ">"), ("memory", cols.memory, ">"), ("  node", cols.node, "<"),
-        ("  state", cols.state, "<"),
-        ("  over time", cols.strip + GAP * (cols.strip > 0), "<"), ("  at", cols.place, "<"),
-    )  # fmt: skip
     spans: list[Span] = []
-    for name, width, align in named:
-        before, found, after = column(name, width, align).partition(name) if width else ("", "", "")
-        spans += line(before, (found, "dim underline" if name == sort else "dim"), after)
+    for each in columns:
+        before, name, after = column(each.name, each.width, each.align).partition(each.name)
+        spans += line(before, (name, "dim underline" if name == sort else "dim"), after, " " * each.gap)
     return tuple(spans)
-
-
-def rank_line(row: RankRow, cols: Columns, longest_ms: float, strips: Strips, *, focus: bool) -> Line:
-    """The rank's line; ``focus``: its figures are those of all other panes."""
-    spans = [*rank_head(row, focus=focus), *line((column(_late_text(row), _LATE, ">"), _loud(row, "dim")), " " * GAP)]
-    spans += _bar(row, cols.bar, longest_ms)
-    wait = f"~{percent(row.wait_ratio)}" if row.wait_ratio is not None else ABSENT
-    loud = "text" if (row.wait_ratio or 0.0) >= LATE else "dim"
-    spans.append(Span(column(wait, cols.wait, ">") if cols.wait else "", loud))
-    for width, text in ((cols.step, ms(row.step_ms)), (cols.gpu, percent(row.gpu_ratio))):
-        spans.append(Span(column(text, width, ">") if width else "", "text"))
-    spans.append(Span(column(size(row.memory_bytes), cols.memory, ">") if cols.memory else "", "dim"))
-    if cols.node:
-        spans.append(Span(" " * GAP + column(plain(row.host or ""), cols.node - GAP), "dim"))
-    if cols.state:
-        spans += [Span(" " * GAP), state_span(row)]
-    if cols.strip:
-        spans += [Span(" " * GAP), *strip_line(strips.late.get(row.pid, ()), cols.strip)]
-    return (*spans, Span(" " * GAP), Span(column(place_text(row), cols.place - GAP), "dim"))
 
 
 def map_line(row: RankRow, width: int, strips: Strips, *, focus: bool) -> Line:
@@ -140,6 +114,11 @@ def rank_head(row: RankRow, *, focus: bool) -> Line:
 def _loud(row: RankRow, calm: str) -> str:
     late = row.late_ratio or 0.0
     return "critical bold" if late >= VERY_LATE else "warning bold" if late >= LATE else calm
+
+
+def _wait(row: RankRow) -> tuple[str, str]:
+    wait = f"~{percent(row.wait_ratio)}" if row.wait_ratio is not None else ABSENT
+    return wait, "text" if (row.wait_ratio or 0.0) >= LATE else "dim"
 
 
 def _late_text(row: RankRow) -> str:

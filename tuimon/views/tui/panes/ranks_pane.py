@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
@@ -15,17 +16,16 @@ from tuimon.views.format import duration
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, filled, justified, line, with_cursor
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor, scrolled
 from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.tui.drawing.table import row_line
 from tuimon.views.tui.panes.lateness import overview, strips
 from tuimon.views.tui.panes.rank_lines import (
     LATE,
     OWN,
     WAIT,
-    Columns,
-    columns,
-    header_line,
     map_cells,
     map_line,
-    rank_line,
+    rank_columns,
+    ranks_head,
     training_lines,
 )
 
@@ -158,22 +158,15 @@ class RanksPane(Moving, Pane[RanksState]):
         self._cursor.top = scrolled(self._cursor.top, min(at, len(rows) - 1), len(rows), per_block * blocks)
         shown = rows[self._cursor.top : self._cursor.top + per_block * blocks]
         block_width = (width - _BETWEEN_BLOCKS * (blocks - 1)) // blocks
-        cols = columns(rows, block_width, with_strip=not below)
-        head, drawn = header_line(cols, self._sort), self._table(state, rows, shown, cols, keys[at])
+        over_time = None if below else partial(strips, rows, shown, state.now_s)
+        columns = rank_columns(rows, block_width, state.focus, over_time)
+        drawn = [row_line(columns, row) for row in shown]
+        if self.has_focus:
+            cursor = keys[at]
+            drawn = [with_cursor(own) if row.pid == cursor else own for own, row in zip(drawn, shown, strict=True)]
         gap: list[Line] = [()] if many else []
-        table = _side_by_side(head, drawn, blocks, block_width, per_block)
+        table = _side_by_side(ranks_head(columns, self._sort), drawn, blocks, block_width, per_block)
         return filled([*above, *many, *gap, *table, *below], height)
-
-    def _table(
-        self, state: RanksState, rows: Sequence[RankRow], shown: Sequence[RankRow], cols: Columns, cursor: int
-    ) -> list[Line]:
-        longest_ms = max((row.step_ms or 0.0 for row in rows), default=0.0)
-        over_time = strips(rows, shown if cols.strip else (), state.now_s, max(cols.strip, 1))
-        drawn = []
-        for row in shown:
-            own = rank_line(row, cols, longest_ms, over_time, focus=row.pid == state.focus)
-            drawn.append(with_cursor(own) if row.pid == cursor and self.has_focus else own)
-        return drawn
 
     def _map(self, state: RanksState, rows: Sequence[RankRow], width: int, room: int) -> list[Line]:
         """Each rank's lateness over time on a line of its own; nothing where there is no room for all."""
