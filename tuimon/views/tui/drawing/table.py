@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from tuimon.views.tui.drawing.lines import Line, Span, column
+from tuimon.views.tui.drawing.lines import Line, Span, column, with_cursor
 
 Row = TypeVar("Row")
 
@@ -42,8 +42,8 @@ def head_line(columns: Iterable[Column[Row]], sorted_by: str = "") -> Line:
     return tuple(spans)
 
 
-def row_line(columns: Sequence[Column[Row]], row: Row) -> Line:
-    """The cells of a row."""
+def row_line(columns: Sequence[Column[Row]], row: Row, *, cursor: bool = False) -> Line:
+    """The cells of a row; ``cursor``: on the background of the cursor."""
     spans: list[Span] = []
     for each in columns:
         cell = each.cell(row)
@@ -51,4 +51,4 @@ def row_line(columns: Sequence[Column[Row]], row: Row) -> Line:
             spans.append(Span(column(cell[0], each.width, each.align) + " " * each.gap, str(cell[1])))
         else:
             spans += [*cell, Span(" " * each.gap)]
-    return tuple(spans)
+    return with_cursor(spans) if cursor else tuple(spans)

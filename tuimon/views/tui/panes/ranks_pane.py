@@ -160,10 +160,7 @@ class RanksPane(Moving, Pane[RanksState]):
         block_width = (width - _BETWEEN_BLOCKS * (blocks - 1)) // blocks
         over_time = None if below else partial(strips, rows, shown, state.now_s)
         columns = rank_columns(rows, block_width, state.focus, over_time)
-        drawn = [row_line(columns, row) for row in shown]
-        if self.has_focus:
-            cursor = keys[at]
-            drawn = [with_cursor(own) if row.pid == cursor else own for own, row in zip(drawn, shown, strict=True)]
+        drawn = [row_line(columns, row, cursor=self.has_focus and row.pid == keys[at]) for row in shown]
         gap: list[Line] = [()] if many else []
         table = _side_by_side(ranks_head(columns, self._sort), drawn, blocks, block_width, per_block)
         return filled([*above, *many, *gap, *table, *below], height)

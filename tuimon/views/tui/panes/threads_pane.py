@@ -12,7 +12,7 @@ from textual.message import Message
 from tuimon.records import Notice, Process
 from tuimon.session.rows import ThreadRow
 from tuimon.views.format import advice, plain
-from tuimon.views.tui.drawing.lines import Line, Span, filled, line, notes_lines, with_cursor
+from tuimon.views.tui.drawing.lines import Line, Span, filled, line, notes_lines
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.drawing.table import head_line, row_line
@@ -95,8 +95,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         columns = thread_columns(rows if len(rows) <= MEASURED_ROWS else visible, width)
         lines = [head_line(columns, self._list.sorted_by)]
         for index, row in enumerate(visible, top):
-            drawn = row_line(columns, row)
-            lines.append(with_cursor(drawn) if index == at and self.has_focus else drawn)
+            lines.append(row_line(columns, row, cursor=index == at and self.has_focus))
         if not rows:
             lines.append(_empty(state, self.filter_text))
         return [*filled(lines, max(height - len(notes), len(lines))), *notes]

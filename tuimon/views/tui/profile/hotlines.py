@@ -22,7 +22,6 @@ from tuimon.views.tui.drawing.lines import (
     line,
     place_column,
     places_width,
-    with_cursor,
 )
 from tuimon.views.tui.drawing.moving import RowCursor
 from tuimon.views.tui.drawing.table import Column, columns_of, head_line, row_line
@@ -151,8 +150,7 @@ class LinesView:
         columns = _columns(shown, table.samples, width, on_gpu=on_gpu)
         lines = [doing_line(table, width, on_gpu=on_gpu), (), head_line(columns, SORTS[self.sort])]
         for number, row in enumerate(shown, top):
-            drawn = row_line(columns, row)
-            lines.append(with_cursor(drawn) if number == at else drawn)
+            lines.append(row_line(columns, row, cursor=number == at))
         below = detail_line(chosen, table.samples, width) if chosen is not None else ()
         return [*filled([*lines, *code], height - 1), below]
 
