@@ -46,6 +46,13 @@ class Record(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag_field="typ
     pid: Pid
 
 
+class Price(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The price of an hour of one GPU: ``[amount, currency]``; the currency as the user writes it, or empty."""
+
+    per_gpu_hour: Amount
+    currency: str = ""
+
+
 class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=False):
     """First line of a log: where and how this session was recorded."""
 
@@ -61,6 +68,7 @@ class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=Fals
     repeated: Count = 0  # how many records follow that earlier files hold as well
     run: str | None = None  # name of the run, the same on all its nodes: --run NAME, the scheduler's or launcher's id
     node: Index | None = None  # number of this node among those of the run, as the scheduler or launcher counts
+    price: Price | None = None  # --price
 
 
 #: The ``markers_reason`` of a process that may yet have markers.
@@ -564,7 +572,8 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     processes: list[GpuProcess] = msgspec.field(default_factory=list)  # those with the most memory
     parent_uuid: str | None = None  # of a MIG instance: the GPU that it is part of
     compute_capability: Amount | None = None  # such as 9.0; in the first record and in some later ones
-    chosen: bool = False  # named by CUDA_VISIBLE_DEVICES, while no process of the run reports which GPUs it uses
+    near_nodes: list[Index] | None = None  # the NUMA node that it hangs on, then the others of that socket
+    chosen: bool = False  # named by the run's CUDA_VISIBLE_DEVICES
     cost_ms: Amount | None = None  # duration of the NVML calls for this record
 
 
@@ -576,6 +585,7 @@ GPU_FACTS = (
     "pcie_generation",
     "pcie_width",
     "compute_capability",
+    "near_nodes",
     "parent_uuid",
 )
 
@@ -684,6 +694,38 @@ class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
     ooms: Count | None = None  # out-of-memory errors since the process began
     device_frees: Count | None = None  # calls of cudaFree and its like since the process began: each waits for the GPU
     pinned_bytes: Count | None = None  # of the host's memory, pinned by torch: in tensors, or kept for new ones
+
+
+#: What torch.compile does: it compiles a function, one anew, or a backward pass; it breaks a graph off, gives up a
+#: function of too many versions, does without CUDA graphs.
+CompilerWork = Literal["compiled", "recompiled", "backward", "graph_break", "limit", "no_cuda_graphs"]
+
+
+class CompilerEvents(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Events of torch.compile that are alike: ``[what, count, total_ns, file, line, function, reason, guarded]``.
+
+    ``line``: the first of the function, or the one at which a graph breaks. ``reason``: the guard that failed, with N
+    for numbers that differ each time, or why a graph breaks. ``guarded``: the guard's line, "/me/model.py:17".
+    """
+
+    what: CompilerWork
+    count: Positive
+    total_ns: Count = 0
+    file: str = ""
+    line: Count = 0
+    function: str = ""
+    reason: str = ""
+    guarded: str = ""
+
+
+class Compiler(Record, frozen=True, kw_only=True, tag="compiler"):
+    """What torch.compile did in a process in a window, as Dynamo notes it.
+
+    Of more than 64 compilations in half a second, the first are lost.
+    """
+
+    window_s: Seconds
+    events: Annotated[list[CompilerEvents], _LISTED]
 
 
 class MemoryLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -807,6 +849,17 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     folded: Count = 0  # operators, kernels, waits and syncs that are not listed
 
 
+class PlacedProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Where a training process runs: ``[pid, node, nodes]``, by numbers of NUMA nodes.
+
+    ``node``: of the core on which its main thread ran last. ``nodes``: all whose cores that thread may use.
+    """
+
+    pid: Pid
+    node: Index
+    nodes: list[Index]
+
+
 class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     """Memory and cores of the machine, memory of the run's control group; None where unknown, or without a limit."""
 
@@ -825,6 +878,7 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     #: Numbers of the cores that the training processes and their workers may use, as ``0-3,8``; None where tuimon may
     #: use the same ones.
     run_cores: str | None = None
+    placed: Annotated[list[PlacedProcess], _LISTED] = msgspec.field(default_factory=list)  # if it has two NUMA nodes
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -959,6 +1013,7 @@ AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
     Gpu,
     GpuTime,
     TorchMemory,
+    Compiler,
     MemoryHistory,
     TraceTaken,
     MachineMemory,

@@ -307,6 +307,20 @@ def is_checkpoint_io(file: str) -> bool:
     return file.endswith("torch/serialization.py") or "torch/distributed/checkpoint/" in file
 
 
+#: Functions that write weights, or gather them for that: of torch, and of libraries that train.
+_SAVE = re.compile(r"_?(?:async_|legacy_)?save(?:_\w+)?|state_dict")
+_SAVES = re.compile(
+    r"torch/(?:serialization|nn/modules/module|optim/optimizer)\.py$|torch/distributed/(?:checkpoint|fsdp)/"
+    r"|-packages/(?:accelerate|composer|deepspeed|diffusers|ignite|keras|lightning(?:_fabric)?|peft|pytorch_lightning"
+    r"|safetensors|transformers)/"
+)
+
+
+def saves_checkpoint(file: str, function: str) -> bool:
+    """True if a frame saves a model or gathers its weights: ``torch/serialization.py``, ``save``."""
+    return _SAVE.fullmatch(function) is not None and _SAVES.search(file) is not None
+
+
 def collects_garbage(source: str) -> bool:
     """True if a line calls Python's garbage collector: ``gc.collect()``."""
     return "gc.collect(" in source

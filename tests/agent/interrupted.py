@@ -73,7 +73,7 @@ class Ring:
         self.reader.read()
         self.value = 0
 
-    def emit_some(self, count=20):
+    def emit_some(self, count=6):
         for _ in range(count):
             self.writer.emit(layout.MARK, 7)
 
@@ -150,7 +150,7 @@ def callbacks():
         return [] if len(made) == count + 2 else ["not called any more"]
 
     def calls():
-        for _ in range(20):
+        for _ in range(8):
             call(1, 2)
         for _ in range(20):  # here the interpreter notices what is pending
             os.getpid()

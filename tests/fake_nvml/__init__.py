@@ -91,14 +91,18 @@ class FakeNvml(Scenario):
         call_timeout_s: float = 60.0,
         visible_devices: str | None = None,
         costs: bool = False,
+        root: str = "",
     ) -> None:
-        """``costs``: calls that take long are made less often, so that a busy machine changes what is read."""
+        """``costs``: calls that take long are made less often, so that a busy machine changes what is read.
+
+        ``root``: where /sys is.
+        """
         super().__init__(directory, installed=installed, old_driver=old_driver)
         env = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
         if visible_devices is not None:
             env["CUDA_VISIBLE_DEVICES"] = visible_devices
         self._process = subprocess.Popen(
-            [sys.executable, _HERE / "reads.py", str(interval_s), str(call_timeout_s), str(int(costs))],
+            [sys.executable, _HERE / "reads.py", str(interval_s), str(call_timeout_s), str(int(costs)), root],
             env={**env, **self.environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

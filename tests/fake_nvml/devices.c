@@ -11,6 +11,7 @@ typedef struct { unsigned gpu, memory; } nvmlUtilization_t;
 typedef struct { u64 total, free, used; } nvmlMemory_t;
 typedef struct { unsigned version; u64 total, reserved, free, used; } nvmlMemory_v2_t;
 typedef struct { u64 time; nvmlValue_t value; } nvmlSample_t;
+typedef struct { char bus_id_legacy[16]; unsigned domain, bus, device, ids, subsystem_ids; char bus_id[32]; } nvmlPciInfo_t;
 
 nvmlReturn_t nvmlInitWithFlags(unsigned flags) { (void)flags; return begin(__func__); }
 nvmlReturn_t nvmlInit_v2(void) { return begin(__func__); }
@@ -47,6 +48,11 @@ nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, int counter, unsig
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *out, unsigned size) { return text(device, __func__, "uuid", out, size); }
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *out, unsigned size) { return text(device, __func__, "name", out, size); }
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *out) {
+    memset(out, 0, sizeof *out);
+    return text(device, __func__, "bus_id", out->bus_id, sizeof out->bus_id);
+}
 
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
     char value[LINE];

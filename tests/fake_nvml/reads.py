@@ -14,11 +14,11 @@ from tuimon.sources.process_table import ProcessTable
 
 def main() -> None:
     now = [0.0]
-    interval_s, call_timeout_s, costs = map(float, sys.argv[1:])
+    interval_s, call_timeout_s, costs = map(float, sys.argv[1:4])
     if not costs:
         device._SLOW_RATIO = source._BUSY_RATIO = math.inf
     table = ProcessTable(os.getpid(), None)
-    gpus = source.GpuSource(table, interval_s, clock=lambda: now[0], call_timeout_s=call_timeout_s)
+    gpus = source.GpuSource(table, interval_s, clock=lambda: now[0], call_timeout_s=call_timeout_s, root=sys.argv[4])
     for line in sys.stdin:
         order = json.loads(line)
         now[0] = order["now_s"]

@@ -17,7 +17,7 @@
  *
  * Keys of a device:
  *   error.FUNCTION CODE, error CODE           this call, every call fails for it: 15 is a lost GPU
- *   name TEXT, uuid TEXT, capability MAJOR.MINOR
+ *   name TEXT, uuid TEXT, capability MAJOR.MINOR, bus_id DOMAIN:BUS:DEVICE.FUNCTION
  *   util N                                    in %
  *   samples T:V T:V ...                       the driver's buffer of utilisation: time in us, value in %
  *   memory_total_mib N, memory_used_mib N, memory_reserved_mib N

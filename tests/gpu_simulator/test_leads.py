@@ -151,7 +151,7 @@ def test_hours_of_drift(drift_ppm, seen):
         run.step(lambda: run.kernels(1, 100 * MS))
 
     training = Training(drift_ppm)
-    training.run(turn, 2 * 3600 - 600)
+    training.run(turn, 3600 - 600)
     seen.clear()
     training.run(turn, 600)
     errors = event_errors_us(training, seen)

@@ -30,7 +30,7 @@ from .ring.layout import (
     OPTIMIZER_END,
     RETURNED,
 )
-from .torch_compat import captures, dynamo, rebinding, step_hooks
+from .torch_compat import captures, compilations, dynamo, rebinding, step_hooks
 from .torch_compat.tracebacks import hide_frame
 
 
@@ -48,6 +48,7 @@ def hide_from_dynamo() -> None:
         runtime.emit_timed,
         runtime.resume_clock,
         batches.attend,
+        compilations.report,
         Pace.claim,
         Pace.begin_fetch,
         Pace.end_failed_fetch,
@@ -108,6 +109,7 @@ def hook_fetch(dataloader: Any) -> None:
             hide_frame(error)
             raise
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(FETCH_END, number)
+        compilations.report(runtime)
         due.fetches -= 1
         if due.fetches <= 0:
             batches.attend(self, number, batch)
@@ -157,6 +159,7 @@ def hook_backward(autograd: Any) -> None:
             runtime.publish_facts(loop_stacks.RETURNING if use else loop_stacks.BACKWARD, outputs=t_outputs)
         if orders.bell[0] != orders.heard:
             attend()
+        compilations.report(runtime)
         return result
 
     dynamo.skip(tuimon_backward)

@@ -26,6 +26,7 @@ from .ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
     BATCH,
+    COMPILER,
     EVALUATED,
     FETCH_BEGIN,
     FETCHED_IN_GAP,
@@ -76,7 +77,7 @@ BARE_UPDATES = 64
 #: Updates between two checks of what seldom changes.
 CHECK_UPDATES = 64
 #: Kinds of markers that do not belong to a loop, and so do not end its gap.
-_OF_NO_LOOP = frozenset((BATCH, GC_PAUSE, MARK, OPTIMIZER_MADE, POSITION, STEP_SIZE, TOKENS))
+_OF_NO_LOOP = frozenset((BATCH, COMPILER, GC_PAUSE, MARK, OPTIMIZER_MADE, POSITION, STEP_SIZE, TOKENS))
 
 
 #: The hooks of the backward, which are off in a gap.

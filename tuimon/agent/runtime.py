@@ -18,7 +18,7 @@ from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
 from .ring.names import RangeNames
 from .ring.writer import RingWriter
-from .torch_compat import captures, dynamo, optimizers
+from .torch_compat import captures, compilations, dynamo, optimizers
 from .turn import Turn
 from .variables import variable
 
@@ -186,6 +186,7 @@ def _use_ring(writer: RingWriter) -> None:
         optimizer_facts.forget()
         precision.forget()
         plan.forget()
+        compilations.begin()
         facts_due = True
     listen(writer)
     emit = writer.emit

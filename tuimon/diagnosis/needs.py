@@ -159,6 +159,7 @@ GPU_LOAD = Need("utilisation and memory of the GPU", _no_gpu_load)
 ALLOCATOR = Need("counters of torch's allocator", _no_allocator)
 COLLECTIONS = Need("pauses of the garbage collector", _no_collections)
 MACHINE_MEMORY = Need("the machine's memory", _no_machine_memory)
+NUMA_NODES = Need("two NUMA nodes or more")
 
 #: In the order in which they are reported.
 NEEDS = (
@@ -177,4 +178,5 @@ NEEDS = (
     ALLOCATOR,
     COLLECTIONS,
     MACHINE_MEMORY,
+    NUMA_NODES,
 )

@@ -20,7 +20,7 @@ from tuimon.diagnosis.rules import (
     stragglers,
 )
 from tuimon.diagnosis.rules.compute import cpu, optimizer, recompiles, settings
-from tuimon.diagnosis.rules.gpu import copy, launches, pace, state, sync
+from tuimon.diagnosis.rules.gpu import copy, devices, launches, pace, state, sync
 from tuimon.diagnosis.rules.input import waiting
 
 _FAMILIES = (
@@ -33,6 +33,7 @@ _FAMILIES = (
     sync.RULES,
     copy.RULES,
     state.RULES,
+    devices.RULES,
     side_work.RULES,
     cpu.RULES,
     optimizer.RULES,

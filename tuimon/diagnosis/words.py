@@ -8,6 +8,9 @@ from tuimon.diagnosis.threshold import MOST, TRACE
 from tuimon.records import Place
 from tuimon.text import code_place, plain
 
+#: A fix by larger batches changes more than the time of a step.
+CHANGES_TRAINING = "this changes the training: try the learning rate anew"
+
 
 def at(place: Place) -> str:
     """``function() file.py:31`` for people."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tuimon.monitor.observers import Observer
+from tuimon.records import Price
 
 
 class Options(Struct, frozen=True):
@@ -22,6 +23,7 @@ class Options(Struct, frozen=True):
     gpu: bool = True
     markers: bool = True
     memory: bool = False  # watch for errors for want of memory, and record the allocator's history once
+    price: Price | None = None  # of a GPU-hour
     observers: tuple[Observer, ...] = ()  # views beside the screen or the lines
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 from msgspec import structs
 
 from tuimon.node_ids import node_of
-from tuimon.records import NO_TORCH_YET, Process, Record, Threads
+from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Process, Record, Threads
 from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.gpu_time import GpuShares
 from tuimon.session.processes.core_use import CoresTaken, CoreUse
@@ -451,6 +451,13 @@ class SessionView:
     @cached_property
     def _spans_of_means(self) -> list[SteppingSpan]:
         return self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
+
+    def compiler_events(self, pid: int, *whats: CompilerWork) -> list[CompilerEvents]:
+        """What torch.compile did in a process over the span, what took longest first."""
+        stats = self.session.compilers.get(pid)
+        if stats is None:
+            return []
+        return stats.events(*whats) if self.is_whole else stats.recent(self.now_s, *whats)
 
     def gpu_time(self, pid: int) -> GpuTimeRow | None:
         """A process's steps on the GPU's clock; None where none were timed."""

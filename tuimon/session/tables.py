@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tuimon.node_ids import node_of
 from tuimon.records import (
     Collectives,
+    Compiler,
     Cost,
     Exit,
     Frames,
@@ -20,6 +21,7 @@ from tuimon.records import (
     MemoryHistory,
     Node,
     Notice,
+    Price,
     Printed,
     Process,
     Record,
@@ -30,6 +32,7 @@ from tuimon.records import (
     TorchMemory,
     TraceTaken,
 )
+from tuimon.session.compiler import CompilerStats
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.loop_tree.frame_table import FrameTable
@@ -58,6 +61,7 @@ class Tables:
 
     def __init__(self) -> None:
         self.header: Header | None = None
+        self.price: Price | None = None  # of a GPU-hour, as the reader gives it, or else the run's
         self.exit: Exit | None = None
         self.cost: Cost | None = None
         self.printed: Printed | None = None
@@ -78,6 +82,7 @@ class Tables:
         self.worker_names = WorkerNames(self.run_processes)
         self.threads = ThreadTable(self.run_processes, self.nodes.cpu_counts, self.worker_names.name)
         self.gpu_times: dict[int, GpuTimeStats] = {}
+        self.compilers: dict[int, CompilerStats] = {}
         self.loaders = LoaderTable(self.worker_names.name)
         self.ranks = RankTable()
         self._step_sizes: dict[int, StepSizes] = {}
@@ -96,6 +101,7 @@ class Tables:
             Gpu: self._fold_gpu,
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
+            Compiler: self._fold_compiler,
             MemoryHistory: self._fold_memory_history,
             TraceTaken: self.traces.append,
             MachineMemory: self._fold_machine_memory,
@@ -154,6 +160,7 @@ class Tables:
 
     def _fold_header(self, record: Header) -> None:
         self.header = record
+        self.price = self.price or record.price
         self.nodes.add_cores(node_of(record.pid), record.cpu_count)
 
     def _fold_node(self, record: Node) -> None:
@@ -201,7 +208,14 @@ class Tables:
         """Drop all that is held of a process."""
         self._note_change()
         self._pids.discard(pid)
-        for held in (self.step_stats, self.samples, self.gpu_times, self._step_sizes, self.memory_history):
+        for held in (
+            self.step_stats,
+            self.samples,
+            self.gpu_times,
+            self.compilers,
+            self._step_sizes,
+            self.memory_history,
+        ):
             held.pop(pid, None)
         for table in (
             self.run_processes,
@@ -217,6 +231,9 @@ class Tables:
 
     def _fold_memory_history(self, record: MemoryHistory) -> None:
         self.memory_history[record.pid] = record
+
+    def _fold_compiler(self, record: Compiler) -> None:
+        self.compilers.setdefault(record.pid, CompilerStats()).add_record(record)
 
     def _fold_standstill(self, record: Standstill) -> None:
         self.standstills.add_standstill(record, max((stats.total for stats in self.step_stats.values()), default=None))

@@ -14,6 +14,8 @@ from tuimon.views.format import plain
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
 
+#: Fixes of a finding that lines of text show; all of them are behind ``v``, in JSON and on the page.
+MOST_FIXES = 3
 #: A gain this many times as large as what the share alone would give needs a reason.
 _BEYOND = 1.05
 #: Gains below this factor are shown with one more digit.
@@ -41,7 +43,7 @@ def beyond_share(
     if not share or share >= 1.0 or not gained or gained <= _BEYOND / (1.0 - share):
         return ""
     alone = f"{1.0 / (1.0 - share):.1f}x"
-    return f"More than the {alone} of this share alone: the fix also frees cores and caches, so the rest gets faster."
+    return f"More than the {alone} of this share alone: the rest of each step is estimated to get faster as well."
 
 
 def headline_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> str:  # Any: a place of the JSON

@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING, TextIO
 
 from tuimon.diagnosis.rank import is_minor
 from tuimon.records import Exit
+from tuimon.session.goodput import goodput
 from tuimon.session.progress import run_progress
 from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state, stands_still, unseen_trainings
-from tuimon.views.finding_text import ONLY_MINOR, finding_gain, fix_text, headline_text, place_text, rule_title
+from tuimon.views.cost_text import cost_text
+from tuimon.views.finding_text import (
+    MOST_FIXES,
+    ONLY_MINOR,
+    finding_gain,
+    fix_text,
+    headline_text,
+    place_text,
+    rule_title,
+)
 from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps, wrap
+from tuimon.views.goodput_text import goodput_text
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.memory_text import memory_lines
@@ -219,8 +230,12 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         )
     if pid is not None and (made := progress_json(run_progress(session, pid)).get("text")):
         lines.append(made)
+    if cost := cost_text(session, findings):
+        lines.append(f"cost: {cost}")
     if table is not None and table.rows:
         lines.append(phases_text(table))
+    if steps is not None and steps.total and (divided := goodput(session)) is not None:
+        lines.append(f"goodput: {goodput_text(divided)}")
     if session.exit is not None and (state := run_state(session)).name == "ended":  # without a step
         lines.append(state_text(state))
     first = findings[0] if findings else None
@@ -234,13 +249,13 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
 
 
 def _fix_lines(finding: Finding) -> list[str]:
-    """The best fix and its gain, a line each, then the other fixes."""
+    """The best fix and its gain, a line each, then the next ones."""
     fixes = [fix for fix in finding.fixes if fix.action]
     if not fixes:
         return []
     gained = finding_gain([fixes[0]._asdict()])
     best = [f"  fix: {plain(fixes[0].action)}", *([f"  gain: {gained}"] if gained else [])]
-    return best + [f"  or: {fix_text(*fix[:4])}" for fix in fixes[1:]]
+    return best + [f"  or: {fix_text(*fix[:4])}" for fix in fixes[1:MOST_FIXES]]
 
 
 def how_it_ended(end: Exit) -> str:

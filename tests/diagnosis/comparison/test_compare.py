@@ -348,6 +348,22 @@ def test_the_promise_is_of_the_fix_that_was_made() -> None:
     assert found.promise.action == "make augment() cheaper"
 
 
+@pytest.mark.parametrize(
+    ("command", "is_kept"),
+    [
+        (["python", "train.py", "--steps", "9"], False),
+        (["python", "faster.py", "--steps", "9"], True),
+        (["python", "train.py"], True),
+    ],
+)
+def test_arguments_may_have_ended_a_finding_and_code_that_is_the_same_has_not(command, is_kept) -> None:
+    before, after = (RunFacts(**{**_fields(FACTS), "command": each}) for each in (["python", "train.py"], command))
+    found = compare([run(1, facts=before, findings=(STARVED,))], [run(2, middle=25.0, facts=after)])
+    assert (found.promise is not None) == is_kept
+    workers = RunFacts(**{**_fields(after), "workers": 4})  # whatever set them, they are the fix
+    assert compare([run(1, facts=before, findings=(STARVED,))], [run(2, middle=25.0, facts=workers)]).promise
+
+
 def test_runs_that_differ_by_more_than_the_code_keep_no_promise() -> None:
     other = RunFacts(**{**_fields(FACTS), "cpu_count": 64})
     found = compare([run(1, findings=(STARVED,))], [run(2, middle=23.0, facts=other, findings=(BUSY,))], anyway=True)

@@ -38,8 +38,8 @@ def test_waiting_inside_backward_is_the_all_reduce():
     assert (finding.severity, finding.where) == ("critical", ())
     assert finding.share_of_step == pytest.approx(0.35)  # of the rank that waits least
     assert finding.estimated_speedup == pytest.approx(1 / 0.65)
-    half = ("exchange every second batch: use no_sync() in the others", *[pytest.approx(1 / 0.825)] * 3)
-    assert finding.fixes[1][:4] == half
+    assert len(finding.fixes) == 1
+    assert "no_sync()" in finding.action and "changes the training" in finding.action
     assert "35 % of each step" in finding.headline and "2 ranks, inside backward" in finding.headline
 
 

@@ -128,6 +128,17 @@ def test_others_on_the_machine_are_not_blamed_on_the_run():
     assert "cpu_oversubscribed" not in found
 
 
+@pytest.mark.parametrize(
+    ("intra_op", "omp", "advised"),
+    [(None, None, "set_num_threads(1), or set OMP_NUM_THREADS=1"), (2, 1, "set_num_threads(1): each"), (1, 1, None)],
+)
+def test_one_thread_is_advised_where_there_are_more_and_by_what_does_not_say_so_already(intra_op, omp, advised):
+    found = run(busy(100, 2, 0.5, 0.5), cpu_count=4, intra_op_threads=intra_op, omp_num_threads=omp)["neighbour"]
+    actions = [fix.action for fix in found.fixes[1:]]
+    assert len(actions) == (advised is not None)
+    assert all(advised in action for action in actions)
+
+
 def test_workers_that_have_just_been_found_are_no_other_programs():
     """Attached, two of the cores that somebody uses are theirs, as their first figures will show."""
     held_up, workers = busy(100, 1, 0.6, 0.4), [process(pid, "worker", ppid=100) for pid in (201, 202)]
@@ -344,9 +355,11 @@ def test_the_environment_is_named_where_no_code_sets_them():
     assert found.where == ()
 
 
-def test_without_either_both_ways_are_told():
-    found = run(busy(100, 8, 0.25, 0.75), intra_op_threads=8, omp_num_threads=1)["cpu_oversubscribed"]
-    assert "torch.set_num_threads(2)" in found.action and "OMP_NUM_THREADS=2, in each training" in found.action
+@pytest.mark.parametrize(("omp", "is_advised"), [(1, True), (2, False)])
+def test_without_either_both_ways_are_told_unless_one_is_so_already(omp, is_advised):
+    found = run(busy(100, 8, 0.25, 0.75), intra_op_threads=8, omp_num_threads=omp)["cpu_oversubscribed"]
+    assert "torch.set_num_threads(2)" in found.action
+    assert ("OMP_NUM_THREADS=2, in each training" in found.action) == is_advised
 
 
 def test_workers_have_the_line_of_their_number():

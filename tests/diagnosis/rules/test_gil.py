@@ -40,10 +40,7 @@ def test_a_thread_that_computes_in_python_holds_up_the_training():
     finding = found(0.2, 0.8)["gil_contention"]
     assert (finding.severity, finding.where[0].line) == ("critical", 16)
     assert finding.share_of_step == pytest.approx(0.8)
-    assert [fix[1:4] for fix in finding.fixes] == [
-        pytest.approx((warm(5), 1 / 0.3, 2 / 0.3)),
-        pytest.approx((1 / 0.6, 1 / 0.65, 1 / 0.55)),
-    ]
+    assert [fix[1:4] for fix in finding.fixes] == [pytest.approx((warm(5), 1 / 0.3, 2 / 0.3))]
     assert "about 80 % of the time for the GIL" in finding.headline
 
 
@@ -52,9 +49,8 @@ def test_no_more_is_reported_than_the_training_thread_lost():
 
 
 def test_moving_the_work_gains_all_of_the_wait_but_for_what_looks_may_be_off():
-    move, halve = found(0.6, 0.8)["gil_contention"].fixes
+    (move,) = found(0.6, 0.8)["gil_contention"].fixes
     assert move[1:4] == pytest.approx((warm(1 / 0.6), 1 / 0.7, warm(2)))
-    assert halve[1] == pytest.approx(1 / 0.8)
 
 
 def test_a_training_thread_that_runs_or_waits_for_a_core_is_not_held_up():
@@ -86,7 +82,7 @@ def fed(main_cpu, thread_cpu, at_queue):
 
 def test_what_makes_the_batches_sets_the_pace_in_a_process_of_its_own():
     finding = fed(0.4, 0.7, at_queue=0)["gil_contention"]
-    cheaper, _, moved = finding.fixes
+    cheaper, moved = finding.fixes
     assert cheaper[1] == pytest.approx(warm(1 / 0.4))
     assert moved[1] == pytest.approx(1 / 0.7)
     assert "sets the pace" in moved.action
@@ -94,7 +90,7 @@ def test_what_makes_the_batches_sets_the_pace_in_a_process_of_its_own():
 
 def test_where_the_rest_of_the_step_takes_as_long_moving_gains_as_much():
     fixes = fed(0.6, 0.4, at_queue=0)["gil_contention"].fixes
-    assert [fix[1] for fix in fixes] == pytest.approx([warm(1 / 0.6), 1 / 0.8])
+    assert [fix[1] for fix in fixes] == pytest.approx([warm(1 / 0.6)])
 
 
 @pytest.mark.parametrize(("at_queue", "rule"), [(20, "gil_contention"), (50, "input_bound")])

@@ -78,6 +78,20 @@ def test_a_function_that_takes_some_of_the_side_work_is_not_said_to_take_all_of_
     assert finding.estimated_speedup == pytest.approx(warm(1 / (1 - 0.25 * 12 / (12 + building))), rel=0.01)
 
 
+def test_a_line_that_only_reads_the_clock_has_nothing_to_save():
+    limit = frames(
+        ("train.py", 16, "main", "if time.time() - t > 25: break", True),
+        ("train.py", 17, "main", "save(model, time.time())", True),
+        first=40,
+    )
+    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    clock = found(trained(limit, *windows, stacks(8, *TRAINING, ([40], 20))))["side_work"]
+    assert (clock.severity, clock.where) == ("info", ())
+    save = found(trained(limit, *windows, stacks(8, *TRAINING, ([40], 12), ([41], 8))))["side_work"]
+    assert save.where[0].line == 17
+
+
 def test_side_work_of_a_library_gains_what_the_function_that_is_named_takes():
     """Nothing shows what the rest of ``trainer.fit(model)`` does beside training, such as ending an epoch's workers."""
     phases = {"data": 5, "forward": 30, "backward": 35, "other": 30}
@@ -185,7 +199,7 @@ def test_evaluation_is_found_in_the_function_that_training_never_passes():
     assert (finding.cause, finding.where[0].line, finding.severity) == ("evaluation", 30, "critical")
     assert finding.share_of_step == pytest.approx(0.6)
     assert finding.estimated_speedup == pytest.approx(2.5)
-    assert finding.fixes[1][:4] == ("evaluate half as often, or on half of the data", *[pytest.approx(1 / 0.7)] * 3)
+    assert len(finding.fixes) == 1
 
 
 @pytest.mark.parametrize(("small", "is_advised"), [(4, True), (32, False), (64, False), (None, False)])
@@ -390,7 +404,7 @@ def test_side_work_names_its_line():
     first, *_ = run(SIDE, backward, stacks(12, ([50, 51], 40), ([5], 30)))
     assert (first.rule, first.where[0].line) == ("side_work", 50)
     assert first.estimated_speedup == pytest.approx(warm(1 / 0.75))
-    assert first.fixes[1][:4] == ("run main() train.py:50 half as often", *[pytest.approx(1 / 0.875)] * 3)
+    assert len(first.fixes) == 1
 
 
 @pytest.mark.parametrize("call", ["torch.autograd.grad(loss, weights)", "norms.append(p.grad.norm().item())"])
@@ -548,7 +562,7 @@ def test_a_long_update_is_promised_a_gain_where_the_device_that_sets_the_pace_ta
     more = [r for t in range(5000, 5008) for r in (steps(t, phases), gpu_time(t, busy, leads))]
     finding = findings("gpu_bound", *USUAL, more=more)["optimizer_bound"]
     assert finding.estimated_speedup == (pytest.approx(gain) if gain else None)
-    assert len(finding.fixes) == (2 if gain else 1)
+    assert len(finding.fixes) == 1
 
 
 def test_side_work_counts_as_far_as_the_gpu_idles():
@@ -578,3 +592,33 @@ def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():
 
     assert "side_work" not in early(3.0)
     assert "side_work" in early(20.0)
+
+
+@pytest.mark.parametrize(
+    ("saving", "logging", "cause", "said"),
+    [
+        (20, 0, "checkpoint", "25 % of each step is the saving of checkpoints"),
+        (12, 8, "checkpoint", "25 % of each step is side work outside the model, 15 % in saving checkpoints"),
+        (8, 12, None, "25 % of each step is side work outside the model, 15 % in one function"),
+    ],
+)
+def test_the_saving_of_checkpoints_is_told_from_other_side_work(saving, logging, cause, said):
+    """By torch's own functions below the line, of which one that gathers the weights is part."""
+    beside = frames(
+        ("train.py", 20, "main", "save(model)", True),
+        ("train.py", 50, "save", "torch.save(model.state_dict(), path)", True),
+        ("/lib/site-packages/torch/serialization.py", 943, "save"),
+        ("/lib/site-packages/torch/nn/modules/module.py", 2200, "state_dict"),
+        ("train.py", 21, "main", "log(loss)", True),
+        ("train.py", 60, "log", "file.write(line)", True),
+        ("/lib/site-packages/torch/serialization.py", 1500, "load"),
+        first=40,
+    )
+    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    samples = ([40, 41, 42], saving - 2), ([40, 41, 43], 2), ([44, 45, 46], logging)
+    finding = found(trained(beside, *windows, stacks(8, *TRAINING, *[each for each in samples if each[1]])))[
+        "side_work"
+    ]
+    assert (finding.cause, finding.headline) == (cause, said)
+    assert finding.fixes[0].action.startswith("save less often at save() train.py:50") == (cause is not None)

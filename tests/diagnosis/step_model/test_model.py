@@ -32,10 +32,9 @@ def model(likely, certain=None):
 )
 def test_work_that_goes_is_all_of_it_at_best_and_half_of_it_or_what_is_certain_at_least(share, error, gains):
     busy = model(step(workers=0, own_ms=100.0, batch_ms=0.0))
-    free, half = busy.less("leave it out", "do half of it", "side_work", busy.own_part(share, error))
+    free = busy.without("side_work", "leave it out", busy.own_part(share, error))
     assert free[1:4] == pytest.approx(gains)
     assert free.low <= free.estimated_speedup <= free.high <= 2.0001 * free.low
-    assert 1.0 <= half.low <= half.high <= 2.0 * half.low
 
 
 def test_work_that_waited_for_cores_is_as_large_a_part_without_those_waits():
@@ -46,9 +45,8 @@ def test_work_that_waited_for_cores_is_as_large_a_part_without_those_waits():
 
 
 def test_nothing_that_goes_gains_nothing_known():
-    assert model(ALONE).less("leave it out", "half", "side_work", Part(0.0)) == (
-        Fix("leave it out", change=Change("side_work", 0.0)),
-    )
+    unknown = Fix("leave it out", change=Change("side_work", 0.0))
+    assert model(ALONE).without("side_work", "leave it out", Part(0.0)) == unknown
     assert model(ALONE).fix("look at it", None) == Fix("look at it")
 
 

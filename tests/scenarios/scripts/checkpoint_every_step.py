@@ -1,5 +1,5 @@
 """A checkpoint after every step."""
-# expects: side_work
+# expects: side_work/checkpoint
 
 import os
 import tempfile

@@ -1,6 +1,5 @@
 """Episodes get longer as a policy learns to stay up: each step has more data, and does nothing slower."""
 # healthy
-# missed: work that grows by its nature is taken for drift
 
 import time
 

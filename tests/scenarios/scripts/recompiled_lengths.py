@@ -1,6 +1,5 @@
 """A compiled model is compiled anew for nearly every length of its batches."""
-# expects: recompilation
-# missed: no rule tells compiling from computing
+# expects: recompiles
 
 import random
 

@@ -1,6 +1,5 @@
 """A tracer that somebody needed once follows each line of the training."""
 # expects: slow_setting/tracer
-# missed: no rule knows the settings that are in force
 
 import sys
 from collections import Counter
@@ -33,7 +32,7 @@ def main():
     args = options()
     torch.set_num_threads(1)
     if not args.fixed:
-        sys.settrace(trace)  # <- cause
+        sys.settrace(trace)
     train(args)
 
 

@@ -209,6 +209,16 @@ def test_a_look_between_records_costs_three_calls(nvml: FakeNvml) -> None:
     assert (gpu.util_samples, gpu.util_ratio) == ([0.7, 0.9], 0.8)
 
 
+def test_the_numa_nodes_near_a_gpu(tmp_path: Path) -> None:
+    node = tmp_path / "sys/bus/pci/devices/0000:3b:00.0/numa_node"
+    node.parent.mkdir(parents=True)
+    node.write_text("1\n")
+    nvml = FakeNvml(tmp_path, root=str(tmp_path))
+    nvml.set({"0.bus_id": "00000000:3B:00.0"}, devices=2, **usual(0), **usual(1))
+    assert [gpu.near_nodes for gpu in gpus(nvml.read(1.0))] == [[1], None]
+    nvml.close()
+
+
 def test_memory_temperature_ecc_and_capability(nvml: FakeNvml) -> None:
     nvml.set({"0.ecc": 3})
     gpu = read_one(nvml, 1.0)

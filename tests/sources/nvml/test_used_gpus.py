@@ -29,9 +29,22 @@ def chosen(nvml: FakeNvml, now_s: float, **facts: object) -> list[int]:
     return [gpu.index for gpu in gpus(nvml.read(now_s, **facts)) if gpu.chosen]
 
 
-def test_visible_devices_count_until_a_process_has_said_what_it_uses(nvml: FakeNvml) -> None:
+def test_what_visible_devices_name_stays_known_beside_what_a_process_uses(nvml: FakeNvml) -> None:
     assert chosen(nvml, 1.0, cuda_visible_devices="3,1") == [1, 3]
-    assert chosen(nvml, 10.0, cuda_visible_devices="3,1", gpu_uuids=[uuid(3)]) == []
+    assert chosen(nvml, 10.0, cuda_visible_devices="3,1", gpu_uuids=[uuid(3)]) == [1, 3]
+
+
+def test_of_ranks_with_a_gpu_each_the_launchers_variable_names_the_rest(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path, visible_devices="0,1,2")
+    nvml.set(**FOUR)
+    assert chosen(nvml, 1.0, cuda_visible_devices="0", gpu_uuids=[uuid(0)]) == [0, 1, 2]
+    nvml.close()
+
+
+def test_a_named_gpu_that_no_process_uses_is_read_less_often(nvml: FakeNvml) -> None:
+    facts = {"cuda_visible_devices": "1,2", "gpu_uuids": [uuid(2)]}
+    seen = [[gpu.index for gpu in gpus(nvml.read(float(t), **facts))] for t in range(3)]
+    assert seen == [[0, 1, 2, 3], [2], [2]]
 
 
 def test_until_a_process_with_torch_is_known_the_environment_of_the_run_counts(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tuimon.proc import procfs
+from tuimon.records import PlacedProcess
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.machine import MachineSource
 
@@ -231,3 +232,34 @@ def test_version_one_and_its_way_of_no_limit(machine):
 def test_this_machine():
     (record,) = MachineSource(ProcessTable(os.getpid(), None)).read()
     assert 0 < record.available_bytes <= record.total_bytes
+
+
+def _two_nodes(folder):
+    for node, cores in enumerate(("0-1", "2-3")):
+        place = folder / f"sys/devices/system/node/node{node}"
+        place.mkdir(parents=True)
+        (place / "cpulist").write_text(cores)
+
+
+def _runs_on(machine, core, allowed):
+    machine.write("proc/meminfo", MEMINFO)
+    fields = ["S", *["0"] * 35, str(core)]
+    machine.write("proc/{pid}/stat", f"{os.getpid()} (python) {' '.join(fields)}\n")
+    machine.write("proc/{pid}/status", f"Name: python\nCpus_allowed_list:\t{allowed}\n")
+
+
+def test_where_training_processes_run_on_a_machine_of_two_nodes(tmp_path):
+    _two_nodes(tmp_path)
+    machine = Machine(tmp_path)
+    _runs_on(machine, 3, "0-3")
+    assert machine.read()[0].placed == []  # it does not train yet
+    machine.table.mark_trainer(os.getpid())
+    assert machine.read()[0].placed == [PlacedProcess(os.getpid(), 1, [0, 1])]
+    _runs_on(machine, 1, "0-1")
+    assert machine.read()[0].placed == [PlacedProcess(os.getpid(), 0, [0])]
+
+
+def test_on_a_machine_of_one_node_that_is_not_asked(machine):
+    _runs_on(machine, 0, "0-3")
+    machine.table.mark_trainer(os.getpid())
+    assert machine.read()[0].placed == []

@@ -24,6 +24,7 @@ PAIRS = sorted((ROOT / "tests" / "data" / "pairs").glob("*.zst"))
 #: Texts of tuimon's own, of torch's, the driver's or the kernel's: from a list that does not depend on the user.
 KEPT = {
     *(
+        "CompilerEvents.what",
         "CountSettings.what",
         "Exit.signal",
         "Frame.packages",
@@ -34,7 +35,7 @@ KEPT = {
     ),
     *("Lead.boundary", "Loader.role", "LoaderFacts.context", "LoaderFacts.kind", "LoopStack.boundary"),
     *("MachineMemory.run_cores", "MemoryHistory.device", "MemoryHistory.trigger", "Notice.level", "Notice.source"),
-    *("PhaseTime.name", "Printed.loss"),
+    *("PhaseTime.name", "Price.currency", "Printed.loss"),
     *("Process.debug_settings", "Process.matmul_dtypes", "Process.parameter_dtypes", "Process.python", "Process.role"),
     *(
         "Process.torch",

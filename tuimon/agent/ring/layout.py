@@ -67,6 +67,7 @@ STEP_SIZE = 48  # how much the step that ends next holds, as the program says; f
 PROFILER_ON = 44  # a profiler of ours slows this thread from now on; flag: TRACED_STEPS or 0
 PROFILER_OFF = 45  # it is off; the thread's open step was held up by it as well
 LOOP_LEFT = 46  # the thread has left its loop, and is in none until its next boundary: a notebook's cell has run
+COMPILER = 50  # torch.compile's work (torch_compat/compilations.py); flag: name id of what, value: ns or a count
 GC_PAUSE = 40  # the garbage collector stopped all threads until now; flag: generation, value: duration in ns
 
 #: Value of BACKWARD_*: ``autograd.grad``.

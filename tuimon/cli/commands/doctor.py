@@ -226,8 +226,8 @@ def _nvml() -> Check:
 
     found = inventory()
     if not isinstance(found, Inventory):
-        without = "Without an NVIDIA GPU nothing is missing; in a container: docker run --gpus all"
-        return Check("nvml", "warn", found.message, without if found.expected else found.hint)
+        without = "Without an NVIDIA GPU nothing is missing" if found.expected else None
+        return Check("nvml", "warn", found.message, found.hint or without)
     parts = [f"driver {found.driver}, {found.gpus} GPU{'s' if found.gpus != 1 else ''}"]
     if found.instances:
         parts.append(f"{found.instances} MIG instance{'s' if found.instances != 1 else ''}")

@@ -26,7 +26,8 @@ def finding_changes(before: Runs, after: Runs) -> list[FindingChange]:
 def promise_of(before: Runs, after: Runs, speedup: Range) -> Promise | None:
     """The gain that the gravest finding that is gone estimated for its fix; None where it had no estimate.
 
-    The number of workers may show which of its fixes was made; else the best one counts.
+    The number of workers may show which of its fixes was made; else the best one counts, unless another argument may
+    have ended the finding.
     """
     other = _findings(after)
     gone = [finding for key, finding in _findings(before).items() if key not in other]
@@ -60,14 +61,17 @@ def _kept(estimated: Range, measured: Range) -> Kept:
 
 
 def _done(finding: Finding, before: RunFacts, after: RunFacts) -> Fix | None:
-    if before.workers != after.workers:
-        return next((fix for fix in finding.fixes if fix.change and fix.change.what == "workers"), _best(finding))
-    others = [fix for fix in finding.fixes if not (fix.change and fix.change.what == "workers")]
-    return next(iter(others), _best(finding))
+    has_changed = before.workers != after.workers
+    made = [fix for fix in finding.fixes if (fix.change is not None and fix.change.what == "workers") == has_changed]
+    if _is_same_program(before, after):
+        return next(iter(made or finding.fixes), None)
+    return made[0] if made and has_changed else None
 
 
-def _best(finding: Finding) -> Fix | None:
-    return next(iter(finding.fixes), None)
+def _is_same_program(before: RunFacts, after: RunFacts) -> bool:
+    """False where the arguments of one program differ: that may be all that has changed, and its code not."""
+    one, other = ([word for word in facts.command if word.endswith(".py")] for facts in (before, after))
+    return before.command == after.command or one != other
 
 
 def _findings(runs: Runs) -> dict[_Key, Finding]:

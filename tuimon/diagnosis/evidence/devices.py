@@ -1,14 +1,25 @@
-"""The GPUs that a run and a process use."""
+"""The GPUs that a run and a process use, and those that do nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+from tuimon.diagnosis.threshold import SMALL, TRACE, Threshold
 from tuimon.records import Process, bare_uuid
 from tuimon.session.rows import GpuRow
 
 #: Seconds after which figures of a GPU, or of the machine, are too old.
 RECENT_S = 30
+READINGS = Threshold(
+    6,
+    "readings of a GPU's utilisation without a kernel, from which it does nothing",
+    "our choice: 6 s of a GPU that the run uses, and 24 s of any other, which is read less often",
+)
+STEPPING_S = Threshold(
+    30.0,
+    "seconds since the first step, from which a GPU without a kernel does nothing",
+    "our choice: as long as the verdict looks back",
+)
 
 
 def run_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
@@ -44,3 +55,24 @@ def uses_gpu(process: Process | None, gpus: Sequence[GpuRow], notices: Container
     if gpus or "gpu" in notices:  # NVML was queried: no process of ours, or no driver at all
         return False
     return None
+
+
+def whole_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
+    """Those of a machine with recent figures, without MIG instances and the GPUs that are cut into them."""
+    cut = {row.latest.parent_uuid for row in gpus}
+    return tuple(
+        row for row in gpus if row.latest.parent_uuid is None and row.latest.uuid not in cut and row.stale_s < RECENT_S
+    )
+
+
+def runs_nothing(row: GpuRow) -> bool:
+    """True if no kernel has run on a GPU, of the run or of anybody else, for as long as its readings are held."""
+    known = [used for used in row.util_history if used is not None]
+    return len(known) >= READINGS and max(known) < TRACE
+
+
+def is_free(row: GpuRow) -> bool:
+    """True if nobody uses a GPU, as far as its figures tell: in a container the driver may hide other processes."""
+    gpu = row.latest
+    held = gpu.memory_used_bytes / gpu.memory_total_bytes if gpu.memory_used_bytes and gpu.memory_total_bytes else 0.0
+    return not row.used_by_run and not gpu.processes and not gpu.pids and held < SMALL and not gpu.util_ratio

@@ -19,7 +19,7 @@ from tuimon.diagnosis.evidence.course import (
     passes,
     quarters,
 )
-from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
+from tuimon.diagnosis.evidence.devices import STEPPING_S, process_gpus, runs_nothing, uses_gpu
 from tuimon.diagnosis.evidence.gil import Contention, contention
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
 from tuimon.diagnosis.evidence.gpu.copies import copying_by_bytes, copying_upper_bound
@@ -31,6 +31,7 @@ from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.late_ranks import Turns, chosen_ranks, late_turns
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, training_loader
+from tuimon.diagnosis.evidence.loading.producer import Pool, pool
 from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers, epoch_starts, worker_evidence
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
@@ -46,7 +47,7 @@ from tuimon.diagnosis.evidence.steps import (
     step_evidence,
 )
 from tuimon.node_ids import node_of
-from tuimon.records import Place, Process, Threads, TraceTaken
+from tuimon.records import CompilerEvents, CompilerWork, Place, Process, Threads, TraceTaken
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
@@ -166,9 +167,10 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def samples_since_first_step(self) -> ThreadSamples:
-        """Those of the training thread in all of the run that come after the first steps; none without these."""
-        begun_s = self.steps.first_step_s if self.steps is not None else None
+        """Those of the training thread after the first steps of the run, as markers or samples show them."""
         sampled = self._view.session.samples.get(self.pid)
+        shown_s = sampled.begin_s if sampled is not None else None
+        begun_s = self.steps.first_step_s if self.steps is not None else shown_s
         since = sampled.over(Span(begun_s)) if sampled is not None and begun_s is not None else None
         return thread_samples(since, self.training_tid)
 
@@ -247,9 +249,25 @@ class Evidence(Struct, frozen=True, dict=True):
         return worker_evidence(self._view, self.pid, self.loader)
 
     @cached_property
+    def pool(self) -> Pool | None:
+        """Its threads that make the items; None where the training thread, or a worker, makes them."""
+        return None if self.workers.number else pool(self.stacks.main, self.stacks.other_threads, self.threads)
+
+    @cached_property
     def epoch_starts(self) -> EpochStarts | None:
         """The time that starting its workers anew for each epoch takes; None if they stay."""
         return epoch_starts(self.loader, self.workers, self.stacks.data_phase)
+
+    # -- torch.compile
+
+    def compiler_events(self, *whats: CompilerWork) -> list[CompilerEvents]:
+        """What torch.compile did over the span, as it notes it; what took longest, or came most often, first."""
+        return self._view.compiler_events(self.pid, *whats)
+
+    def compiler_events_of_run(self, *whats: CompilerWork) -> list[CompilerEvents]:
+        """The same since the run began: a broken graph stays broken."""
+        stats = self._view.session.compilers.get(self.pid)
+        return stats.events(*whats) if stats is not None else []
 
     # -- GPU
 
@@ -261,7 +279,18 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def uses_gpu(self) -> bool | None:
         """True if it computes on a GPU; None where that is unknown."""
+        if self.has_stepped and self.gpus and all(runs_nothing(gpu) for gpu in self.gpus):
+            return False  # it holds them, or was given them
         return uses_gpu(self.process, self.run.gpus, self.run.notices)
+
+    @property
+    def has_stepped(self) -> bool:
+        """True if it has made steps for so long that a GPU without a kernel since then does nothing."""
+        if self.phases is None or not self.phases.trains:
+            return False
+        if self.steps is None:  # attached without markers: the readings of the GPU are all that there is
+            return True
+        return self.steps.first_step_s is not None and self.run.now_s - self.steps.first_step_s >= STEPPING_S
 
     @cached_property
     def gpu_time(self) -> GpuTimeRow | None:

@@ -21,7 +21,7 @@ from tuimon.diagnosis.evidence.loading.workers import are_renewed
 from tuimon.records import CountSetting, MachineMemory, Place, Threads
 from tuimon.session.memory_readings import Growth
 from tuimon.session.processes.core_use import CoresTaken
-from tuimon.session.processes.nodes import NodeTables, ProcessGrowth
+from tuimon.session.processes.nodes import NodeTables, Placement, ProcessGrowth
 from tuimon.session.session import SessionView
 
 #: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.
@@ -60,6 +60,10 @@ class Machine(Struct, frozen=True, dict=True):
     def memory(self) -> MachineMemory | None:
         """Its memory."""
         return self._tables.machine.latest
+
+    def placement(self, pid: int) -> Placement | None:
+        """The NUMA nodes that a training process runs on; None on a machine with one."""
+        return self._tables.machine.placement(pid)
 
     @cached_property
     def growing(self) -> tuple[ProcessGrowth, ...]:

@@ -79,6 +79,10 @@ def _is_one_rank(late: Finding, _part: Finding) -> bool:
     return not late.cause
 
 
+def _is_left_on_cpu(cpu: Finding, idle: Finding) -> bool:
+    return idle.cause == "model_on_cpu" and not cpu.cause
+
+
 def _no_cause(_whole: Finding, part: Finding) -> bool:
     return not part.cause
 
@@ -155,6 +159,8 @@ TABLE: tuple[Attribution, ...] = (
     Attribution("compute_bound", "small_batch"),
     Attribution(_HOLDS_UP, "compute_bound_cpu", (_no_cause,)),
     Attribution(_HOLDS_UP, "compute_bound", (_no_cause,)),
+    # a model on the CPU beside an idle GPU is one finding, which names both
+    Attribution("compute_bound_cpu", "idle_gpu", (_is_left_on_cpu,)),
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.collections import collecting_line, sampled_collections
-from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.needs import COLLECTIONS
 from tuimon.diagnosis.rule import Rule
@@ -65,29 +65,28 @@ def _finding(
     evidence: Evidence, share: float, call: HotFunction | None, more: str, figures: Mapping[str, float | None]
 ) -> Finding:
     """The finding; ``more`` is added to its headline."""
-    best, *others = _fewer_collections(evidence, call, share if share >= TRACE else 0.0)
-    gain = best.estimated_speedup  # none of them is left
+    fix = _fewer_collections(evidence, call, share if share >= TRACE else 0.0)
+    gain = fix.estimated_speedup  # none of them is left
     return Finding(
         rule="gc_pauses",
         severity="warning",
         headline=f"garbage collection stops the training {_share(share)} of the time{more}{in_library(call)}",
-        fixes=(best._replace(low=gain, high=gain), *others),
+        fixes=(fix._replace(low=gain, high=gain),),
         share_of_step=share,
         where=(call.place,) if call else (),
         evidence={"gc_share": share, **figures},
     )
 
 
-def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: float) -> tuple[Fix, ...]:
-    model = host_model(evidence)
+def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: float) -> Fix:
     if call is not None:
-        often, half = f"call {at_hot(call)} less often, or not at all", f"call {at_hot(call)} half as often"
-        return model.less(often, half, "collections", Part(share))
-    none = (
-        "call gc.freeze() after the set-up, or gc.disable() with a gc.collect() between epochs, and keep large data in"
-        " arrays: the collector then scans less"
-    )
-    return (model.fix(none, Change("collections", 0.0), Part(share)),)
+        action = f"call {at_hot(call)} less often, or not at all"
+    else:
+        action = (
+            "call gc.freeze() after the set-up, or gc.disable() with a gc.collect() between epochs, and keep large data"
+            " in arrays: the collector then scans less"
+        )
+    return host_model(evidence).without("collections", action, Part(share))
 
 
 def _share(share: float) -> str:

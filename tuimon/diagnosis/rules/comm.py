@@ -14,22 +14,18 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import RANKS, SAMPLES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
-from tuimon.diagnosis.rules.in_turn import EVEN
+from tuimon.diagnosis.rules.in_turn import even_work
+from tuimon.diagnosis.rules.owner_options import ACCUMULATE
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import MOST, REPORTED
-from tuimon.diagnosis.words import percent
+from tuimon.diagnosis.words import CHANGES_TRAINING, percent
 from tuimon.session.rows import GpuRow
 from tuimon.text import ms_text
 
-LESS_OFTEN = (
-    "exchange less, or less often: accumulate gradients under no_sync(), use a larger batch per rank or a bf16"
-    " compression hook, and NCCL on GPUs"
-)
-EXCHANGE_LESS = (
-    "exchange less: use a bf16 compression hook, more micro-batches per step under no_sync(), a larger batch per rank,"
-    " or fewer, larger buckets (bucket_cap_mb)"
-)
+#: What makes an exchange cheaper, where there are as many.
+_CHEAPER = "use a bf16 compression hook, or NCCL on GPUs"
+_CHEAPER_ON_GPUS = "use a bf16 compression hook, or fewer, larger buckets (bucket_cap_mb)"
 _WAITS = ("data", "idle", "io", "lock", "sleep", "sync")
 
 
@@ -89,15 +85,23 @@ def _fixes(evidence: Evidence, least: _Communication, *, whole: bool) -> tuple[F
         return (Fix(debugging, high=most),)  # what another change gains is not known before
     if exchange is None:
         model = host_model(evidence)
-        half = "exchange every second batch: use no_sync() in the others"
-        return model.less(LESS_OFTEN, half, "communication", model.own_part(least.share if whole else 0.0))
+        return (
+            model.without(
+                "communication", _exchange_less(evidence, _CHEAPER), model.own_part(least.share if whole else 0.0)
+            ),
+        )
     if exchange.is_uneven:
-        return (Fix(EVEN, high=most),)
+        return (Fix(even_work(evidence), high=most),)
     if exchange.rests_on != "no_sync":
-        return (Fix(LESS_OFTEN, high=most),)
+        return (Fix(_exchange_less(evidence, _CHEAPER), high=most),)
     low = speedup_without(evidence, exchange.at_least) if whole else None
     gain = likely(low, speedup_without(evidence, exchange.at_most))
-    return (Fix(EXCHANGE_LESS, gain, low, max(most or 0.0, gain or 0.0) or None),)
+    return (Fix(_exchange_less(evidence, _CHEAPER_ON_GPUS), gain, low, max(most or 0.0, gain or 0.0) or None),)
+
+
+def _exchange_less(evidence: Evidence, cheaper: str) -> str:
+    less_often = ACCUMULATE[evidence.launching.owner]
+    return f"{less_often}, or use a larger batch per rank: {CHANGES_TRAINING}; or {cheaper}"
 
 
 def _gpu_evidence(evidence: Evidence, least: _Communication) -> dict[str, float | str | None]:

@@ -170,7 +170,8 @@ def _fewer_threads(machine: Machine, each: int) -> _Advice:
         return _Advice(f"{by} at {at(where[0])}{f', which sets {now}' if now else ''}", where)
     if machine.omp_num_threads is not None and machine.omp_num_threads > each:
         return _Advice(f"{variable} in each training's environment, where it is {machine.omp_num_threads}")
-    return _Advice(f"{call}, or {variable}, in each training")
+    either = call if machine.omp_num_threads == each else f"{call}, or {variable},"
+    return _Advice(f"{either} in each training")
 
 
 def _may_set(place: Place, now: int | None) -> bool:

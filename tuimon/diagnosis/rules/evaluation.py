@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.side_work import evaluation_beside_model, evaluation_function
-from tuimon.diagnosis.finding import Change, Finding
+from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.ledger.claims import is_sure
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
@@ -43,7 +43,7 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
     return _finding(
         evidence,
         f"{percent(evaluation.share)} of the time goes to evaluation, not training{in_library(hot)}",
-        ("evaluate less often, or on a part of the data", "evaluate half as often, or on half of the data"),
+        "evaluate less often, or on a part of the data",
         evaluation.share,
         1.0,
         hot,
@@ -85,7 +85,7 @@ def _beside_model(evidence: Evidence, evaluation: PhaseRow, hot: HotFunction, sh
     return _finding(
         evidence,
         f"{percent(share)} of the time goes to evaluation's work outside the model{in_library(hot)}",
-        (f"run {at_hot(hot)} in fewer evaluations, or on a part of the data", f"run {at_hot(hot)} half as often"),
+        f"run {at_hot(hot)} in fewer evaluations, or on a part of the data",
         share,
         share / evaluation.share,
         hot,
@@ -96,25 +96,24 @@ def _beside_model(evidence: Evidence, evaluation: PhaseRow, hot: HotFunction, sh
 def _finding(
     evidence: Evidence,
     headline: str,
-    actions: tuple[str, str],
+    action: str,
     share: float,
     part: float,
     hot: HotFunction | None,
     facts: dict[str, float | None],
     batches: _LargerBatches | None = None,
 ) -> Finding:
-    """The actions take away all of the share, which is this ``part`` of the evaluation, and half of it."""
+    """The action takes away all of the share, which is this ``part`` of the evaluation."""
     model = host_model(evidence)
-    best, *others = model.less(*actions, "evaluation", Part(part))
+    fixes = [model.without("evaluation", action, Part(part))]
     if batches is not None:
-        others.append(model.fix(batches.action, Change("evaluation", 0.0), Part(batches.part)))
-        others.sort(key=lambda fix: -(fix.estimated_speedup or 0.0))
+        fixes.append(model.without("evaluation", batches.action, Part(batches.part)))
     return Finding(
         rule="side_work",
         severity="warning",
         cause="evaluation",
         headline=headline,
-        fixes=(best, *others),
+        fixes=tuple(fixes),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence=dict(facts),

@@ -15,7 +15,6 @@ from tuimon.diagnosis.threshold import REPORTED
 from tuimon.diagnosis.words import percent
 
 _MOVE, _RELEASING = "move that work to a process", "code that releases the GIL (NumPy, torch, C)"
-_HALF = "do half as much of that work"
 
 
 def gil_contention(evidence: Evidence) -> Finding | None:
@@ -48,7 +47,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
 
 
 def _fixes(evidence: Evidence, found: Contention) -> tuple[Fix, ...]:
-    """Without that work, or with half of it; what the training thread needs of it sets the pace in a process, too.
+    """Without that work; what the training thread needs of it sets the pace in a process, too.
 
     Worked example: the training thread waits 70 % of the time for a thread that makes its batches, which is on a core
     for 80 % of it. Without that work a step takes 30 % of its time; with a process that does it, 80 %.
@@ -58,10 +57,10 @@ def _fixes(evidence: Evidence, found: Contention) -> tuple[Fix, ...]:
     part = Part(lost, min(float(UNSURE), found.share / 2))
     making = found.culprit.cpu_ratio if found.culprit.cpu_ratio is not None else found.others_hold
     if not found.feeds or making <= 1.0 - lost:
-        return model.less(f"{_MOVE}, or to {_RELEASING}", _HALF, "gil", part)
-    fewer = model.less(f"make that work cheaper, or move it to {_RELEASING}", _HALF, "gil", part)
+        return (model.without("gil", f"{_MOVE}, or to {_RELEASING}", part),)
+    fewer = model.without("gil", f"make that work cheaper, or move it to {_RELEASING}", part)
     moved = model.fix(f"{_MOVE}, which then sets the pace", Change("gil", 1.0 - (1.0 - making) / lost), part)
-    return (*fewer, moved) if moved.estimated_speedup else fewer
+    return (fewer, moved) if moved.estimated_speedup else (fewer,)
 
 
 RULES = (

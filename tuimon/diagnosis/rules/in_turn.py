@@ -8,6 +8,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.late_ranks import Turns
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.rules.owner_options import ACCUMULATE
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.threshold import REPORTED
 from tuimon.diagnosis.words import in_library, percent
@@ -17,14 +18,18 @@ from tuimon.text import ms_text
 
 #: The cause of these findings.
 IN_TURN = "in_turn"
-EVEN = (
-    "give all ranks equal work in each step: bucket or pack batches by length, with equal numbers of items, or use more"
-    " micro-batches per step under no_sync()"
-)
 #: How many ranks the headline names.
 _NAMED = 4
 #: Phases of which samples may show more than markers do.
 _DIVIDED = ("data", "forward", "other")
+
+
+def even_work(evidence: Evidence) -> str:
+    """The fix for ranks that have more to do than others in some steps."""
+    return (
+        "give all ranks equal work in each step: bucket or pack batches by length, with equal numbers of items, or"
+        f" {ACCUMULATE[evidence.launching.owner]}"
+    )
 
 
 def ranks_in_turn(evidence: Evidence) -> Finding | None:
@@ -42,7 +47,7 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
         severity="warning",
         cause=IN_TURN,
         headline=_headline(turns, phase) + in_library(hot),
-        fixes=(Fix.by(EVEN, speedup_without(evidence, turns.share_if_even)),),
+        fixes=(Fix.by(even_work(evidence), speedup_without(evidence, turns.share_if_even)),),
         share_of_step=turns.share,
         where=(hot.place,) if hot else (),
         evidence={

@@ -25,9 +25,7 @@ _STRANGER_CRITICAL = Threshold(
 )
 #: A thread that has no core is waited for at the end of each operation. Measured beside busy programs on two cores, one
 #: thread instead of two: 2x where an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
-_ONE_THREAD = (
-    Fix("call torch.set_num_threads(1), or set OMP_NUM_THREADS=1: each operation waits for the thread without a core"),
-)
+_ONE_THREAD = "each operation waits for the thread without a core"
 
 
 def neighbour(evidence: Evidence) -> Finding | None:
@@ -80,7 +78,7 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
         headline=f"{place}{_outsiders(outside, limit)}: {who} {percent(share)} of the time for {for_what}",
         fixes=(
             Fix(_about(outside, limit, "here" if here else "there")),
-            *(_ONE_THREAD if _computes_in_parallel(demand, trainers, evidence) else ()),
+            *(_one_thread(machine, trainers) if _computes_in_parallel(demand, trainers, evidence) else ()),
         ),
         share_of_step=share,
         evidence={
@@ -117,6 +115,14 @@ def _about(outside: OutsideWaits, limit: float | None, where: str) -> str:
             return f"raise the container's CPU limit{f' from {limit:g} cores' if limit else ''}, or use fewer threads"
         case _:
             return f"check what else runs {where} (top), or the CPU limit of the container"
+
+
+def _one_thread(machine: Machine, trainers: Sequence[int]) -> tuple[Fix, ...]:
+    """One thread for each operation; nothing is advised that is so already."""
+    if all(machine.intra_op_threads.get(pid) == 1 for pid in trainers):
+        return ()
+    variable = "" if machine.omp_num_threads == 1 else ", or set OMP_NUM_THREADS=1"
+    return (Fix(f"call torch.set_num_threads(1){variable}: {_ONE_THREAD}"),)
 
 
 def _computes_in_parallel(demand: Demand, trainers: Sequence[int], evidence: Evidence) -> bool:

@@ -7,11 +7,12 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.collections import sampled_collections, without_collections
-from tuimon.diagnosis.evidence.places.side_work import model_share, side_function, update_share
+from tuimon.diagnosis.evidence.places.side_work import model_share, saves_checkpoint, side_function, update_share
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import Claim, claim_on, is_sure
+from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
@@ -21,6 +22,8 @@ from tuimon.session.rows import PhaseRow, PhaseTable
 
 #: When else the training can do side work.
 _ELSEWHERE = "asynchronously, or after the epoch"
+#: How a checkpoint is written beside the training.
+_SAVE_BESIDE = "beside the training: a thread writes a copy of the weights (torch.distributed.checkpoint.async_save)"
 
 
 class _SideWork(NamedTuple):
@@ -30,6 +33,7 @@ class _SideWork(NamedTuple):
     hot: HotFunction | None
     hot_part: float  # the part of it that this function takes
     runs_model: bool
+    saves: bool
     is_sampled: bool
 
 
@@ -57,31 +61,33 @@ def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWor
         hot=hot,
         hot_part=beside_update * (hot.share if hot else 1.0),
         runs_model=runs_model,
+        saves=hot is not None and saves_checkpoint(samples, hot),
         is_sampled=bool(samples.total),
     )
 
 
 def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _SideWork) -> Finding:
     (share, _, on_gpu), hot = work.claim, work.hot
-    best, *others = _less(evidence, work)
+    fix = _less(evidence, work)
     most = speedup_without(evidence, share * work.hot_part) if on_gpu else None
-    best = best._replace(
-        low=best.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
-        high=max(most, best.estimated_speedup or 0.0) if most is not None else best.high,
+    fix = fix._replace(
+        low=fix.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
+        high=max(most, fix.estimated_speedup or 0.0) if most is not None else fix.high,
     )
     return Finding(
         rule="side_work",
+        cause="checkpoint" if work.saves else None,
         severity="warning" if hot or not work.is_sampled else "info",  # samples show nothing to act on
         headline=(
             (
-                f"{percent(share)} of each step is"
+                f"{percent(share)} of each step is "
                 if on_gpu is None
-                else f"the GPU waits {idle_part(on_gpu)} of each step for"
+                else f"the GPU waits {idle_part(on_gpu)} of each step for "
             )
-            + f" side work {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}"
+            + _kind(work)
             + _part_in(work)
         ),
-        fixes=(best, *others),
+        fixes=(fix,),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -94,29 +100,39 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
     )
 
 
+def _kind(work: _SideWork) -> str:
+    if work.saves and work.hot_part >= NEARLY_ALL:
+        return "the saving of checkpoints"
+    return f"side work {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}"
+
+
 def _part_in(work: _SideWork) -> str:
     """The end of the headline: the function's own share of the step, unless it is nearly all side work."""
     hot = work.hot
     if hot is None or work.hot_part >= NEARLY_ALL:
         return in_library(hot)
-    return f", {percent(work.claim.share * work.hot_part)} in one function{in_library(hot)}"
+    what = "saving checkpoints" if work.saves else "one function"
+    return f", {percent(work.claim.share * work.hot_part)} in {what}{in_library(hot)}"
 
 
-def _less(evidence: Evidence, work: _SideWork) -> tuple[Fix, ...]:
-    """The fixes: the function's work less often, or what to look for."""
-    hot, queued = work.hot, queue_model(evidence)
+def _less(evidence: Evidence, work: _SideWork) -> Fix:
+    """The fix: the function's work less often, or what to look for."""
+    queued = queue_model(evidence)
     model = queued or host_model(evidence)
     lost = model.own_part(*(value * work.hot_part for value in work.claim.lost))
-    return model.less(
-        (
-            f"run {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"
-            if hot
-            else "look for logging, metrics or checkpoints in the loop"
-        ),
-        f"run {at_hot(hot) if hot else 'it'} half as often",
-        "side_work",
-        Part(work.hot_part) if queued else lost,
-    )
+    return model.without("side_work", _action(evidence, work), Part(work.hot_part) if queued else lost)
+
+
+def _action(evidence: Evidence, work: _SideWork) -> str:
+    """What the user can change: code of their own, or the options of the library that owns the loop."""
+    hot = work.hot
+    if hot is None:
+        return "look for logging, metrics or checkpoints in the loop"
+    if hot.library is not None and not work.runs_model:
+        return less_by_option(evidence.launching.owner, hot.library)
+    if work.saves:
+        return f"save less often at {at_hot(hot)}, or {_SAVE_BESIDE}"
+    return f"run {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"
 
 
 def _without_collections(evidence: Evidence) -> tuple[ThreadSamples, float]:

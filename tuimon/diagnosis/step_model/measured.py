@@ -138,7 +138,8 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
         else _by_trainer(evidence, fetch_ms, drawing_ms)
     )
     own_ms = mean_ms - data_ms
-    on_core_ms = _running_ms(evidence, mean_ms) - fetches * _fetching_ms(fetch, workers.number)
+    made_here = not workers.number and evidence.pool is None
+    on_core_ms = _running_ms(evidence, mean_ms) - fetches * _fetching_ms(fetch, made_here)
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
     coupling = _MOST_COUPLED / max(_MOST_COUPLED, own_threads - 1.0)
     if workers.number and _is_crowded(evidence):
@@ -207,7 +208,8 @@ def _drawing_share(data: ThreadSamples) -> float:
 
 def _by_trainer(evidence: Evidence, fetch_ms: float, drawing_ms: float) -> _Fetch:
     known = mean_step_ms(evidence.phases) if evidence.phases is not None else None
-    running = 1.0 - _waiting(evidence.stacks.data_phase)
+    pool = evidence.pool
+    running = 1.0 - _waiting(evidence.stacks.data_phase) if pool is None else min(1.0, pool.cores)
     return _Fetch(fetch_ms - drawing_ms, running, HAND_OVER_MS if known else 0.0, drawing_ms)
 
 
@@ -249,8 +251,8 @@ def _running_ms(evidence: Evidence, mean_ms: float) -> float:
     return mean_ms * ratio
 
 
-def _fetching_ms(fetch: _Fetch, workers: int) -> float:
-    return fetch.drawing_ms + (fetch.hand_over_ms if workers else fetch.made_ms * fetch.running)
+def _fetching_ms(fetch: _Fetch, made_here: bool) -> float:
+    return fetch.drawing_ms + (fetch.made_ms * fetch.running if made_here else fetch.hand_over_ms)
 
 
 def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float:
@@ -258,7 +260,8 @@ def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float
     main, process = evidence.training_thread.cpu_ratio, evidence.threads
     if main is None or process is None or process.cpu_ratio is None or on_core_ms <= 0:
         return 1.0
-    beside_ms = max(0.0, process.cpu_ratio - main) * mean_ms
+    by_pool = evidence.pool.cpu_ratio if evidence.pool is not None else 0.0
+    beside_ms = max(0.0, process.cpu_ratio - main - by_pool) * mean_ms
     return min(float(evidence.run.cores), 1.0 + beside_ms / on_core_ms)
 
 

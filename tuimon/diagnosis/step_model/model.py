@@ -50,8 +50,8 @@ class StepModel(NamedTuple):
 
         Work that is to go is all of it at best, and half of it at least, as it seldom costs nothing. If that range
         is wider than ``WIDEST_RANGE``, it is the part of it around the estimate: removing 90 % gains 5 to 10 times, as
-        10 is the most, removing 97 % +- 1 % 24 to 47 times, and that it took half, twice, is a fix of its own. No
-        estimate is further above what is certain than the middle of such a range above its lower end.
+        10 is the most, removing 97 % +- 1 % 24 to 47 times. No estimate is further above what is certain than the
+        middle of such a range above its lower end.
         """
         if change is None or part.share <= 0.0:
             return Fix(action, change=change)
@@ -97,10 +97,9 @@ class StepModel(NamedTuple):
             return certain
         return min(certain, gain(self.likely, change._replace(to=HALF), part.share))
 
-    def less(self, action: str, half: str, what: What, part: Part) -> tuple[Fix, ...]:
-        """The fixes that do work of the training thread less often: ``action`` not at all, ``half`` half as often."""
-        halved = self.fix(half, Change(what, HALF), part)
-        return (self.fix(action, Change(what, 0.0), part), *([halved] if halved.estimated_speedup else []))
+    def without(self, what: What, action: str, part: Part) -> Fix:
+        """The fix by which work of the training thread goes."""
+        return self.fix(action, Change(what, 0.0), part)
 
     def own_part(self, share: float, error: float = 0.0) -> Part:
         """This share of the measured step, as a part of the training thread's own work.

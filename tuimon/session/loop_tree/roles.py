@@ -34,6 +34,7 @@ from tuimon.torch_code import (
     marked_part,
     may_be_boundary,
     may_call_closure,
+    saves_checkpoint,
 )
 
 #: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop_lines``).
@@ -57,6 +58,7 @@ Role = Literal[
     "optimizer_code",
     "receives",
     "returns_gradients",
+    "saves",
     "upkeep",
 ]
 
@@ -81,6 +83,7 @@ _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
     ("metric", lambda file, _: is_metric(file)),
     ("optimizer_code", lambda file, _: is_torch_optimizer(file)),
     ("returns_gradients", is_gradient_call),
+    ("saves", saves_checkpoint),
     ("upkeep", is_model_upkeep),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ from tuimon.session.processes.core_waits import RecentWaits
 
 #: Most nodes whose records are folded.
 NODES = 4096
+#: Readings of where a process runs that are held: of five minutes.
+_PLACES = 60
 
 
 class NodeTables:
@@ -82,17 +84,27 @@ class ProcessGrowth(NamedTuple):
     growth: Growth
 
 
+class Placement(NamedTuple):
+    """The NUMA nodes of a training process."""
+
+    allowed: tuple[int, ...]  # whose cores it may use
+    ran_on: tuple[int, ...]  # of each reading, oldest first
+
+
 class MachineTable:
     """Folds MachineMemory records, and the own memory of the run's processes."""
 
     def __init__(self) -> None:
         self.latest: MachineMemory | None = None
+        self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
         self._own: defaultdict[int, MemoryReadings] = defaultdict(MemoryReadings)
         self._has_own = False  # whether the log has what is a process's own
 
     def add_memory(self, record: MachineMemory) -> None:
-        """Fold the machine's memory."""
+        """Fold the machine's memory, and where processes run."""
         self.latest = record
+        for placed in record.placed:
+            self._ran_on[placed.pid].append(placed.node)
 
     def add_threads(self, record: Threads) -> None:
         """Fold a process's own memory, which is read now and then; of an older log all that is resident."""
@@ -105,6 +117,12 @@ class MachineTable:
     def forget(self, pid: int) -> None:
         """Drop a process that has ended."""
         self._own.pop(pid, None)
+        self._ran_on.pop(pid, None)
+
+    def placement(self, pid: int) -> Placement | None:
+        """Where a training process runs; None on a machine of one NUMA node."""
+        placed = next((each for each in self.latest.placed if each.pid == pid), None) if self.latest else None
+        return Placement(tuple(placed.nodes), tuple(self._ran_on[pid])) if placed is not None else None
 
     def growing(self) -> list[ProcessGrowth]:
         """Processes whose later half of readings is all above the earlier half, fastest growth first."""

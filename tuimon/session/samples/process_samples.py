@@ -19,6 +19,7 @@ from tuimon.session.rows import HotLine
 from tuimon.session.samples.divided import OutsideTimes, phase_counts, split_shares
 from tuimon.session.samples.sample_windows import LoopWindow, RunSamples
 from tuimon.session.samples.set_up import SetUp, UnmarkedSteps
+from tuimon.session.samples.spent import Spent
 from tuimon.session.samples.thread_stacks import ThreadStacks
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.windows import Span
@@ -53,6 +54,7 @@ class ProcessSamples:
         self.join = RangeJoin()
         self.threads = ThreadStacks(frames)
         self.set_up = SetUp(frames)
+        self.spent = Spent(frames)
         self.latest: Stacks | None = None
         self.failed = 0
         self.samples = 0
@@ -68,6 +70,7 @@ class ProcessSamples:
             return
         self.latest = record
         self.threads.add_window(record)
+        self.spent.add_window(record, self.tid)
         if not self.has_whole_step:
             self._find_steps(record)
         if self._outside.covers(record):
@@ -98,6 +101,7 @@ class ProcessSamples:
     def end_steps(self, record: Steps) -> None:
         """Markers show steps that have ended, or what was evaluated in the one under way."""
         self._has_markers = True
+        self.spent.end_steps(record)
         was_until_s = self.steps_end_s
         self._window.stand_since(None if record.open_for_s is None else record.t - record.open_for_s)
         if self.steps_end_s != was_until_s or (record.updates and not self._has_optimizer):
@@ -115,6 +119,7 @@ class ProcessSamples:
     def leave_out_before(self, t: float) -> None:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up belong to no step."""
         self._steps_begin_s = t
+        self.spent.begin(t)
         self.threads.leave_out_before(t)
         self._keep(lambda record: record.t - record.window_s >= t)
 

@@ -52,6 +52,9 @@ class StepStats:
         self.first_slow_ms: float | None = None  # the slowest of the first five steps
         self.first_step_s: float | None = None  # ``t`` of the first window with a step
         self.begin_s: float | None = None  # when its loop began, once a step has ended
+        self.first_batch_s = 0.0  # that the first step waited for its batch, if its phases are known
+        self.outside_s = self.outside_since_step_s = 0.0  # between steps outside the loop, and after the latest step
+        self.evaluated_s = self.evaluated_since_step_s = 0.0  # by markers, the same
         self._last_step_s = 0.0
         self._first_backward_s: float | None = None
         self.open_since_s: float | None = None  # latest window with a step; without, that of the first backward
@@ -100,6 +103,7 @@ class StepStats:
         self.backwards += record.backwards
         self.updates += record.updates
         self._note_open_step(record)
+        self._note_goodput(record)
         self.history.add_window(record, waited_ratio or 0.0, workers_waited_ratio)
         if record.count:
             self._last_step_s = record.t if record.last_step_s is None else record.last_step_s
@@ -139,6 +143,20 @@ class StepStats:
             if totals is not None:
                 self.run.add_totals(totals)
         self._since_step = None
+
+    def _note_goodput(self, record: Steps) -> None:
+        """Note the first batch, evaluation and the time outside the loop; a later step shows that this is not over."""
+        slowest = record.slowest
+        if slowest is not None and slowest.index == 0:
+            self.first_batch_s = sum(phase.total_ns for phase in slowest.phases if phase.name == "data") / 1e9
+        if self._first is not None:
+            self.outside_since_step_s += record.outside_s or 0.0
+        if self._first is not None or record.count:
+            self.evaluated_since_step_s += sum(phase.total_ns for phase in record.phases if phase.name == "eval") / 1e9
+        if record.count:
+            self.outside_s += self.outside_since_step_s
+            self.evaluated_s += self.evaluated_since_step_s
+            self.outside_since_step_s = self.evaluated_since_step_s = 0.0
 
     def _note_begin(self, record: Steps) -> float:
         """When the loop began, by the windows up to the first with a step; before that window, its end.

@@ -13,6 +13,7 @@ from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import Mark, RankStep, Record, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
+from tuimon.sources.markers.compiler import CompilerTracker
 from tuimon.sources.markers.counted_phases import CountedPhases
 from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.steps_record import GcPauses, StepsRecorder, Window
@@ -30,6 +31,8 @@ _CALM_HZ = layout.SLOT_COUNT / 8 / LONGEST_S
 #: Kind of the marker that stands for overwritten ones; no kind that a ring holds.
 _LOST = 0
 _BOUNDARIES = layout.BOUNDARIES
+#: A collection stops all threads, torch.compile's work is not dated by when it was done, what is lost may be of any.
+_OF_NO_LOOP = frozenset((layout.GC_PAUSE, layout.COMPILER, _LOST))
 #: A marker dated further ahead of its reading is damaged: it would hold up those behind it.
 _AHEAD_NS = 1_000_000_000
 #: A fast loop writes its markers every 50 ms. When none has come for this long, its phase is unknown.
@@ -62,6 +65,7 @@ class RingFollower:
         self._loops = ThreadLoops(reader.name, SourceBlocks(_files_of(reader)))
         self._loaders = LoaderTracker(reader)
         self._gpu = GpuTracker(self.pid, self._is_of_several_ranks)
+        self._compiler = CompilerTracker(reader)
         self._gc = GcPauses(bool(reader.meta().get("gc")))
         self._recorder = StepsRecorder(self.pid, self._gc)
         self._traces = TraceRecords(reader)
@@ -146,12 +150,8 @@ class RingFollower:
     def _feed_other(self, marker: layout.Marker) -> None:
         """A marker that is no boundary of its thread's loop."""
         time_ns, kind, flag, tid, value = marker
-        if kind == layout.GC_PAUSE:  # stops all threads: it belongs to no loop
-            self._gc.add_pause(value)
-            return
-        if kind == _LOST:
-            self._gpu.lose_markers()
-            self._loops.lose_markers()
+        if kind in _OF_NO_LOOP:
+            self._feed_of_no_loop(kind, flag, value)
             return
         loop = self._loops.of(tid)
         if kind in layout.RANGES:
@@ -176,6 +176,15 @@ class RingFollower:
         else:
             self._gpu.feed_marker(time_ns, kind, flag, value)
 
+    def _feed_of_no_loop(self, kind: int, flag: int, value: int) -> None:
+        if kind == layout.GC_PAUSE:
+            self._gc.add_pause(value)
+        elif kind == layout.COMPILER:
+            self._compiler.add_marker(flag, value)
+        else:
+            self._gpu.lose_markers()
+            self._loops.lose_markers()
+
     def _feed_gap(self, loop: ThreadLoop, marker: layout.Marker) -> None:
         passed = loop.feed_gap(marker)
         if passed is not None:
@@ -190,6 +199,7 @@ class RingFollower:
             loop.ranges.take_sums()
         self._marks.clear()
         self._gc.take_pauses()
+        self._compiler.skip_past()
         self._loaders.skip_past()
         self._gpu.skip_past()
 
@@ -203,6 +213,7 @@ class RingFollower:
         if loop is not None:
             yield self._steps(loop, Window(self._begin_ns, end_ns), is_last=ended)
         yield from self._traces.records(end_ns / 1e9)
+        yield from self._compiler.records(end_ns / 1e9, self.pid, window_s)
         yield from self._loaders.records(end_ns, window_s, now_ns, self._loops.open_fetches())
         yield from self._gpu.records(end_ns, window_s, ended=ended)
 

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from tuimon.proc.numa import nodes_near
 from tuimon.records import Gpu
 from tuimon.sources.nvml import fields, gpm
 from tuimon.sources.nvml.compute_processes import ComputeProcesses, PidTrust
@@ -111,8 +112,13 @@ class _Highest:
 class Device:
     """A whole GPU. Each figure is None where it is not supported."""
 
-    def __init__(self, handle: Handle, index: int, trust: PidTrust | None, clock: Callable[[], float]) -> None:
-        """``trust`` is None where the processes are those of the GPU's MIG instances, and queried there."""
+    def __init__(
+        self, handle: Handle, index: int, trust: PidTrust | None, clock: Callable[[], float], root: str = ""
+    ) -> None:
+        """``trust`` is None where the processes are those of the GPU's MIG instances, and queried there.
+
+        ``root``: where /sys is.
+        """
         self.index = index
         self.uuid = handle.uuid
         self.handle = handle
@@ -132,6 +138,7 @@ class Device:
         )
         self._pcie_width = _Highest(handle, "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkWidth")
         self._compute_capability = _capability(handle)
+        self._near_nodes = _near_nodes(handle, root)
         self.name = name_of(handle)
         self._clock_max_mhz: int | None = handle.query("nvmlDeviceGetMaxClockInfo", handle.api.NVML_CLOCK_SM)
         self._peak_mw: float | None = None
@@ -212,6 +219,7 @@ class Device:
             pids=processes.pids if processes else [],
             processes=processes.found if processes else [],
             compute_capability=self._compute_capability if t >= self._facts_s else None,
+            near_nodes=self._near_nodes,
             cost_ms=round(self.handle.cost_s * 1000, 2),
         )
 
@@ -273,6 +281,14 @@ def memory(handle: Handle) -> tuple[int | None, int | None]:
 def _capability(handle: Handle) -> float | None:
     answer: Any = handle.query("nvmlDeviceGetCudaComputeCapability")
     return None if answer is None else float(f"{answer[0]}.{answer[1]}")
+
+
+def _near_nodes(handle: Handle, root: str) -> list[int] | None:
+    info: Any = handle.query("nvmlDeviceGetPciInfo")
+    if info is None:
+        return None
+    bus_id = info.busId
+    return nodes_near(bus_id.decode("ascii", "replace") if isinstance(bus_id, bytes) else str(bus_id), root)
 
 
 def _degrees(celsius: float | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuimon.proc.container import in_container
+from tuimon.proc.container import has_nvidia_gpu, in_container
 from tuimon.sources.notices import Problem
 from tuimon.sources.nvml.library import (
     GPU_IS_LOST,
@@ -69,4 +69,5 @@ def _words(error: NvmlError) -> str:
 
 
 def _container_hint() -> str | None:
-    return "Start the container with its GPUs: docker run --gpus all" if in_container() else None
+    is_hidden = in_container() and has_nvidia_gpu()
+    return "Start the container with its GPUs: docker run --gpus all" if is_hidden else None

@@ -22,7 +22,9 @@ _MIG_EVERY_S = 30.0
 class Slot:
     """One GPU by its index in PCI order, with its MIG instances."""
 
-    def __init__(self, library: Library, index: int, trust: PidTrust, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, library: Library, index: int, trust: PidTrust, clock: Callable[[], float], root: str = ""
+    ) -> None:
         self.index = index
         self.problem: Problem | None = None
         self.failures = 0  # in a row
@@ -31,6 +33,7 @@ class Slot:
         self._library = library
         self._trust = trust
         self._clock = clock
+        self._root = root
         self._device: Device | None = None
         self._instances: list[MigDevice] = []
         self._mig_due_s = float("-inf")
@@ -78,7 +81,7 @@ class Slot:
         if self._device is not None and seen == (handle.uuid, uuids):
             return
         self.close()  # when a GPU is lost, those with higher indices may move up
-        self._device = Device(handle, self.index, None if cut else self._trust, self._clock)
+        self._device = Device(handle, self.index, None if cut else self._trust, self._clock, self._root)
         self._instances = [MigDevice(instance, handle, self.index, self._trust) for instance in cut]
         self.gpu = VisibleGpu(handle.uuid, self._device.name, uuids)
 

@@ -55,13 +55,16 @@ class GpuSource:
         interval_s: float,
         clock: Callable[[], float] = time.monotonic,
         call_timeout_s: float = _CALL_TIMEOUT_S,
+        root: str = "",
     ) -> None:
+        """``root``: where /sys is."""
         self._interval_s = max(interval_s, _RECORD_S)
         self._window_s = self._interval_s
         self.period_s = min(self._window_s, _POLL_S)
         self._trainers = table.trainers
         self._used_gpus = UsedGpus(table)
         self._clock = clock
+        self._root = root
         self._timeout_s = call_timeout_s
         self._calls: CallWithTimeout[list[Gpu]] = CallWithTimeout("tuimon-nvml")
         self._pending_since_s: float | None = None  # since when a call is under way
@@ -123,7 +126,7 @@ class GpuSource:
             count = self._library.device_count()
             from tuimon.sources.nvml.slot import Slot  # eight modules that no machine without a driver needs
 
-            self._slots = [Slot(self._library, index, trust, self._clock) for index in range(count)]
+            self._slots = [Slot(self._library, index, trust, self._clock, self._root) for index in range(count)]
         except NvmlError as error:
             self._close()
             self._fail(problems.explain(error), now_s)
@@ -214,14 +217,14 @@ class UsedGpus:
     def uses(self, gpu: VisibleGpu) -> bool:
         """True if the run uses this GPU, or an instance of it."""
         uuids = {bare_uuid(uuid) for uuid in (gpu.uuid, *gpu.instances)}
-        return not uuids.isdisjoint(self._reported | self._named | self._computing)
+        return not uuids.isdisjoint((self._reported or self._named) | self._computing)
 
     def update(self, found: Sequence[Gpu], gpus: Sequence[VisibleGpu | None]) -> list[Gpu]:
         """Update from new records; returns them with ``chosen`` set. ``gpus``: by index, None if one never answered."""
         facts = list(self._table.facts.values())
         if facts or not (self._reported or self._named):  # once the run has ended, the GPUs that it used stay so
             self._reported = {bare_uuid(uuid) for each in facts for uuid in each.gpu_uuids}
-            self._named = set() if self._reported else self._by_variable(facts, gpus)
+            self._named = self._by_variable(facts, gpus)
         pids = set(self._table.pids())
         self._computing -= {bare_uuid(gpu.uuid) for gpu in found}
         self._computing |= {bare_uuid(gpu.uuid) for gpu in found if pids.intersection(gpu.pids)}
@@ -235,13 +238,15 @@ class UsedGpus:
         if len(answering) < len(gpus):  # the variable's numbers would be wrong
             return set()
         uuids: set[str] = set()
-        for each in facts or [self._environment()]:
+        # of ranks that each see their own GPU, the launcher's variable names those that no rank uses
+        told = [*facts, self._environment()] if self._reported or not facts else facts
+        for each in told:
             if each.cuda_visible_devices is not None:
                 uuids.update(named(each.cuda_visible_devices, each.cuda_device_order, answering))
         return {bare_uuid(uuid) for uuid in uuids}
 
     def _environment(self) -> RingFacts:
-        """The GPUs that the run was started with, until a process with torch reports its own."""
+        """The GPUs that the run was started with."""
         environ = environment(self._table.root_pid)
         return RingFacts(
             cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"), cuda_device_order=environ.get("CUDA_DEVICE_ORDER")

@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from tuimon.proc import procfs
 from tuimon.proc.core_list import core_list, core_numbers
-from tuimon.records import MachineMemory, Record
+from tuimon.proc.numa import cores_by_node
+from tuimon.records import MachineMemory, PlacedProcess, Record
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, fields, text
 
@@ -23,6 +24,8 @@ _PERIOD_S = 5.0
 #: The fields of a core's line in /proc/stat: user, nice, system, irq and softirq, not idle and iowait; and stolen.
 _BUSY, _STOLEN = (0, 1, 2, 5, 6), 7
 _CORE = re.compile(r"cpu\d+$")
+#: Training processes of which a record tells where they run: more GPUs than a machine has.
+_PLACED = 64
 
 
 class _Used(Struct, frozen=True, gc=False):
@@ -49,6 +52,7 @@ class MachineSource:
         self._swapped: tuple[float, int, int] | None = None  # t, bytes in and out since boot
         self._used: _Used | None = None
         self._of_run: frozenset[int] = frozenset()  # the cores that it may use, or has used; empty: not known
+        self._nodes = cores_by_node(self._root)
 
     def read(self) -> Iterable[Record]:
         """The record that is due; none where nothing can be read."""
@@ -80,6 +84,7 @@ class MachineSource:
             cpu_limit_cores=round(limit.limit_cores, 3) if limit else None,
             held_cores=held,
             run_cores=core_list(of_run) if of_run and of_run != own else None,
+            placed=list(self._placed()) if len(self._nodes) > 1 else [],
         )
 
     def close(self) -> None:
@@ -118,6 +123,16 @@ class MachineSource:
             if line.startswith("Cpus_allowed_list:"):
                 return core_numbers(line.partition(":")[2])
         return frozenset()
+
+    def _placed(self) -> Iterable[PlacedProcess]:
+        """The NUMA nodes that training processes run on."""
+        for pid in sorted(self._table.trainers())[:_PLACED]:
+            stat = procfs.parse_stat(self._text(f"/proc/{pid}/stat").encode())
+            node = next((node for node, cores in self._nodes.items() if stat is not None and stat.core in cores), None)
+            allowed = self._allowed(pid)
+            nodes = [number for number, cores in self._nodes.items() if cores & allowed]
+            if node is not None and nodes:
+                yield PlacedProcess(pid, node, nodes)
 
     def _cores(
         self, now_s: float, limit: GroupCpu | None, allowed: frozenset[int]

@@ -13,6 +13,7 @@ from tuimon.diagnosis.reading import fold
 from tuimon.records import (
     MORE_RANGES,
     Collectives,
+    CompilerEvents,
     CountSettings,
     Exit,
     Frame,
@@ -60,6 +61,12 @@ def _versions(_names: StandIns, versions: dict[str, str]) -> dict[str, str]:
     return {name: _KERNEL.sub(r"\1", text) if name == "system" else text for name, text in versions.items()}
 
 
+def _line_of_code(names: StandIns, place: str) -> str:
+    """``/home/me/model.py:17`` with a stand-in for the file."""
+    file, colon, line = place.rpartition(":")
+    return f"{names.path(file)}{colon}{line}"
+
+
 def _printed(_names: StandIns, place: str) -> str:
     """``450 of 1000, 00:37 left`` of ``fold of the patients: 450 of 1000, 00:37 left``."""
     known = _PLACE.search(place)
@@ -93,10 +100,11 @@ CHANGES: dict[type[msgspec.Struct], dict[str, _Change]] = {
     Collectives: {"nccl": _each(StandIns.message)},
     Notice: {"message": StandIns.message, "hint": StandIns.message},
     Printed: {"place": _printed},
+    CompilerEvents: {"reason": StandIns.code, "guarded": _line_of_code},
     Exit: {"last_line": StandIns.code},
 }
 #: A function is named by its file.
-_IN_FILES = (Frame, GilFunction, MemoryLine, RangePlace)
+_IN_FILES = (CompilerEvents, Frame, GilFunction, MemoryLine, RangePlace)
 _SOURCES = ("source", "inside")  # of a frame or a line that allocates
 
 
@@ -129,7 +137,7 @@ def _changed(value: Any, names: StandIns) -> Any:  # noqa: ANN401  (a record, or
     return replace(value, **found) if found else value
 
 
-def _in_file(value: Frame | GilFunction | MemoryLine | RangePlace, names: StandIns) -> dict[str, Any]:
+def _in_file(value: CompilerEvents | Frame | GilFunction | MemoryLine | RangePlace, names: StandIns) -> dict[str, Any]:
     found: dict[str, Any] = {"file": names.path(value.file), "function": names.function(value.function, value.file)}
     found |= {name: names.code(getattr(value, name)) for name in _SOURCES if hasattr(value, name)}
     if isinstance(value, RangePlace):

@@ -7,6 +7,7 @@ from typing import Any
 
 from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.finding_text import (
+    MOST_FIXES,
     NO_FINDING,
     ONLY_MINOR,
     beyond_share,
@@ -104,6 +105,10 @@ def _steps(report: dict[str, Any]) -> list[str]:
         )
         if made := report.get("progress", {}).get("text"):
             lines += _wrap(f"Progress: {plain(made)}")
+        if divided := report.get("goodput"):
+            lines += _wrap(f"Goodput: {divided['text']}")
+        if cost := report.get("cost", {}).get("text"):
+            lines += _wrap(f"Cost: {plain(cost)}")
         if timed := timed_steps(steps.get("timed_share", 1.0)):
             lines += _wrap(f"{timed.capitalize()}, because timing slows down fast steps; all are counted")
     if report["span"]:
@@ -234,7 +239,7 @@ def _more_lines(finding: dict[str, Any]) -> list[str]:
     """Its further places, other fixes and evidence."""
     more = beyond_share(finding["share_of_step"], finding["fixes"])
     lines = [*(_wrap(more, "  ") if more else []), *_places(finding["where"][1:5])]
-    for fix in finding["fixes"][1:]:
+    for fix in finding["fixes"][1:MOST_FIXES]:
         lines += _wrap(f"Or: {fix_text(*fix.values())}", "  ")
     if evidence := ", ".join(f"{name} {value}" for name, value in evidence_rows(finding["evidence"])):
         lines += _wrap(f"Evidence: {evidence}", "  ")

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from tuimon.diagnosis.finding import Severity
+from tuimon.session.goodput import Part
 
 TracedRow = dict[str, str | int | float | bool | None]
 
@@ -162,6 +163,39 @@ class Progress(Struct):
     left_of: Literal["run", "epoch"] | Absent = UNSET
     loss: str | Absent = UNSET  # as printed
     text: str | Absent = UNSET
+
+
+class GoodputPart(Struct):
+    """A part of the wall time: ``training`` is the goodput, ``after`` the time since the last step."""
+
+    name: Part
+    seconds: float
+    share: float
+
+
+class Goodput(Struct):
+    """The wall time of the process in focus, from the start of the run; its exclusive parts add up to it."""
+
+    seconds: float
+    parts: list[GoodputPart]
+    text: str
+
+
+class Cost(Struct):
+    """The cost by ``--price``, in ``currency``; energy by the GPUs' counters. ``saved_per_day``: at least and at most.
+
+    ``saved_per_day`` is what the fix of the verdict saves, if its gain is known.
+    """
+
+    currency: str
+    per_gpu_hour: float
+    gpus: int  # of the training
+    of: Literal["samples", "steps"]
+    money_per_1000: float | None
+    joules_per_1000: float | None
+    money_per_day: float
+    saved_per_day: tuple[float, float] | None
+    text: str
 
 
 class Phase(Struct):
@@ -366,6 +400,8 @@ class Report(Struct):
     changes: list[Change]
     unjudged: list[Unjudged]
     progress: Progress | Absent = UNSET
+    goodput: Goodput | Absent = UNSET
+    cost: Cost | Absent = UNSET
     phases_of: str | Absent = UNSET  # of several ranks or trainings the one whose steps, phases and ranges these are
     trainings: list[Training] | Absent = UNSET  # of several
     ranks_summary: RanksSummary | Absent = UNSET

@@ -40,7 +40,7 @@ def test_a_function_that_holds_the_gil_is_named_with_its_gain():
     assert (finding.cause, finding.severity, finding.where[0].line) == ("python", "warning", 30)
     assert finding.share_of_step == pytest.approx(0.85 * 30 / 85)
     assert finding.estimated_speedup == pytest.approx(warm(1 / 0.7))
-    assert finding.fixes[1][1] == pytest.approx(1 / 0.85)
+    assert len(finding.fixes) == 1
     assert (finding.where[0].function, finding.where[0].line) == ("match", 30)
 
 

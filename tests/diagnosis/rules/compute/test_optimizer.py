@@ -117,7 +117,7 @@ def test_an_update_of_half_the_step_is_reported_with_its_line() -> None:
     finding = findings["optimizer_bound"]
     assert (finding.severity, finding.where[0].line, finding.estimated_speedup) == ("critical", 49, 2.0)
     assert finding.fixes[0][1:4] == pytest.approx((2.0, 4 / 3, 2.0))
-    assert finding.fixes[1][:4] == ("update every second batch (accumulate gradients)", *[pytest.approx(4 / 3)] * 3)
+    assert len(finding.fixes) == 1
     assert "50 % of each step" in finding.headline
     assert (finding.where[0].function, finding.where[0].line) == ("main", 49)
     assert "compute_bound_cpu" not in findings  # its "the loop is in order" would be wrong

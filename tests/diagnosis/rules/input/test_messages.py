@@ -87,16 +87,6 @@ def test_processes_that_only_wait_make_nothing() -> None:
     assert (finding.where[0].function, finding.where[0].line) == ("main", 9)
 
 
-def test_half_of_it_gains_more_where_they_work_beside_the_training() -> None:
-    at_times = of_user([33], *workers(1, 0.6, (SERVES, 40), (MAKES, 60)))
-    always = of_user([33], *workers(1, 1.0, (MAKES, 100)))
-    halved = [
-        fix.estimated_speedup for each in (at_times, always) for fix in each.fixes if "twice as fast" in fix.action
-    ]
-    assert halved == sorted(halved)
-    assert len(set(halved)) == 2
-
-
 def test_what_the_training_process_makes_is_no_other_processes() -> None:
     finding = of_user([40, 39], *workers(1, 1.0, (MAKES, 100)))
     assert "the training process prepares it" in finding.headline

@@ -99,6 +99,9 @@ def test_what_is_left_of_a_core_bounds_what_one_more_worker_gains():
 FETCHES = stacks(12, ([3, 4], 50))
 
 
+ALIKE = "each costs the same to hand over (this changes the training: try the learning rate anew)"
+
+
 def handed_over(fetch_ms, items_ms, ready_none):
     facts = LoaderFacts(dataset="Rows", kind="map", workers=2, prefetch=2)
     rows = [LoaderWorker(pid, n, 20, 18 * items_ms, 2 * items_ms, 900.0) for n, pid in enumerate((201, 202))]
@@ -113,11 +116,9 @@ def test_batches_that_lie_ready_cost_their_handing_over():
     assert "62 % of each step" in first.headline and "6.2 ms to hand over" in first.headline
     assert first.action.startswith("set num_workers=0 (now 2): making a batch takes 1.0 ms, handing it over more")
     assert first.estimated_speedup == pytest.approx(1 / 0.48, rel=0.02)  # ten batches of 1 ms a step
-    larger, twice = first.fixes[1:]
-    assert larger.action == "use larger batches: each costs the same to hand over"
+    (larger,) = first.fixes[1:]
+    assert larger.action == f"use larger batches: {ALIKE}"
     assert larger[1:4] == pytest.approx((1 / 0.42, 1 / 0.69, 1 / 0.42), rel=0.05)
-    assert twice.action == "use batches twice as large: each costs the same to hand over"
-    assert twice[1:4] == pytest.approx((1 / 0.69,) * 3, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -159,12 +160,24 @@ def test_workers_started_for_every_epoch_whose_batches_lie_ready_are_to_be_kept_
     started = structs.replace(handed_over(6.2, 6.0, ready_none=5), starts=4, start_ns=int(0.1e9))
     first, *_ = run(STARVED, started, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
     assert first.cause == "hand_over"
-    both, larger, _, kept = first.fixes
+    both, larger, kept = first.fixes
     keeps = "set persistent_workers=True: the 2 workers then stay from epoch to epoch"
-    assert both.action == f"{keeps}; and use larger batches: each costs the same to hand over"
+    assert both.action == f"{keeps}; and use larger batches: {ALIKE}"
     assert kept.action == keeps
     assert [fix.change.what for fix in (both, larger, kept)] == ["hand_over", "fetch", "persistent"]
     assert both.estimated_speedup > larger.estimated_speedup > kept.estimated_speedup > 1.05
+
+
+def test_workers_that_make_little_beside_their_start_may_as_well_not_be_there():
+    """Of 62 ms a step that wait for data 29 start workers, and a batch takes 2 ms to make."""
+    made = [LoaderWorker(pid, n, 50, 90.0, 10.0, 900.0) for n, pid in enumerate((201, 202))]
+    loader = structs.replace(starts(4, 12.0, 26), workers=made)
+    first, *_ = run(STARVED, loader, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
+    assert "starting workers" not in first.headline
+    kept, none = first.fixes
+    assert "persistent_workers=True" in kept.action
+    assert none.action == "set num_workers=0 (now 2): making a batch takes 2.0 ms, starting workers more"
+    assert kept.estimated_speedup > none.estimated_speedup > 1.1
 
 
 def test_slow_workers_that_are_started_for_every_epoch_are_to_be_kept_too():
@@ -458,7 +471,7 @@ def test_workers_that_are_started_for_every_epoch():
     assert (first.rule, first.cause) == ("input_bound", None)
     when = "62 % of the time waits for data at the start of epochs"
     assert first.headline == f"{when}: starting workers takes 5.2 s an epoch"
-    assert "persistent_workers=True" in first.action and "fork instead of spawn" in first.action
+    assert "persistent_workers=True" in first.action and "fork" not in first.action
     assert first.evidence["epoch_start_s"] == pytest.approx(5.2)
     # the steps that are left are simulated
     assert first.estimated_speedup == pytest.approx(1 / (1 - 0.8 * first.share_of_step), rel=0.005)

@@ -154,7 +154,7 @@ def test_what_the_gpu_idles_at_most_is_no_share_that_is_certain():
         "launch_bound", "warning", "the GPU waits", (Fix("fewer launches"),), share_of_step=0.81, evidence=unsure
     )
     rows = texts(findings_lines([finding], 80))
-    assert any(row.startswith(" GPU idle            up to 81 %") for row in rows)
+    assert any(row.startswith(" GPU idle  up to 81 %") for row in rows)
     assert "  share of the step: up to 81 %" in evidence(Session(), [finding], "launch_bound").splitlines()
     assert share_text(0.5, {"data_ms_per_step": 40.0}) == "50 %"
     assert share_text(0.4, {"gpu_idle_at_least": 0.6, "gpu_idle_at_most": 0.8}) == "30 to 40 %"  # half of the idle time
@@ -233,7 +233,7 @@ def test_the_list_of_findings_shows_all_there_is():
     rows = "\n".join(texts(findings_lines([INPUT_BOUND, streams.SIDE_WORK], 100)))
     for part in ("INPUT-BOUND", "workers saturated",
                   "2.1", "critical", "transforms.py:31  augment()", "out = cv(img",
-                 "data per step       41.5 ms", "worker CPU          100 %", "workers             2",
+                 "data per step  41.5 ms", "worker CPU     100 %", "workers        2",
                  "SIDE-WORK"):  # fmt: skip
         assert part in rows
     assert texts(findings_lines([], 80)) == ["No rule has found anything."]

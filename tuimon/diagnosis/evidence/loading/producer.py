@@ -1,20 +1,61 @@
-"""A Python thread of the training process that prepares its data."""
+"""Python threads of the training process that prepare its data."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
-from tuimon.diagnosis.evidence.samples import ThreadSamples
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hottest_place
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.threshold import MOST
+from tuimon.records import Threads
+from tuimon.session.loop_tree.activity import stands_in_wait
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import HotLine
 
 #: The files in which Python's threads wait for each other, and for what they put into queues.
 _QUEUE_FILE = re.compile(r"(?:^|/)(?:threading|queue)\.py$")
 _GETS, _PUTS = re.compile(r"\.get(?:_nowait)?\("), re.compile(r"\.put(?:_nowait)?\(")
+
+
+class Pool(NamedTuple):
+    """Threads of the training process that make the items for which the training thread waits in a fetch."""
+
+    hot: HotFunction | None  # where they work; its share is of the data phase
+    cpu_ratio: float  # cores that they use, on average
+    cores: float  # that they use while they are waited for
+
+
+def pool(main: ThreadSamples, others: Mapping[int, ThreadSamples], threads: Threads | None) -> Pool | None:
+    """The pool that makes the data; None where the training thread makes most of it, or waits for another process.
+
+    ``others``: the samples of each other thread, by its id. A thread whose CPU time is unknown counts as a whole core.
+    """
+    data = main.in_phase("data")
+    waiting = data.share_where(_waits_for_thread) or 0.0
+    busy = {tid: working for tid, each in others.items() if (working := each.where(_works)).total >= MIN_SAMPLES}
+    if waiting < MOST or not busy:
+        return None
+    hot = hottest_place((sample.place, sample.count) for each in busy.values() for sample in each.stacks)
+    rows, part = threads.threads if threads is not None else (), data.total / main.total
+    known = {row.tid: row.cpu_ratio for row in rows if row.cpu_ratio is not None}
+    cpu_ratio = sum(known.get(tid, part) for tid in busy)
+    return Pool(hot._replace(share=waiting * hot.share) if hot is not None else None, cpu_ratio, cpu_ratio / part)
+
+
+def _waits_for_thread(sample: StackSample) -> bool:
+    """True if a fetch leads to a wait for another thread of the process: for its answer, or for a queue."""
+    return "fetch" in sample.kinds and stands_in_wait(sample.frames) and _is_queue(sample.frames[-1].file)
+
+
+def _is_queue(file: str) -> bool:
+    return _QUEUE_FILE.search(file) is not None
+
+
+def _works(sample: StackSample) -> bool:
+    return sample.activity not in ("lock", "idle")
 
 
 def producer(main: ThreadSamples, others: Sequence[ThreadSamples]) -> HotFunction | None:
@@ -56,7 +97,7 @@ def puts_into_queue(sample: StackSample) -> bool:
 
 def _passes_queue(sample: StackSample) -> bool:
     """True if it takes from a queue or notifies the thread that fills it."""
-    return any(_QUEUE_FILE.search(frame.file) for frame in sample.frames)
+    return any(_is_queue(frame.file) for frame in sample.frames)
 
 
 def _calls_queue(sample: StackSample, path: Collection[tuple[str, str]]) -> bool:
@@ -72,5 +113,5 @@ def _working_lines(samples: ThreadSamples) -> list[HotLine]:
     return [
         HotLine(sample.place, sample.count / samples.total, sample.count, samples.total)
         for sample in samples.stacks
-        if sample.place is not None and sample.activity not in ("lock", "idle")
+        if sample.place is not None and _works(sample)
     ]

@@ -9,6 +9,7 @@ from collections.abc import Container
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.places.libraries import in_library, is_library, library_frame, with_library
 from tuimon.diagnosis.evidence.samples import ThreadSamples, with_callees
+from tuimon.diagnosis.threshold import MOST
 from tuimon.records import Frame, Place
 from tuimon.session.loop_tree.frame_table import Function
 from tuimon.session.loop_tree.stacks import Stack, StackSample, function_at, without_imports
@@ -18,6 +19,8 @@ _TRAINING = ("backward", "optimizer")
 #: The part of a function's samples in side work that has to be seen in the forward pass for it to be the model's: our
 #: choice.
 _SHARED_PART = 0.25
+#: A line that does nothing but read a clock, as a limit on the time does: what samples show there is not its work.
+_CLOCK, _CALL = re.compile(r"\b(?:time\.)?(?:time|monotonic|perf_counter)(?:_ns)?\(\)"), re.compile(r"[\w\])]\(")
 #: A line of code: its file and number.
 _Line = tuple[str, int]
 #: Calls that training makes at every update beside the optimizer's step: nobody can make them less often. A function of
@@ -192,7 +195,7 @@ def _is_side_work(sample: StackSample, update: _Update) -> bool:
     return sample.phase == "other" and sample.activity != "ranks" and not update.holds(sample)
 
 
-def _line(frame: Frame) -> _Line:
+def _line(frame: Frame | Place) -> _Line:
     return frame.file, frame.line
 
 
@@ -213,8 +216,20 @@ def model_share(samples: ThreadSamples) -> float:
     )
 
 
+def saves_checkpoint(samples: ThreadSamples, hot: HotFunction) -> bool:
+    """True if most samples of side work at a line save the model."""
+    line = _line(hot.library or hot.place)
+    at_line = [each for each in samples.in_phase("other").stacks if any(_line(frame) == line for frame in each.frames)]
+    return ThreadSamples(tuple(at_line)).part_where(lambda each: each.has("saves")) >= MOST
+
+
 def _place(frames: Stack) -> Place | None:
-    """The place of the innermost frame; None without any."""
-    if not frames:
+    """The place of the innermost frame; None without any, or where the line has nothing to save."""
+    if not frames or _reads_clock(frames[-1].source):
         return None
     return Place(frames[-1].file, frames[-1].line, function_at(frames), frames[-1].source)
+
+
+def _reads_clock(source: str) -> bool:
+    rest, reads = _CLOCK.subn("0", source)
+    return reads > 0 and _CALL.search(rest) is None

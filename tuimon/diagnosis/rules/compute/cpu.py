@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuimon.diagnosis.evidence.devices import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
@@ -50,9 +51,8 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
 
 
 def _faster(evidence: Evidence) -> str:
-    idle = next(
-        (gpu.latest for gpu in evidence.run.gpus if gpu.latest.parent_uuid is None and not gpu.used_by_run), None
-    )
+    gpus = whole_gpus(evidence.run.gpus)
+    idle = next((row.latest for row in gpus if is_free(row) or (row.used_by_run and runs_nothing(row))), None)
     if idle is not None:
         return (
             f"move the model and each batch to GPU {idle.index} (.to('cuda')): this machine's {idle.name} is not used;"

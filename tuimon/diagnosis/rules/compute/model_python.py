@@ -63,11 +63,10 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     what = "goes into tiny operations, one by one" if work.is_operations else "is Python code in the model"
     told = work.in_backward if work.in_backward >= REPORTED else 0.0  # less may be none: of what needs no gradients
     again = f", and about {percent(told)} into their backward" if told else ""
-    fixes = model.less(
+    fix = model.without(
+        "model",
         f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result: no GPU makes it"
         " faster",
-        f"make {at_hot(hot)} twice as fast",
-        "model",
         model.own_part(work.share + told, work.in_backward),
     )
     return Finding(
@@ -75,7 +74,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         severity="warning",
         cause="python",
         headline=f"{percent(work.share)} of each step {what}{again}{in_library(hot)}",
-        fixes=fixes,
+        fixes=(fix,),
         share_of_step=work.share,
         where=(hot.place,),
         evidence={

@@ -74,10 +74,10 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     gained = share if evidence.uses_gpu is False or (gpu is not None and gpu.is_bottleneck) else 0.0
     at_once = fused_fix(evidence, gpu.idle_at_most if gpu is not None and not gpu.is_bottleneck else 1.0)
     if at_once is not None:
-        fixes: tuple[Fix, ...] = (at_once,)
+        fixes = [at_once]
     elif hot is not None and own >= MOST:
         rows = f"make {at_hot(hot)} touch only the rows that a batch uses, update many tensors by one torch._foreach"
-        fixes = _less(evidence, f"{rows} operation, or run every few batches", _faster(hot), gained * own)
+        fixes = [_without(evidence, f"{rows} operation, or run every few batches", gained * own)]
     else:
         fixes = _of_torchs(evidence, gained)
     return _finding(evidence, share, hot, "", fixes)
@@ -103,7 +103,7 @@ def _one_by_one(evidence: Evidence, optimizer: PhaseRow, hot: HotFunction, own: 
         return None
     action = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations"
     what = ": Python code updates tensors one by one"
-    return _finding(evidence, optimizer.share, hot, what, _less(evidence, action, _faster(hot), share))
+    return _finding(evidence, optimizer.share, hot, what, [_without(evidence, action, share)])
 
 
 def _unfused(evidence: Evidence) -> float:
@@ -114,7 +114,7 @@ def _unfused(evidence: Evidence) -> float:
     return samples.share_where(lambda s: any(is_unfused_update(f.file, f.function) for f in s.frames)) or 0.0
 
 
-def _of_torchs(evidence: Evidence, gained: float) -> tuple[Fix, ...]:
+def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
     """Fixes of an update by a library, of which this share of the step could be saved, the surest first.
 
     A fused one is one word. An update that takes longer than forward and backward together updates far more than these
@@ -122,25 +122,24 @@ def _of_torchs(evidence: Evidence, gained: float) -> tuple[Fix, ...]:
     """
     part, facts = _unfused(evidence), largest_optimizer(evidence)
     is_fused = facts is not None and facts.fused is True
-    less = _less(
+    less = _without(
         evidence,
         f"use sparse gradients for large embeddings (sparse=True, SparseAdam)"
         f"{'' if part or is_fused else ', a fused optimizer'}"
         " or an update every few batches",
-        "update every second batch (accumulate gradients)",
         gained,
     )
     model, unfused = host_model(evidence), gained * part
     together = _one_group(facts, model.own_part(gained, gained * GROUPED_ERROR / (1.0 - GROUPED_TAKES)), model)
     if together is not None:
-        return together, *less
+        return [together, less]
     error = unfused * TAKES_ERROR / (1.0 - FUSED_TAKES)
     fused = model.fix(_FUSED, Change("optimizer", float(FUSED_TAKES)), model.own_part(unfused, error))
     if not fused.estimated_speedup:
-        return less
+        return [less]
     optimizer, forward, backward = (evidence.phase(name) for name in ("optimizer", "forward", "backward"))
     used = sum(phase.share for phase in (forward, backward) if phase is not None)
-    return (less[0], fused, *less[1:]) if optimizer and optimizer.share > used else (fused, *less)
+    return [less, fused] if optimizer and optimizer.share > used else [fused, less]
 
 
 def _one_group(facts: OptimizerFacts | None, update: Part, model: StepModel) -> Fix | None:
@@ -156,14 +155,10 @@ def _one_group(facts: OptimizerFacts | None, update: Part, model: StepModel) -> 
     return model.fix(action, Change("optimizer", float(GROUPED_TAKES)), update)
 
 
-def _less(evidence: Evidence, action: str, half: str, gained: float) -> tuple[Fix, ...]:
-    """Fixes that save this share of the step, and half of it."""
+def _without(evidence: Evidence, action: str, gained: float) -> Fix:
+    """A fix that saves this share of the step."""
     model = host_model(evidence)
-    return model.less(action, half, "optimizer", model.own_part(gained))
-
-
-def _faster(hot: HotFunction) -> str:
-    return f"make {at_hot(hot)} twice as fast"
+    return model.without("optimizer", action, model.own_part(gained))
 
 
 def _finding(evidence: Evidence, share: float, hot: HotFunction | None, what: str, fixes: Sequence[Fix]) -> Finding:

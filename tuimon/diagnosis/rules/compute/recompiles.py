@@ -1,18 +1,26 @@
-"""The rule about a model that torch.compile compiles again and again while it trains."""
+"""The rule about torch.compile where it compiles again and again, has given a function up, or makes pieces of it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.compute.guards import guard_of
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import REPORTED
 from tuimon.diagnosis.words import percent
+from tuimon.records import CompilerEvents, Place
+from tuimon.text import code_place
+
+#: Graph breaks that are named.
+_PLACES = 3
 
 
 def recompiles(evidence: Evidence) -> Finding | None:
@@ -20,26 +28,24 @@ def recompiles(evidence: Evidence) -> Finding | None:
     main = evidence.stacks.main
     share = _share(main)
     if not is_sure(evidence, share) or not is_sure(evidence, _share(evidence.samples_since_first_step)):
-        return None
+        return _gave_up(evidence) or _breaks(evidence)
     hot = hottest_place((sample.place, sample.count) for sample in main.in_steps.stacks if sample.compiles)
+    again = evidence.compiler_events("recompiled")
+    guard = guard_of(again[0].reason if again else "")
     model = host_model(evidence)
-    fixes = model.less(
-        "keep the shapes and numbers that reach the compiled model alike: pad to few lengths, pass numbers as tensors,"
-        " or compile with dynamic=True; TORCH_LOGS=recompiles names what differs",
-        "pad to lengths that come twice as often",
-        "compiling",
-        model.own_part(share),
-    )
+    fix = model.without("compiling", guard.fix, model.own_part(share))
+    why = f": {guard.differs}" if again and again[0].reason else ""
     return Finding(
         rule="recompiles",
         severity="warning",
-        headline=f"{percent(share)} of each step compiles the model anew",
-        fixes=fixes,
+        headline=f"{percent(share)} of each step compiles {_name(again)} anew{why}",
+        fixes=(fix,),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
             "compiling_share": share,
             "step_ms": mean_step_ms(evidence.phases) if evidence.phases is not None else None,
+            **_figures(evidence, again),
         },
     )
 
@@ -48,19 +54,95 @@ def _share(samples: ThreadSamples) -> float:
     return samples.in_steps.share_where(lambda sample: sample.compiles) or 0.0
 
 
+def _name(again: Sequence[CompilerEvents]) -> str:
+    return f"{again[0].function}()" if again and again[0].function.isidentifier() else "the model"
+
+
+def _figures(evidence: Evidence, again: Sequence[CompilerEvents]) -> dict[str, float | int | str | None]:
+    """The pace and length of recompilations, and the guard that failed in most of them, where Dynamo notes them."""
+    window_s = evidence.phases.window_s if evidence.phases is not None else 0.0
+    count = sum(event.count for event in again)
+    if not count or not window_s:
+        return {}
+    first = again[0]
+    return {
+        "recompiles_per_minute": 60.0 * count / window_s,
+        "recompile_ms": sum(event.total_ns for event in again) / count / 1e6,
+        "recompiled": _place(first),
+        **_guard(first),
+    }
+
+
+def _guard(event: CompilerEvents) -> dict[str, float | int | str | None]:
+    file, _, line = event.guarded.rpartition(":")
+    return {
+        "failed_guard": event.reason or None,
+        "guard_at": code_place(file, int(line)) if file and line.isdecimal() else None,
+    }
+
+
+def _place(event: CompilerEvents) -> str:
+    return f"{event.function}() {code_place(event.file, event.line)}"
+
+
+def _gave_up(evidence: Evidence) -> Finding | None:
+    """A function has reached the most versions that torch makes of one, and runs uncompiled where none of them fits."""
+    given_up = evidence.compiler_events_of_run("limit")
+    if not given_up or not given_up[0].function:
+        return None
+    first = given_up[0]
+    guard = guard_of(first.reason)
+    versions = sum(
+        event.count
+        for event in evidence.compiler_events_of_run("compiled", "recompiled")
+        if (event.file, event.line) == (first.file, first.line)
+    )
+    after = f" after {versions} versions" if versions > 1 else ""
+    return Finding(
+        rule="recompiles",
+        severity="info",
+        cause="gave_up",
+        headline=f"torch.compile gave {_name(given_up)} up{after}: new inputs run uncompiled",
+        fixes=(Fix(guard.fix),),
+        where=(Place(first.file, first.line, first.function),),
+        evidence=_guard(first),
+    )
+
+
+def _breaks(evidence: Evidence) -> Finding | None:
+    """The model is compiled in pieces, between which Python runs; launch_bound has this as a fix where it costs."""
+    breaks = evidence.compiler_events_of_run("graph_break")
+    if not breaks:
+        return None
+    places = tuple(dict.fromkeys(Place(each.file, each.line, each.function) for each in breaks))
+    lines = f"at {len(places)} lines" if len(places) > 1 else "at one line"
+    return Finding(
+        rule="recompiles",
+        severity="info",
+        cause="graph_breaks",
+        headline=f"torch.compile breaks the graph off {lines}: {breaks[0].reason}",
+        fixes=(Fix("move what it cannot trace out of the compiled function, if its pieces are small"),),
+        where=places[:_PLACES],
+        evidence={"graph_breaks": sum(each.count for each in breaks)},
+    )
+
+
 RULES = (
     Rule(
         name="recompiles",
-        title="Compiles again and again",
+        title="Costs of torch.compile",
         order=65,
         judge=recompiles,
         explanation=(
             "torch.compile compiles the model anew while it trains: for each new shape, or each new value of a Python"
             " number that it has taken for a constant. It rests on samples of the training thread inside the compiler;"
-            " the first compilation does not count."
+            " the first compilation does not count. Dynamo's own notes, where they can be read, name the guard that"
+            " failed. With the cause gave_up, torch compiles a function no more, as it has too many versions; with"
+            " graph_breaks, it compiles the model in pieces, which costs little if they are large."
         ),
         needs=(STEPS, SAMPLES),
         thresholds=(REPORTED, MIN_SAMPLES, *CONFIDENCE),
+        causes=("gave_up", "graph_breaks"),
         contradicts_order=True,
     ),
 )

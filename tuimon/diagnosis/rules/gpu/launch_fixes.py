@@ -18,8 +18,8 @@ from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
 from tuimon.diagnosis.severity import CRITICAL_GAIN
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.threshold import REPORTED, TRACE, Threshold
-from tuimon.diagnosis.words import at_hot
-from tuimon.records import Process
+from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot
+from tuimon.records import Place, Process
 from tuimon.session.rows import LoaderRow
 
 AUTOCAST_TAKES = Threshold(
@@ -124,8 +124,22 @@ def _of_any_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Iter
     gpu = evidence.gpu_steps
     if gpu is not None and not found.is_compiled and not found.is_graphed:  # the update is launched as before
         yield without_idling(evidence, _COMPILE[found.owner], gpu.idle_in("forward", "backward"))
+    yield from _of_compiled(evidence)
     if found.loop is not None and found.cells is None:
         yield Fix(f"replace the loop at {at_hot(found.loop)} by one operation on whole tensors")
+
+
+def _of_compiled(evidence: Evidence) -> Iterator[Fix]:
+    """A model that is compiled in pieces, or without CUDA graphs where these were wanted; what is gained is unknown."""
+    breaks = evidence.compiler_events_of_run("graph_break")
+    if breaks:
+        first, number = breaks[0], len({(each.file, each.line) for each in breaks})
+        place = at(Place(first.file, first.line, first.function))
+        more = f", and {number - 1} more" if number > 1 else ""
+        yield Fix(f"let torch.compile take the model whole: its graph breaks at {place} ({first.reason}){more}")
+    without = evidence.compiler_events_of_run("no_cuda_graphs")
+    if without:
+        yield Fix(f"let torch.compile use CUDA graphs: it skips them ({without[0].reason or 'TORCH_LOGS=cudagraphs'})")
 
 
 def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
@@ -150,7 +164,7 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
     )
     action = (
         f"{_BATCH[evidence.launching.owner]} {times}x as large{sizes}: a step takes as long on this GPU, with {times}x"
-        f" the samples; {memory}"
+        f" the samples; {memory}; {CHANGES_TRAINING}"
     )
     return Fix.by(action, float(times))
 

@@ -172,7 +172,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
             f"GPU {gpu.latest.index} is used {percent(used or 0.0)} of the time, and {percent(filled or 0.0)} of its"
             " memory: room for a larger batch"
         ),
-        fixes=(larger._replace(action=f"{larger.action}; adapt the learning rate"),),
+        fixes=(larger,),
         evidence={
             "gpu_util": used,
             "memory_ratio": filled,

@@ -23,7 +23,7 @@ from tuimon.diagnosis.step_model.edits import HALF, WHOLE, Part, Way
 from tuimon.diagnosis.step_model.fitting import OWN_PART
 from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
 from tuimon.diagnosis.step_model.model import StepModel
-from tuimon.diagnosis.words import at_hot, percent
+from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, percent
 from tuimon.text import ms_text
 
 #: The workers are multiplied by at most this at once, where they do not fit on the cores beside it: the disk or network
@@ -40,6 +40,7 @@ ALWAYS_BUSY = 0.8
 _MADE_HERE = ("hand_rolled_loader", "rollout")
 
 
+_HANDED_OVER_ALIKE = f"each costs the same to hand over ({CHANGES_TRAINING})"
 #: The gain of larger batches of the policy is not measured.
 _MORE_AT_ONCE = Way("run the model for more environments or prompts at once: each call costs about the same")
 
@@ -57,7 +58,8 @@ def fixes_for(cause: str | None, hot: HotFunction | None, evidence: Evidence, wa
         model = _made_after_the_fetch(model, *waiting)
     ways = _from_processes(hot, evidence) if cause == "messages" else _ways(cause, hot, evidence, model)
     if cause not in ("hand_over", "starting"):
-        ways += _kept_workers(evidence, model)
+        kept = _kept_workers(evidence, model)
+        ways += [*kept, *(_starting_none(evidence) if kept else [])]
     return [model.fix(*way) for way in sorted(ways, key=lambda way: -model.surely(way.change, way.part))]
 
 
@@ -93,9 +95,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
     match cause:
         case "no_workers":
             return [
-                *_more_workers(
-                    f"set {_option(evidence)}={{}} (now 0): loading then overlaps with training", evidence, model
-                ),
+                *_more_workers(f"set {_option(evidence)}={{}} (now 0){_overlaps(evidence)}", evidence, model),
                 *(whole_batches(evidence) or [*making, *with_loaders_own(evidence)]),
             ]
         case "hand_rolled_loader":
@@ -111,7 +111,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "hand_over":
             return _less_hand_over(evidence, model)
         case "starting":
-            return [*_kept_workers(evidence, model), _without_workers(evidence, "starting workers")]
+            return [*_kept_workers(evidence, model), *_starting_none(evidence)]
         case "slow_collate":
             collated = ": build the batch in one operation instead of item by item"
             by_loader = [] if evidence.workers.number else whole_batches(evidence)
@@ -142,6 +142,14 @@ def _drawn_sooner(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
     return [*own, *drawn_at_once(hot, evidence)]
 
 
+def _overlaps(evidence: Evidence) -> str:
+    """What first workers do; a forked one has none of the threads of a pool, and would wait for them for ever."""
+    if evidence.pool is None:
+        return ": loading then overlaps with training"
+    setting = "multiprocessing_context='spawn'"
+    return f" and {setting}: threads of this process make the items, which a forked worker would wait for in vain"
+
+
 def _option(evidence: Evidence) -> str:
     """The name of the option that sets the number of workers, as the user writes it."""
     return "dataloader_num_workers" if evidence.launching.owner == "transformers" else "num_workers"
@@ -169,14 +177,11 @@ def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidenc
 
 
 def _from_processes(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
-    """Data of other processes as if it came at once, and in half the time."""
+    """Data of other processes as if it came at once."""
     sent = _own_part(hot)
     if evidence.workers.working is not None:
         return _then(_cheaper(evidence, hot, "items", sent), ", or make the data in more processes")
-    return [
-        Way("make the data in more processes, or make each of them faster", Change("items", 0.0), sent),
-        Way("make the data in twice as many processes, if cores are free", Change("items", HALF), sent),
-    ]
+    return [Way("make the data in more processes, or make each of them faster", Change("items", 0.0), sent)]
 
 
 def _part(hot: HotFunction | None, evidence: Evidence) -> Part:
@@ -206,12 +211,11 @@ def _part_of_fetch(hot: HotFunction | None, evidence: Evidence) -> Part:
 def _cheaper(
     evidence: Evidence, hot: HotFunction | None, what: Literal["items", "fetch"], part: Part, how: str | None = None
 ) -> list[Way]:
-    """A line as if it cost nothing, and as if it took half."""
+    """A line as if it cost nothing."""
     if how is None:
         how = "vectorise or cache it" if evidence.uses_gpu is False else "vectorise, cache, or move it to the GPU"
     place = at_hot(hot) if hot else "items"
-    free = f"make {place} cheaper{f' ({how})' if hot else ''}"
-    return [Way(free, Change(what, 0.0), part), Way(f"make {place} twice as fast", Change(what, HALF), part)]
+    return [Way(f"make {place} cheaper{f' ({how})' if hot else ''}", Change(what, 0.0), part)]
 
 
 def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[Way]:
@@ -220,13 +224,18 @@ def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[Way
     step = model.likely
     most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
     most = min(most, _keep_busy(cores, step.batch_running))
+    if evidence.pool is not None and evidence.pool.cores >= HALF:
+        most = min(most, int((cores - step.own_running) / evidence.pool.cores))
     enough = math.ceil(step.fetches * step.batch_ms / step.own_ms) if step.own_ms > 0 else most
     more = model.best_number(
         n for n in ((has + 1, 2 * has) if has else (cores - 1, cores)) + (enough, most) if has < n <= most
     )
     if more is None or (is_held_up(evidence) and model.likely.batch_running >= HALF):
         return []
-    return [Way(action.format(more), Change("workers", more))]
+    action = action.format(more)
+    if not has and more > cores:
+        action += f"; more than the {cores} cores, as items wait instead of computing"
+    return [Way(action, Change("workers", more))]
 
 
 def _keep_busy(cores: int, running: float) -> int:
@@ -274,7 +283,7 @@ def _in_this_process(evidence: Evidence, model: StepModel) -> list[Way]:
 
 
 def _less_hand_over(evidence: Evidence, model: StepModel) -> list[Way]:
-    """Without workers a batch costs what making it costs; batches of twice the size halve what handing over costs.
+    """Without workers a batch costs what making it costs; the larger batches are, the fewer are handed over.
 
     Indices are drawn all the same.
     """
@@ -284,8 +293,7 @@ def _less_hand_over(evidence: Evidence, model: StepModel) -> list[Way]:
     return [
         _without_workers(evidence, "handing it over"),
         *_kept_workers(evidence, model),
-        Way("use larger batches: each costs the same to hand over", Change("fetch", 0.0), handing),
-        Way("use batches twice as large: each costs the same to hand over", Change("fetch", HALF), handing),
+        Way(f"use larger batches: {_HANDED_OVER_ALIKE}", Change("fetch", 0.0), handing),
     ]
 
 
@@ -296,20 +304,23 @@ def _without_workers(evidence: Evidence, more: str) -> Way:
     return Way(f"set num_workers=0 (now {workers.number}){making}", Change("workers", 0))
 
 
+def _starting_none(evidence: Evidence) -> list[Way]:
+    return [_without_workers(evidence, "starting workers")]
+
+
 def _kept_workers(evidence: Evidence, model: StepModel) -> list[Way]:
     """Ways to keep workers that are started anew for each epoch; none if they stay."""
     loader, number = evidence.loader, evidence.workers.number
     if not model.likely.starts_ms:
         return []
-    cheaper = "; or use fork instead of spawn" if loader is not None and loader.facts.context == "spawn" else ""
     kept = "the worker then stays" if number == 1 else f"the {number} workers then stay"
-    action = f"set persistent_workers=True: {kept} from epoch to epoch{cheaper}"
+    action = f"set persistent_workers=True: {kept} from epoch to epoch"
     keeping = Way(action, Change("persistent", 1))
     if not lie_ready(loader, evidence.workers, evidence.stacks.data_phase):
         return [keeping]
     return [
         keeping,
-        Way(f"{action}; and use larger batches: each costs the same to hand over", Change("hand_over", 0.0)),
+        Way(f"{action}; and use larger batches: {_HANDED_OVER_ALIKE}", Change("hand_over", 0.0)),
     ]
 
 

@@ -8,14 +8,14 @@ from tuimon.diagnosis.evidence.loading.batches import draws_indices, is_loaders_
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import LongestSteps
 from tuimon.diagnosis.finding import Change
-from tuimon.diagnosis.step_model.edits import HALF, Part, Way
+from tuimon.diagnosis.step_model.edits import Part, Way
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL
 from tuimon.diagnosis.words import at_hot
 from tuimon.session.loop_tree.stacks import StackSample
 
 
 def whole_batches(evidence: Evidence) -> list[Way]:
-    """Ways for a wait that is mostly the loader's own work, item by item: at best none of it is left, at worst half.
+    """Ways for a wait that is mostly the loader's own work, item by item.
 
     Without samples the wait has no line, and all of it counts; nothing where the user's lines take most of it.
     """
@@ -24,10 +24,7 @@ def whole_batches(evidence: Evidence) -> list[Way]:
     if own < MOST:
         return []
     at_once = "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
-    return [
-        Way(at_once, Change("items", 0.0), Part(own)),
-        Way("make batches in half the time", Change("items", HALF), Part(own)),
-    ]
+    return [Way(at_once, Change("items", 0.0), Part(own))]
 
 
 def with_loaders_own(evidence: Evidence) -> list[Way]:
@@ -40,10 +37,7 @@ def with_loaders_own(evidence: Evidence) -> list[Way]:
         return []
     part = _sampled_part(own + sum(sample.count for sample in items) / data.total, data)
     at_once = f"make whole batches at once: {at_hot(hot)} and the DataLoader's own work run once per item now"
-    return [
-        Way(at_once, Change("items", 0.0), part),
-        Way("make batches in half the time", Change("items", HALF), part),
-    ]
+    return [Way(at_once, Change("items", 0.0), part)]
 
 
 def _makes_item(sample: StackSample) -> bool:
@@ -60,10 +54,7 @@ def drawn_at_once(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
     if hot is None or hot.share >= NEARLY_ALL * drawing:
         return []
     part = _sampled_part(drawing / (working_part(evidence) or 1.0), data)
-    return [
-        Way("draw the indices of many batches at once", Change("fetch", 0.0), part),
-        Way("draw the indices in half the time", Change("fetch", HALF), part),
-    ]
+    return [Way("draw the indices of many batches at once", Change("fetch", 0.0), part)]
 
 
 def draws_in_few(evidence: Evidence) -> LongestSteps | None:

@@ -96,6 +96,9 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
     thread = producer(evidence.stacks.main, list(evidence.stacks.other_threads.values())) if by_hand else None
     if thread is not None:
         return Cause("slow_thread", thread, f": it is prepared in a thread{in_library(thread)}")
+    if evidence.pool is not None and not by_hand:
+        hot = evidence.pool.hot or own
+        return Cause("no_workers", hot, f": threads of the training process prepare it{in_library(hot)}")
     if own is not None and not by_hand and (own_collate_share(evidence.loader, data) or 0.0) >= MOST:
         if is_outside_collate(own, data):  # a default one is torch's
             return Cause("slow_collate", None, ": the training process collates batches")

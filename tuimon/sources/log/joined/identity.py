@@ -15,6 +15,7 @@ from tuimon.records import (
     Gpu,
     GpuTime,
     Loader,
+    MachineMemory,
     Process,
     Record,
     Stacks,
@@ -131,6 +132,11 @@ def _add_to_gpu(record: Gpu, base: int) -> None:
         force_setattr(process, "pid", process.pid | base)
 
 
+def _add_to_machine(record: MachineMemory, base: int) -> None:
+    for process in record.placed:
+        force_setattr(process, "pid", process.pid | base)
+
+
 def _add_to_loader(record: Loader, base: int) -> None:
     for worker in record.workers:
         force_setattr(worker, "pid", worker.pid | base)
@@ -165,6 +171,7 @@ _IDS: dict[type[Record], Callable[..., None]] = {
     Stacks: _add_to_stacks,
     Gpu: _add_to_gpu,
     Loader: _add_to_loader,
+    MachineMemory: _add_to_machine,
     Process: _add_to_process,
     Standstill: _add_to_standstill,
     Exit: _add_to_exit,

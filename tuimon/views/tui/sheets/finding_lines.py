@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.hysteresis import Change
     from tuimon.diagnosis.unjudged import Unjudged
 
-_NAME = 20
 AROUND = 1  # lines of code before and after the one that is named
 _LEAST_FIX = 24  # cells
-_VALUE = 16
+_VALUE = 24  # cells of the column of figures at most
 #: Meanings of figures, by their name on the screen.
 _MEANINGS = {
     "CPU": "of the training process; 100 % is one core",
@@ -119,7 +118,7 @@ def findings_lines(
         rows += _why(finding, width) if explained else []
         figures = evidence_rows(finding.evidence)
         rows += [(), line((" Figures", "dim"))] if figures else []
-        rows += [_figure(*row, width) for row in figures]
+        rows += _figures(figures, width)
         rows += [(), ()]
     return rows[:-2]
 
@@ -233,10 +232,14 @@ def _where(where: Place, code: Code, width: int) -> list[Line]:
     return rows + code_lines(near, where.line)
 
 
-def _figure(name: str, value: str, width: int) -> Line:
-    """A figure with its unit, and its meaning where there is room for it."""
-    head = line(" ", (column(name, max(_NAME, cell_len(name) + 2)), "dim"), (value, "text"))
-    meaning = _MEANINGS.get(name, "")
-    gap = max(_VALUE - cell_len(value), 2)
-    fits = bool(meaning) and cells(head) + gap + len(meaning) <= width
-    return (*head, Span(" " * gap + meaning, "dim")) if fits else head
+def _figures(rows: Sequence[tuple[str, str]], width: int) -> list[Line]:
+    """Figures with their units in columns, and the meaning of each where there is room for it."""
+    names = max((cell_len(name) for name, _ in rows), default=0) + 2
+    values = min(_VALUE, max((cell_len(value) for _, value in rows), default=0)) + 2
+    lines = []
+    for name, value in rows:
+        head, meaning = line(" ", (column(name, names), "dim"), (value, "text")), _MEANINGS.get(name, "")
+        gap = max(values - cell_len(value), 2)
+        fits = bool(meaning) and cells(head) + gap + len(meaning) <= width
+        lines.append((*head, Span(" " * gap + meaning, "dim")) if fits else head)
+    return lines

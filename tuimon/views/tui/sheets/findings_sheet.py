@@ -10,8 +10,11 @@ from textual.worker import Worker, WorkerState
 from tuimon.diagnosis.explain.page import Page, page_of
 from tuimon.diagnosis.unjudged import unjudged
 from tuimon.records import Place
+from tuimon.session.goodput import goodput
+from tuimon.views.cost_text import cost_text
 from tuimon.views.explain import Block, Heading, Item, Paragraph, code_tokens, spaced_parts
 from tuimon.views.finding_text import rule_title
+from tuimon.views.goodput_text import goodput_line
 from tuimon.views.tui.drawing.lines import Line, hanging, line, paragraph
 from tuimon.views.tui.sheets.code_around import Code, CodeAround
 from tuimon.views.tui.sheets.finding_lines import AROUND, changes_lines, findings_lines, first_lines, unjudged_lines
@@ -73,6 +76,8 @@ class FindingsSheet(Sheet):
         chosen = self._rules()[self._index()] if monitor.findings else None
         parts = (
             findings_lines(monitor.findings, width, self._code_of, chosen),
+            paragraph(goodput_line(divided), width, "dim") if (divided := goodput(monitor.session)) is not None else [],
+            paragraph(f"Cost: {cost}", width, "dim") if (cost := cost_text(monitor.session, monitor.findings)) else [],
             changes_lines(monitor.changes, monitor.session.start_s, width),
             unjudged_lines(unjudged(monitor.session), width),
         )

@@ -1,0 +1,66 @@
+"""Advice where a library owns the loop: by what its users can set, not by its own functions."""
+
+import pytest
+
+from tests.diagnosis.cpu import NO_GPU
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.rules.owner_options import less_by_option
+from tuimon.records import Place
+
+TRAINER, LIGHTNING, KERAS = "transformers/trainer.py", "lightning/pytorch/loops/fit_loop.py", "keras/src/trainer.py"
+
+
+def lines(library, own, function):
+    """The frames of a loop in one file of a library, and of a function of the same library beside the training."""
+    packages = "/v/lib/python3.11/site-packages"
+    return frames(
+        ("/home/me/fit.py", 31, "main", "trainer.train()", True),
+        (f"{packages}/{library}", 200, "train"),
+        ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+        (f"{packages}/torch/nn/modules/module.py", 99, "_call_impl"),
+        (f"{packages}/{own}", 9, function),
+        first=40,
+    )
+
+
+@pytest.mark.parametrize(
+    ("library", "own", "function", "option"),
+    [
+        (TRAINER, "transformers/modeling_utils.py", "save_pretrained", "save_steps"),
+        (LIGHTNING, "lightning/pytorch/trainer/call.py", "_call_lightning_module_hook", "override fewer hooks"),
+        (LIGHTNING, "lightning/fabric/plugins/io/torch_io.py", "save_checkpoint", "every_n_train_steps"),
+        (KERAS, "keras/src/callbacks/progbar.py", "update", "have keras call update() progbar.py:9 less often"),
+    ],
+)
+def test_the_librarys_option_is_named_and_not_its_function(library, own, function, option):
+    windows = [
+        steps(t, {"data": 5, "forward": 30, "backward": 35, "other": 30}, first_index=10 * t) for t in range(1, 9)
+    ]
+    samples = ([40, 41, 43], 35), ([40, 41, 42], 35), ([40, 41, 44], 30)
+    session = session_of(header(), process(), lines(library, own, function), *windows, stacks(8, *samples))
+    finding = next(finding for finding in diagnose(session) if finding.rule == "side_work")
+    assert option in finding.action
+    assert f"run {function}()" not in finding.action
+
+
+def test_a_librarys_work_that_no_option_is_known_of_is_its_callbacks():
+    assert "callbacks" in less_by_option("transformers", Place("trainer.py", 3, "_run_epoch"))
+
+
+@pytest.mark.parametrize(
+    ("library", "option"),
+    [(TRAINER, "gradient_accumulation_steps"), (LIGHTNING, "accumulate_grad_batches"), (KERAS, "no_sync()")],
+)
+def test_a_trainer_that_exchanges_gradients_once_by_itself_has_an_option_for_how_often(library, option):
+    session = session_of(header(), NO_GPU, lines(library, library, "step"))
+    for rank in range(2):
+        pid = 100 + rank
+        session.add(process(pid, rank=rank, world_size=2))
+        for t in range(1, 12):
+            session.add(steps(t, {"forward": 20, "backward": 80}, pid=pid, first_index=10 * t))
+        session.add(stacks(11, ([40, 41, 43], 20), ([40, 41, 42], 80), pid=pid))
+        session.add(threads(11, (pid, "python", 0.55, "running", 0.0), pid=pid, cpu_ratio=0.55))
+    finding = next(finding for finding in diagnose(session) if finding.rule == "comm_bound")
+    assert option in finding.action
+    assert ("no_sync()" in finding.action) == (option == "no_sync()")

@@ -1,0 +1,61 @@
+"""NUMA nodes, by files as sysfs has them."""
+
+from pathlib import Path
+
+import pytest
+
+from tuimon.proc.numa import cores_by_node, nodes_near
+
+
+def machine(folder: Path, nodes: dict[int, tuple[str, str]], **gpus: str) -> str:
+    """A root with these nodes (cores, distances), and PCI devices by bus number."""
+    for node, (cores, distances) in nodes.items():
+        place = folder / f"sys/devices/system/node/node{node}"
+        place.mkdir(parents=True)
+        (place / "cpulist").write_text(f"{cores}\n")
+        (place / "distance").write_text(f"{distances}\n")
+    for bus, node in gpus.items():
+        place = folder / f"sys/bus/pci/devices/0000:{bus.removeprefix('bus_')}:00.0"
+        place.mkdir(parents=True)
+        (place / "numa_node").write_text(f"{node}\n")
+    return str(folder)
+
+
+TWO = {0: ("0-31,64-95", "10 21"), 1: ("32-63,96-127", "21 10")}
+
+
+def test_the_cores_of_two_sockets(tmp_path: Path) -> None:
+    found = cores_by_node(machine(tmp_path, TWO))
+    assert {node: len(cores) for node, cores in found.items()} == {0: 64, 1: 64}
+    assert 63 in found[1] and 63 not in found[0]
+
+
+def test_a_device_is_near_the_node_it_hangs_on(tmp_path: Path) -> None:
+    root = machine(tmp_path, TWO, bus_3b="0", bus_ca="1")
+    assert nodes_near("00000000:3B:00.0", root) == [0]
+    assert nodes_near("00000000:CA:00.0", root) == [1]
+
+
+def test_nodes_of_one_socket_are_near_each_other(tmp_path: Path) -> None:
+    four = {
+        0: ("0-7", "10 12 32 32"),
+        1: ("8-15", "12 10 32 32"),
+        2: ("16-23", "32 32 10 12"),
+        3: ("24", "32 32 12 10"),
+    }
+    assert nodes_near("00000000:41:00.0", machine(tmp_path, four, bus_41="3")) == [3, 2]
+
+
+@pytest.mark.parametrize("told", ["-1", "", "no number"])
+def test_firmware_that_does_not_say_gives_nothing(tmp_path: Path, told: str) -> None:
+    assert nodes_near("00000000:3B:00.0", machine(tmp_path, TWO, bus_3b=told)) is None
+
+
+def test_a_node_of_memory_alone_has_no_cores(tmp_path: Path) -> None:
+    assert list(cores_by_node(machine(tmp_path, {0: ("0-71", "10 80"), 2: ("", "80 10")}))) == [0]
+
+
+@pytest.mark.parametrize("bus_id", ["00000000:3B:00.0", "../../../etc", ""])
+def test_without_sysfs_nothing_is_known(tmp_path: Path, bus_id: str) -> None:
+    assert nodes_near(bus_id, str(tmp_path)) is None
+    assert cores_by_node(str(tmp_path)) == {}

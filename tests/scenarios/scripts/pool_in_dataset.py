@@ -1,0 +1,55 @@
+"""Each item is made by a pool of threads, which a forked worker would wait for in vain."""
+# expects: input_bound/no_workers
+
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+import torch.nn.functional as F
+from laps import Laps, options
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+POOL = ThreadPoolExecutor(1)
+
+
+class Readings(Dataset):
+    def __len__(self):
+        return 1_000_000
+
+    def __getitem__(self, index):
+        return POOL.submit(smooth, index).result(), index % 10
+
+
+def smooth(index):
+    level = 0.0
+    levels = []
+    for i in range(2_000):
+        level += 0.1 * ((index * i) % 17 - level)  # <- cause
+        levels.append(level)
+    return torch.tensor(levels)
+
+
+def main():
+    args = options()
+    torch.set_num_threads(1)
+    workers = {"num_workers": 1, "multiprocessing_context": "spawn"} if args.fixed else {}
+    loader = DataLoader(Readings(), batch_size=32, **workers)
+    model = nn.Sequential(nn.Linear(2_000, 1_000), nn.ReLU(), nn.Linear(1_000, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    watch = Laps(args.seconds)
+    for x, y in loader:
+        watch.lap("data")
+        loss = F.cross_entropy(model(x), y)
+        watch.lap("forward")
+        optimizer.zero_grad()
+        loss.backward()
+        watch.lap("backward")
+        optimizer.step()
+        watch.lap("optimizer")
+        if not watch.step():
+            break
+    watch.tell()
+
+
+if __name__ == "__main__":
+    main()

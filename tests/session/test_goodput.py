@@ -1,0 +1,131 @@
+"""The wall time of a run, divided; from literal records."""
+
+import pytest
+
+from tests.session.records import frames, header, process, session_of, stacks, steps
+from tuimon.records import Exit, PhaseTime, SlowStep, StandingProcess, Standstill
+from tuimon.session.goodput import goodput
+from tuimon.views.goodput_text import goodput_json, goodput_text
+from tuimon.views.headless import summary_lines
+from tuimon.views.report.summary import report_of
+from tuimon.views.report.text import text_report
+
+PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
+LINES = frames(
+    ("train.py", 1, "<module>", "import torch", True),
+    ("<frozen importlib._bootstrap>", 1, "_find_and_load"),
+    ("train.py", 8, "load", "rows = parse(path)", True),
+    ("train.py", 12, "main", "loss.backward()", True),
+    ("/v/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+    ("train.py", 15, "main", "torch.save(state, path)", True),
+    ("/v/site-packages/torch/serialization.py", 9, "save"),
+    ("/v/site-packages/torch/_dynamo/convert_frame.py", 9, "_compile"),
+)
+IMPORT, LOAD, TRAIN, SAVE, COMPILE = [0, 1], [2], [3, 4], [5, 6], [3, 7]
+
+
+def made(t, samples, **more):
+    """A window of ten steps of 0.1 s each, and of samples."""
+    begun = {"first_step_s": t - 1.0, "first_backward_s": t - 0.9} if t == 11 else {}
+    return [steps(float(t), PHASES, first_index=10 * (t - 11), **begun, **more), stacks(float(t), *samples)]
+
+
+def parts(*records):
+    """A run whose loop begins at 10 s, after an import of 4 s and 6 s in its own set-up."""
+    before = [stacks(float(t), (IMPORT if t <= 4 else LOAD, 20)) for t in range(1, 11)]
+    found = goodput(session_of(header(), process(), LINES, *before, *records))
+    assert sum(found.parts.values()) == pytest.approx(found.total_s)
+    return found
+
+
+def test_all_of_the_time_before_the_loop_has_a_name():
+    found = parts()
+    assert found.parts == pytest.approx({"import": 4.0, "set-up": 6.0})
+    assert found.ratio == 0.0
+
+
+def test_checkpoints_and_compilation_between_steps_are_no_training():
+    saved = [((TRAIN, 15), (SAVE, 5)) for _ in range(8)]
+    windows = [
+        record for t, samples in enumerate([((COMPILE, 10), (TRAIN, 10)), *saved], 11) for record in made(t, samples)
+    ]
+    found = parts(*windows, *made(20, ((TRAIN, 20),)))
+    assert found.parts == pytest.approx(
+        {"import": 4.0, "set-up": 6.0, "compile": 0.5, "checkpoint": 2.0, "training": 7.5}
+    )
+    assert goodput_text(found) == (
+        "38 % of 20s in training steps; set-up 30 %, import 20 %, checkpoint 10 %, compile 2 %"
+    )
+    assert goodput_json(found)["parts"][0] == {"name": "training", "seconds": 7.5, "share": 0.375}
+
+
+def test_evaluation_belongs_to_the_time_before_or_after_the_last_step():
+    phases = [PhaseTime("eval", 600_000_000)]
+    evaluated = steps(12.0, {}, count=0, first_index=10, eval_count=4)
+    evaluated = type(evaluated)(**{**{f: getattr(evaluated, f) for f in evaluated.__struct_fields__}, "phases": phases})
+    first = made(11, ((TRAIN, 20),))
+    assert parts(*first, evaluated, *made(13, ((TRAIN, 20),))).parts["evaluation"] == pytest.approx(0.6)
+    over = parts(*first, evaluated, Exit(t=13.0, pid=100, exit_code=0)).parts
+    assert (over["evaluation"], over["after"], over["training"]) == pytest.approx((0.6, 1.4, 1.0))
+
+
+def test_what_follows_the_last_step_of_a_run_that_ends_is_a_part():
+    idle = [steps(float(t), {}, count=0, first_index=20) for t in range(13, 31)]
+    found = parts(*made(11, ((TRAIN, 20),)), *made(12, ((TRAIN, 20),)), *idle, Exit(t=30.0, pid=100, exit_code=0))
+    assert found.parts["after"] == pytest.approx(18.0)
+    assert found.parts["training"] == pytest.approx(2.0)
+
+
+def test_a_checkpoint_after_the_last_step_is_one():
+    saving = [record for t in (13, 14) for record in (steps(float(t), {}, count=0), stacks(float(t), (SAVE, 20)))]
+    found = parts(*made(11, ((TRAIN, 20),)), *made(12, ((TRAIN, 20),)), *saving, Exit(t=16.0, pid=100, exit_code=0))
+    assert (found.parts["checkpoint"], found.parts["after"]) == pytest.approx((2.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("goes_on", "has_left", "name"), [(True, False, "hang"), (False, False, "hang"), (False, True, "after")]
+)
+def test_a_hang_is_one_also_if_it_ends_or_the_run_does(goes_on, has_left, name):
+    still = [steps(float(t), {}, count=0, first_index=20, backwards=0, updates=0) for t in range(13, 61)]
+    stood = Standstill(t=60.0, pid=100, quiet_s=48.0, processes=[StandingProcess(100, "trainer", has_left=has_left)])
+    end = made(61, ((TRAIN, 20),)) if goes_on else [Exit(t=61.0, pid=100, exit_code=None, signal="SIGKILL")]
+    found = parts(*made(11, ((TRAIN, 20),)), *made(12, ((TRAIN, 20),)), *still, stood, *end)
+    assert found.parts[name] == pytest.approx(49.0)
+
+
+def test_the_first_batch_is_the_wait_of_the_first_step():
+    first = steps(
+        11.0,
+        PHASES,
+        first_step_s=10.0,
+        first_backward_s=10.8,
+        slowest_ms=800.0,
+        count=1,
+    )
+    slow = SlowStep(0, 800_000_000, [PhaseTime("data", 700_000_000), PhaseTime("forward", 100_000_000)])
+    first = type(first)(**{**{f: getattr(first, f) for f in first.__struct_fields__}, "slowest": slow})
+    found = parts(first, *made(12, ((TRAIN, 20),)))
+    assert (found.parts["first batch"], found.parts["training"]) == pytest.approx((0.7, 1.3))
+
+
+def test_a_rank_that_was_restarted_has_lost_the_time_before():
+    earlier = process(pid=99, rank=0)
+    ended = process(pid=99, rank=0, ended=True, t=8.0)
+    trained = steps(6.0, PHASES, pid=99)
+    later = process(rank=0, t=10.0, start_unix_s=1.7e9 + 9.5)
+    found = goodput(session_of(header(), earlier, trained, ended, later, LINES, *made(11, ((TRAIN, 20),))))
+    assert found.parts == pytest.approx({"restart": 9.5, "set-up": 0.5, "training": 1.0})
+
+
+def test_headless_and_the_report_show_it():
+    session = session_of(
+        header(),
+        process(),
+        LINES,
+        *made(11, ((TRAIN, 20),)),
+        *made(12, ((TRAIN, 20),)),
+        Exit(t=12.5, pid=100, exit_code=0),
+    )
+    said = "16 % of 13s in training steps; set-up 80 %, after the last step 4 %"
+    assert f"goodput: {said}" in summary_lines(session, [])
+    assert f"Goodput: {said}" in text_report(report_of(session, [], "run.jsonl"))

@@ -1,0 +1,50 @@
+"""Markers of torch.compile's work, and the records and sums that come of them."""
+
+from types import SimpleNamespace
+
+from tests.session.records import process, session_of, steps
+from tuimon.agent.torch_compat.compilations import Event, _text
+from tuimon.records import Compiler, CompilerEvents
+from tuimon.sources.markers.compiler import CompilerTracker
+
+CODE = ("/me/net.py", 7, "forward")
+NAMES = {
+    1: _text(Event("recompiled", 0, CODE, "L['n'] == N", "/me/net.py:9")),
+    2: _text(Event("graph_break", 0, ("/me/net.py", 12, "forward"), "print")),
+    3: "damaged",
+}
+
+
+def tracker():
+    return CompilerTracker(SimpleNamespace(name=NAMES.get))
+
+
+def test_a_window_has_one_record_with_counts_and_times():
+    found = tracker()
+    for flag, value in ((1, 400), (1, 200), (2, 3), (3, 5), (9, 5), (1, -1)):
+        found.add_marker(flag, value)
+    (record,) = found.records(5.0, 42, 1.0)
+    assert record.events == [
+        CompilerEvents("recompiled", 2, 600, *CODE, "L['n'] == N", "/me/net.py:9"),
+        CompilerEvents("graph_break", 3, 0, "/me/net.py", 12, "forward", "print"),
+    ]
+    assert list(found.records(6.0, 42, 1.0)) == []
+
+
+def test_what_was_compiled_before_anybody_watched_is_dropped_and_a_broken_graph_stays():
+    found = tracker()
+    found.add_marker(1, 400)
+    found.add_marker(2, 3)
+    found.skip_past()
+    (record,) = found.records(5.0, 42, 1.0)
+    assert [event.what for event in record.events] == ["graph_break"]
+
+
+def test_a_session_adds_up_the_last_half_minute_and_the_whole_run():
+    def noted(t, count):
+        return Compiler(t=t, pid=42, window_s=1.0, events=[CompilerEvents("recompiled", count, 10, *CODE)])
+
+    session = session_of(process(pid=42), noted(1.0, 5), noted(50.0, 2), steps(60.0, {"forward": 10}, pid=42))
+    assert [event.count for event in session.over("recent").compiler_events(42, "recompiled")] == [2]
+    assert [event.count for event in session.over("whole").compiler_events(42, "recompiled")] == [7]
+    assert session.over("whole").compiler_events(42, "limit") == []

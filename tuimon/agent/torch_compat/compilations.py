@@ -1,0 +1,227 @@
+"""What torch.compile does: read from what Dynamo notes of itself, where the program has imported it, into markers.
+
+No setting is changed, no callback registered, no lock taken. Dynamo keeps its last 64 compilations: of more than these
+between two readings the first are lost. The names are those of torch 2.2 to 2.13; what a version lacks is left out.
+"""
+
+import re
+import sys
+from time import monotonic_ns
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+
+from ..outside import raised_by_us
+from ..ring.layout import COMPILER, PLACE_SEPARATOR
+
+#: Time between two readings, which take 2 us if nothing is new.
+EVERY_NS = 500_000_000
+#: Most different texts of one ring, whose table of names is shared with user ranges.
+_TEXTS_LIMIT = 96
+#: Most graph breaks of one reading: a program that recompiles repeats those that it has.
+_BREAKS_LIMIT = 64
+_FUNCTIONS_LIMIT = 256
+_CHARACTERS = 160
+
+#: Kinds of events; COMPILED, RECOMPILED and BACKWARD have a time, the others a count.
+COMPILED, RECOMPILED, BACKWARD = "compiled", "recompiled", "backward"
+GRAPH_BREAK, LIMIT, NO_CUDA_GRAPHS = "graph_break", "limit", "no_cuda_graphs"
+
+Code = Tuple[str, int, str]
+_NO_CODE: Code = ("", 0, "")
+
+#: ``0/1: L['length'] == 7   # return x * length  # model.py:9 in forward``, the line since torch 2.4.
+_COMPILE_ID = re.compile(r"\d+/\d+(?:_\d+)?: ")
+_GUARDED = re.compile(r"#\s+(?:.*#\s+)?([^#]+:\d+) in \S+")
+#: Numbers that are neither an index nor part of a name: they differ each time.
+_NUMBER = re.compile(r"(?<![\w'\[.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w'\]])")
+_SIZES = re.compile(r"\.? expected .*", re.DOTALL)
+
+
+class Event(NamedTuple):
+    """An event; ``code``: file, line and function, of the first line of what was compiled, or of the break."""
+
+    what: str
+    value: int  # ns, or how many
+    code: Code
+    reason: str = ""
+    guarded: str = ""  # the line that the failed guard is for
+
+
+class _Read:
+    """How far Dynamo's notes have been read for the present ring."""
+
+    def __init__(self) -> None:
+        self.due_ns = 0
+        self.begin(None)
+
+    def begin(self, newest: Any) -> None:
+        self.newest = newest
+        self.breaks = self.limits = self.skips = 0
+        self.functions: Dict[str, Code] = {}  # by number of the frame in ids of compilations
+        self.latest: Tuple[Code, str, str] = (_NO_CODE, "", "")  # that was compiled anew, and why
+        self.texts: Set[str] = set()
+
+
+_read = _Read()
+
+
+def begin() -> None:
+    """Begin anew for another ring; what was compiled before it is past."""
+    try:
+        known = _metrics(sys.modules.get("torch._dynamo.utils"))
+    except raised_by_us(Exception):
+        known = []
+    _read.begin(known[-1] if known else None)
+
+
+def report(runtime: Any) -> None:
+    """Emit what is new, if the last reading is long enough ago; call it at the end of backward passes. Never raises."""
+    now_ns = monotonic_ns()
+    if now_ns < _read.due_ns:
+        return
+    _read.due_ns = now_ns + EVERY_NS
+    utils, writer = sys.modules.get("torch._dynamo.utils"), runtime.writer()
+    if utils is None or writer is None:
+        return
+    try:
+        for event in new_events(utils):
+            runtime.emit(COMPILER, event.value, writer.name_id(_text(event)))
+    except raised_by_us(Exception):  # a torch with other names, or its compiler at work in another thread
+        return
+
+
+def new_events(utils: Any) -> List[Event]:
+    """What has come since the last call. ``utils``: the module ``torch._dynamo.utils``."""
+    found: List[Event] = []
+    for entry in _new_metrics(utils):
+        found += _of_entry(entry, utils)
+    found += _new_breaks(utils)
+    counters = getattr(utils, "counters", {})
+    unimplemented = list(counters.get("unimplemented", {}).items())
+    limits = sum([count for text, count in unimplemented if _is_limit(text)])
+    if limits > _read.limits:
+        found.append(Event(LIMIT, limits - _read.limits, *_read.latest))
+    skips = counters.get("inductor", {}).get("cudagraph_skips", 0)
+    if skips > _read.skips:
+        found.append(Event(NO_CUDA_GRAPHS, skips - _read.skips, _NO_CODE, _skip_reason(utils)))
+    _read.limits, _read.skips = limits, skips
+    return found
+
+
+def _metrics(utils: Any) -> List[Any]:
+    return list(getattr(utils, "_compilation_metrics", ()))
+
+
+def _new_metrics(utils: Any) -> List[Any]:
+    known = _metrics(utils)
+    at = next((at for at in range(len(known), 0, -1) if known[at - 1] is _read.newest), 0)
+    if known:
+        _read.newest = known[-1]
+    return known[at:]
+
+
+def _of_entry(entry: Any, utils: Any) -> List[Event]:
+    """The events of what Dynamo notes of one compilation; one without a name is of a backward pass."""
+    frame = str(getattr(entry, "compile_id", None) or "").partition("/")[0]
+    name, failed = getattr(entry, "co_name", None), str(getattr(entry, "fail_reason", None) or "")
+    code = (str(entry.co_filename), int(entry.co_firstlineno or 0), str(name)) if name else _read.functions.get(frame)
+    if name and code and frame and len(_read.functions) < _FUNCTIONS_LIMIT:
+        _read.functions[frame] = code
+    reason = str(getattr(entry, "recompile_reason", None) or "")
+    if name and code and not reason and (getattr(entry, "accumulated_cache_size", None) or entry.cache_size):
+        reason = _failed_guard(code, utils) or "unknown"
+    if code and reason:
+        _read.latest = (code, *_guard(reason))
+    if _is_limit(failed):  # the counter of these has it, in every version
+        return []
+    if not name or not code:
+        return [Event(BACKWARD, _time_ns(entry), code or _NO_CODE)]
+    compiled = Event(RECOMPILED if reason else COMPILED, _time_ns(entry), code, *_guard(reason))
+    if not failed:
+        return [compiled]
+    file, line = getattr(entry, "fail_user_frame_filename", None), getattr(entry, "fail_user_frame_lineno", None)
+    at = (str(file), int(line or 0), code[2]) if file else code
+    return [compiled, Event(GRAPH_BREAK, 1, at, _why(failed))]
+
+
+def _time_ns(entry: Any) -> int:
+    duration_us = getattr(entry, "duration_us", None)
+    if duration_us is not None:
+        return int(duration_us) * 1000
+    whole_s = getattr(entry, "entire_frame_compile_time_s", None) or getattr(entry, "inductor_compile_time_s", None)
+    return int(float(whole_s or 0.0) * 1e9)
+
+
+def _failed_guard(code: Code, utils: Any) -> str:
+    """The last guard of a function that failed, where compilations do not name theirs."""
+    for other, reasons in list(getattr(utils, "guard_failures", {}).items()):
+        if (other.co_filename, other.co_firstlineno, other.co_name) == code and reasons:
+            return str(reasons[-1])
+    return ""
+
+
+def _guard(reason: str) -> Tuple[str, str]:
+    """A guard without the numbers that differ each time, and the line that it is for.
+
+    ``0/0: tensor 'x' size mismatch at index 1. expected 7, actual 9`` -> ``tensor 'x' size mismatch at index 1``.
+    """
+    text = _COMPILE_ID.sub("", reason.partition("\nUser stack")[0].strip(), count=1)
+    line = _GUARDED.search(text)
+    guard = text.partition("  #")[0].partition("\n")[0].strip()
+    if "size mismatch" in guard:
+        return _SIZES.sub("", guard), line[1].strip() if line else ""
+    return _NUMBER.sub("N", guard), line[1].strip() if line else ""
+
+
+def _new_breaks(utils: Any) -> List[Event]:
+    reasons = getattr(utils, "graph_break_reasons", ())
+    known, _read.breaks = _read.breaks, len(reasons)
+    found = []
+    for reason in list(reasons[known if known <= len(reasons) else 0 :])[:_BREAKS_LIMIT]:
+        stack = list(reason.user_stack)
+        own = [frame for frame in stack if "site-packages" not in frame.filename] or stack
+        if own:
+            at = (str(own[-1].filename), int(own[-1].lineno or 0), str(own[-1].name))
+            found.append(Event(GRAPH_BREAK, 1, at, _why(str(reason.reason))))
+    return found
+
+
+def _why(text: str) -> str:
+    """``Failed to trace ...\n  Explanation: Dynamo does not know how to ...\n  Hint: ...`` -> its explanation."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    explained = next((line for line in lines if line.startswith("Explanation:")), "")
+    return explained.partition(":")[2].strip() or (lines[0] if lines else "")
+
+
+def _is_limit(text: str) -> bool:
+    """True if Dynamo gave a function up after so many versions: ``cache_size_limit reached`` before torch 2.7."""
+    return "limit reached" in text or "recompile limit exceeded" in text
+
+
+def _skip_reason(utils: Any) -> str:
+    reasons = [getattr(entry, "cudagraph_skip_reason", None) for entry in _metrics(utils)]
+    known = [str(reason) for reason in reasons if reason]
+    return _why(known[-1]) if known else ""
+
+
+def _text(event: Event) -> str:
+    """As one string; of too many different ones, without the reason, and then without the code."""
+    for reason in ((event.reason, event.guarded), ("", "")):
+        text = _joined(event.what, event.code, reason)
+        if text in _read.texts or len(_read.texts) < _TEXTS_LIMIT:
+            _read.texts.add(text)
+            return text
+    return _joined(event.what, _NO_CODE, ("", ""))
+
+
+def _joined(what: str, code: Code, reason: Tuple[str, str]) -> str:
+    file, line, function = code
+    parts = [what, file[-2 * _CHARACTERS :], str(line), *(each[:_CHARACTERS] for each in (function, *reason))]
+    return PLACE_SEPARATOR.join(part.replace(PLACE_SEPARATOR, "?") for part in parts)
+
+
+def unpacked(text: str) -> Optional[Event]:
+    """The event of a marker's name, without its value; None where it is damaged."""
+    parts = text.split(PLACE_SEPARATOR)
+    if len(parts) != 6 or not parts[2].isdecimal():
+        return None
+    return Event(parts[0], 0, (parts[1], int(parts[2]), parts[3]), parts[4], parts[5])

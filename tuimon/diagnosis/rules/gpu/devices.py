@@ -1,0 +1,273 @@
+"""Rules about the GPUs that a run has: those that do nothing, and those far from the cores that feed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from tuimon.diagnosis.evidence.devices import READINGS, STEPPING_S, is_free, runs_nothing, whole_gpus
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.needs import GPU_COUNTERS, NUMA_NODES
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, TRACE, Threshold
+from tuimon.records import GpuProcess, Process, bare_uuid
+from tuimon.session.processes.nodes import Placement
+from tuimon.session.rows import GpuRow
+from tuimon.text import plain, size_text
+
+PLACES = Threshold(
+    6, "readings of where a process runs, from which that counts", "our choice: 30 s; a thread moves now and then"
+)
+#: The first version of torch whose torchrun has --numa-binding: https://docs.pytorch.org/docs/2.9/elastic/numa.html
+_NUMA_BINDING = (2, 9)
+
+
+def idle_gpu(evidence: Evidence) -> Finding | None:
+    """A GPU of the run has run no kernel since the steps began, or is held by a process that trains elsewhere."""
+    gpus = whole_gpus(evidence.run.gpus)
+    own = [row for row in gpus if row.used_by_run]
+    if not own or not evidence.has_stepped:
+        return None
+    still = [row for row in own if runs_nothing(row) and not row.others]
+    if len(still) == len(own):
+        return _model_on_cpu(still, evidence)
+    return _held(still, own) or _unused(gpus, own, evidence) or _contexts(gpus, evidence)
+
+
+def _model_on_cpu(still: Sequence[GpuRow], evidence: Evidence) -> Finding:
+    process, hot = evidence.process, evidence.hottest_in("forward")
+    without_cuda = process is not None and process.torch is not None and "+cpu" in process.torch
+    action = "move the model and each batch to the GPU: .to('cuda')"
+    if without_cuda:
+        action += "; torch here is a build without CUDA, so install one with it"
+    return Finding(
+        rule="idle_gpu",
+        severity="info",
+        cause="model_on_cpu",
+        headline=f"{_names(still)} {_runs(still)} no kernel: the model computes on the CPU",
+        fixes=(Fix(action),),
+        where=(hot.place,) if hot is not None else (),
+        evidence=_figures(still),
+    )
+
+
+def _held(still: Sequence[GpuRow], own: Sequence[GpuRow]) -> Finding | None:
+    if not still:
+        return None
+    held_bytes = sum(process.memory_bytes or 0 for row in still for process in row.latest.processes)
+    part = f"{size_text(held_bytes)} of {_names(still)}" if held_bytes else _names(still)
+    them = "it" if len(still) == 1 else "them"
+    action = f"train on {them} too (torchrun --nproc-per-node {len(own)}), or leave {them} out of CUDA_VISIBLE_DEVICES"
+    return Finding(
+        rule="idle_gpu",
+        severity="info",
+        cause="held",
+        headline=f"the training holds {part}, and runs no kernel there",
+        fixes=(Fix(action),),
+        evidence=_figures(still),
+    )
+
+
+def _unused(gpus: Sequence[GpuRow], own: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
+    """GPUs that CUDA_VISIBLE_DEVICES names; without it those of this machine that are like the ones in use."""
+    named = [row for row in gpus if row.latest.chosen]
+    models = {row.latest.name for row in own}
+    could = named or [row for row in gpus if row.latest.name in models]
+    free = [row for row in could if is_free(row) and runs_nothing(row)]
+    if not free:
+        return None
+    there_are = len(own) + len(free)
+    processes = (evidence.run.processes.get(pid) for pid in evidence.run.here.trainers)
+    has_ranks = any((process.world_size or 1) > 1 for process in processes if process is not None)
+    how = "" if has_ranks else " and DistributedDataParallel"
+    action = f"train on all {there_are} (torchrun --nproc-per-node {there_are}{how}), or ask for {_gpus(len(own))}"
+    return Finding(
+        rule="idle_gpu",
+        severity="info",
+        cause="unused",
+        headline=f"{_names(free)} {_does(free)} nothing: the training uses {len(own)} of {there_are} GPUs",
+        fixes=(Fix(action if named else f"{action}, if nobody else needs the rest"),),
+        evidence={**_figures(free), "named_by": "CUDA_VISIBLE_DEVICES" if named else None},
+    )
+
+
+def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
+    """Ranks that hold memory of a GPU on which they do not train, and workers that hold any."""
+    for row in gpus:
+        known = evidence.run.processes
+        found = [(each, known[each.pid]) for each in row.latest.processes if each.pid in known]
+        ranks = [each for each, process in found if _trains_elsewhere(process, row)]
+        if ranks:
+            who, action = "rank", "call torch.cuda.set_device(local_rank) first of all, and torch.load(map_location=)"
+            return _holding(ranks, who, "on which they do not train", row, action)
+        if not any(each.sm_ratio for each in row.latest.processes):
+            continue  # then nothing tells a worker that computes from one that does not
+        workers = [each for each, process in found if process.role == "worker" and (each.sm_ratio or 0.0) < TRACE]
+        if workers:
+            action = "keep the data set's tensors on the CPU, and move each batch in the training loop"
+            return _holding(workers, "DataLoader worker", "on which they compute nothing", row, action)
+    return None
+
+
+def _trains_elsewhere(process: Process, row: GpuRow) -> bool:
+    own = {bare_uuid(uuid) for uuid in process.gpu_uuids}
+    return process.role == "trainer" and bool(own) and bare_uuid(row.latest.uuid) not in own
+
+
+def _holding(holders: Sequence[GpuProcess], who: str, clause: str, row: GpuRow, action: str) -> Finding:
+    known = [each.memory_bytes for each in holders if each.memory_bytes is not None]
+    held = f"{size_text(sum(known))} of " if len(known) == len(holders) else ""
+    many = len(holders) > 1
+    if not many:
+        clause = clause.replace("they do", "it does").replace("they compute", "it computes")
+    return Finding(
+        rule="idle_gpu",
+        severity="info",
+        cause="context",
+        headline=(f"{len(holders)} {who}{'s' * many} hold{'s' * (not many)} {held}GPU {row.latest.index}, {clause}"),
+        fixes=(Fix(action),),
+        evidence={"gpu": row.latest.index, "processes": len(holders), "held_bytes": sum(known) or None},
+    )
+
+
+def _names(rows: Sequence[GpuRow]) -> str:
+    """``GPU 1``, ``GPUs 1, 2 and 3``."""
+    *most, last = (str(row.latest.index) for row in rows)
+    return f"GPUs {', '.join(most)} and {last}" if most else f"GPU {last}"
+
+
+def _gpus(number: int) -> str:
+    return f"{number} GPU{'s' * (number > 1)}"
+
+
+def _runs(rows: Sequence[GpuRow]) -> str:
+    return "runs" if len(rows) == 1 else "run"
+
+
+def _does(rows: Sequence[GpuRow]) -> str:
+    return "does" if len(rows) == 1 else "do"
+
+
+def _figures(rows: Sequence[GpuRow]) -> dict[str, float | int | str | None]:
+    latest = [row.latest for row in rows]
+    watts = [gpu.power_w for gpu in latest if gpu.power_w is not None]
+    return {
+        "gpus": ", ".join(f"{gpu.index} ({plain(gpu.name)})" for gpu in latest),
+        "readings": min(len(row.util_history) for row in rows),
+        "power_w": sum(watts) if len(watts) == len(latest) else None,
+    }
+
+
+class _Far(Struct, frozen=True):
+    """A training process that runs on another NUMA node than its GPU is attached to."""
+
+    process: Process
+    gpu: GpuRow
+    node: int  # of the GPU
+    runs_on: int
+    is_confined: bool  # to cores of other nodes
+
+    @property
+    def who(self) -> str:
+        """``rank 3``."""
+        return f"rank {self.process.rank}" if self.process.rank is not None else "the training"
+
+
+def placement(evidence: Evidence) -> Finding | None:
+    """A training process runs on cores of another NUMA node than the one that its GPU is attached to."""
+    far = list(_far(evidence))
+    if not far:
+        return None
+    first = next((each for each in far if each.process.pid == evidence.pid), far[0])
+    index, ranks = first.gpu.latest.index, len(evidence.run.here.trainers)
+    runs = "may only run" if first.is_confined else "runs"
+    headline = f"GPU {index} is attached to NUMA node {first.node}, and {first.who} {runs} on node {first.runs_on}"
+    return Finding(
+        rule="placement",
+        severity="info",
+        headline=headline + (f"; so it is with {len(far)} of {ranks} ranks" if len(far) > 1 else ""),
+        fixes=(Fix(_nearer(first)),),
+        evidence={
+            "gpu": index,
+            "gpu_node": first.node,
+            "runs_on_node": first.runs_on,
+            "ranks_far": len(far),
+            "ranks": ranks,
+        },
+    )
+
+
+def _far(evidence: Evidence) -> Iterator[_Far]:
+    machine = evidence.run.here
+    for pid in machine.trainers:
+        place = machine.placement(pid)
+        process = evidence.run.processes.get(pid) if place is not None else None
+        if place is None or process is None or process.ended:
+            continue
+        uuids = {bare_uuid(uuid) for uuid in process.gpu_uuids}
+        gpus = [row for row in evidence.run.gpus if bare_uuid(row.latest.uuid) in uuids]
+        near = {tuple(row.latest.near_nodes or ()) for row in gpus}
+        if len(near) != 1 or not (nodes := near.pop()):
+            continue  # several GPUs that are apart, or nothing is known
+        is_confined = set(nodes).isdisjoint(place.allowed)
+        if is_confined or _stays_away(place, nodes):
+            yield _Far(process, gpus[0], nodes[0], place.ran_on[-1], is_confined)
+
+
+def _stays_away(place: Placement, near: Sequence[int]) -> bool:
+    away = sum(node not in near for node in place.ran_on)
+    return len(place.ran_on) >= PLACES and away >= NEARLY_ALL * len(place.ran_on)
+
+
+def _nearer(far: _Far) -> str:
+    if far.is_confined:
+        return (
+            f"let it use cores of node {far.node}: change what binds it (numactl, taskset), or ask the scheduler for"
+            " cores near the GPU (Slurm: --gres-flags=enforce-binding)"
+        )
+    if (far.process.world_size or 1) > 1 and _version(far.process.torch) >= _NUMA_BINDING:
+        return "start the ranks with torchrun --numa-binding=node"
+    return f"bind it to that node: numactl --cpunodebind={far.node} --localalloc python ..."
+
+
+def _version(torch: str | None) -> tuple[int, ...]:
+    """``(2, 13)`` of ``2.13.0+cu130``; empty where unknown."""
+    parts = (torch or "").split(".")[:2]
+    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
+
+
+RULES = (
+    Rule(
+        name="idle_gpu",
+        title="GPUs that do nothing",
+        order=185,
+        judge=idle_gpu,
+        explanation=(
+            "A GPU that the run was given, holds or could use has run no kernel since the steps began; or a process"
+            " holds memory of a GPU on which it does not train. It rests on NVML's utilisation and process lists, on"
+            " the GPUs that each training process reports, and on CUDA_VISIBLE_DEVICES. GPUs that anybody else uses"
+            " are left out."
+        ),
+        needs=(GPU_COUNTERS,),
+        thresholds=(READINGS, STEPPING_S, TRACE, SMALL),
+        causes=("unused", "held", "model_on_cpu", "context"),
+        of_moment=True,
+    ),
+    Rule(
+        name="placement",
+        title="Cores far from the GPU",
+        order=187,
+        judge=placement,
+        explanation=(
+            "A training process runs on cores of another NUMA node, on another socket, than the one that its GPU is"
+            " attached to. It rests on the GPU's node and the cores of each node (sysfs), the cores that the process"
+            " may use, and the core that its main thread ran on at each reading; on a machine with one node, or where"
+            " nodes are unknown, there is nothing to judge."
+        ),
+        needs=(NUMA_NODES,),
+        thresholds=(PLACES, NEARLY_ALL),
+        of_moment=True,
+    ),
+)

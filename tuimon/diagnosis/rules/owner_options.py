@@ -1,0 +1,41 @@
+"""Options of the libraries that own a loop: what their users can set, as advice names it."""
+
+from __future__ import annotations
+
+import re
+
+from tuimon.code_origin import package_of
+from tuimon.diagnosis.evidence.gpu.launching import Owner
+from tuimon.diagnosis.words import at
+from tuimon.records import Place
+
+#: How to update once for several batches; a trainer turns the exchange of gradients off in between by itself.
+ACCUMULATE: dict[Owner | None, str] = {
+    None: "accumulate gradients under no_sync()",
+    "transformers": "raise gradient_accumulation_steps in TrainingArguments",
+    "lightning": "raise accumulate_grad_batches of the Trainer",
+}
+_SAVES, _LOGS, _ANY = re.compile(r"save|checkpoint"), re.compile(r"log|metric|result"), re.compile("")
+#: The option for work beside the training, by the function that does it; the first that matches.
+_LESS_OFTEN: dict[Owner, tuple[tuple[re.Pattern[str], str], ...]] = {
+    "transformers": (
+        (_SAVES, "save less often: raise save_steps in TrainingArguments, or set save_strategy='epoch'"),
+        (_LOGS, "log less often: raise logging_steps in TrainingArguments"),
+        (_ANY, "pass the Trainer fewer callbacks, or raise logging_steps and save_steps in TrainingArguments"),
+    ),
+    "lightning": (
+        (_SAVES, "save less often: raise every_n_train_steps of ModelCheckpoint, or save once an epoch"),
+        (_LOGS, "log less often: raise log_every_n_steps of the Trainer, or call self.log() in fewer steps"),
+        (_ANY, "override fewer hooks, or pass the Trainer fewer callbacks and enable_progress_bar=False"),
+    ),
+}
+
+
+def less_by_option(owner: Owner | None, function: Place) -> str:
+    """How to have a library do less of what one of its functions does, which the user does not call."""
+    if owner is not None:
+        return next(option for name, option in _LESS_OFTEN[owner] if name.search(function.function))
+    package = package_of(function.file) or "the library"
+    return (
+        f"have {package} call {at(function)} less often: see its options for logging and checkpoints, and its callbacks"
+    )

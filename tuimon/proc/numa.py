@@ -1,0 +1,61 @@
+"""NUMA nodes of the machine: their cores, and those near a PCI device, as sysfs has them.
+
+Formats: Documentation/ABI/stable/sysfs-devices-node and Documentation/ABI/testing/sysfs-bus-pci in the Linux sources.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from tuimon.proc.core_list import core_numbers
+
+_NODES = "/sys/devices/system/node"
+_NODE = re.compile(r"node(\d+)$")
+_BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])$")
+#: Firmware calls a node on another socket 20 and more, one on the same socket 11 to 16, itself 10 (ACPI, SLIT).
+_OTHER_SOCKET = 20
+
+
+def cores_by_node(root: str = "") -> dict[int, frozenset[int]]:
+    """The cores of each NUMA node that has any; empty where the kernel tells none. ``root``: where /sys is."""
+    found = {node: core_numbers(_text(f"{root}{_NODES}/node{node}/cpulist")) for node in _nodes(root)}
+    return {node: cores for node, cores in found.items() if cores}
+
+
+def nodes_near(bus_id: str, root: str = "") -> list[int] | None:
+    """The NUMA node that a PCI device hangs on, then the others of its socket; None where the kernel tells none.
+
+    ``bus_id``: as NVML writes it, ``00000000:3B:00.0``.
+    """
+    match = _BUS_ID.match(bus_id)
+    if match is None:
+        return None
+    text = _text(f"{root}/sys/bus/pci/devices/{int(match[1], 16):04x}:{match[2].lower()}/numa_node").strip()
+    if not text.isdecimal():  # -1: the firmware does not say
+        return None
+    own = int(text)
+    distances = _text(f"{root}{_NODES}/node{own}/distance").split()
+    near = [
+        node
+        for node, distance in zip(_nodes(root), distances, strict=False)
+        if node != own and distance.isdecimal() and int(distance) < _OTHER_SOCKET
+    ]
+    return [own, *near]
+
+
+def _nodes(root: str) -> list[int]:
+    """Their numbers, in the order in which a node lists its distances."""
+    try:
+        names = os.listdir(root + _NODES)
+    except OSError:
+        return []
+    return sorted(int(match[1]) for name in names if (match := _NODE.match(name)) is not None)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read(65536)
+    except OSError:
+        return ""

@@ -1,0 +1,136 @@
+"""Goodput: the share of a run's wall time that went to training steps, and what took the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from tuimon.session.samples.spent import Spent
+from tuimon.session.session import Session
+from tuimon.session.standing.standstills import Past
+from tuimon.session.state import OVER, run_state
+from tuimon.session.steps.steps import StepStats
+from tuimon.session.windows import Span
+
+Part = Literal[
+    "training",
+    "restart",
+    "import",
+    "set-up",
+    "first batch",
+    "compile",
+    "evaluation",
+    "checkpoint",
+    "hang",
+    "outside",
+    "after",
+]
+#: In the order in which they are shown. ``restart``: until the process in focus started, where an earlier one of its
+#: rank had trained; ``outside``: a notebook between its cells; ``after``: since the last step.
+PARTS: tuple[Part, ...] = get_args(Part)
+#: The parts of the time before the loop that samples show.
+_BEFORE: tuple[Part, ...] = ("import", "compile", "checkpoint", "first batch")
+
+
+class Goodput(Struct, frozen=True, gc=False):
+    """Seconds of one process's wall time by part, exclusive: they add up to ``total_s``."""
+
+    total_s: float
+    parts: Mapping[Part, float]  # those that took any time
+
+    @property
+    def ratio(self) -> float:
+        """Share (0..1) of the time in training steps."""
+        return self.parts.get("training", 0.0) / self.total_s
+
+
+class _Divided:
+    """Divides stretches of time: a part takes at most what the parts before it have left of its stretch."""
+
+    def __init__(self) -> None:
+        self.parts: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
+
+    def add(self, seconds: float, taken: Mapping[Part, float], rest: Part) -> None:
+        """Add a stretch of so many seconds, of which these parts are known; the rest is one part."""
+        left_s = max(0.0, seconds)
+        for part, seconds_of_it in taken.items():
+            part_s = min(left_s, max(0.0, seconds_of_it))
+            self.parts[part] += part_s
+            left_s -= part_s
+        self.parts[rest] += left_s
+
+
+def goodput(session: Session) -> Goodput | None:
+    """The division of the wall time of the process in focus, from the start of the run; None before any of it."""
+    pid, now_s = session.trainer(), session.now_s
+    if pid is None or session.start_s is None or now_s <= session.start_s:
+        return None
+    divided, started_s = _Divided(), _started_s(session, pid, session.start_s)
+    divided.add(started_s - session.start_s, {}, "restart")
+    stats, sampled = session.step_stats.get(pid), session.samples.get(pid)
+    spent = sampled.spent if sampled is not None else Spent(session.frames)
+    has_begun = stats is not None and stats.begin_s is not None
+    begin_s = max(started_s, stats.begin_s) if stats is not None and stats.begin_s is not None else now_s
+    before = spent.before()
+    divided.add(begin_s - started_s, {work: before[work] for work in _BEFORE}, "set-up")
+    if stats is not None and has_begun:
+        last_s = max(begin_s, stats.last_step_s or begin_s)
+        divided.add(last_s - begin_s, _in_loop(session, stats, spent, Span(begin_s, last_s)), "training")
+        after: dict[Part, float] = {
+            "checkpoint": spent.since_step["checkpoint"],
+            "evaluation": stats.evaluated_since_step_s,
+            "outside": stats.outside_since_step_s,
+        }
+        divided.add(now_s - last_s, after, _tail(session))
+    return Goodput(now_s - session.start_s, {part: took_s for part, took_s in divided.parts.items() if took_s})
+
+
+def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> dict[Part, float]:
+    """The parts of the time from the first step to the last that are no training, those that are sure first."""
+    return {
+        "outside": stats.outside_s,
+        "hang": sum(_overlap_s(past, loop) for past in session.standstills.past),
+        "first batch": stats.first_batch_s,
+        "compile": spent.in_loop["compile"],
+        "checkpoint": spent.in_loop["checkpoint"],
+        "evaluation": stats.evaluated_s or _sampled_evaluation_s(session, stats, loop),
+    }
+
+
+def _started_s(session: Session, pid: int, start_s: float) -> float:
+    """When the process in focus started, if an earlier one of its rank had trained; else when the run did."""
+    header, process = session.header, session.process(pid)
+    if header is None or process is None:
+        return start_s
+    started_s = header.t + process.start_unix_s - header.wall_unix_s
+    before = (session.process(other) for other in session.trainers() if other != pid)
+    if any(one is not None and one.ended and one.rank == process.rank and one.t <= started_s for one in before):
+        return min(session.now_s, max(start_s, started_s))
+    return start_s
+
+
+def _overlap_s(past: Past, span: Span) -> float:
+    """How much of a span a standstill took that has ended."""
+    return 0.0 if past.ended_s is None else max(0.0, min(past.ended_s, span.end_s) - max(past.since_s, span.begin_s))
+
+
+def _sampled_evaluation_s(session: Session, stats: StepStats, loop: Span) -> float:
+    """Evaluation that only samples show, in a loop without a DataLoader."""
+    table = session.over("whole").phases(stats.pid)
+    if table is None or stats.evaluated_since_step_s:
+        return 0.0
+    return next((row.share for row in table.rows if row.name == "eval"), 0.0) * (loop.end_s - loop.begin_s)
+
+
+def _tail(session: Session) -> Part:
+    """The part that the time since the last step belongs to."""
+    state, standstills = run_state(session), session.standstills
+    last = standstills.past[-1] if standstills.past else None
+    if last is not None and last.ended_s is None and (standstills.moved_s or 0.0) < last.since_s:
+        has_left = any(each.has_left for each in last.taken.processes)
+        return "after" if has_left else "hang"
+    if session.exit is not None or (state.doing is not None and OVER in state.doing):
+        return "after"
+    return "evaluation" if state.name == "between_steps" and state.doing == "in eval" else "training"
