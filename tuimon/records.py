@@ -263,6 +263,7 @@ class LoaderFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     pin_memory: bool = False  # whether it takes effect: without a GPU torch ignores it
     persistent: bool = False  # whether workers stay for the next epoch
     context: str | None = None  # "fork", "spawn", "forkserver"; None without workers
+    in_order: bool | None = None  # whether batches wait for those requested before; None before torch 2.6
 
 
 class LoaderWorker(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -336,6 +337,10 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     counted: Count = 0  # fetches beside these, in a fast loop
     wait_ns: Count = 0  # time the trainer spent in the fetches that were timed
     p95_ns: Count | None = None  # 95th percentile of a fetch
+    held_ns: Count = (
+        0  # by how much fetches waited longer than usual for the next batch in order, while later ones came
+    )
+    held_ms2: Amount = 0.0  # sum of the squares of these, in ms: from both follows how long a typical one is
     ready_fetches: Count = 0  # fetches for which the number of ready batches is known
     ready_total: Count = 0  # sum of these numbers
     ready_none: Count = 0  # fetches that found no batch ready

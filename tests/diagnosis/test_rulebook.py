@@ -23,6 +23,7 @@ def test_the_names_are_those_of_the_contract():
         *("hand_rolled_loader", "hand_over", "rollout", "evaluation", "jump", "more_work", "in_turn"),
         *("bfloat16", "float64", "tracer", "validation", "checkpoint", "gave_up", "graph_breaks"),
         *("python", "growing"),
+        "idle_workers",
         *("unused", "held", "model_on_cpu", "context"),
     } == CAUSES
     assert FINDING_NAMES == RULE_NAMES | CAUSES | SEVERITIES

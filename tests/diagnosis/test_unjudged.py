@@ -25,6 +25,15 @@ def test_what_could_not_be_judged_is_reported_with_its_reason():
     assert "launch_bound" not in reasons  # no GPU: nothing to judge
 
 
+@pytest.mark.parametrize(("samples", "asks"), [(3, False), (60, True)])
+def test_a_loop_that_only_runs_a_model_is_told_how_to_mark_its_steps(samples: int, asks: bool):
+    session = Session()
+    places = [("a.py", 7, "main", "model(x)", True), ("/v/site-packages/torch/nn/modules/module.py", 2, "_call_impl")]
+    for record in (header(), process(), frames(*places), stacks(1.0, ([0, 1], samples))):
+        session.add(record)
+    assert ("tuimon.step() says" in dict(unjudged(session))["input_bound"]) == asks
+
+
 @pytest.mark.parametrize("reason", ["no stack samples: ptrace is denied", "no stack samples of process 7: it ended"])
 def test_that_there_are_no_samples_is_said_once(reason: str):
     session = Session()

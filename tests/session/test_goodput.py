@@ -1,5 +1,7 @@
 """The wall time of a run, divided; from literal records."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from tests.session.records import frames, header, process, session_of, stacks, steps
@@ -7,8 +9,11 @@ from tuimon.records import Exit, PhaseTime, SlowStep, StandingProcess, Standstil
 from tuimon.session.goodput import goodput
 from tuimon.views.goodput_text import goodput_json, goodput_text
 from tuimon.views.headless import summary_lines
-from tuimon.views.report.summary import report_of
+from tuimon.views.report.page import as_html
+from tuimon.views.report.summary import Page, report_of
 from tuimon.views.report.text import text_report
+from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
 
 PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
 LINES = frames(
@@ -42,6 +47,11 @@ def test_all_of_the_time_before_the_loop_has_a_name():
     found = parts()
     assert found.parts == pytest.approx({"import": 4.0, "set-up": 6.0})
     assert found.ratio == 0.0
+
+
+def test_the_time_before_the_first_samples_is_divided_as_they_are():
+    found = goodput(session_of(header(), process(), LINES, stacks(3.0, (IMPORT, 20)), stacks(4.0, (LOAD, 20))))
+    assert found.parts == pytest.approx({"import": 3.0, "set-up": 1.0})
 
 
 def test_checkpoints_and_compilation_between_steps_are_no_training():
@@ -128,4 +138,11 @@ def test_headless_and_the_report_show_it():
     )
     said = "16 % of 13s in training steps; set-up 80 %, after the last step 4 %"
     assert f"goodput: {said}" in summary_lines(session, [])
-    assert f"Goodput: {said}" in text_report(report_of(session, [], "run.jsonl"))
+    report = report_of(session, [], "run.jsonl")
+    assert f"Goodput: {said}" in text_report(report)
+    page = as_html([Page(report, session)])
+    assert '<rect class="forward" x="0.00%" width="16.00%" height="22"><title>training 16 %</title>' in page
+    monitor = Mock(session=session, findings=[], changes=[])
+    lines = FindingsSheet(monitor)._lines(100)
+    bar = lines[[text_of(line) for line in lines].index(f"Goodput: {said}") - 1]
+    assert [(span.role, len(span.text)) for span in bar] == [("forward", 16), ("other", 80), ("data", 4)]

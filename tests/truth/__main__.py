@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.truth.diff import Diff
 from tests.truth.gain import Gain
+from tests.truth.goodput import Goodput
 from tests.truth.gpu import GpuTruth
 from tests.truth.hang import Hang
 from tests.truth.inject import Inject
@@ -21,6 +22,7 @@ from tests.truth.scenarios import Scenarios, Simulated
 KINDS: dict[str, type[Kind[Any, Any]]] = {
     "diff": Diff,
     "gain": Gain,
+    "goodput": Goodput,
     "gpu": GpuTruth,
     "hang": Hang,
     "inject": Inject,

@@ -199,6 +199,14 @@ def open_names() -> Optional[RangeNames]:
     return names
 
 
+def mark_optimizer() -> None:
+    """Mark once that the program has an optimizer: it trains, though it may evaluate before."""
+    global _optimizer_marked
+    if not _optimizer_marked and optimizers.any_made():
+        _optimizer_marked = True
+        emit(OPTIMIZER_MADE)
+
+
 def publish_facts(boundary: str = "", optimizer: Any = None, outputs: Any = ()) -> None:
     """Publish what is known by now; the hooks call it at boundaries while ``facts_due``.
 
@@ -218,9 +226,8 @@ def publish_facts(boundary: str = "", optimizer: Any = None, outputs: Any = ()) 
         _optimizer_marked = True  # its step is in the ring
         points.see_optimizer(optimizer)
         precision.read_dtypes(optimizer)
-    elif not _optimizer_marked and optimizers.any_made():
-        _optimizer_marked = True
-        emit(OPTIMIZER_MADE)
+    else:
+        mark_optimizer()
     precision.read_products(outputs)
     late = facts.late_facts()
     facts_due = _boundaries < _FACTS_BOUNDARIES

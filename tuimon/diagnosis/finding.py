@@ -14,7 +14,7 @@ WIDEST_RANGE = 2.0
 
 
 What = Literal[
-    "items", "fetch", "hand_over", "workers", "persistent", "side_work", "sync", "evaluation", "optimizer",
+    "items", "fetch", "hand_over", "workers", "persistent", "in_order", "side_work", "sync", "evaluation", "optimizer",
     "collections", "gil", "communication", "model", "compiling",
 ]  # fmt: skip
 
@@ -24,8 +24,8 @@ class Change(NamedTuple):
 
     For ``items`` (making batches), ``fetch`` (the training thread's own work for one), ``hand_over`` (what workers cost
     the training thread: handing batches over, starting them), ``model`` (Python code that it runs) and work beside
-    the training it is the share of the time that is left; of ``workers`` their number; of ``persistent`` (workers) 1;
-    of ``sync`` (waits for the GPU) 0. ``step_model/edits.py`` applies each to a step.
+    the training it is the share of the time that is left; of ``workers`` their number; of ``persistent`` (workers) and
+    ``in_order`` 1; of ``sync`` (waits for the GPU) 0. ``step_model/edits.py`` applies each to a step.
     """
 
     what: What

@@ -29,12 +29,17 @@ class Need(Struct, frozen=True):
     reported_as: str | None = None  # instead of the names of the rules that need it
 
 
+#: ... though samples show that a model runs: nothing is hooked that would end a step of such a loop.
+_UNMARKED = ", and a model runs: without DataLoader, backward and optimizer, tuimon.step() says where one ends"
+
+
 def _no_steps(evidence: Evidence) -> str | None:
     if evidence.phases is not None:
         return None if evidence.phases.trains else "the steps have no batch, backward pass or update that was seen"
     process = evidence.process
     if process is None or process.markers:
-        return "no step has ended"
+        runs_model = evidence.stacks.main.in_phase("forward").total >= MIN_SAMPLES
+        return f"no step has ended{_UNMARKED if runs_model else ''}"
     samples = _no_training(evidence.stacks.main.total)
     return f"no markers: {process.markers_reason or 'attached without them'}; and {samples}"
 

@@ -73,7 +73,7 @@ def goodput(session: Session) -> Goodput | None:
     spent = sampled.spent if sampled is not None else Spent(session.frames)
     has_begun = stats is not None and stats.begin_s is not None
     begin_s = max(started_s, stats.begin_s) if stats is not None and stats.begin_s is not None else now_s
-    before = spent.before()
+    before = spent.before(started_s)
     divided.add(begin_s - started_s, {work: before[work] for work in _BEFORE}, "set-up")
     if stats is not None and has_begun:
         last_s = max(begin_s, stats.last_step_s or begin_s)

@@ -40,6 +40,8 @@ class _Stretch(NamedTuple):
     ready_fetches: float
     ready_total: float
     ready_none: float
+    held_ns: float
+    held_ms2: float
 
     @property
     def window_s(self) -> float:
@@ -62,6 +64,8 @@ def _stretch_of(record: Loader) -> _Stretch:
         record.ready_fetches,
         record.ready_total,
         record.ready_none,
+        record.held_ns,
+        record.held_ms2,
     )
 
 
@@ -197,6 +201,7 @@ class LoaderStats:
         known = sum(record.ready_fetches for record in records)
         span_s = sum(record.used_s for record in records)
         wait_ms = sum(record.wait_ns for record in records) / 1e6
+        held_ms = sum(record.held_ns for record in records) / 1e6
         p95_ns = weighted_median(
             (each.p95_sum_ns / each.p95_fetches, each.p95_fetches) for each in records if each.p95_fetches
         )
@@ -220,6 +225,8 @@ class LoaderStats:
             fetches=self._fetches,
             epoch=self._epoch if self._epoch.done or self._epoch.given is not None else None,
             first_end_s=self._first_end_s,
+            held_ms=held_ms / fetches if fetches else None,
+            late_ms=sum(record.held_ms2 for record in records) / held_ms if held_ms else None,
         )
 
     def _run_within(self, span: Span) -> list[_Stretch]:
@@ -228,13 +235,13 @@ class LoaderStats:
     def _worker_rows(
         self, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], whole_run: bool
     ) -> tuple[LoaderWorkerRow, ...]:
-        """The live workers; when none is left, the last ones. Each with what all of its number have reported."""
+        """The latest worker of each number, a live one before others, with what all of its number have reported."""
         latest = {worker.number: pid for pid, worker in self._workers.items()}
         live = {worker.number: pid for pid, worker in self._workers.items() if not ended(pid)}
         sums = self._run_by_number if whole_run else self._window_by_number()
         return tuple(
             _worker_row(pid, self._name(pid), sums[number], hot(pid), ended(pid))
-            for number, pid in sorted((live or latest).items())
+            for number, pid in sorted((latest | live).items())
         )
 
     def _name(self, pid: int) -> str:

@@ -60,6 +60,11 @@ class PhaseTable(NamedTuple):
         """True if a batch, a forward or backward pass or an update was seen in its steps."""
         return any(row.share for row in self.rows if row.name not in ("other", "eval"))
 
+    @property
+    def updates(self) -> bool:
+        """True if a backward pass or an update was seen in its steps; inference has none."""
+        return any(row.share for row in self.rows if row.name in ("backward", "optimizer"))
+
 
 class StepSummary(Struct, frozen=True, gc=False):
     """Steps of one process over the window; None where not measured."""
@@ -234,6 +239,8 @@ class LoaderRow(NamedTuple):
     epoch: EpochRow | None = None  # None: nothing was seen of its epochs
     fetches: int = 0  # of the whole run
     first_end_s: float | None = None  # when its first epoch ended
+    held_ms: float | None = None  # mean of a fetch: for the next batch in order, while later ones came
+    late_ms: float | None = None  # by how much a typical one of those is late: that of most of the lost time
 
     @property
     def ready_most(self) -> int | None:

@@ -99,7 +99,7 @@ class Session(Tables):
     def training_tid(self, pid: int) -> int:
         """The thread of a process that trains: the main one, unless markers or samples show another."""
         stats, sampled = self.step_stats.get(pid), self.samples.get(pid)
-        if stats is not None and stats.latest is not None and stats.trains:
+        if stats is not None and stats.latest is not None and stats.has_loop:
             return stats.latest.tid or pid
         return sampled.tid if sampled is not None else pid
 

@@ -127,9 +127,13 @@ class Tables:
     # -- the processes that train, and the one in focus
 
     def trainers(self) -> list[int]:
-        """Processes whose markers show backwards or updates, by rank; without any, the process attached to."""
+        """Processes whose markers show backwards or updates, by rank.
+
+        Without any, those whose markers show steps, then the process attached to.
+        """
         if self._trainers is None:
-            self._trainers = self.run_processes.trainers(pid for pid, stats in self.step_stats.items() if stats.trains)
+            with_steps = (pid for pid, stats in self.step_stats.items() if stats.total)
+            self._trainers = self.run_processes.trainers(self._trained_pids() or with_steps)
         return list(self._trainers)
 
     def trainer(self) -> int | None:
@@ -241,18 +245,18 @@ class Tables:
     def _fold_steps(self, record: Steps) -> None:
         self.standstills.note_steps(record)
         stats = self.step_stats.get(record.pid)
-        if stats is None:
+        if stats is None or stats.begins_anew(record):
             stats = self.step_stats[record.pid] = StepStats(record.pid)
         self.step_sizes(record.pid).add_steps(record)
-        begun, trained = stats.begin_s is not None, stats.trains
+        begun, before = stats.begin_s is not None, (stats.trains, stats.has_loop)
         on_cores = self.threads.on_cores(record.pid, record.t - record.window_s, record.t)
         stats.share_room(1 if record.pid == self.trainer() else len(self.step_stats))
         stats.add_window(record, on_cores.waited, self.threads.workers_waited_ratio(record.pid), on_cores.cpu)
         if stats.trains:
             self.ranks.add_steps(record)
-        if stats.trains != trained:
+        if (stats.trains, stats.has_loop) != before:
             self._note_change()
-        if stats.trains:
+        if stats.has_loop:
             self._samples_of(record.pid).note_training_thread(record.tid or record.pid)
             self._samples_of(record.pid).occasional.add_steps(record)
             self._samples_of(record.pid).end_steps(record)

@@ -11,6 +11,16 @@ from tuimon.views.format import duration, percent
 _SHOWN = 0.005
 _NAMES: dict[Part, str] = {"outside": "outside the loop", "after": "after the last step"}
 
+#: The other parts are grey.
+_COLOURS: dict[Part, str] = {
+    "training": "forward",
+    "compile": "backward",
+    "evaluation": "eval",
+    "checkpoint": "optimizer",
+    "hang": "data",
+    "after": "data",
+}
+
 
 def goodput_text(goodput: Goodput) -> str:
     """``62 % of 3m12s in training steps; evaluation 21 %, set-up 12 %, import 5 %``."""
@@ -25,9 +35,10 @@ def goodput_text(goodput: Goodput) -> str:
     )
 
 
-def goodput_line(goodput: Goodput) -> str:
-    """The same with its name in front."""
-    return f"Goodput: {goodput_text(goodput)}"
+def goodput_bar(goodput: Goodput) -> list[tuple[str, float, str]]:
+    """The parts in order for a stacked bar: name, share, and the phase in whose colour it is drawn."""
+    parts = ((part, goodput.parts[part] / goodput.total_s) for part in PARTS if part in goodput.parts)
+    return [(_NAMES.get(part, part), share, _COLOURS.get(part, "other")) for part, share in parts]
 
 
 def goodput_json(goodput: Goodput) -> dict[str, Any]:

@@ -47,6 +47,16 @@ FRAMEWORK = frames(
 )
 
 
+def test_work_on_the_output_of_a_model_that_is_not_trained_cannot_be_done_less_often():
+    windows = [steps(t, {"data": 5, "between": 95}, first_index=10 * t, backwards=0, updates=0) for t in range(1, 9)]
+    finding = found(trained(*windows, stacks(8, ([8, 7], 40), ([6], 60))))["side_work"]
+    assert (finding.share_of_step, finding.severity) == (pytest.approx(0.57), "critical")
+    assert [fix.action for fix in finding.fixes] == [
+        "make validate() train.py:30 cheaper, or do it in another process while the model runs",
+        "make validate() train.py:30 twice as fast",
+    ]
+
+
 def test_where_a_library_owns_the_loop_its_function_is_named_with_the_users_line():
     phases = {"data": 5, "forward": 30, "backward": 35, "other": 30}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]

@@ -4,6 +4,8 @@ import itertools
 
 import pytest
 
+from tuimon.diagnosis.finding import Change
+from tuimon.diagnosis.step_model.edits import changed
 from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.step_model.step import Step
 
@@ -119,3 +121,12 @@ def test_a_step_of_any_number_of_fetches_is_simulated():
     many = step(workers=2, batch_ms=10.0, own_ms=1000.0, fetches=1000)
     assert step_ms(many) == pytest.approx(5980.0, rel=0.02)
     assert step_ms(step(workers=2, batch_ms=10.0, own_ms=1000.0, fetches=10**9)) == pytest.approx(5e9, rel=0.02)
+
+
+def test_late_batches_cost_their_time_until_they_are_taken_out_of_order():
+    """A worker makes a batch every 10 ms; for one that is late, the thread waits 30 ms more a step."""
+    late = step(held_ms=30.0)
+    assert step_ms(late) == pytest.approx(40.0)
+    assert step_ms(changed(late, Change("in_order", 1))) == pytest.approx(10.0)
+    assert step_ms(changed(late, Change("items", 0.0))) == pytest.approx(4.0)
+    assert step_ms(changed(late, Change("workers", 0))) == pytest.approx(14.0)

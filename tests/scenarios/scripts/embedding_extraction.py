@@ -1,6 +1,5 @@
 """Embeddings of images are extracted: a loop without backward that waits for its loader."""
 # expects: input_bound/no_workers
-# missed: a loop without backward has no steps
 
 import torch
 from laps import Laps, options

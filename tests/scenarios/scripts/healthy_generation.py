@@ -1,6 +1,5 @@
 """Text is generated token by token, and each sequence is a step: the model takes the time, as it should."""
 # healthy
-# missed: work of a loop without backward is taken for side work
 
 import torch
 from laps import Laps, options

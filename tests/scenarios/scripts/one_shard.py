@@ -1,5 +1,5 @@
 """A stream in one shard: of two workers one makes all batches, and the other has nothing to do."""
-# expects: input_bound
+# expects: input_bound/idle_workers
 
 import itertools
 import time

@@ -1,6 +1,5 @@
 """One sample in 192 is far slower than the others, and all workers' later batches wait for it in order."""
 # expects: input_bound/slow_item
-# missed: the next batch in order is not told from batches that lie ready
 
 import time
 

@@ -84,6 +84,35 @@ def test_fetches_and_what_they_cost():
     assert script.records() == []  # nothing happened since
 
 
+def test_a_fetch_that_waits_while_later_batches_come_is_held_back():
+    """With four ready before it waits 40 ms, and six after it, what it waited for was not any batch, but the next."""
+    script = LoaderScript(FACTS).feed("f1 b f1 b f1 b f1 b", ready=5).feed("f1 b", wait_ns=40 * MS, ready=5)
+    (record,) = script.feed("f1 b f1 b", ready=7).records()
+    assert (record.held_ns, record.held_ms2) == (35 * MS, 35**2)
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        [(5, 5), (5, 5), (5, 5), (5, 7), (5, 7)],  # alike: each takes as long to hand over
+        [(5, 5), (5, 5), (40, 1), (5, 1), (5, 1)],  # too few batches
+        [(5, 7), (5, 6), (40, 5), (5, 4), (5, 3)],  # the training process was held up itself
+    ],
+)
+def test_a_fetch_for_any_batch_is_not_held_back(waits):
+    script = LoaderScript(FACTS)
+    for wait_ms, ready in waits:
+        script.feed("f1 b", wait_ns=wait_ms * MS, ready=ready)
+    (record,) = script.records()
+    assert (record.fetches, record.held_ns) == (5, 0)
+
+
+@pytest.mark.parametrize(("noted", "in_order"), [({}, None), ({"in_order": None}, None), ({"in_order": False}, False)])
+def test_older_torch_knows_of_no_order(noted, in_order):
+    facts, _ = parsed_facts(json.dumps({**FACTS, **noted}))
+    assert facts.in_order is in_order
+
+
 def test_facts_are_told_once():
     script = LoaderScript(FACTS).feed("f1 b")
     assert script.records()[0].facts
@@ -94,14 +123,14 @@ def test_facts_are_told_once():
     ("words", "expected"),
     [
         ("f1 b f1 b x1", ["train"]),
-        ("f1 f1 f1 x1", ["eval"]),
+        ("f1 f1 f1 x1", ["train"]),  # nothing trains: its batches make the steps
         ("f1", [None]),
         ("f1 b f1 b x1 f2 x2 f1 b f1 b x1 f2 x2", ["train", "eval"]),  # one batch of validation an epoch
         ("f1 f2 b f1 f2 b", ["train", "train"]),  # zipped
         ("f1 b b f1 b b", ["train"]),  # two losses a batch
         ("f2 f2 f2 x2 f1 b f1 b", ["train", "eval"]),
         ("f1 f1 f1 f1 b b b b f1 f1 x1 b b f1 f1 f1 f1 b", ["train"]),  # a step accumulates over four
-        ("f1 " * 20, ["eval"]),  # for all that is known so far
+        ("f1 " * 20, ["train"]),  # for all that is known so far
         ("f2 f2 f2 f1 b f1 b", ["train", "eval"]),  # left before its end
     ],
 )
@@ -135,7 +164,7 @@ def test_fetches_that_were_only_counted_have_no_times():
 
 @pytest.mark.parametrize("backwards", [0, 40])
 def test_batches_that_were_only_counted_are_evaluated_or_train(backwards):
-    script = LoaderScript(FACTS).feed("f1 f1")
+    script = LoaderScript(FACTS).feed("f1 b f1 f1")
     script.tracker.add_counted(layout.Passed(40, backwards, backwards, 0))
     (record,) = script.records()
     assert record.role == ("train" if backwards else "eval")
@@ -443,6 +472,20 @@ def test_workers_that_come_and_go():
     session.add(process(7, "worker", ppid=100, ended=True))
     (worker,) = session.over("recent").loaders(100)[0].worker_rows
     assert worker.ended
+
+
+def test_a_worker_that_ends_before_the_others_stays_beside_them():
+    """Of a stream in one shard only the first has made batches."""
+    session = Session()
+    session.add(process(100))
+    for pid in (7, 9):
+        session.add(process(pid, "worker", ppid=100))
+    facts = LoaderFacts(dataset="Shards", kind="iterable", workers=2, prefetch=2)
+    made = [LoaderWorker(7, 0, 20, 800.0, 100.0, 100.0), LoaderWorker(9, 1, 0, 0.0, 0.0, 1000.0)]
+    session.add(Loader(t=5.0, pid=100, number=0, window_s=1.0, fetches=20, facts=facts, workers=made))
+    session.add(process(7, "worker", ppid=100, ended=True))
+    rows = session.over("recent").loaders(100)[0].worker_rows
+    assert [(row.pid, row.ended, row.busy_ratio) for row in rows] == [(7, True, 0.9), (9, False, 0.0)]
 
 
 def test_loaders_of_other_processes_are_theirs():

@@ -76,6 +76,7 @@ def attend(iterator: Any, number: int, batch: Any) -> None:
 
     ``number``: the iterator's id.
     """
+    runtime.mark_optimizer()
     if _left <= 0:
         arm()
     if _left > 0:

@@ -117,6 +117,7 @@ def _facts(iterator: Any) -> Dict[str, Any]:
         "batch": getattr(sampler, "__dict__", {}).get("batch_size") if iterator._auto_collation else None,
         "pin": bool(iterator._pin_memory),
         "persistent": bool(iterator._persistent_workers),
+        "in_order": getattr(iterator, "_in_order", None),  # since torch 2.6
         "context": getattr(getattr(workers[0], "_popen", None), "method", None) if workers else None,
     }
 

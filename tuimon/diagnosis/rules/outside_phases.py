@@ -68,7 +68,7 @@ def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWor
 
 def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _SideWork) -> Finding:
     (share, _, on_gpu), hot = work.claim, work.hot
-    fix = _less(evidence, work)
+    fix = _less(evidence, work, is_output=not table.updates)
     most = speedup_without(evidence, share * work.hot_part) if on_gpu else None
     fix = fix._replace(
         low=fix.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
@@ -115,19 +115,25 @@ def _part_in(work: _SideWork) -> str:
     return f", {percent(work.claim.share * work.hot_part)} in {what}{in_library(hot)}"
 
 
-def _less(evidence: Evidence, work: _SideWork) -> Fix:
+def _less(evidence: Evidence, work: _SideWork, *, is_output: bool) -> Fix:
     """The fix: the function's work less often, or what to look for."""
     queued = queue_model(evidence)
     model = queued or host_model(evidence)
     lost = model.own_part(*(value * work.hot_part for value in work.claim.lost))
-    return model.without("side_work", _action(evidence, work), Part(work.hot_part) if queued else lost)
+    action = _action(evidence, work, is_output=is_output)
+    return model.without("side_work", action, Part(work.hot_part) if queued else lost)
 
 
-def _action(evidence: Evidence, work: _SideWork) -> str:
-    """What the user can change: code of their own, or the options of the library that owns the loop."""
+def _action(evidence: Evidence, work: _SideWork, *, is_output: bool) -> str:
+    """What the user can change: code of their own, or the options of the library that owns the loop.
+
+    ``is_output``: nothing trains, so the work is what the model is run for, and every step needs it.
+    """
     hot = work.hot
     if hot is None:
         return "look for logging, metrics or checkpoints in the loop"
+    if is_output:
+        return f"make {at_hot(hot)} cheaper, or do it in another process while the model runs"
     if hot.library is not None and not work.runs_model:
         return less_by_option(evidence.launching.owner, hot.library)
     if work.saves:

@@ -46,7 +46,7 @@ class Edit(NamedTuple):
 
 def _items(step: Step, left: float) -> Step:
     drawing_ms = step.drawing_ms if step.workers else step.drawing_ms * left
-    return replace(step, batch_ms=step.batch_ms * left, drawing_ms=drawing_ms)
+    return replace(step, batch_ms=step.batch_ms * left, drawing_ms=drawing_ms, held_ms=step.held_ms * left)
 
 
 def _fetch(step: Step, left: float) -> Step:
@@ -60,7 +60,8 @@ def _hand_over(step: Step, left: float) -> Step:
 
 
 def _workers(step: Step, number: float) -> Step:
-    return replace(step, workers=int(number), starts_ms=step.starts_ms if number else 0.0)
+    beside = {} if number else {"starts_ms": 0.0, "held_ms": 0.0}
+    return replace(step, workers=int(number), **beside)
 
 
 def _own(step: Step, left: float) -> Step:
@@ -92,6 +93,7 @@ EDITS: dict[What, Edit] = {
     "hand_over": Edit(_hand_over),
     "workers": Edit(_workers, whole=True),
     "persistent": Edit(lambda step, _: replace(step, starts_ms=0.0), whole=True),
+    "in_order": Edit(lambda step, _: replace(step, held_ms=0.0), whole=True),
     "side_work": Edit(_side_work, cools=True),
     "sync": Edit(lambda step, _: replace(step, waits="no"), whole=True),
     "evaluation": Edit(lambda step, left: replace(step, evaluation_ms=step.evaluation_ms * left)),

@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gil import OWN_WAITS
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading.batches import draws_indices, working_share
-from tuimon.diagnosis.evidence.loading.ready import lie_ready
+from tuimon.diagnosis.evidence.loading.ready import is_held_back, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import without_starts
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
@@ -86,10 +86,13 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
         likely = in_a_crowd(evidence, likely, mean_ms)
     if likely.workers and not lie_ready(evidence.loader, evidence.workers, evidence.stacks.data_phase):
         likely = waiting_for_workers(likely, mean_ms, evidence.workers.busy_ratio or 0.0)
+    if is_held_back(evidence.loader, evidence.workers):
+        likely = replace(likely, held_ms=max(0.0, mean_ms - step_ms(likely)))
     likely = explained(likely, mean_ms)
     certain = likely
     if error:
         certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), mean_ms)
+        certain = replace(certain, held_ms=max(0.0, likely.held_ms - error * mean_ms))
     if not certain.workers:  # of a step whose length is not known handing over may take as long as making
         most_ms = _HAND_OVER_AT_MOST * HAND_OVER_MS if certain.hand_over_ms else certain.batch_ms
         certain = replace(certain, hand_over_ms=most_ms)

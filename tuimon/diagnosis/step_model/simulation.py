@@ -57,9 +57,10 @@ _BLOCKED = _Piece(math.inf, 0.0)
 
 @lru_cache(maxsize=64)
 def step_ms(step: Step) -> float:
-    """How long steps take, each with its part of the evaluation and of what starts an epoch."""
-    if step.evaluation_ms or step.starts_ms:
-        return step_ms(replace(step, evaluation_ms=0.0, starts_ms=0.0)) + step.evaluation_ms + step.starts_ms
+    """How long steps take, each with its part of the evaluation, of what starts an epoch and of late batches."""
+    beside_ms = step.evaluation_ms + step.starts_ms + step.held_ms
+    if beside_ms:
+        return step_ms(replace(step, evaluation_ms=0.0, starts_ms=0.0, held_ms=0.0)) + beside_ms
     fetch_ms = step.batch_ms + step.hand_over_ms + step.drawing_ms
     parts_ms = step.own_ms + step.gpu_ms + step.fetches * fetch_ms
     if parts_ms <= _AT_ONCE * (8 + 4 * step.fetches):

@@ -35,4 +35,5 @@ class Step(Struct, frozen=True):
     waits: Wait = "no"
     drawing_ms: float = 0.0  # drawing the indices of a batch, which the training thread does whoever makes the batch
     coupling: float = 1.0  # exponent, per thread after the first, of the share of time in which each has a core
+    held_ms: float = 0.0  # waiting for the next batch in order while workers have made later ones and idle
     evaluation_ms: float = 0.0  # its part of what lies between steps; nobody makes batches for them meanwhile

@@ -14,7 +14,7 @@ from tuimon.code_origin import is_package_file, is_torch
 from tuimon.records import BETWEEN
 from tuimon.session.loop_tree.evaluation_lines import Branch, EvaluationLines, is_loop
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
-from tuimon.session.loop_tree.order import OtherCalls, is_torn, path_to, returned_gradients
+from tuimon.session.loop_tree.order import MANY, OtherCalls, is_torn, path_to, path_to_model, returned_gradients
 from tuimon.session.loop_tree.roles import StackPhase
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 from tuimon.torch_code import is_loss_module, is_module_call
@@ -35,31 +35,38 @@ class LoopLines:
         50      save(model)                other
 
     Lines, or a call, that fetch without a backward evaluate (``EvaluationLines``). While no backward was sampled, the
-    path leads to the update.
+    path leads to the update; in a loop that has neither, to the model, and what follows its last line is side work.
     """
 
-    def __init__(self, samples: Sequence[StackSample], has_loader: bool = False) -> None:
-        """``has_loader``: whether markers show a DataLoader; a few samples may have missed its fetches."""
+    def __init__(self, samples: Sequence[StackSample], has_loader: bool = False, *, forward_only: bool = False) -> None:
+        """``has_loader``: whether markers show a DataLoader; a few samples may have missed its fetches.
+
+        ``forward_only``: whether they show steps, none with a backward or an update.
+        """
         self._has_loader = has_loader
         to_backward = path_to("backward", samples)
         self._path = to_backward or path_to("optimizer", samples)
+        self._ends = UPDATES
+        if forward_only and not self._path:
+            self._path, self._ends = path_to_model(samples), frozenset({"forward"})
+        self._is_forward = self._ends is not UPDATES
         self._calls = OtherCalls(self._path, samples)
         samples = [*samples, *self._aligned_ones(samples)]
         self._last_line = {depth: frame.line for depth, frame in enumerate(self._path)}
-        own: StackPhase = "backward" if to_backward else "optimizer"
+        own: StackPhase = "backward" if to_backward else "forward" if self._is_forward else "optimizer"
         # depth -> line -> what it leads to, in the frames of the path
         self._boundaries: dict[int, dict[int, str]] = {d: {n: own} for d, n in self._last_line.items()}
         self._forward_line: dict[int, int] = {}  # depth -> first line of the forward pass in that frame of the path
         self._fetch_lines: set[tuple[int, int]] = set()  # depth and line of the fetches for training
         branches = [(sample, branch) for sample in samples if (branch := self.branch_of(sample.frames)) is not None]
         torn = self._torn(branches)
-        whole = [(s, b) for s, b in branches if s.phase not in UPDATES or b[:2] not in torn]
+        whole = [(s, b) for s, b in branches if s.phase not in self._ends or b[:2] not in torn]
         returned = returned_gradients(samples)
         self._note_updates([(s.phase, b) for s, b in whole if s.frames not in returned])
         over = (self._loop_over(s.frames, branch) for s, branch in branches if s.phase == "data")
         loops = {branch for branch in over if branch is not None}
         runs = [("forward" if s.frames in returned else s.phase, b) for s, b in whole]
-        self._evaluation = EvaluationLines(runs, loops, self._is_after)
+        self._evaluation = EvaluationLines(() if self._is_forward else runs, loops, self._is_after)
         self._acting_calls: set[Function] = set()  # the user's functions that run a model without gradients
         self._note_fetch_and_forward(whole)
         self._model_lines = self._lines_of_models(samples)  # depth and line of calls of a model, in the forward pass
@@ -118,7 +125,9 @@ class LoopLines:
 
     def phase_of(self, branch: Branch | None, stack: Stack) -> str | None:
         """``data``, ``forward`` or ``other``; None before the backward call while no forward pass was sampled."""
-        if branch is None or branch.line > self._path[branch.depth].line:
+        if branch is None:
+            return "other"
+        if self._is_after(branch) if self._is_forward else branch.line > self._path[branch.depth].line:
             return "other"
         if branch.called in self._acting_calls:
             return "forward"
@@ -176,7 +185,7 @@ class LoopLines:
         first backward, and after its last update. Open is what is above backward in a loop that does not, and between
         two models' updates.
         """
-        if branch is None:
+        if branch is None or self._is_forward:
             return False
         known = self._boundaries.get(branch.depth, {})
         before = max((line for line in known if line < branch.line), default=None)
@@ -206,15 +215,20 @@ class LoopLines:
         return branch.line > self._last_line[branch.depth]
 
     def _torn(self, branches: Sequence[tuple[StackSample, Branch]]) -> set[tuple[int, int]]:
-        """Depths and lines at which one sample of many is in an update."""
-        others, updates = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        """Depths and lines at which one sample of many is in an update; so few in a model that the loop only runs."""
+        others, ends = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         for sample, branch in branches:
-            (updates if sample.phase in UPDATES else others)[branch[:2]] += sample.count
-        return {place for place, n in updates.items() if is_torn(n, others[place])} - set(self._last_line.items())
+            (ends if sample.phase in self._ends else others)[branch[:2]] += sample.count
+        torn = {
+            place
+            for place, n in ends.items()
+            if (others[place] >= MANY * n if self._is_forward else is_torn(n, others[place]))
+        }
+        return torn - set(self._last_line.items())
 
     def _note_updates(self, placed: list[tuple[str, Branch]]) -> None:
         for phase, (depth, line, _) in placed:
-            if phase in UPDATES:
+            if phase in self._ends:
                 self._last_line[depth] = max(line, self._last_line[depth])
                 self._boundaries[depth].setdefault(line, phase)
 
@@ -289,9 +303,9 @@ class Loops:
     Examples are ``pretrain()`` and ``finetune()``, or the functions of a GAN that train one model each.
     """
 
-    def __init__(self, samples: Sequence[StackSample], has_loader: bool = False) -> None:
-        """``samples``: outlines; ``has_loader``: whether markers show a DataLoader."""
-        self.main = LoopLines(samples, has_loader)
+    def __init__(self, samples: Sequence[StackSample], has_loader: bool = False, *, forward_only: bool = False) -> None:
+        """``samples``: outlines; the others as of ``LoopLines``."""
+        self.main = LoopLines(samples, has_loader, forward_only=forward_only)
         self._loops = [self.main]
         returned = returned_gradients(samples)
         left = [sample for sample in samples if sample.phase == "backward" and sample.frames not in returned]

@@ -32,6 +32,20 @@ def path_to(kind: Literal["backward", "optimizer"], samples: Sequence[StackSampl
     return max(likeliest, key=lambda path: _forward_beside(path, samples) if likeliest[1:] else 0, default=())
 
 
+def path_to_model(samples: Sequence[StackSample]) -> Stack:
+    """Frames from the root to the user's line that most stacks in the forward pass come through.
+
+    One that was read while it changed came from other work, so other stacks come through its line: that counts against
+    a line, in proportion.
+    """
+    paths: Counter[Stack] = Counter()
+    for sample in samples:
+        if sample.phase == "forward":
+            paths[to_user(sample.before("module", "compile"))] += sample.count
+    passed = {path: sum(s.count for s in samples if s.frames[: len(path)] == path) for path in paths}
+    return max(paths, key=lambda path: paths[path] ** 2 / passed[path], default=())
+
+
 def to_user(stack: Stack) -> Stack:
     """The frames from the root to the innermost of the user's."""
     return stack[: next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1].user), 0)]

@@ -43,14 +43,16 @@ def classify_samples(
     seen: SeenBoundaries | None = None,
     occasional: OccasionalBlocks | None = None,
     has_optimizer: bool = False,
+    forward_only: bool = False,
 ) -> list[StackSample]:
     """The samples of one training thread (stack of frame ids, root first -> count) with their phases and ranges.
 
     ``has_loader``: whether markers show that it fetches from a DataLoader; ``seen``: what its samples showed before;
-    ``occasional``: which blocks of code run in few steps; ``has_optimizer``: whether markers show an optimizer.
+    ``occasional``: which blocks of code run in few steps; ``has_optimizer``: whether markers show an optimizer;
+    ``forward_only``: whether they show steps, none with a backward or an update.
     """
     sampled = without_torn_updates([StackSample.unplaced(frames.stack(ids), n) for ids, n in stacks.items()])
-    phases = _Phases(sampled, has_loader, seen, occasional or OccasionalBlocks(), has_optimizer)
+    phases = _Phases(sampled, has_loader, seen, occasional or OccasionalBlocks(), has_optimizer, forward_only)
     whole, torn = by_root(sampled)
     placed = [phases.of(sample) for sample in whole]
     samples = placed + like_whole_ones(torn, placed)
@@ -69,16 +71,19 @@ class _Phases:
         seen: SeenBoundaries | None,
         occasional: OccasionalBlocks,
         has_optimizer: bool,
+        forward_only: bool,
     ) -> None:
         self._augmentations = Augmentations(sampled)
         counted = [self._augmentations.without_module(sample) or sample for sample in sampled]
-        self._rollouts = Rollouts([sample.outlined for sample in counted])
+        self._forward_only = forward_only
+        self._rollouts = Rollouts([] if forward_only else [sample.outlined for sample in counted])
         self._evaluation = EvaluationBlocks(counted, occasional, self._rollouts.are_known)
         completed = counted if seen is None else seen.completed(counted)
         completed = [
             sample for sample in completed if not self._evaluation.holds(sample)
         ]  # they show nothing of a step
-        self._loops = Loops(self._without_policies([sample.outlined for sample in completed]), has_loader)
+        outlines = self._without_policies([sample.outlined for sample in completed])
+        self._loops = Loops(outlines, has_loader, forward_only=forward_only)
         self._library = LibraryOrder(self._without_policies(completed), seen)
         self._own_updates = OwnUpdates(completed, has_optimizer)
         self._upkeep = ModelUpkeep(completed)
@@ -133,6 +138,8 @@ class _Phases:
         A module that the library runs between backward and the update counts as such work too. Stepping an environment,
         or generating, after the update is no rollout: a rollout makes the data of the update that follows it.
         """
+        if self._forward_only:
+            return None
         if self._library.is_evaluation(sample):
             return _in("eval", sample)
         if sample.phase in ("forward", "rest") and self._library.is_after_training(sample.frames):

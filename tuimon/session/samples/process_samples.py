@@ -45,6 +45,7 @@ class ProcessSamples:
         self._unmarked = UnmarkedSteps(frames)
         self._has_markers = False
         self._has_optimizer = False  # whether markers show one
+        self._has_trained = False  # whether they show a backward or an update
         self._has_loader = False  # whether markers show that it fetches from a DataLoader
         self._steps_ended = self._backwards = 0  # by markers
         self._classified: list[StackSample] | None = None  # None: not yet since something has changed
@@ -107,6 +108,8 @@ class ProcessSamples:
         if self.steps_end_s != was_until_s or (record.updates and not self._has_optimizer):
             self._classified = None
         self._has_optimizer |= record.updates > 0
+        if not self._has_trained and (record.backwards or record.updates):
+            self._has_trained, self._classified = True, None
         if not record.count and not record.eval_count:
             return
         self._steps_ended += record.count
@@ -278,7 +281,14 @@ class ProcessSamples:
     def classify(self, stacks: Mapping[tuple[int, ...], int]) -> list[StackSample]:
         """These samples of the training thread (frame ids, root first -> count), by all that is known of its loop."""
         samples = classify_samples(
-            stacks, self._frames, self.join, self._has_loader, self._seen, self.occasional, self._has_optimizer
+            stacks,
+            self._frames,
+            self.join,
+            self._has_loader,
+            self._seen,
+            self.occasional,
+            self._has_optimizer,
+            forward_only=self._steps_ended > 0 and not self._has_trained,
         )
         if self._backwards > _SEVERAL * self._steps_ended:
             return [sample.between_backwards() for sample in samples]

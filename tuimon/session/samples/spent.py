@@ -37,6 +37,7 @@ class Spent:
         self._before: Seconds = defaultdict(float)
         self._frames = frames
         self._early: list[_Window] = []
+        self._first: _Window | None = None
         self._has_begun = False
         self._end_s: float | None = None
 
@@ -52,10 +53,12 @@ class Spent:
             return
         self._end_s = record.t
         works = {work: (record.t - begin_s) * n / total for work, n in counts.items()}
+        window = _Window(begin_s, record.t, works)
+        self._first = self._first or window
         if self._has_begun:
             _add(self.since_step, works)
             return
-        self._early.append(_Window(begin_s, record.t, works))
+        self._early.append(window)
         if len(self._early) > _HELD:
             _add(self._before, self._early.pop(0).works)
 
@@ -74,9 +77,11 @@ class Spent:
             _add(self.in_loop, self.since_step)
             self.since_step.clear()
 
-    def before(self) -> Seconds:
-        """Seconds before the loop; until that begins, all."""
-        seconds = self._before.copy()
+    def before(self, started_s: float) -> Seconds:
+        """Seconds from the start of the process to its loop; until that begins, all."""
+        seconds, first = self._before.copy(), self._first
+        if first is not None and first.begin_s > started_s:
+            _add(seconds, first.works, (first.begin_s - started_s) / (first.end_s - first.begin_s))
         for window in self._early:
             _add(seconds, window.works)
         return seconds

@@ -190,6 +190,15 @@ class StepStats:
         """True if a backward or an update was seen."""
         return self.backwards > 0 or self.updates > 0
 
+    @property
+    def has_loop(self) -> bool:
+        """True if it trains, or makes steps without that."""
+        return self.trains or self.total > 0
+
+    def begins_anew(self, record: Steps) -> bool:
+        """True if the process begins to train in this window: what seemed to be steps was an evaluation."""
+        return not self.trains and 0 == record.first_index < self.total
+
     def recent(self) -> Totals:
         """Sums over the last 30 s, or over the last few steps where those are longer.
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tuimon.agent.ring.layout import LOADER_SHIFT
 from tuimon.sources.loop.evaluation import EvaluationFinder, Times
+from tuimon.sources.loop.forward import ForwardSteps
 from tuimon.sources.loop.step import Step
 
 #: Most batches that the first update of all may take, fetched in a row: no step before it tells how many it takes.
@@ -11,6 +14,11 @@ _FIRST_GROUP = 16
 #: ... and how long after a batch the next fetch begins if no model has seen it: so many ns, or this part of its fetch,
 #: as both last longer where a thread waits for a core.
 _UNUSED_NS, _UNUSED_PART = 5_000_000, 0.5
+
+
+class _Batch(NamedTuple):
+    times: Times  # from its fetch to the one that followed
+    end_ns: int
 
 
 class Batches:
@@ -22,8 +30,7 @@ class Batches:
         self._eval_count = 0
         self._batch_ns = 0  # of the batch that was evaluated last
         self._evaluation = EvaluationFinder()
-        self._ahead: Times = []  # evaluation, unless these batches were fetched ahead of the one that trains next
-        self._ahead_count = 0
+        self._ahead: list[_Batch] = []  # evaluated, unless they were fetched ahead of the one that trains next
         self._group = 0  # most batches that the next update may take, all fetched before its first backward
         self._in_a_row = 0  # batches of one iterator since the latest backward
         self._begins = False  # the first of those is the iterator's first, or the first after another one's
@@ -32,12 +39,24 @@ class Batches:
         self._iterator = 0  # of the latest fetch
         self._trained_on = 0  # the latest iterator of a batch that has trained for sure
         self._is_first = True  # no backward or update until now
+        self.forward: ForwardSteps | None = ForwardSteps()  # until the thread trains
+        self.are_of_program = False  # tuimon.step() says which batches make a step of a thread that has not trained
 
     def take_evaluation(self) -> tuple[int, int]:
         """The time (ns) and the batches evaluated since the last call."""
         taken = self._eval_ns, self._eval_count
         self._eval_ns, self._eval_count = 0, 0
         return taken
+
+    def begin_training(self) -> bool:
+        """The first backward or update: batches before it were evaluated; whether some were told to be steps."""
+        if self.forward is None:
+            return False
+        eval_ns, eval_count = self.forward.take_evaluation()
+        has_told, self.forward = self.forward.has_told, None
+        self._eval_ns += eval_ns
+        self._eval_count += eval_count
+        return has_told
 
     def add_time(self, label: str, duration_ns: int) -> None:
         """The next stretch, which may turn out to be evaluation."""
@@ -67,7 +86,7 @@ class Batches:
         """True if the last iteration was evaluation, and this fetch is of another iterator."""
         return self._evaluation.turns_from_evaluation(iterator)
 
-    def begin_fetch(self, iterator: int, step: Step) -> bool:
+    def begin_fetch(self, iterator: int, step: Step, time_ns: int) -> bool:
         """A fetch in this step; returns whether it shows that the batch before was evaluated.
 
         If that was the first of its iterator, only the next boundary proves it: a loop that fetches one batch ahead
@@ -75,7 +94,7 @@ class Batches:
         update before the first of its backwards: transformers' Trainer does, where it accumulates gradients.
         """
         if self.turn_from_evaluation(iterator):
-            self._end_evaluation(step)
+            self._end_evaluation(step, time_ns)
         is_of_group = self._is_of_group(iterator)
         self._begins = self._begins or iterator != self._iterator
         self._in_a_row = self._in_a_row + 1 if iterator == self._iterator else 1
@@ -84,8 +103,7 @@ class Batches:
         evaluated = self._evaluation.begin_fetch(iterator, may_train=is_of_group)
         if evaluated is None:
             return False
-        self._ahead += evaluated
-        self._ahead_count += 1
+        self._ahead.append(_Batch(evaluated, time_ns))
         self._batch_ns = sum(duration_ns for _, duration_ns in evaluated)
         if is_of_group:
             return False
@@ -95,13 +113,17 @@ class Batches:
             self.settle(step)
         return True
 
-    def _end_evaluation(self, step: Step) -> None:
+    def _end_evaluation(self, step: Step, time_ns: int) -> None:
         """A fetch from another iterator has ended the evaluation, which did not go on to the end of its own.
 
         Its last batch is taken to have lasted as long as the one before. Later work is side work, such as a metric over
         all batches, or a checkpoint.
         """
         last, left_ns = self._evaluation.take_last(), self._batch_ns
+        if self.forward is not None:
+            if last:
+                self._evaluate(_Batch(last, time_ns), step)
+            return
         self._eval_count += bool(last)
         for label, duration_ns in last:
             evaluated_ns = min(left_ns, duration_ns)
@@ -134,7 +156,9 @@ class Batches:
         if exhausted:
             if not self.is_waiting:  # for the update that takes it
                 self.settle(step)
-            self._move(self._evaluation.exhaust(), step)
+            last = self._evaluation.exhaust()
+            if self.forward is None:
+                self._move(last, step)
         else:
             self.is_waiting = True
 
@@ -148,13 +172,19 @@ class Batches:
 
     def settle(self, step: Step) -> None:
         """No batch was fetched ahead: those that no backward has used were evaluated."""
-        self._eval_count += self._ahead_count
-        self._move(self._ahead, step)
-        self._use_ahead()
-
-    def _use_ahead(self) -> None:
+        for batch in self._ahead:
+            self._evaluate(batch, step)
         self._ahead = []
-        self._ahead_count = 0
+
+    def _evaluate(self, batch: _Batch, step: Step) -> None:
+        """No backward has used a batch: it was evaluated, or is a step where nothing trains."""
+        if self.forward is None:
+            self._eval_count += 1
+            self._move(batch.times, step)
+        elif not self.are_of_program:
+            for label, duration_ns in batch.times:
+                step.add_time(label, -duration_ns)
+            self.forward.add_batch(batch.times, batch.end_ns, step)
 
     def _move(self, times: Times, step: Step) -> None:
         """This much of the step was evaluation, not training."""
@@ -199,7 +229,7 @@ class Batches:
     def end_update(self) -> None:
         """Nothing until now was evaluated."""
         self._is_first = False
-        self._use_ahead()
+        self._ahead = []
         self._evaluation.forget_all()
 
     # -- many at once
@@ -214,7 +244,7 @@ class Batches:
     def are_evaluated(self) -> bool:
         """True if the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
         is_known = self._evaluation.evaluating is not None and self._evaluation.evaluating == self._iterator
-        return is_known and self.is_waiting and not self._ahead_count and not self.may_evaluate
+        return is_known and self.is_waiting and not self._ahead and not self.may_evaluate
 
     def pass_evaluations(self, count: int, duration_ns: int, step: Step) -> None:
         """So many batches of the same iterator were evaluated in this time."""

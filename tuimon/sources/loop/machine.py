@@ -19,11 +19,14 @@ from tuimon.sources.loop.steps import StepFinder
 #: Most pairs open at once: of more, the outermost have lost their ends.
 _DEPTH_LIMIT = 64
 
-Event = Literal["start", "fetch", "end", "backward", "update"]
+Event = Literal["start", "fetch", "end", "backward", "update", "step"]
 
 #: (event before, event after) -> label of the stretch between them, outside every pair of markers; others: "other".
 _STRETCH: dict[tuple[Event, Event], str] = {
     ("start", "backward"): BETWEEN,
+    ("step", "backward"): BETWEEN,
+    ("step", "step"): BETWEEN,  # nothing else is marked
+    ("fetch", "step"): "forward",
     ("fetch", "fetch"): "forward",
     ("fetch", "backward"): "forward",
     ("fetch", "update"): "forward",
@@ -38,6 +41,7 @@ _OPEN: dict[Event, str] = {
     "update": BETWEEN,
     "end": "other",
     "start": "other",
+    "step": BETWEEN,
 }
 
 #: Begin marker -> the phase inside the pair.
@@ -127,7 +131,8 @@ class LoopMachine:
             return None
         if self._gap_ns is not None and self._gap_ns >= self._last_ns:
             return OpenPhase(None, self._gap_ns)
-        name = _PHASE[self._stack[-1].kind] if self._stack else "eval" if self.is_evaluating else _OPEN[self._before]
+        evaluates = self.is_evaluating and not self.steps.are_forward
+        name = _PHASE[self._stack[-1].kind] if self._stack else "eval" if evaluates else _OPEN[self._before]
         return OpenPhase(name, self._last_ns)
 
     def open_fetches(self) -> Iterator[Marker]:
@@ -190,9 +195,11 @@ class LoopMachine:
             return self._begin_pair(marker)
         if marker.kind - 1 in _PHASE:
             return self._end_pair(marker)
-        label = self._label_before("update")
+        label = self._label_before("step")
         begin_ns = self._add_time(label, marker.time_ns)
         self.steps.end_step(marker.time_ns)
+        if self._before == "start":
+            self._before = "step"
         return stretch_of((label, begin_ns, marker, None, False, False, self.steps.cuts))
 
     def _begin_pair(self, marker: Marker) -> Stretch:

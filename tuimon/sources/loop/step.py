@@ -29,14 +29,15 @@ class Step(Struct):
     traced_ns: int = 0  # when a trace began, where it is the first step of one
     after_fetch: bool = False  # the boundary at its end is a fetch
     pauses_ns: tuple[int, ...] = ()  # how long counted steps took that were long ones
+    marked: bool = False  # tuimon.step() has ended it
 
     @property
     def counts(self) -> bool:
-        """True if it is a step: of one without a known beginning, at least a backward was seen.
+        """True if it is a step: of one without a known beginning, a backward was seen, or ``tuimon.step()``.
 
         Without a DataLoader nothing marks the beginning of a loop's first step.
         """
-        return self.whole or self.backwards > 0
+        return self.whole or self.backwards > 0 or self.marked
 
     @property
     def usual(self) -> bool:
@@ -61,6 +62,7 @@ class Step(Struct):
         self.slowed |= later.slowed
         self.traced_ns = self.traced_ns or later.traced_ns
         self.after_fetch = later.after_fetch
+        self.marked |= later.marked
         self.pauses_ns += later.pauses_ns
 
 
@@ -79,6 +81,7 @@ class EndedSteps(Struct, frozen=True, gc=False):
     parts: list[Step | CountedSteps]
     eval_ns: int
     eval_count: int  # batches
+    begins_anew: bool = False  # the thread has begun to train: steps handed over before were an evaluation
 
     @property
     def total(self) -> int:

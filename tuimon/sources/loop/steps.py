@@ -3,7 +3,8 @@
 Steps are found in this order: ``tuimon.step()``; from the first fetch after an update to the next such fetch, whether
 or not gradients are inspected in between; without a DataLoader from the end of one update to the end of the next, or,
 where optimizers take turns, of one round of their updates to that of the next; without a torch optimizer from backward
-to backward. An update is a run of optimizer steps with no fetch and no backward between them.
+to backward; while nothing has trained, from batch to batch. An update is a run of optimizer steps with no fetch and no
+backward between them.
 
 The finder cuts time into *pieces*, each ending with an update; how many pieces make a step is decided in ``pieces.py``.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from tuimon.agent.ring.layout import GAP_AFTER_UPDATE, GAP_IN_STEP, Passed
 from tuimon.sources.loop.batches import Batches
+from tuimon.sources.loop.forward import ForwardSteps, divide_forward
 from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
 from tuimon.sources.loop.rounds import Optimizers
 from tuimon.sources.loop.step import EndedSteps, Step
@@ -40,10 +42,13 @@ class StepFinder:
         self._is_cut_short = False  # the step after this one begins where a gap was cut short
         self._backwards_since_update = 0
         self._most_backwards = 0  # of an update by an optimizer
+        self._begins_anew = False  # the thread trains now; what it did before was told to be steps
 
     def take_ended(self) -> EndedSteps:
         """Hand over the steps, and the evaluation, that have ended since the last call."""
-        return EndedSteps(self.pieces.take_ended(), *self._batches.take_evaluation())
+        batches = [] if self._batches.forward is None else self._batches.forward.take_ended()
+        begins_anew, self._begins_anew = self._begins_anew, False
+        return EndedSteps([*batches, *self.pieces.take_ended()], *self._batches.take_evaluation(), begins_anew)
 
     def add_time(self, label: str, duration_ns: int) -> None:
         """This much time was spent in one phase."""
@@ -51,6 +56,16 @@ class StepFinder:
         if self.is_profiled:
             self._open.slowed = True
         self._batches.add_time(label, duration_ns)
+
+    @property
+    def are_forward(self) -> bool:
+        """True if the batches of a thread that has not trained are its steps."""
+        return self._batches.forward is not None and self._batches.forward.has_told
+
+    @property
+    def total_forward(self) -> int:
+        """Steps of a thread that has not trained, as far as ``tuimon.step()`` or its batches show them."""
+        return 0 if self._batches.forward is None else self._batches.forward.total + self.cuts
 
     @property
     def is_slowed(self) -> bool:
@@ -84,7 +99,7 @@ class StepFinder:
         if not ended and (self._open.total_ns == 0 or self._fresh() or self._follows_set_up(iterator)):
             self._open = Step(timed=self._open.timed)  # the stream, or its training, begins with this fetch
             self._batches.forget_times()
-        return self._batches.begin_fetch(iterator, self._open)
+        return self._batches.begin_fetch(iterator, self._open, time_ns)
 
     def end_fetch(self, exhausted: bool) -> None:
         """A batch may train; an exhausted iterator that evaluated takes its last wait with it."""
@@ -116,6 +131,7 @@ class StepFinder:
 
     def _use_batch(self, backwards: int) -> None:
         """Count what was fetched until now as trained on, by so many backwards and those that wait."""
+        self._begins_anew |= self._batches.begin_training()
         backwards += self._batches.use()
         self._open.backwards += backwards
         self.total_backwards += backwards
@@ -133,13 +149,15 @@ class StepFinder:
             self._end_update(time_ns)
 
     def expect_optimizer(self) -> None:
-        """The program has an optimizer of torch's, which may step after any number of backwards."""
+        """The program has an optimizer of torch's, which may step after any number of backwards, or evaluations."""
         self.pieces.optimizer_expected = True
+        self._begins_anew |= self._batches.begin_training()
 
     def end_optimizer_step(self, time_ns: int, optimizer: int = 0) -> None:
         """One more optimizer of the same update, or a new update."""
         if self.may_evaluate:
             self._use_batch(0)
+        self._begins_anew |= self._batches.begin_training()
         self._batches.note_training()
         self._most_backwards = max(self._most_backwards, self._backwards_since_update)
         if not self.pieces.optimizer_seen:
@@ -160,6 +178,9 @@ class StepFinder:
         self.pieces.drive = Drive.API
         self._batches.settle(self._open)
         ended, self._open = self._open, Step()
+        ended.marked = True
+        if self._batches.forward is not None:
+            self._end_without_training(ended, self._batches.forward)
         if self._updated is not None:
             self._updated.absorb(ended)
             self._updated.end_ns = time_ns
@@ -169,6 +190,15 @@ class StepFinder:
             ended.end_ns = time_ns
             self.cuts += 1
             self.pieces.end_step(ended)
+
+    def _end_without_training(self, ended: Step, forward: ForwardSteps) -> None:
+        """``tuimon.step()`` in a thread that has not trained: what was fetched until now belongs to this step."""
+        self._batches.are_of_program = True
+        for batch in forward.take_held():
+            ended.absorb(batch)
+        divide_forward(ended)
+        self._batches.use()
+        self._batches.is_waiting = False
 
     def leave_loop(self) -> None:
         """The program has left its loop, maybe within a step: what it does until it trains again belongs to none."""
@@ -181,6 +211,8 @@ class StepFinder:
         self._batches.settle(self._open)
         if self._updated is not None:
             self._close_piece(self._updated.end_ns)
+        if self._batches.forward is not None:
+            self._batches.forward.finish()
         self.pieces.finish()
 
     # -- boundaries that were only counted
@@ -217,6 +249,7 @@ class StepFinder:
         gap.fetched |= passed.fetches > 0
         gap.end_ns = time_ns
         if updates or passed.backwards:
+            self._begins_anew |= self._batches.begin_training()
             self._batches.pass_gap(is_waiting=passed.fetches > 0 and place == GAP_IN_STEP)
         self._open = self.pieces.pass_gap(gap, passed, place, is_open=is_open)
         if updates:

@@ -222,6 +222,8 @@ class RingFollower:
         self.steps += self._loops.steps
         self._loops.steps = 0
         ended = loop.machine.steps.take_ended()
+        if ended.begins_anew:
+            self.steps = 0
         steps = WindowSteps(ended.parts, self.steps, self._counted)
         self.steps += steps.count
         for number, time_ns in steps.traced():

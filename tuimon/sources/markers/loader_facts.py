@@ -29,6 +29,7 @@ def parsed_facts(text: str) -> tuple[LoaderFacts, int] | None:
             pin_memory=bool(fields["pin"]),
             persistent=bool(fields["persistent"]),
             context=None if fields["context"] is None else str(fields["context"]),
+            in_order=in_order if isinstance(in_order := fields.get("in_order"), bool) else None,
         )
         return facts, _count(fields["n"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # a process may write anything
@@ -74,6 +75,7 @@ class LoaderRoles:
         self._open: dict[int, _Uses] = {}  # of those with unused batches
         self._latest = 0
         self._has_ended = False  # an iterator of these
+        self._trains = False  # a backward was seen
 
     def add_fetches(self, loader: int, count: int = 1) -> None:
         """So many batches of a loader, without a backward between them."""
@@ -92,6 +94,7 @@ class LoaderRoles:
 
     def add_backward(self) -> None:
         """It trains on what was fetched last; of another loader on one batch at most."""
+        self._trains = True
         if not self._open:
             return
         for loader, uses in self._open.items():
@@ -100,14 +103,14 @@ class LoaderRoles:
         self._has_ended = False
 
     def role(self, loader: int) -> Literal["train", "eval"] | None:
-        """The main use of its batches; None where it is not known yet."""
+        """The main use of its batches; None where it is not known yet. If nothing trains, they make the steps."""
         uses = self._uses.get(loader)
         if uses is None:
             return None
         evaluated = uses.evaluated + (uses.unused if uses.has_ended or uses.unused > _MOST_AHEAD else 0)
         if not uses.trained and not evaluated:
             return None
-        return "train" if uses.trained >= evaluated else "eval"
+        return "train" if uses.trained >= evaluated or not self._trains else "eval"
 
     def _settle_ended(self) -> None:
         """Another fetch, and no backward before it: what an iterator has given until its end was evaluated."""

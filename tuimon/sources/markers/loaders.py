@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
+from statistics import median
 
 from msgspec import Struct, field
 
@@ -24,6 +26,8 @@ WORKERS_LISTED = 4
 _LATE_NS = 10_000_000_000
 #: A fetch under way is reported from this long on.
 _LONG_WAIT_S = 0.5
+#: Latest fetches that show how long one usually waits.
+_USUAL_FETCHES = 64
 #: Windows after which the facts are repeated.
 _FACTS_EVERY = 60
 
@@ -36,6 +40,9 @@ class _Loader(Struct):
     waits_ns: list[int] = field(default_factory=list)
     counted: int = 0  # fetches beside these
     ready: list[int] = field(default_factory=list)
+    latest_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_USUAL_FETCHES))  # waits
+    before: tuple[int, int] | None = None  # of the fetch before: batches ready at its beginning, and how long it waited
+    held_ns: list[int] = field(default_factory=list)  # of fetches that were held back, beyond what they usually wait
     starts_ns: list[tuple[int, int]] = field(default_factory=list)  # of epochs that began: iter(), first fetch
     ends: int = 0  # of epochs
     end_ns: int = 0
@@ -53,13 +60,14 @@ class _Loader(Struct):
         self.waits_ns.clear()
         self.ready.clear()
         self.starts_ns.clear()
+        self.held_ns.clear()
         self.counted = self.ends = self.end_ns = self.epochs = 0
         self.batches = None
 
     def begin_epoch(self, iterator: int) -> None:
         """The loop takes batches of a new epoch; the one before is over, also if it was left in the middle."""
         self.end_epoch()
-        self.iterator, self.given = iterator, 0
+        self.iterator, self.given, self.before = iterator, 0, None
 
     def end_epoch(self) -> None:
         """Count the epoch under way, once."""
@@ -74,6 +82,16 @@ class _Loader(Struct):
             self.iterator, self.given = iterator, None
         if self.given is not None:
             self.given += count
+
+    def add_wait(self, ready: int, wait_ns: int) -> None:
+        """Add a fetch that found so many batches ready: more of them than the one before, if that was held back.
+
+        One that waits for a batch of its turn takes it as it comes, and so do all others that are not late.
+        """
+        if self.before is not None and ready > self.before[0]:
+            self.held_ns.append(max(0, self.before[1] - int(median(self.latest_ns))))
+        self.before = (ready, wait_ns)
+        self.latest_ns.append(wait_ns)
 
 
 class LoaderTracker:
@@ -121,6 +139,7 @@ class LoaderTracker:
         loader = self._loaders.get(self._latest)
         if loader is not None and passed.fetches:
             loader.counted += passed.fetches
+            loader.before = None
             loader.add_given(loader.iterator, passed.fetches)
             self._roles.add_fetches(self._latest, passed.fetches)
         if passed.backwards:
@@ -208,6 +227,8 @@ class LoaderTracker:
             counted=loader.counted,
             wait_ns=sum(waits),
             p95_ns=waits[min(len(waits) - 1, int(0.95 * len(waits)))] if waits else None,
+            held_ns=sum(loader.held_ns),
+            held_ms2=round(sum((each_ns / 1e6) ** 2 for each_ns in loader.held_ns), 3),
             ready_fetches=len(loader.ready),
             ready_total=sum(loader.ready),
             ready_none=loader.ready.count(0),
@@ -263,6 +284,7 @@ class LoaderTracker:
         loader.add_given(iterator)
         iter_ns = self._iter_ns.pop(iterator, None)
         if wait_ns is None:
+            loader.before = None
             return
         wait_ns = max(wait_ns, 0)
         loader.waits_ns.append(wait_ns)
@@ -270,6 +292,8 @@ class LoaderTracker:
             loader.starts_ns.append((iter_ns, wait_ns))
         if ready:
             loader.ready.append(ready - 1)
+            if iter_ns is None:  # a first one waits for its worker to start
+                loader.add_wait(ready - 1, wait_ns)
 
     def _add_end(self, iterator: int, duration_ns: int | None) -> None:
         """Its workers have been ended: in the fetch that found no batch, or where the iterator was deleted."""

@@ -28,15 +28,15 @@ class ThreadLoop:
         self._backwards = self._updates = 0  # until the last ``take_counts``
 
     @property
-    def weight(self) -> tuple[int, int]:
-        """How much this thread trains: the heaviest of a process is its training thread."""
+    def weight(self) -> tuple[int, int, int]:
+        """How much this thread trains, or runs a model: the heaviest of a process is its training thread."""
         steps = self.machine.steps
-        return steps.total_updates, steps.total_backwards
+        return steps.total_updates, steps.total_backwards, steps.total_forward
 
     @property
     def trains(self) -> bool:
         """True if it has made an update, or a backward."""
-        return self.weight > (0, 0)
+        return self.weight[:2] > (0, 0)
 
     @property
     def is_slowed(self) -> bool:
@@ -171,5 +171,5 @@ class ThreadLoops:
             self.steps += loop.take_passed()
 
 
-def _weight(loop: ThreadLoop) -> tuple[int, int]:
+def _weight(loop: ThreadLoop) -> tuple[int, int, int]:
     return loop.weight

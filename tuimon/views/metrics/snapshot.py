@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Gpu
+from tuimon.session.goodput import goodput
 from tuimon.session.processes.run_processes import LAST_MOMENT_S
 from tuimon.session.rows import GpuRow
 from tuimon.session.session import Session
@@ -157,6 +158,9 @@ def _run_samples(session: Session, ranks: int) -> Iterator[Sample]:
         texts = (header.run or "", header.host, header.mode, header.versions.get("tuimon", ""))
         yield Sample(table.RUN_INFO, tuple(map(label_value, texts)), 1)
         yield Sample(table.RUN_START, (), header.wall_unix_s)
+    if (divided := goodput(session)) is not None:
+        for part, seconds in divided.parts.items():
+            yield Sample(table.WALL_TIME, (part,), seconds)
     yield Sample(table.RANKS, (), ranks)
     if session.exit is not None:
         yield from known(table.RUN_EXIT, (), session.exit.exit_code)

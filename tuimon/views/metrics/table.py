@@ -29,6 +29,11 @@ RUN_INFO = Metric(
 )  # fmt: skip
 RUN_START = Metric("tuimon.run.start_time", "gauge", "s", "When monitoring began, in seconds since 1970.")
 RUN_EXIT = Metric("tuimon.run.exit_code", "gauge", "{code}", "Exit code of the run, once it has ended and is known.")
+WALL_TIME = Metric(
+    "tuimon.wall_time", "gauge", "s",
+    "How the time since monitoring began divides: training steps, import, set-up, evaluation, checkpoint and more.",
+    (Label("part"),),
+)  # fmt: skip
 RANKS = Metric("tuimon.ranks", "gauge", "{rank}", "Training processes that are alive.")
 
 # -- steps and phases of each rank

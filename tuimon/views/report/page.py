@@ -10,8 +10,9 @@ from typing import Any
 
 from tuimon.errors import TuimonError
 from tuimon.records import Frame
+from tuimon.session.goodput import goodput
 from tuimon.session.rows import GpuRow, ThreadRow
-from tuimon.session.session import SessionView
+from tuimon.session.session import Session, SessionView
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain import page_html
@@ -27,6 +28,7 @@ from tuimon.views.finding_text import (
     sentence,
     verdict_name,
 )
+from tuimon.views.goodput_text import goodput_bar
 from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
 from tuimon.views.report.chart import boxes_of, chart_of, curve, trees
 from tuimon.views.report.sentences import final_verdict, has_verdict
@@ -107,6 +109,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
         "table": table,
         "bar": phase_bar((row.name, row.share) for row in table.rows) if table else [],
+        "wall_time": _wall_time(session),
         "chart": chart_of(run, pid, report) if pid is not None else None,
         "ranks": ranks_table(report["ranks"]),
         "traces": [trace_tables(trace) for trace in report.get("traces", ())[-_TRACES:]],
@@ -181,6 +184,15 @@ def _add_lines(code: Code, stack: Sequence[Frame]) -> None:
     for frame in stack:
         if frame.source:
             code.setdefault(frame.file, {})[frame.line] = frame.source
+
+
+def _wall_time(session: Session) -> list[tuple[str, str, float, float]]:
+    """Parts of the wall time as (name, colour, left, width), in shares of the whole bar."""
+    divided, bar, left = goodput(session), [], 0.0
+    for name, share, colour in goodput_bar(divided) if divided is not None else ():
+        bar.append((name, colour, left, share))
+        left += share
+    return bar
 
 
 def _gpu(row: GpuRow) -> dict[str, Any]:

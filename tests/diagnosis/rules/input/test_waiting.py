@@ -574,3 +574,77 @@ def test_without_markers_samples_show_whether_there_is_a_loader(in_fetch: bool, 
     with_workers = next(fix for fix in first.fixes if fix.change and fix.change.what == "workers")
     assert with_workers.low == 1.0 < with_workers.high  # of a step of 1 ms, handing a batch over is all of it
     assert first.fixes[0].change.what == "items"
+
+
+def stream(*batches, kind="iterable"):
+    """A loader whose workers make so many batches each in a second, 50 ms for each; the rest of it they wait."""
+    facts = LoaderFacts(dataset="Shards", kind=kind, workers=len(batches), prefetch=2)
+    rows = [LoaderWorker(201 + n, n, made, 48.0 * made, made, 1e3 - 49 * made) for n, made in enumerate(batches)]
+    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=20, wait_ns=int(0.6e9),
+                  facts=facts, workers=rows)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("batches", "clause", "fewer", "gain"),
+    [
+        ((20, 0), "1 of 2 workers makes all batches, the other one idles", "num_workers=1 (now 2)", 2.0),
+        ((20, 20, 0), "2 of 3 workers make all batches, the other one idles", "num_workers=2 (now 3)", 1.5),
+        ((20, 0, 0), "1 of 3 workers makes all batches, the others idle", "num_workers=1 (now 3)", 100 / 38),
+    ],
+)
+def test_workers_without_a_part_of_the_stream_idle(batches, clause, fewer, gain):
+    own = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    first, *_ = run(STARVED, stream(*batches), own, *workers(len(batches), 0.9, ([0, 1], 40)), cpu_count=8)
+    assert (first.cause, first.evidence["workers"]) == ("idle_workers", sum(map(bool, batches)))
+    assert first.evidence["worker_busy_ratio"] == pytest.approx(0.98)
+    assert clause in first.headline
+    split = next(fix for fix in first.fixes if f"into {len(batches)} shards or more" in fix.action)
+    assert fewer in split.action and split.estimated_speedup == pytest.approx(gain, rel=0.1)
+
+
+@pytest.mark.parametrize("loader", [stream(20, 20), stream(20, 8), stream(20, 0, kind="map")])
+def test_workers_that_share_the_work_are_all_needed(loader):
+    """One that was just started has made no batch of a data set with indices."""
+    first, *_ = run(STARVED, loader, *workers(2, 0.9, ([0, 1], 40)), cpu_count=8)
+    assert first.cause != "idle_workers" and first.evidence["workers"] == 2
+
+
+def late(*items_ms, in_order=True):
+    """Of ten batches a step one waits 62 ms, as its item is slow; workers make each batch in so many ms on average."""
+    facts = LoaderFacts(dataset="Rows", kind="map", workers=len(items_ms), prefetch=2, in_order=in_order)
+    rows = [LoaderWorker(201 + n, n, 20, 20 * ms, 0.0, 1e3 - 20 * ms) for n, ms in enumerate(items_ms)]
+    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=100, wait_ns=int(0.62e9),
+                  ready_fetches=100, ready_total=300, held_ns=int(0.6e9), held_ms2=10 * 60.0**2, facts=facts,
+                  workers=rows)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("items_ms", "who"), [((4.0, 0.1, 0.1, 0.1), "late (worker 0), later"), ((1.0, 1.0, 1.0, 1.0), "late, later")]
+)
+def test_the_next_batch_in_order_is_late_while_later_ones_lie_ready(items_ms, who):
+    free = threads(12, (100, "python", 0.3, "waiting"), cpu_ratio=0.3)
+    first, *_ = run(STARVED, late(*items_ms), FETCHES, free, *workers(4, 0.05, ([0, 1], 40)), cpu_count=8)
+    assert (first.rule, first.cause, first.where[0].line) == ("input_bound", "slow_item", 31)
+    assert f": 1 batch in 10 is 60.0 ms {who} ones lie ready" in first.headline
+    assert gain_of("in_order=False", first) == pytest.approx(100 / 38, rel=0.05)
+    assert not any("num_workers" in fix.action or "larger batches" in fix.action for fix in first.fixes)
+
+
+@pytest.mark.parametrize("in_order", [None, False])
+def test_an_order_that_is_not_kept_or_cannot_be_left_is_not_advised(in_order):
+    found = run(STARVED, late(4.0, 0.1, 0.1, 0.1, in_order=in_order), FETCHES, *workers(4, 0.05, ([0, 1], 40)))
+    first = next(finding for finding in found if finding.rule == "input_bound")
+    assert not any("in_order" in fix.action for fix in first.fixes)
+    assert first.cause == ("hand_over" if in_order is False else "slow_item")
+
+
+def test_workers_that_are_all_busy_hold_nothing_back():
+    first, *_ = run(STARVED, late(47.5, 47.5), FETCHES, *workers(2, 0.95, ([0, 1], 40)), cpu_count=8)
+    assert first.cause == "workers_saturated"
+
+
+def test_alike_batches_that_come_a_little_late_hold_nothing_back():
+    """Workers that wait for a core make each of them in 35 ms, and one is 60 ms late."""
+    found = run(STARVED, late(35.0, 35.0), FETCHES, *workers(2, 0.7, ([0, 1], 40)), cpu_count=8)
+    first = next(finding for finding in found if finding.rule == "input_bound")
+    assert not any("in_order" in fix.action for fix in first.fixes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.loading.batches import WAITS, draws_indices
 from tuimon.diagnosis.evidence.loading.workers import Workers
 from tuimon.diagnosis.evidence.samples import ThreadSamples
-from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, SMALL, Threshold
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
 from tuimon.session.windows import mean_of_known
@@ -17,10 +17,19 @@ HELD_MS = Threshold(
     "our choice: half of the 5 ms for which a thread of Python keeps the GIL while another one waits for it; answers of"
     " a worker that idles take less than 1 ms",
 )
+LATE_TIMES = Threshold(
+    2.0,
+    "times as long as a batch takes to make that one is late, from which it holds back those made later; less where one"
+    " worker makes most of them slowly",
+    "our choice: workers that wait for a core make alike batches late by 1.2 times that, measured on a busy one;"
+    " one slow sample in 192 by 20 times",
+)
 #: Part of the names of torch's functions that take a tensor out of shared memory: ``rebuild_storage_fd`` and others.
 _TAKES_BATCH = "rebuild_"
 #: The DataLoader's function in which the training thread gets a batch.
 _NEXT = "__next__"
+#: Workers of which one may hold back the batches of another.
+_SEVERAL = 2
 
 
 def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -> bool:
@@ -29,7 +38,7 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
     Those of several workers only where these are idle. Without markers the samples of fetches show it (``data``): where
     it draws no indices, the training thread is at work there for most of the time, if it has not to wait for a core.
     """
-    if workers.busy_ratio is None:
+    if workers.busy_ratio is None or is_held_back(loader, workers):
         return False
     is_busy = workers.busy_ratio >= MOST
     if loader is None:
@@ -44,6 +53,23 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
     if is_busy:
         return loader.ready_none_ratio < SMALL and _is_ahead(loader) and not _is_held(loader, data)
     return loader.ready_none_ratio < MOST
+
+
+def is_held_back(loader: LoaderRow | None, workers: Workers) -> bool:
+    """True if fetches wait mostly for the next batch in order while workers idle, as later ones are made."""
+    if loader is None or loader.facts.in_order is False or not loader.held_ms or workers.number < _SEVERAL:
+        return False
+    if late_worker(loader) is None and (loader.late_ms or 0.0) < LATE_TIMES * (workers.batch_ms or 0.0):
+        return False
+    is_idle = workers.busy_ratio is not None and workers.busy_ratio < 1.0 - LARGE
+    return is_idle and loader.held_ms >= MOST * (loader.wait_ms or 0.0)
+
+
+def late_worker(loader: LoaderRow) -> str | None:
+    """The name of the worker that takes most of the time in which batches are made; None where several share it."""
+    busy = [(row.busy_ratio or 0.0, row.name) for row in loader.worker_rows]
+    most, name = max(busy, default=(0.0, ""))
+    return name if most > MOST * sum(ratio for ratio, _ in busy) else None
 
 
 def _lack_cores(workers: Workers) -> bool:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hottest_place, merged_lines
 from tuimon.diagnosis.evidence.loading.batches import collate_share
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, thread_samples, with_callees
-from tuimon.diagnosis.threshold import MOST
+from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.records import Process, Threads
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
@@ -30,7 +30,7 @@ _STARTS = ("_get_iterator", "_shutdown_workers")
 class Workers(Struct, frozen=True, gc=False):
     """The DataLoader workers of a trainer, as far as they were measured."""
 
-    number: int
+    number: int  # that make batches
     cpu_ratio: float | None  # mean of one worker
     ran_ratio: float | None  # with the time in which it waited for a core
     busy_ratio: float | None  # making batches: measured by markers, else the larger of what counters and samples show
@@ -42,6 +42,7 @@ class Workers(Struct, frozen=True, gc=False):
     batch_ms: float | None  # that one of them takes to make a batch
     gone: bool  # there were workers, and none is left
     renewed: bool  # they were started anew lately
+    idle: int = 0  # beside these: they have no part of the data
 
     @property
     def waiting(self) -> bool:
@@ -53,17 +54,19 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     """The workers of a process: those that live, and what was measured of those that lived lately."""
     recent = view.recent_workers(pid)
     live = _pids(view.workers(pid) or _between_epochs(recent, view.now_s), pid, loader)
-    pids = list(dict.fromkeys([*live, *(worker.pid for worker in recent)]))
+    idle = _idle_pids(loader)
+    pids = [pid for pid in dict.fromkeys([*live, *(worker.pid for worker in recent)]) if pid not in idle]
     threads = [t for p in pids if (t := view.process_threads(p)) is not None]
     cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
     mains = [row for t in threads for row in t.threads if row.tid == t.pid]
     delays = [row.delay_ratio or 0.0 for row in mains]
     disk = [ratio for p in pids if (ratio := view.disk_ratio(p)) is not None]
     spots = [s for p in pids if (s := view.process_samples(p)) is not None]
-    by_markers = mean_of_known([w.busy_ratio for w in loader.worker_rows]) if loader and loader.facts.workers else None
+    rows = loader.worker_rows if loader is not None and loader.facts.workers else ()
+    by_markers = mean_of_known([row.busy_ratio for row in rows if row.pid not in idle])
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
     own = [thread_samples(s, s.tid) for s in spots]
-    number = loader.facts.workers if loader is not None and loader.facts.workers else len(live)
+    number = loader.facts.workers - len(idle) if loader is not None and loader.facts.workers else len(live)
     renewed = are_renewed(live, recent)
     brief = _brief_share(view, pid, number) if renewed else None
     shares = (_busiest_share(threads), _busy_share(own), brief)
@@ -81,7 +84,20 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         batch_ms=_batch_ms(loader),
         gone=not live and view.session.run_processes.had_workers(pid),
         renewed=renewed,
+        idle=len(idle),
     )
+
+
+def _idle_pids(loader: LoaderRow | None) -> set[int]:
+    """The workers of a stream that make hardly a batch beside the others: each iterates over its own part of the data.
+
+    Those of a data set with indices are given them in turn.
+    """
+    if loader is None or loader.facts.kind != "iterable":
+        return set()
+    rows = [row for row in loader.worker_rows if row.batches_per_s is not None and row.busy_ratio is not None]
+    most = max((row.batches_per_s or 0.0 for row in rows), default=0.0)
+    return {row.pid for row in rows if (row.batches_per_s or 0.0) < SMALL * most and (row.busy_ratio or 0.0) < SMALL}
 
 
 def are_renewed(live: Sequence[object], recent: Sequence[object]) -> bool:

@@ -56,7 +56,11 @@ def fixes_for(cause: str | None, hot: HotFunction | None, evidence: Evidence, wa
         model = _made_beside(model, _undisturbed(cause, evidence))
     elif cause == "messages" or (cause in _MADE_HERE and evidence.workers.number):
         model = _made_after_the_fetch(model, *waiting)
-    ways = _from_processes(hot, evidence) if cause == "messages" else _ways(cause, hot, evidence, model)
+    if cause == "messages":
+        ways = _from_processes(hot, evidence)
+    else:
+        ways = _in_any_order(evidence) if cause == "held_back" else []
+        ways += _ways(cause, hot, evidence, model)
     if cause not in ("hand_over", "starting"):
         kept = _kept_workers(evidence, model)
         ways += [*kept, *(_starting_none(evidence) if kept else [])]
@@ -104,7 +108,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
             return _then(making, ", or make it in several processes: the training thread waits for it")
         case "sampler":
             return _drawn_sooner(hot, evidence)
-        case "workers_saturated":
+        case "workers_saturated" | "idle_workers":
             return _beside_workers(hot, evidence, model)
         case "slow_item":
             return _then(making, _no_more_workers(evidence))
@@ -156,14 +160,33 @@ def _option(evidence: Evidence) -> str:
 
 
 def _beside_workers(hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
-    """More workers, and cheaper items; workers that mostly wait have no computation to save."""
+    """More workers at work, and cheaper items; workers that mostly wait have no computation to save."""
     workers = evidence.workers
+    if workers.idle:
+        return [_a_part_for_each(evidence), *_cheaper(evidence, hot, "items", _part(hot, evidence))]
     company = f"set {_option(evidence)}={{}} (now {workers.number}) on this {evidence.run.cores}-core machine"
     if not workers.waiting:
         return [*_more_workers(company, evidence, model), *_cheaper(evidence, hot, "items", _part(hot, evidence))]
     company += f": each computes only {percent(workers.ran_ratio or 0.0)} of its time"
     making = _cheaper(evidence, hot, "items", _part(hot, evidence), how="cache, or read ahead")
     return [*_more_workers(company, evidence, model), *making]
+
+
+def _in_any_order(evidence: Evidence) -> list[Way]:
+    """Batches as they come; nothing where this torch cannot."""
+    if evidence.loader is None or not evidence.loader.facts.in_order:
+        return []
+    return [Way("set in_order=False: batches then come as they are made, in another order", Change("in_order", 1))]
+
+
+def _a_part_for_each(evidence: Evidence) -> Way:
+    """Data in as many parts as there are workers: all of them make batches then."""
+    workers = evidence.workers
+    number, option = workers.number + workers.idle, _option(evidence)
+    fewer = f"or set {option}={workers.number} (now {number}), which is as fast"
+    return Way(
+        f"split the data set into {number} shards or more, one for each worker; {fewer}", Change("workers", number)
+    )
 
 
 def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:

@@ -14,13 +14,13 @@ from tuimon.diagnosis.evidence.loading.batches import (
     own_collate_share,
 )
 from tuimon.diagnosis.evidence.loading.producer import producer
-from tuimon.diagnosis.evidence.loading.ready import draws_for_longer, lie_ready
+from tuimon.diagnosis.evidence.loading.ready import draws_for_longer, is_held_back, late_worker, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers
 from tuimon.diagnosis.rules.input.at_once import draws_in_few
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.session.loop_tree.stacks import StackSample
-from tuimon.session.rows import PhaseRow, PhaseTable
+from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
 from tuimon.text import ms_text
 
 SATURATED_BUSY = Threshold(
@@ -85,6 +85,8 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
         waits_there = own is not None and any(sample.awaits_message and _is_in(sample, own) for sample in data.stacks)
         return _sent(workers.working, own if waits_there else None)
     made_here = by_hand and own is not None and data.share_where(lambda sample: "fetch" in sample.kinds) is not None
+    if not made_here and evidence.loader is not None and is_held_back(evidence.loader, workers):
+        return Cause("held_back", workers.hot, _late(evidence.loader) + in_library(workers.hot))
     if workers.number and not made_here and not may_draw(data) and lie_ready(evidence.loader, workers, data):
         if drawn_by is not None and draws_for_longer(data):
             return _drawing(drawn_by, evidence)
@@ -127,6 +129,8 @@ def _drawing(hot: HotFunction, evidence: Evidence) -> Cause:
 
 def _cause_in_workers(workers: Workers, free_cores: float) -> Cause:
     hot = workers.hot
+    if workers.idle and (workers.busy_ratio or 0.0) >= SATURATED_BUSY:
+        return Cause("idle_workers", hot, f": {_some(workers)}{in_library(hot)}")
     if workers.disk_ratio >= LARGE:
         return Cause("disk_wait", hot, ": the workers wait for the disk")
     collating, share = workers.hot_in_collate, workers.collate_share or 0.0
@@ -157,6 +161,21 @@ def _starts_and_ends(starts: EpochStarts) -> str:
 def _fetch_ms(evidence: Evidence) -> str:
     loader = evidence.loader
     return f"{ms_text(loader.wait_ms)}" if loader is not None and loader.wait_ms is not None else "long"
+
+
+def _late(loader: LoaderRow) -> str:
+    """How seldom the next batch in order comes late, how late, and from where."""
+    late_ms = loader.late_ms or 0.0
+    worker = late_worker(loader)
+    of = f" ({worker})" if worker is not None else ""
+    every = max(1, round(late_ms / (loader.held_ms or late_ms)))
+    return f": 1 batch in {every} is {ms_text(late_ms)} late{of}, later ones lie ready"
+
+
+def _some(workers: Workers) -> str:
+    make = "makes all batches" if workers.number == 1 else "make all batches"
+    rest = "the other one idles" if workers.idle == 1 else "the others idle"
+    return f"{workers.number} of {workers.number + workers.idle} workers {make}, {rest}"
 
 
 def _all(workers: Workers) -> str:

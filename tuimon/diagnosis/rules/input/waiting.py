@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading.ready import HELD_MS
+from tuimon.diagnosis.evidence.loading.ready import HELD_MS, LATE_TIMES
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
@@ -21,6 +21,7 @@ _OWN_NAMES: dict[str | None, str | None] = {
     "slow_thread": "hand_rolled_loader",
     "messages": "hand_rolled_loader",
     "starting": None,
+    "held_back": "slow_item",
 }
 
 
@@ -106,7 +107,7 @@ RULES = (
             " the model takes most of that, it is only mentioned."
         ),
         needs=(STEPS, SAMPLES),
-        thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HELD_MS, NEARLY_ALL, *CONFIDENCE),
+        thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HELD_MS, LATE_TIMES, NEARLY_ALL, *CONFIDENCE),
         causes=(
             "no_workers",
             "workers_saturated",
@@ -114,6 +115,7 @@ RULES = (
             "slow_collate",
             "sampler",
             "disk_wait",
+            "idle_workers",
             "hand_rolled_loader",
             "hand_over",
             "rollout",

@@ -14,7 +14,8 @@ from tuimon.session.goodput import goodput
 from tuimon.views.cost_text import cost_text
 from tuimon.views.explain import Block, Heading, Item, Paragraph, code_tokens, spaced_parts
 from tuimon.views.finding_text import rule_title
-from tuimon.views.goodput_text import goodput_line
+from tuimon.views.goodput_text import goodput_bar, goodput_text
+from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import Line, hanging, line, paragraph
 from tuimon.views.tui.sheets.code_around import Code, CodeAround
 from tuimon.views.tui.sheets.finding_lines import AROUND, changes_lines, findings_lines, first_lines, unjudged_lines
@@ -22,6 +23,7 @@ from tuimon.views.tui.sheets.sheet import Sheet
 
 if TYPE_CHECKING:
     from tuimon.monitor.monitor import Monitor
+    from tuimon.session.session import Session
 
 
 class FindingsSheet(Sheet):
@@ -76,7 +78,7 @@ class FindingsSheet(Sheet):
         chosen = self._rules()[self._index()] if monitor.findings else None
         parts = (
             findings_lines(monitor.findings, width, self._code_of, chosen),
-            paragraph(goodput_line(divided), width, "dim") if (divided := goodput(monitor.session)) is not None else [],
+            _goodput_lines(monitor.session, width),
             paragraph(f"Cost: {cost}", width, "dim") if (cost := cost_text(monitor.session, monitor.findings)) else [],
             changes_lines(monitor.changes, monitor.session.start_s, width),
             unjudged_lines(unjudged(monitor.session), width),
@@ -92,6 +94,15 @@ class FindingsSheet(Sheet):
         starts = [process.start_unix_s for process in processes]
         read = self._code.of(where.file, where.line, next(iter(processes), None), min(starts, default=None))
         return read or self._monitor.session.frames.lines_near(where.file, where.line, AROUND)
+
+
+def _goodput_lines(session: Session, width: int) -> list[Line]:
+    """A stacked bar of the wall time, and its parts by name."""
+    divided = goodput(session)
+    if divided is None:
+        return []
+    bar = layers([(share, "━", colour) for _, share, colour in goodput_bar(divided)], width)
+    return [bar, *paragraph(f"Goodput: {goodput_text(divided)}", width, "dim")]
 
 
 #: Kind of a token -> role.

@@ -1,0 +1,71 @@
+"""A loop without backward: who makes its steps, which line runs the model, and what becomes of it once it trains."""
+
+import pytest
+
+from tests.session.records import frames, header, process, session_of, stacks, steps
+
+TORCH = "/lib/site-packages/torch"
+PLACES = [
+    ("a.py", 30, "main", "for x in loader:", True),
+    (f"{TORCH}/utils/data/dataloader.py", 1, "__next__"),
+    ("a.py", 31, "main", "x = crop(x)", True),
+    ("a.py", 32, "main", "out = model(x)", True),
+    (f"{TORCH}/nn/modules/module.py", 2, "_call_impl"),
+    ("a.py", 33, "main", "write(out)", True),
+    ("a.py", 8, "write", "file.write(text)", True),
+]
+FETCH, CROP, CALL, MODEL, WRITE = [0, 1], [2], [3], [3, 4], [5, 6]
+TORN = [5, 4]  # a stack in the model with the line of write()
+PHASES = {"data": 20, "between": 80}
+
+
+def forward_steps(t, **more):
+    return steps(t, PHASES, first_index=10 * (t - 1), backwards=0, updates=0, **more)
+
+
+def shares_of(*counted, phases=PHASES):
+    session = session_of(
+        header(),
+        process(),
+        frames(*PLACES),
+        *(steps(t, phases, first_index=10 * (t - 1), backwards=0, updates=0) for t in (1, 2)),
+        stacks(2.0, *counted),
+    )
+    table = session.over("recent").phases(session.trainer())
+    return {row.name: round(row.share, 2) for row in table.rows if row.share}
+
+
+@pytest.mark.parametrize(
+    ("counted", "found"),
+    [
+        ([(FETCH, 20), (MODEL, 60), (CALL, 4), (WRITE, 16)], {"data": 0.2, "forward": 0.64, "other": 0.16}),
+        ([(FETCH, 20), (MODEL, 8), (CROP, 56), (WRITE, 16)], {"data": 0.76, "forward": 0.08, "other": 0.16}),
+        ([(FETCH, 20), (MODEL, 8), (WRITE, 70), (TORN, 2)], {"data": 0.2, "forward": 0.08, "other": 0.72}),
+    ],
+)
+def test_samples_divide_a_step_by_the_line_that_runs_the_model(counted, found):
+    assert shares_of(*counted) == found
+
+
+def test_a_second_model_ends_the_forward_pass():
+    second = ([5, 4], 20)
+    assert shares_of((FETCH, 20), (MODEL, 60), second) == {"data": 0.2, "forward": 0.8}
+
+
+def test_a_process_that_trains_goes_before_one_that_does_not():
+    both = [process(100), process(101)]
+    assert session_of(header(), *both, forward_steps(1)).trainers() == [100]
+    training = steps(1.0, {"forward": 10}, pid=101)
+    assert session_of(header(), *both, forward_steps(1), training).trainers() == [101]
+
+
+def test_steps_before_the_first_backward_were_an_evaluation():
+    session = session_of(
+        header(),
+        process(),
+        *(forward_steps(t) for t in (1, 2, 3)),
+        *(steps(t, {"forward": 4, "backward": 6}, first_index=10 * (t - 4)) for t in (4, 5, 6)),
+    )
+    view = session.over("run")
+    assert view.steps(100).total == 30
+    assert {row.name for row in view.phases(100).rows if row.share} == {"forward", "backward"}
