@@ -24,7 +24,7 @@ from tuimon.records import (
     length_bucket,
 )
 from tuimon.session.session import Session
-from tuimon.views.metrics.outlets.exposition import text_of
+from tuimon.views.metrics.prometheus import text_of
 from tuimon.views.metrics.snapshot import RankLabels, take
 
 RANKS = (1, 64)

@@ -6,14 +6,21 @@ Without LOG: the picture in README.md (docs/tuimon.svg) and all of docs/screens.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tests.recorded_logs import ROOT, log_path
-from tuimon.monitor.opening.log import open_log
-from tuimon.views.tui.screenshot import Theme, screenshot
+from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.opening import open_log
+from tuimon.views.report.write import standalone_svg
+from tuimon.views.tui.app import TuimonApp
+from tuimon.views.tui.terminal_app import Capabilities
+
+Theme = Literal["dark", "light"]
 
 
 class Screen(NamedTuple):
@@ -49,6 +56,34 @@ def make(screen: Screen, output: Path, size: tuple[int, int] = (120, 40), theme:
     finally:
         monitor.stop()
     print(f"{output.relative_to(Path.cwd()) if output.is_relative_to(Path.cwd()) else output}")
+
+
+def screenshot(
+    monitor: Monitor,
+    path: str,
+    *,
+    size: tuple[int, int] = (120, 40),
+    theme: Theme = "dark",
+    title: str = "",
+    keys: Sequence[str] = (),
+) -> None:
+    """Write what the app shows of ``monitor``, after these keys, to ``path`` as SVG; ``size`` in columns and rows."""
+    svg = asyncio.run(_export(monitor, size, theme, title, keys))
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(svg)
+
+
+async def _export(monitor: Monitor, size: tuple[int, int], theme: Theme, title: str, keys: Sequence[str]) -> str:
+    app = TuimonApp(monitor, refresh_s=3600, capabilities=Capabilities())
+    async with app.run_test(size=size) as pilot:
+        if theme == "light":
+            app.action_theme()
+        app.tick()
+        await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+        return standalone_svg(app.export_screenshot(title=title))
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ from unittest.mock import patch
 from tests.recorded_logs import ROOT
 from tuimon.cli.main import COMMANDS
 from tuimon.diagnosis.explain.page import Page, all_pages
-from tuimon.views.explain_parts import Block, Heading, Item, Paragraph, parts_of
+from tuimon.views.explain import Block, Heading, Item, Paragraph, parts_of
 from tuimon.views.finding_text import rule_title
 
 #: Sections and their pages, as they are below docs; "rules/*" and "cli/*" stand for the generated ones.

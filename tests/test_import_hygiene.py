@@ -65,7 +65,7 @@ def test_watching_in_lines_loads_no_reader_of_source_code_and_no_psutil() -> Non
         "from tuimon.stand_ins import without_typing_extensions\n"
         "with without_typing_extensions():\n    import tuimon.cli.commands.run\n"
         "import tuimon.cli.watching, tuimon.views.headless, tuimon.monitor.judging, tuimon.sources.log.writer\n"
-        "from tuimon.monitor.opening.options import Options\nfrom tuimon.monitor.opening.parts import sources_of\n"
+        "from tuimon.monitor.options import Options\nfrom tuimon.monitor.opening import sources_of\n"
         "from tuimon.sources.process_table import ProcessTable\n"
         "assert len(list(sources_of(ProcessTable(1, None), Options()))) > 5\n"
     )

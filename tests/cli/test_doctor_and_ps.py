@@ -12,9 +12,8 @@ import pytest
 from tests.cli.command import tuimon
 from tuimon.agent.ring import paths
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.cli import checks
-from tuimon.cli.checks import Check
 from tuimon.cli.commands import doctor, ps
+from tuimon.cli.commands.doctor import Check
 from tuimon.cli.main import run_command_line
 from tuimon.launch import candidates
 from tuimon.launch.candidates import Candidate, find_candidates
@@ -43,7 +42,7 @@ def test_doctor_says_how_to_fix(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 def test_shared_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "no" / "folder"))
-    found = checks._shared_memory()
+    found = doctor._shared_memory()
     assert found.status == "fail"
     assert found.fix
 
@@ -53,18 +52,18 @@ def test_a_ring_folder_that_others_can_write_to(monkeypatch: pytest.MonkeyPatch,
     (tmp_path / "squatted").chmod(0o777)
     places = [str(tmp_path / "squatted")]
     monkeypatch.setattr(paths, "ring_directories", lambda: places)
-    assert checks._shared_memory().status == "fail"
+    assert doctor._shared_memory().status == "fail"
     (notice,) = refused_folders(1.0)
     assert notice.message == f"other users may write to {places[0]} (mode 777): there are no markers"
     places.append(str(tmp_path / "ours"))
-    assert checks._shared_memory().status == "warn"
+    assert doctor._shared_memory().status == "warn"
     (notice,) = refused_folders(1.0)
     assert notice.message.endswith(f": rings are in {tmp_path}/ours instead")
 
 
 def test_a_py_spy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuimon.sources.stacks.pyspy.recorder.find", lambda: None)
-    found = checks._py_spy()
+    found = doctor._py_spy()
     assert (found.status, found.essential, found.fix) == ("fail", True, "pip install py-spy")
 
 

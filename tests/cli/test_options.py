@@ -10,7 +10,7 @@ from tuimon.cli.commands.run import options_again
 from tuimon.cli.main import COMMANDS, help_text, run_command_line
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
 from tuimon.errors import UsageError
-from tuimon.monitor.opening.options import Options
+from tuimon.monitor.options import Options
 from tuimon.monitor.reactions import Reactions
 from tuimon.records import Price
 

@@ -18,8 +18,8 @@ from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.headless import HeadlessView
 from tuimon.views.mcp import answers
 from tuimon.views.mcp.opened import Seen, Trainings
-from tuimon.views.metrics.outlets.exposition import text_of
-from tuimon.views.metrics.outlets.otlp import data_of
+from tuimon.views.metrics.otlp import data_of
+from tuimon.views.metrics.prometheus import text_of
 from tuimon.views.metrics.snapshot import RankLabels, take
 
 REPORTS = ("text", "json", "html")

@@ -12,8 +12,7 @@ import pytest
 
 from tests.waiting import alive, until
 from tuimon.errors import LaunchError
-from tuimon.launch.child import INJECT_DIRECTORY, Ended, Launched, environment
-from tuimon.launch.ending import Ending
+from tuimon.launch.child import INJECT_DIRECTORY, Ended, Ending, Launched, environment
 
 
 def launch(tmp_path: Path, code: str, **options: object) -> Launched:

@@ -10,7 +10,7 @@ from tuimon.monitor.judging import EVERY_S, RATIO, STEADY_S, STEADY_TIMES, Judgi
 
 
 class Pollers:
-    def inspect(self, session):
+    def inspect(self, suspicion):
         pass
 
     def sample_first(self, pid):

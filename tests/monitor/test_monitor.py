@@ -14,8 +14,8 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.errors import NoSuchProcess
 from tuimon.launch.child import Ended
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.attach import open_attach
-from tuimon.monitor.opening.options import Options
+from tuimon.monitor.opening import open_attach
+from tuimon.monitor.options import Options
 from tuimon.records import Cost, Exit, Header, Notice, Record
 from tuimon.sources.log.output import OutputTail
 from tuimon.sources.log.reader import read_log

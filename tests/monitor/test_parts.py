@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tuimon.monitor.opening.options import Options
-from tuimon.monitor.opening.parts import sources_of
+from tuimon.monitor.opening import sources_of
+from tuimon.monitor.options import Options
 from tuimon.sources.notices import NoticeSource
 from tuimon.sources.process_table import ProcessTable
 

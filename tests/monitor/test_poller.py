@@ -10,8 +10,7 @@ import pytest
 from tests.waiting import until
 from tuimon.errors import TuimonError
 from tuimon.monitor import poller
-from tuimon.monitor.poller import Poller
-from tuimon.monitor.record_queue import RecordQueue
+from tuimon.monitor.poller import Poller, RecordQueue
 from tuimon.records import Mark, Notice, Record
 from tuimon.sources.base import Done
 

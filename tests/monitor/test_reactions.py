@@ -16,8 +16,7 @@ from tests.session.records import header, process, session_of, steps
 from tests.waiting import until
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.launch.candidates import processes_with
-from tuimon.monitor.detached import OUTPUT_BYTES, Detached
-from tuimon.monitor.reactions import Reaction, Reactions
+from tuimon.monitor.reactions import OUTPUT_BYTES, Detached, Reaction, Reactions
 from tuimon.proc.processes import is_alive
 from tuimon.records import Frame, Place, StackGroup, StandingProcess, Standstill
 

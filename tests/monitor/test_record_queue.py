@@ -3,7 +3,7 @@
 import threading
 
 from tests.waiting import until
-from tuimon.monitor.record_queue import RecordQueue
+from tuimon.monitor.poller import RecordQueue
 from tuimon.records import Mark
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.monitor.driving import steps, ticked_until
 from tests.session import records
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.log import open_log
+from tuimon.monitor.opening import open_log
 from tuimon.recorded import read_log
 from tuimon.records import Exit, Header, Record, StackCount, Stacks
 from tuimon.sources.base import Done

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.prometheus_check.asking import ask, panels, rules, series
 from tests.views.metrics.figures import FINDINGS, whole_session
-from tuimon.views.metrics.outlets.exposition import text_of
+from tuimon.views.metrics.prometheus import text_of
 from tuimon.views.metrics.snapshot import RankLabels, take
 
 #: Expressions are asked for so long until all have data (s).

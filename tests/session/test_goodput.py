@@ -9,7 +9,7 @@ from tuimon.records import Exit, PhaseTime, SlowStep, StandingProcess, Standstil
 from tuimon.session.goodput import goodput
 from tuimon.views.goodput_text import goodput_json, goodput_text
 from tuimon.views.headless import summary_lines
-from tuimon.views.report.html.page import as_html
+from tuimon.views.report.page import as_html
 from tuimon.views.report.summary import Page, report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.drawing.lines import text_of

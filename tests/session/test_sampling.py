@@ -7,7 +7,7 @@ import pytest
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.records import Cost, Gil, GilCount, GilFunction, Place, StackCount, Stacks
 from tuimon.session.sampling import GilHeld
-from tuimon.views.sampling_text import sampling_text
+from tuimon.views.state_text import sampling_text
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 LOOP = frames(

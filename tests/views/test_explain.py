@@ -19,11 +19,9 @@ from tests.views.tui.running_app import running
 from tests.views.tui.texts import texts
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Page, all_pages, page_of
-from tuimon.views.explain_html import page_html
-from tuimon.views.explain_parts import Block, parts_of
-from tuimon.views.explain_text import plain_page, write_pages
+from tuimon.views.explain import Block, page_html, parts_of, plain_page, write_pages
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.sheets.explain_sheet import page_lines
+from tuimon.views.tui.sheets.findings_sheet import page_lines
 
 each_page = pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.rule)
 

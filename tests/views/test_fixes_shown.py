@@ -7,7 +7,7 @@ from tests.views.tui.texts import texts
 from tuimon.diagnosis.finding import Fix
 from tuimon.session.session import Session
 from tuimon.views.headless import summary_lines
-from tuimon.views.report.html.page import as_html
+from tuimon.views.report.page import as_html
 from tuimon.views.report.summary import Page, report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.sheets.finding_lines import findings_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tuimon.records import Node
-from tuimon.views.node_text import nodes_text
+from tuimon.views.state_text import nodes_text
 
 
 def node(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.views.wrapping import wrap
+from tuimon.views.format import wrap
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from tuimon.cli.messages import write_message
 from tuimon.cli.quick_start import without_collections
-from tuimon.cli.streams import replace_closed_streams
+from tuimon.cli.streams import replace_closed_streams, write_message
 from tuimon.errors import TuimonError
 from tuimon.stand_ins import without_typing_extensions
 
@@ -90,7 +89,7 @@ def _dispatch(argv: Sequence[str]) -> int:
         print(help_text(), end="", flush=True)
         return 0
     if first in ("-V", "--version"):
-        from tuimon.cli.versions import version_lines
+        from tuimon.cli.commands.doctor import version_lines
 
         print("\n".join(version_lines()), flush=True)
         return 0

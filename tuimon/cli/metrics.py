@@ -34,7 +34,7 @@ def metrics_of(parsed: argparse.Namespace) -> tuple[Observer, ...]:
     if parsed.prometheus is None and parsed.prometheus_textfile is None and parsed.otlp is None:
         return ()
     from tuimon.views.metrics.metrics_view import open_metrics
-    from tuimon.views.metrics.outlets.address import parse_address
+    from tuimon.views.metrics.outlet import parse_address
 
     if parsed.prometheus_textfile is not None:
         _check_textfile(parsed.prometheus_textfile)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tuimon.cli.metrics import METRICS_OPTIONS, add_metrics, metrics_of
 from tuimon.errors import UsageError
 from tuimon.monitor.observers import Observer
-from tuimon.monitor.opening.options import Options
+from tuimon.monitor.options import Options
 from tuimon.records import Price
 from tuimon.text import plain
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tuimon.cli.hand_over import let_go_of_terminal, takes_output
 from tuimon.cli.quick_start import without_collections, word_when_slow
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.cli.streams import let_go_of_terminal, takes_output
+from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.options import Options
+from tuimon.monitor.options import Options
 from tuimon.stand_ins import without_ssl
 
 if TYPE_CHECKING:

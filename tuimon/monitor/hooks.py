@@ -61,7 +61,7 @@ class Hooks:
         for pid in _trainings(self._pid):
             try:
                 timeout_s = _LAUNCHER_S if self._ours or present else ANSWER_S
-                if not inject(pid, timeout_s=timeout_s, stop=lambda: self._leaving).was_there:
+                if not inject(pid, timeout_s=timeout_s, stop=lambda: self._leaving):
                     self._add_own(pid)
                 elif not self._keep and self._holding.take_over(pid):  # of a tuimon that was killed
                     self._ours.append(pid)

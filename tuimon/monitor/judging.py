@@ -1,15 +1,19 @@
-"""When the run is judged, and what follows for its sources."""
+"""When the run is judged, and what follows for its sources; the suspicion of a hang."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import name_of
 from tuimon.diagnosis.reading import Reading
+from tuimon.diagnosis.rules.hang import may_hang
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.monitor.pollers import Pollers
+from tuimon.records import Frame
 from tuimon.session.session import Session
+from tuimon.sources.standstill.suspicion import Suspect, Suspicion
 
 EVERY_S = 1.0
 #: Once its first finding has been the same for so long, a run is judged half as often: that is most of what we cost.
@@ -52,7 +56,7 @@ class Judging:
         if is_another or self._changed_s is None:
             self._changed_s = now_s
         self._judged_s = now_s
-        self._pollers.inspect(session)
+        self._pollers.inspect(lambda: suspicion(session))
         self._sample_first(session, findings)
         self._cost_s = self._cpu_clock() - begun_s
         return findings
@@ -70,3 +74,25 @@ class Judging:
 
 def _primary(findings: Sequence[Finding]) -> str | None:
     return name_of(next(iter(findings), None))
+
+
+def suspicion(session: Session) -> Suspicion | None:
+    """The training that may hang, all its ranks and their workers; None while one comes further."""
+    pid = session.trainer()
+    if pid is None or session.exit is not None:
+        return None
+    still = next((each for each in evidence_of(session.over("recent"), pid).standstills if may_hang(each)), None)
+    if still is None:
+        return None
+    ranks = [Suspect(rank.pid, "trainer", rank.rank, rank.tid, _loops(session, rank.pid)) for rank in still.ranks]
+    workers = (
+        Suspect(worker.pid, "worker", rank.rank) for rank in ranks for worker in session.run_processes.workers(rank.pid)
+    )
+    return Suspicion(session.now_s - still.quiet_s, (*ranks, *workers))
+
+
+def _loops(session: Session, pid: int) -> tuple[tuple[Frame, ...], ...]:
+    """The loops that a process trained in, as its hooks noted them."""
+    sampled = session.samples.get(pid)
+    stacks = sampled.noted_loops() if sampled is not None else []
+    return tuple(tuple(session.frames[number] for number in stack) for stack in stacks)

@@ -11,12 +11,10 @@ import msgspec
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.launch.child import Ended, Launched
-from tuimon.monitor.followed import is_written
 from tuimon.monitor.observers import Observer, Observers
 from tuimon.monitor.parts import Target
-from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S
+from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S, RecordQueue
 from tuimon.monitor.pollers import Pollers
-from tuimon.monitor.record_queue import RecordQueue
 from tuimon.records import Cost, Exit, Header, Notice, Record
 from tuimon.session.session import Session
 from tuimon.sources.base import Source
@@ -37,6 +35,9 @@ TICK_S = 0.25
 #: A pause between two ticks that is longer than this and two windows is recorded: somebody has stopped tuimon, or the
 #: machine was overloaded. Views tick at least once a window.
 PAUSE_S = 5.0
+#: A log without an end whose last record is older than this and two windows is no longer written: windows of a run
+#: that changes little are 10 s long.
+FOLLOWED_S = 15.0
 
 
 class Monitor:
@@ -116,7 +117,11 @@ class Monitor:
 
     def is_followed(self, unix_s: float) -> bool:
         """True if this replays a log that is still being written at ``unix_s`` (seconds since 1970)."""
-        return self._replay and is_written(self.session, unix_s)
+        header = self.session.header
+        if not self._replay or header is None or self.session.exit is not None:
+            return False
+        age_s = unix_s - (header.wall_unix_s + self.session.now_s - header.t)
+        return age_s < FOLLOWED_S + 2 * header.interval_s
 
     @property
     def read_ratio(self) -> float | None:

@@ -1,4 +1,4 @@
-"""A thread for each source: calls ``read`` on an absolute schedule and puts the records on the one queue."""
+"""A thread for each source: calls ``read`` on an absolute schedule, and puts the records on the one queue."""
 
 from __future__ import annotations
 
@@ -6,14 +6,53 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Literal
 
 from tuimon.errors import TuimonError
-from tuimon.monitor.record_queue import RecordQueue
 from tuimon.records import Notice, Record
 from tuimon.sources.base import Done, Source
 from tuimon.text import plain
+
+
+class RecordQueue(queue.Queue[Record]):
+    """A ``queue.Queue`` that also takes and gives several records at a time.
+
+    One at a time, putting a record through the queue costs more than folding it: each wakes the other thread, and the
+    two take turns. Following 256 ranks took 16 % of a core that way.
+    """
+
+    def put_many(self, records: Sequence[Record], timeout_s: float) -> int:
+        """Put the first ones, as many as there is room for within the time; returns how many."""
+        with self.not_full:
+            until_s = time.monotonic() + timeout_s
+            while (room := self._room()) <= 0:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    return 0
+                self.not_full.wait(left_s)
+            taken = records[:room] if room < len(records) else records
+            self.queue.extend(taken)
+            self.unfinished_tasks += len(taken)
+            self.not_empty.notify()
+            return len(taken)
+
+    def get_many(self, most: int, timeout_s: float = 0.0) -> list[Record]:
+        """The oldest records, at most so many; empty when none come within the time."""
+        with self.not_empty:
+            if not self.queue and timeout_s > 0:
+                self.not_empty.wait(timeout_s)
+            waiting = self.queue
+            found = list(islice(waiting, most))
+            for _ in found:
+                waiting.popleft()
+            self.not_full.notify_all()
+            return found
+
+    def _room(self) -> int:
+        return self.maxsize - len(self.queue) if self.maxsize > 0 else 1 << 30
+
 
 #: Delay of the next read after a failure, doubled at every further one up to the second value.
 BACKOFF_S = (1.0, 30.0)

@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tuimon.monitor.parts import Focusable, Inspector, MemoryRecorder, Replayed, StackSampler
-from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller
-from tuimon.monitor.record_queue import RecordQueue
-from tuimon.session.session import Session
+from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller, RecordQueue
 from tuimon.sources.base import Source
+from tuimon.sources.standstill.suspicion import Suspicion
 
 if TYPE_CHECKING:
     from tuimon.sources.log.lines import Backlog
@@ -109,9 +108,7 @@ class Pollers:
             recorder.record_memory()
         return bool(self._recorders)
 
-    def inspect(self, session: Session) -> None:
+    def inspect(self, suspicion: Callable[[], Suspicion | None]) -> None:
         """Have all stacks taken when nothing moves."""
-        from tuimon.monitor.suspicion import suspicion
-
         for inspector in self._inspectors:
-            inspector.inspect(suspicion(session))
+            inspector.inspect(suspicion())

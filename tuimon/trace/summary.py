@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import asdict, replace
 
 from tuimon.records import TracedPhase, TracedSync, TracedWait, TracedWork, TraceTaken
 from tuimon.text import plain
@@ -17,7 +19,6 @@ from tuimon.trace.tables import (
     CopyRow,
     KernelRow,
     LaunchRow,
-    OperatorRow,
     WaitRow,
     copy_rows,
     kernel_rows,
@@ -33,6 +34,7 @@ _RECORD_WAITS = 6
 _RECORD_PHASES = 8
 _NAME = 100
 _PATH = 400
+Row = TypeVar("Row", TracedWork, TracedSync)
 
 
 class PhaseRow(NamedTuple):
@@ -68,7 +70,7 @@ class Summary(NamedTuple):
     span_ns: int
     phases: list[PhaseRow]
     gpus: list[GpuRow]
-    operators: list[OperatorRow]
+    operators: list[TracedWork]
     kernels: list[KernelRow]
     waits: list[WaitRow]
     syncs: list[TracedSync]
@@ -157,25 +159,20 @@ def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
         gpu_span_ns=sum(gpu.span_ns for gpu in summary.gpus) if has_gpu else None,
         gpu_busy_ns=sum(gpu.busy_ns for gpu in summary.gpus) if has_gpu else None,
         phases=[_phase(row) for row in summary.phases[:_RECORD_PHASES]],
-        operators=[_operator(row, has_gpu=has_gpu) for row in operators],
+        operators=[_shortened(row) for row in operators],
         kernels=[TracedWork(_short(row.name), _short(row.phase), row.count, row.total_ns) for row in kernels],
         waits=[
             TracedWait(row.cause, _short(row.what), _short(row.phase), _short(row.where), row.count, row.total_ns)
             for row in waits
         ],
-        syncs=[_sync(row) for row in syncs],
+        syncs=[_shortened(row) for row in syncs],
         folded=rows - len(operators) - len(kernels) - len(waits) - len(syncs),
     )
 
 
-def _operator(row: OperatorRow, *, has_gpu: bool) -> TracedWork:
-    gpu_ns = row.gpu_ns if has_gpu else None
-    return TracedWork(_short(row.name), _short(row.phase), row.count, row.self_ns, gpu_ns, _short(row.where))
-
-
-def _sync(row: TracedSync) -> TracedSync:
-    names = (_short(row.call), _short(row.operator), _short(row.phase), _short(row.where))
-    return TracedSync(*names, row.count, row.total_ns)
+def _shortened(row: Row) -> Row:
+    """The row with all of its names cut."""
+    return replace(row, **{name: _short(text) for name, text in asdict(row).items() if isinstance(text, str)})
 
 
 def _phase(row: PhaseRow) -> TracedPhase:

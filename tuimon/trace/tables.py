@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
-from tuimon.records import TracedSync
+from tuimon.records import TracedSync, TracedWork
 from tuimon.trace.events import Events, Kind, Stretch, Stretches, place_of
 from tuimon.trace.gaps import CpuWait, Gap
 from tuimon.trace.gpu import Gpu
@@ -29,6 +29,14 @@ class _Sum(Struct):
     phases: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     lines: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # of the user's code: ns there
 
+    def add(self, length_ns: int, phase: str, line: str = "") -> None:
+        """Add one more, in a phase and at a line of the user's code."""
+        self.count += 1
+        self.total_ns += length_ns
+        self.longest_ns = max(self.longest_ns, length_ns)
+        self.phases[phase] += length_ns
+        self.lines[line] += length_ns
+
     @property
     def where(self) -> str:
         """The line with most of it, ``main() train.py:44``, and its share where that is not nearly all; or ""."""
@@ -43,17 +51,6 @@ class _Sum(Struct):
     def phase(self) -> str:
         """The phase with most of it."""
         return max(self.phases, key=lambda name: self.phases[name], default="")
-
-
-class OperatorRow(Struct, frozen=True):
-    """An operator of torch, all calls in the steps: its own time on the CPU, and that of the GPU works it launched."""
-
-    name: str
-    phase: str  # with most of its time
-    count: int
-    self_ns: int
-    gpu_ns: int
-    where: str = ""  # the line of the user's code that called it; "" where it is not known
 
 
 class KernelRow(Struct, frozen=True):
@@ -100,25 +97,25 @@ class WaitRow(Struct, frozen=True):
 
 
 def operator_rows(
-    events: Events, nesting: Nesting, phases: Stretches, whole: Stretch, gpus: Iterable[Gpu], lines: Stretches
-) -> list[OperatorRow]:
+    events: Events, nesting: Nesting, phases: Stretches, whole: Stretch, gpus: Sequence[Gpu], lines: Stretches
+) -> list[TracedWork]:
     """All operators that began in the steps; ``lines``: where the training thread was."""
     sums: dict[int, _Sum] = defaultdict(_Sum)
     for i in events.begun_in(whole):
         if events.kind[i] == Kind.OPERATOR:
-            found = sums[events.name[i]]
-            found.count += 1
-            found.total_ns += nesting.self_ns[i]
-            found.phases[phases.name_at(events.begin_ns[i])] += nesting.self_ns[i]
-            found.lines[lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)] += nesting.self_ns[i]
+            line = lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
+            sums[events.name[i]].add(nesting.self_ns[i], phases.name_at(events.begin_ns[i]), line)
     for gpu in gpus:
         for work in gpu.works:
             launch = gpu.launches.get(events.correlation[work])
             operator = nesting.operator[launch.call] if launch is not None else -1
             if operator >= 0 and events.name[operator] in sums:
                 sums[events.name[operator]].gpu_ns += events.length_ns(work)
-    rows = [OperatorRow(events.names[n], s.phase, s.count, s.total_ns, s.gpu_ns, s.where) for n, s in sums.items()]
-    return sorted(rows, key=lambda row: (-max(row.self_ns, row.gpu_ns), row.name))
+    rows = [
+        TracedWork(events.names[n], s.phase, s.count, s.total_ns, s.gpu_ns if gpus else None, s.where)
+        for n, s in sums.items()
+    ]
+    return sorted(rows, key=lambda row: (-max(row.total_ns, row.gpu_ns or 0), row.name))
 
 
 def kernel_rows(events: Events, phases: Stretches, gpus: Iterable[Gpu]) -> list[KernelRow]:
@@ -128,11 +125,9 @@ def kernel_rows(events: Events, phases: Stretches, gpus: Iterable[Gpu]) -> list[
         for i in gpu.works:
             if events.kind[i] == Kind.KERNEL:
                 found = sums[events.name[i]]
-                found.count += 1
-                found.total_ns += events.length_ns(i)
+                found.add(events.length_ns(i), phases.name_at(gpu.called_ns(events, i)))
                 found.amount += events.amount[i]
                 found.threads += events.threads[i]
-                found.phases[phases.name_at(gpu.called_ns(events, i))] += events.length_ns(i)
     rows = [
         KernelRow(events.names[n], s.phase, s.count, s.total_ns, s.amount // s.count, s.threads // s.count)
         for n, s in sums.items()
@@ -147,10 +142,8 @@ def copy_rows(events: Events, phases: Stretches, gpus: Iterable[Gpu]) -> list[Co
         for i in gpu.works:
             if events.kind[i] != Kind.KERNEL:
                 found = sums[_copy_kind(events.kind[i], events.name_of(i))]
-                found.count += 1
-                found.total_ns += events.length_ns(i)
+                found.add(events.length_ns(i), phases.name_at(gpu.called_ns(events, i)))
                 found.amount += events.amount[i]
-                found.phases[phases.name_at(gpu.called_ns(events, i))] += events.length_ns(i)
     rows = [CopyRow(*kind, s.phase, s.count, s.total_ns, s.amount) for kind, s in sums.items()]
     return sorted(rows, key=lambda row: (-row.total_ns, row.kind))
 
@@ -179,11 +172,7 @@ def wait_rows(events: Events, gaps: Iterable[Gap], lines: Stretches) -> list[Wai
     sums: dict[tuple[str, str, str], _Sum] = defaultdict(_Sum)
     for gap in gaps:
         found = sums[gap.cause, gap.what if gap.cause != "start" else "", _where(events, gap.python)]
-        found.count += 1
-        found.total_ns += gap.length_ns
-        found.longest_ns = max(found.longest_ns, gap.length_ns)
-        found.phases[gap.phase] += gap.length_ns
-        found.lines[lines.name_at((gap.begin_ns + gap.end_ns) // 2)] += gap.length_ns
+        found.add(gap.length_ns, gap.phase, lines.name_at((gap.begin_ns + gap.end_ns) // 2))
     rows = [
         WaitRow(c, what, s.phase, where or s.where, s.count, s.total_ns, s.longest_ns)
         for (c, what, where), s in sums.items()
@@ -200,9 +189,7 @@ def sync_rows(
         i, operator = wait.call, nesting.operator[wait.call]
         where = _where(events, nesting.python[i]) or lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
         found = sums[events.name_of(i), events.name_of(operator) if operator >= 0 else "", where]
-        found.count += 1
-        found.total_ns += wait.waited_ns
-        found.phases[phases.name_at(events.begin_ns[i])] += wait.waited_ns
+        found.add(wait.waited_ns, phases.name_at(events.begin_ns[i]))
     rows = [TracedSync(call, op, s.phase, where, s.count, s.total_ns) for (call, op, where), s in sums.items()]
     return sorted(rows, key=lambda row: (-row.total_ns, row.call, row.operator))
 

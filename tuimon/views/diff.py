@@ -14,8 +14,7 @@ from tuimon.diagnosis.reading import fold
 from tuimon.errors import UnreadableLog
 from tuimon.sources.log.joined.opening import Chosen, read_logs
 from tuimon.views.finding_text import rule_title
-from tuimon.views.format import ABSENT, count, duration, ms, number, percent, place, plain, shorten, size
-from tuimon.views.wrapping import wrap
+from tuimon.views.format import ABSENT, count, duration, ms, number, percent, place, plain, shorten, size, wrap
 
 #: Columns of an e-mail; on a wider terminal up to ``MOST_WIDTH``: longer lines are hard to read.
 WIDTH, MOST_WIDTH = 78, 120

@@ -1,35 +1,21 @@
-"""Figures for people: the one place where ratios become percent, nanoseconds milliseconds, bytes GiB.
+"""Figures and lines for people: the one place where ratios become percent, nanoseconds milliseconds, bytes GiB.
 
 ``None`` means "not measured" and is always shown as an en dash, never as 0.
 """
 
 from __future__ import annotations
 
-from tuimon.text import code_place, ms_text, number_text, plain, size_text
+import re
+import textwrap
 
-__all__ = [
-    "ABSENT",
-    "advice",
-    "celsius",
-    "clock",
-    "code",
-    "count",
-    "duration",
-    "ms",
-    "ms_range",
-    "number",
-    "percent",
-    "percent_range",
-    "phase_name",
-    "place",
-    "plain",
-    "rate",
-    "shorten",
-    "size",
-    "watt",
-]
+from tuimon.text import code_place, ms_text, number_text, size_text
+from tuimon.text import plain as plain  # noqa: PLC0414  (texts from outside are shown beside figures)
 
 ABSENT = "–"
+#: The space before a unit.
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s|GiB|MiB|KiB|Hz|W)(?![\w/]))")
+#: A space that no line is broken at.
+_KEPT = "\xa0"
 
 
 def number(value: float | None) -> str:
@@ -161,3 +147,26 @@ def shorten(text: str, width: int) -> str:
     if len(text) <= width:
         return text
     return text[: max(width - 1, 0)] + "…" if width > 0 else ""
+
+
+def kept_together(text: str) -> str:
+    """The text with a no-break space between each number and its unit; ``freed`` takes them out again."""
+    return _BEFORE_UNIT.sub(_KEPT, text)
+
+
+def freed(text: str) -> str:
+    """The text with ordinary spaces."""
+    return text.replace(_KEPT, " ")
+
+
+def wrap(text: str, width: int, first: str = "", later: str = "") -> list[str]:
+    """The text as lines of ``width`` characters, longer only by a longer word, with these indents."""
+    lines = textwrap.wrap(
+        kept_together(text),
+        width,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return [freed(line) for line in lines]

@@ -22,16 +22,14 @@ from tuimon.views.finding_text import (
     place_text,
     rule_title,
 )
-from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps
+from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.goodput_text import goodput_text
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.progress_text import left_text, loss_text, position_text, progress_json, rate_texts
-from tuimon.views.sampling_text import sampling_text
 from tuimon.views.standstill_text import list_lines
-from tuimon.views.state_text import state_text, unseen_text
-from tuimon.views.wrapping import wrap
+from tuimon.views.state_text import sampling_text, state_text, unseen_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

@@ -1,13 +1,16 @@
-"""The state of a training that makes no steps, in words."""
+"""The state of a run in words: of a training that makes no steps, of its nodes, and how well stacks are sampled."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
+from tuimon.records import Node
+from tuimon.session.sampling import Sampling
 from tuimon.session.state import RunState, StateName, Unseen
-from tuimon.views.format import duration, number, plain
+from tuimon.views.format import duration, number, percent, plain
 
 _COMMAND = 60  # longest command line in a sentence
 _TOLD_S = 0.05  # less is shown as 0.0s, which tells nothing
@@ -63,3 +66,37 @@ def unseen_text(unseen: Unseen) -> str:
     short = command if len(command) <= _COMMAND else command[: _COMMAND - 1] + "…"
     used = " and ".join(uses)
     return f"process {own_id(unseen.pid)} ({short}) uses {used}, but no steps were seen: {plain(unseen.reason)}"
+
+
+def nodes_text(nodes: Iterable[Node]) -> str | None:
+    """Who writes nothing while others do, or has failed: ``node007 silent for 28s``; None where all are well."""
+    known = list(nodes)
+    silent = [node for node in known if node.state in ("late", "stopped")]
+    failed = [node for node in known if node.state == "ended" and node.exit_code]
+    parts = []
+    if silent:
+        longest = duration(max(node.behind_s for node in silent))
+        parts.append(f"{_which(silent, len(known))} silent for {longest}")
+    if failed and len(failed) < len(known):
+        parts.append(f"{_which(failed, len(known))} failed")
+    return ", ".join(parts) or None
+
+
+def _which(those: list[Node], known: int) -> str:
+    return plain(those[0].host) if len(those) == 1 else f"{len(those)} of {known} nodes"
+
+
+def sampling_text(sampling: Sampling) -> str:
+    """The figures that are known; failures only where there were any."""
+    parts = ["in-process"] if sampling.in_process else []
+    if sampling.rate_hz is not None:
+        parts.append(f"{sampling.rate_hz:.{0 if sampling.rate_hz >= 9.95 else 1}f} Hz")
+    if sampling.coverage_ratio is not None:
+        parts.append(f"{percent(sampling.coverage_ratio)} covered")
+    if sampling.failed:
+        parts.append(f"{sampling.failed} failed")
+    if sampling.lost:
+        parts.append("1 window lost" if sampling.lost == 1 else f"{sampling.lost} windows lost")
+    if sampling.cpu_ratio is not None:
+        parts.append(f"{percent(sampling.cpu_ratio, 1)} cpu")
+    return " · ".join(parts)

@@ -1,10 +1,12 @@
-"""A trace in words, from its record: what was traced, and what took longest."""
+"""A trace in words, from its record: what was traced, what took longest, and the figures before it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tuimon.records import TracedPhase, TraceTaken
+from tuimon.session.session import Session
+from tuimon.trace.raw import PhaseBefore, TakenBy
 from tuimon.views.format import ABSENT, count, ms, percent, plain
 
 #: Rows of each table in the report.
@@ -92,3 +94,21 @@ def _work_lines(trace: TraceTaken) -> Iterator[str]:
 
 def _times(number: int) -> str:
     return "once in all" if number == 1 else f"{count(number)} times in all"
+
+
+def known_before(session: Session, pid: int) -> TakenBy:
+    """Command, rank, length of a step and the phases' times, as far as they are known."""
+    process, now = session.process(pid), session.over("recent")
+    steps, table = now.steps(pid), now.phases(pid)
+    rows = table.rows if table is not None and table.steps else ()
+    return TakenBy(
+        pid=pid,
+        rank=process.rank if process is not None else None,
+        command=" ".join(process.command)[:500] if process is not None else "",
+        step_ms=steps.median_ms if steps is not None else None,
+        before=[
+            PhaseBefore(row.name, row.ms_per_step, row.gpu_ms_per_step, row.gpu_idle_ms_per_step or None, row.estimated)
+            for row in rows
+            if row.name != "eval"
+        ],
+    )

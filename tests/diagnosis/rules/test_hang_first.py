@@ -4,7 +4,7 @@ import pytest
 
 from tests.session.records import frames, header, process, session_of, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.monitor.suspicion import suspicion
+from tuimon.monitor.judging import suspicion
 from tuimon.records import Frame, Loader, LoaderFacts, LoaderWorker, StackGroup, StandingProcess, Standstill
 
 ROOT = "/site-packages/torch/utils/data/"

@@ -20,8 +20,7 @@ from tuimon.agent.ring import layout, paths
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import CannotInject
 from tuimon.launch.injection import gdb, symbols, target
-from tuimon.launch.injection.inject import inject
-from tuimon.launch.injection.request import Request
+from tuimon.launch.injection.inject import Request, inject
 from tuimon.monitor.hooks import Hooks
 from tuimon.proc import procfs
 
@@ -53,13 +52,13 @@ def test_markers_from_the_next_step_on_and_nothing_left(version: str, tmp_path: 
         assert hooks.are_missing()
         assert f"into process {process.pid} " in hooks.bring_in()
         until(lambda: steps(process.pid))
-        assert inject(process.pid).was_there  # a second attach
+        assert inject(process.pid)  # a second attach
         ring = paths.ring_path(process.pid)
         assert hooks.withdraw() == "the hooks are withdrawn"
         assert not os.path.exists(ring)
         until(lambda: os.path.basename(ring) not in Path(f"/proc/{process.pid}/maps").read_text())
         assert hooks.are_missing()
-        assert not inject(process.pid).was_there  # and once more
+        assert not inject(process.pid)  # and once more
         until(lambda: steps(process.pid))
         assert ended(process) == OVER
 
@@ -100,7 +99,7 @@ def test_a_handler_that_raises_while_our_statement_runs(tmp_path: Path, monkeypa
     also = "import signal; signal.signal(signal.SIGUSR1, lambda *_: {}['raised'])"
     with training(tmp_path, sys.executable, also) as process:
         until(lambda: int(status(process.pid, "SigCgt"), 16) >> signal.SIGUSR1 - 1 & 1)
-        assert not inject(process.pid).was_there
+        assert not inject(process.pid)
         _, errors = process.communicate(timeout=60)
     assert errors.count("Traceback") == 1 and errors.splitlines()[-1] == "KeyError: 'raised'"
 

@@ -20,7 +20,7 @@ from tests.launch.injection.trainings import OVER, ended, needs_gdb, state, trai
 from tests.waiting import until
 from tuimon.agent.ring import paths
 from tuimon.errors import CannotInject
-from tuimon.launch.injection import gdb, threads
+from tuimon.launch.injection import gdb, target
 from tuimon.launch.injection.inject import inject
 
 
@@ -44,7 +44,7 @@ MANY = """
 
 @needs_gdb
 def test_more_threads_than_gdb_stops_in_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "THREADS_LIMIT", 20)
+    monkeypatch.setattr(target, "THREADS_LIMIT", 20)
     monkeypatch.setattr(gdb, "_started", lambda command: pytest.fail("gdb was started"))
     with training(tmp_path, sys.executable, also=MANY) as process:
         assert process.stdout and process.stdout.readline() == "all\n"
@@ -73,7 +73,7 @@ def sleeping(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Proce
     if platform.machine() not in _CLONE:
         pytest.skip("the number of clone is not known here")
     with training(folder, sys.executable, also=SLEEPS) as process:
-        until(lambda: threads._uninterruptible(process.pid))
+        until(lambda: target._uninterruptible(process.pid))
         (child,) = psutil.Process(process.pid).children()
         try:
             yield process, child
@@ -86,7 +86,7 @@ def sleeping(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Proce
 def test_a_thread_that_cannot_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gdb, "_started", lambda command: pytest.fail("gdb was started"))
     with sleeping(tmp_path) as (process, child):
-        (thread,) = threads._uninterruptible(process.pid)
+        (thread,) = target._uninterruptible(process.pid)
         message = refusal(process.pid).message
         child.kill()
         assert ended(process) == OVER
@@ -95,8 +95,8 @@ def test_a_thread_that_cannot_be_stopped(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_thread_that_waits_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     found = iter([{1, 2}, {2, 3}, {3}])
-    monkeypatch.setattr(threads, "_uninterruptible", lambda pid: next(found))
-    threads.check_threads(os.getpid())
+    monkeypatch.setattr(target, "_uninterruptible", lambda pid: next(found))
+    target.check_threads(os.getpid())
     assert next(found, None) is None
 
 
@@ -108,7 +108,7 @@ def test_a_gdb_that_was_killed_for_it_leaves_no_stop_behind(tmp_path: Path, monk
     with sleeping(tmp_path) as (process, child):
         refusal(process.pid)
         child.kill()
-        until(lambda: not threads._uninterruptible(process.pid))
+        until(lambda: not target._uninterruptible(process.pid))
         assert ended(process) == OVER
 
 
@@ -162,7 +162,7 @@ def test_a_private_temporary_folder_is_not_used(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     with unshared(tmp_path, mounted_over(tmp_path / "tmp")) as (process, pid):
-        assert not inject(pid).was_there
+        assert not inject(pid)
         until(lambda: os.path.exists(paths.ring_path(pid)))
         assert ended(process) == OVER
 

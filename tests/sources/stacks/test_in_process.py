@@ -34,7 +34,7 @@ from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.pyspy import errors
 from tuimon.sources.stacks.pyspy.errors import NO_BINARY
 from tuimon.sources.stacks.window_records import WindowRecords
-from tuimon.views.sampling_text import sampling_text
+from tuimon.views.state_text import sampling_text
 
 TRAINING = """
 import torch

@@ -13,14 +13,14 @@ from tests.sources.markers.test_slowed import with_profiler
 from tests.trace.kineto_file import of_recording, write
 from tuimon.agent.ring.layout import PROFILER_ON, Marker
 from tuimon.agent.ring.side_files import TRACED, side_file
-from tuimon.records import TracedSync, TraceTaken
+from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.sources.log.decode import decode
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.tracing.trace_records import leave_record
 from tuimon.trace.raw import PhaseBefore, TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
-from tuimon.trace.tables import KernelRow, OperatorRow, WaitRow
+from tuimon.trace.tables import KernelRow, WaitRow
 
 
 class Training:
@@ -88,7 +88,7 @@ def test_a_record_is_small_whatever_the_trace_holds(tmp_path: Path) -> None:
     trace = read_trace(write(tmp_path / "t.json.gz", of_recording("resnet50_nw0_a")))
     summary, long = summarize(trace), "é<" * 4000
     everything = summary._replace(
-        operators=[OperatorRow(long, long, 2**60, 2**60, 2**60)] * 500,
+        operators=[TracedWork(long, long, 2**60, 2**60, 2**60)] * 500,
         kernels=[KernelRow(long, long, 2**60, 2**60, 5, 5)] * 500,
         waits=[WaitRow("sync", long, long, long, 2**60, 2**60, 1)] * 500,
         syncs=[TracedSync(long, long, long, long, 2**60, 2**60)] * 500,

@@ -16,8 +16,7 @@ from tuimon.records import Exit, Gpu, LoopStack, Mark, RangePlace
 from tuimon.text import plain
 from tuimon.views.export.csv_table import COLUMNS, write_csv
 from tuimon.views.export.perfetto import write_perfetto
-from tuimon.views.export.stack_formats import collapsed, speedscope
-from tuimon.views.export.stack_samples import Selection, contents
+from tuimon.views.export.stack_samples import Selection, collapsed, contents, speedscope
 
 LOG = [
     header(t=10.0),

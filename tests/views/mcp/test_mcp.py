@@ -21,7 +21,7 @@ from tuimon.cli.commands.explain import rule_named
 from tuimon.diagnosis.rulebook import RULES
 from tuimon.errors import NoSuchProcess, UsageError
 from tuimon.launch.candidates import Candidate
-from tuimon.monitor.opening.log import open_log
+from tuimon.monitor.opening import open_log
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.views.mcp import opened
 from tuimon.views.mcp import server as server_module

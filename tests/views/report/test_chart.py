@@ -6,7 +6,7 @@ import pytest
 
 from tests.session.records import header, process, session_of, steps
 from tuimon.records import Exit
-from tuimon.views.report.html.chart import MOST, chart_of, rows_of
+from tuimon.views.report.chart import MOST, chart_of, rows_of
 
 PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 8, "other": 2}
 SLOW = {**PHASES, "data": 200}

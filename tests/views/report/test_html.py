@@ -36,8 +36,8 @@ from tuimon.records import (
     TraceTaken,
 )
 from tuimon.sources.log.writer import LogWriter
-from tuimon.views.report.html.chart import POINTS, bars, curve, decimated, top_of
-from tuimon.views.report.html.page import _around
+from tuimon.views.report.chart import POINTS, bars, curve, decimated, top_of
+from tuimon.views.report.page import _around
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 HOSTILE = "<script>alert(1)</script>\x1b[31m\x07\u202e"
@@ -178,7 +178,7 @@ def test_it_needs_nothing_but_itself(tmp_path, capsys):
     assert not page.links
     assert not {"link", "img", "iframe"} & set(page.tags)
     assert page.tags.count("script") == 1
-    style, script = (files("tuimon.views.report.html").joinpath(name).read_text() for name in ("style.css", "zoom.js"))
+    style, script = (files("tuimon.views.report").joinpath(name).read_text() for name in ("style.css", "zoom.js"))
     assert not re.search(r"https?:|url\(|@import|\beval\(|innerHTML|fetch\(", style + script)
 
 
@@ -304,7 +304,7 @@ def test_without_jinja2_it_says_what_to_install(tmp_path, capsys, monkeypatch):
 
 
 def test_the_template_lies_in_the_package():
-    assert files("tuimon.views.report.html").joinpath("report.html.j2").is_file()
+    assert files("tuimon.views.report").joinpath("report.html.j2").is_file()
 
 
 def test_histories_are_thinned_to_means():

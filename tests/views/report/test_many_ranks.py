@@ -10,9 +10,9 @@ from bench.fleet_logs import Job, write
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.reading import fold
 from tuimon.sources.log.joined.opening import choose, read_logs
-from tuimon.views.report.html.tables import ranks_table
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import report_of
+from tuimon.views.report.tables import ranks_table
 from tuimon.views.report.text import text_report
 
 JOB = Job(nodes=36, ranks=2, seconds=10.0, workers=0, gpus=False, late=70)

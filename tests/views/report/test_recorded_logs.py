@@ -14,7 +14,7 @@ from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.diagnosis.words import percent
 from tuimon.sources.log.reader import read_log
-from tuimon.views.report.html.page import as_html
+from tuimon.views.report.page import as_html
 from tuimon.views.report.summary import Page, report_of
 
 #: The phases that a rule's share is of.

@@ -7,14 +7,13 @@ import pytest
 
 from tests.views import streams
 from tests.views.tui.running_app import running, text
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.launch.signals import LeaveSignals
 from tuimon.records import Exit
 from tuimon.views.tui import running as running_module
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.leaving import Leave
-from tuimon.views.tui.sheets.quit_dialog import QuitDialog
-from tuimon.views.tui.sheets.restart_dialog import RestartDialog
+from tuimon.views.tui.sheets.quit_dialog import QuitDialog, RestartDialog
 
 
 async def test_q_asks_while_a_launched_run_goes_on_and_c_cancels():

@@ -3,8 +3,8 @@
 from tests.views import streams
 from tests.views.tui.running_app import text
 from tuimon.views.tui.app import TuimonApp
+from tuimon.views.tui.board import Pacing
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.pacing import Pacing
 from tuimon.views.tui.terminal_app import Capabilities
 
 

@@ -8,16 +8,16 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tuimon.cli.messages import write_message
 from tuimon.cli.options import add_watching, options_of, parser_of
+from tuimon.cli.streams import write_message
 from tuimon.errors import UsageError
 from tuimon.launch.attached import attach
 from tuimon.launch.candidates import find_candidates
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.attach import open_attach
-from tuimon.monitor.opening.options import Options
+from tuimon.monitor.opening import open_attach
+from tuimon.monitor.options import Options
 from tuimon.text import plain
 
 _DOC = """\
@@ -85,9 +85,9 @@ def _pick(options: Options) -> int | None:
     found = find_candidates()
     if not options.headless:
         from tuimon.cli.commands.ps import rows
-        from tuimon.views.tui.sheets.picker import pick
+        from tuimon.views.tui.sheets.picker import Candidate, pick
 
-        return pick(rows(found))
+        return pick([Candidate(row.pid, row.command, row.user, row.cpu_ratio, row.markers) for row in rows(found)])
     from tuimon.cli.commands.ps import table
 
     print("\n".join(table(found)), flush=True)

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from importlib.resources import as_file, files
 from typing import NamedTuple
 
-from tuimon.cli.messages import write_message
 from tuimon.cli.options import parser_of, terminal_can_draw
 from tuimon.cli.quick_start import collect_seldom
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.cli.streams import write_message
+from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.options import Options
+from tuimon.monitor.options import Options
 from tuimon.records import Notice
 from tuimon.sources.log.reader import LogSource, read_log
 from tuimon.sources.notices import NoticeSource

@@ -1,13 +1,24 @@
-"""``tuimon doctor``: what works on this machine, what does not, and how to fix it."""
+"""``tuimon doctor``: what works on this machine, what does not, and how to fix it. No check changes anything."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import platform
+import shutil
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
-from tuimon.cli.checks import Check, all_checks
+from tuimon.agent.ring.paths import refused_directories, ring_directories, ring_directory
 from tuimon.cli.options import parser_of
-from tuimon.views.format import plain
+from tuimon.errors import TuimonError
+from tuimon.launch.places import state_directory
+from tuimon.launch.resolve import user_python, versions_of_user_python
+from tuimon.monitor.versions import version_of
+from tuimon.views.format import plain, size
 from tuimon.views.json_text import json_text
 
 _DOC = """\
@@ -40,3 +51,230 @@ def lines(checks: Sequence[Check]) -> list[str]:
         if check.fix and check.status != "ok":
             out.append(f"      {'':<{width}}  -> {plain(check.fix)}")
     return out
+
+
+Status = Literal["ok", "warn", "fail"]
+
+#: Shared memory that the ring of one training process takes (2.3 MB), rounded up.
+RING_BYTES = 3 * 1024 * 1024
+
+
+class Check(NamedTuple):
+    """One thing that was tried; the names are those of the JSON."""
+
+    name: str
+    status: Status
+    message: str
+    fix: str | None = None
+    essential: bool = False
+
+
+def all_checks() -> list[Check]:
+    """Every check, in the order shown; one that cannot be run counts as a warning."""
+    found = []
+    for check in (_python, _user_python, _py_spy, _ptrace, _shared_memory, _output, _nvml, _terminal):
+        try:
+            found.append(check())
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            name = check.__name__.strip("_").replace("_", " ")
+            found.append(Check(name, "warn", f"could not be checked: {error}"))
+    return found
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.platform != "linux":
+        return Check("system", "fail", f"{sys.platform}: tuimon needs Linux", "Run it where the training runs.", True)
+    return Check("tuimon", "ok", f"tuimon {version_of('tuimon')} on Python {version}")
+
+
+def _user_python() -> Check:
+    python, found = user_python(), versions_of_user_python()
+    if found is None:
+        return Check("python", "warn", f"{python} does not work", "Activate the environment of your training.")
+    version, torch = found
+    if not torch:
+        return Check(
+            "python",
+            "warn",
+            f"`python` is {python} ({version}), without torch",
+            "Activate the environment of your training.",
+        )
+    return Check("python", "ok", f"`python` is {python} ({version}, torch {torch})")
+
+
+_INSIDE = "stacks in-process only, under tuimon run"
+
+
+def _py_spy() -> Check:
+    from tuimon.sources.stacks.pyspy import recorder
+
+    binary = recorder.find()
+    if binary is None:
+        message = f"not found: {_INSIDE}, no phases without markers"
+        return Check("py-spy", "fail", message, "pip install py-spy", True)
+    done = _dump_of_child(binary)
+    version = version_of("py-spy")
+    if done.returncode == 0 and _has_frames(done.stdout):
+        return Check("py-spy", "ok", f"py-spy {version} can read a Python process")
+    first = next((line for line in done.stderr.splitlines() if line.strip()), "no stacks")
+    if "ermission" in done.stderr:
+        message = f"py-spy {version} may not even read a child process of its own: {_INSIDE}"
+        return Check("py-spy", "fail", message, _ALLOW_PTRACE, True)
+    return Check("py-spy", "warn", f"py-spy {version} failed: {plain(first)}", "pip install --upgrade py-spy")
+
+
+def _dump_of_child(binary: str) -> subprocess.CompletedProcess[str]:
+    with _idle_python() as child:
+        return subprocess.run(
+            [binary, "dump", "--nonblocking", "--json", "--pid", str(child.pid)],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            env={name: value for name, value in os.environ.items() if name != "RUST_BACKTRACE"},
+        )
+
+
+def _has_frames(text: str) -> bool:
+    try:
+        return any(thread.get("frames") for thread in json.loads(text))
+    except (ValueError, AttributeError, TypeError):
+        return False
+
+
+@contextlib.contextmanager
+def _idle_python() -> Iterator[subprocess.Popen[bytes]]:
+    """A child that waits for its stdin to close: it ends even when tuimon is killed."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        yield child
+    finally:
+        child.communicate(b"\n")
+
+
+_ALLOW_PTRACE = "In a container: docker run --cap-add SYS_PTRACE; in Kubernetes: securityContext.capabilities.add"
+
+
+def _ptrace() -> Check:
+    scope = _first_line("/proc/sys/kernel/yama/ptrace_scope")
+    if scope in (None, "0") or _has_ptrace_capability():
+        return Check("ptrace", "ok", "all your processes may be read")
+    if scope == "1":
+        return Check(
+            "ptrace",
+            "warn",
+            "ptrace_scope is 1: only processes that tuimon run started can be sampled",
+            "For attach: sudo sysctl kernel.yama.ptrace_scope=0 (tuimon run works without)",
+        )
+    return Check(
+        "ptrace",
+        "warn",
+        f"ptrace_scope is {scope}: no process can be sampled",
+        "sudo sysctl kernel.yama.ptrace_scope=1",
+    )
+
+
+def _has_ptrace_capability() -> bool:
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        for line in status:
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) >> 19 & 1)  # CAP_SYS_PTRACE, linux/capability.h
+    return False
+
+
+def _shared_memory() -> Check:
+    refused = "; ".join(map(plain, refused_directories().values()))
+    folder = ring_directory()
+    if folder is None:
+        reason = refused or f"{' and '.join(map(plain, ring_directories()))} cannot be written"
+        return Check("shared memory", "fail", f"{reason}: no markers", "Mount /dev/shm, or set TMPDIR.")
+    base = folder if os.path.isdir(folder) else os.path.dirname(folder)
+    free = shutil.disk_usage(base).free
+    if free < RING_BYTES:
+        return Check(
+            "shared memory",
+            "fail",
+            f"{base} has {size(free)} left, but a training process needs {size(RING_BYTES)}: no markers",
+            "In a container: docker run --shm-size 1g (DataLoader workers need it too)",
+        )
+    if refused:
+        return Check(
+            "shared memory", "warn", f"{refused}: rings go to {base}", "Remove that folder, or ask its owner to."
+        )
+    if not base.startswith("/dev/shm"):
+        return Check("shared memory", "warn", f"rings go to {base}, on a disk", "Mount /dev/shm for less overhead.")
+    return Check("shared memory", "ok", f"{base}, {size(free)} free")
+
+
+def _output() -> Check:
+    try:
+        return Check("output", "ok", f"outputs of runs go to {state_directory()}")
+    except TuimonError as error:
+        return Check("output", "warn", error.message, error.hint)
+
+
+def _nvml() -> Check:
+    from tuimon.sources.nvml.inventory import Inventory, inventory
+
+    found = inventory()
+    if not isinstance(found, Inventory):
+        without = "Without an NVIDIA GPU nothing is missing" if found.expected else None
+        return Check("nvml", "warn", found.message, found.hint or without)
+    parts = [f"driver {found.driver}, {found.gpus} GPU{'s' if found.gpus != 1 else ''}"]
+    if found.instances:
+        parts.append(f"{found.instances} MIG instance{'s' if found.instances != 1 else ''}")
+    if found.with_activity < found.gpus:
+        which = "no" if not found.with_activity else f"for {found.with_activity} of them"
+        parts.append(f"{which} SM, tensor and DRAM activity (Hopper and later have it)")
+    if not found.pids_known:
+        parts.append("which processes compute is unknown in this container (drivers from 535.113 on report it)")
+    return Check("nvml", "ok", "; ".join(parts))
+
+
+def _terminal() -> Check:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return Check("terminal", "ok", "not a terminal: commands run headless")
+    term = os.environ.get("TERM", "")
+    if term in ("", "dumb"):
+        return Check("terminal", "warn", f"TERM is {term or 'not set'}: headless only", "export TERM=xterm-256color")
+    columns, rows = os.get_terminal_size(sys.stderr.fileno())
+    colours = "true colour" if os.environ.get("COLORTERM") in ("truecolor", "24bit") else "colours of TERM"
+    if "NO_COLOR" in os.environ:
+        colours = "no colours (NO_COLOR)"
+    message = f"{plain(term)}, {columns}x{rows}, {colours}, {sys.stderr.encoding}"
+    if columns < 80 or rows < 24:
+        return Check("terminal", "warn", message, "The full screen needs 80x24 to show everything.")
+    if "utf" not in (sys.stderr.encoding or "").lower():
+        return Check("terminal", "warn", message, "For finer charts: export LANG=C.UTF-8")
+    return Check("terminal", "ok", message)
+
+
+def _first_line(path: str) -> str | None:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.readline().strip()
+    except OSError:
+        return None
+
+
+def version_lines() -> list[str]:
+    """tuimon, what it runs on and samples with, and the torch of the ``python`` that ``tuimon run`` would start."""
+    lines = [
+        f"tuimon {version_of('tuimon')}",
+        f"Python {platform.python_version()} ({plain(sys.executable)})",
+        f"platform {plain(platform.platform())}",
+        f"py-spy {version_of('py-spy')}",
+    ]
+    python, found = plain(user_python()), versions_of_user_python()
+    if found is None:
+        return [*lines, f"torch ? ({python} does not work)"]
+    version, torch = found
+    return [*lines, f"torch {torch or 'none'} (in {python}, Python {version})"]

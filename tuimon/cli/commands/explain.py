@@ -12,7 +12,7 @@ from tuimon.diagnosis.explain.page import Explained, Page, all_pages, cause_name
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
 from tuimon.errors import UsageError
 from tuimon.text import plain
-from tuimon.views.explain_text import write_pages
+from tuimon.views.explain import write_pages
 from tuimon.views.json_text import json_text
 
 _DOC = """\

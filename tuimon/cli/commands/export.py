@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
-from tuimon.cli.messages import write_message
 from tuimon.cli.options import add_run_choice, parser_of
+from tuimon.cli.streams import write_message
 from tuimon.cli.writing import Output, add_output
 from tuimon.errors import TuimonError, UsageError
 from tuimon.monitor.versions import version_of
@@ -135,13 +135,13 @@ def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], ob
         first = next(records)
         return lambda out: write_perfetto(_between([first], records, selection), out)
     if to == "collapsed":
-        from tuimon.views.export.stack_formats import collapsed
+        from tuimon.views.export.stack_samples import collapsed
 
         lines = list(collapsed(records, selection))
         if not lines:
             raise _nothing(log, selection)
         return lambda out: out.writelines(line + "\n" for line in lines)
-    from tuimon.views.export.stack_formats import speedscope
+    from tuimon.views.export.stack_samples import speedscope
 
     file = speedscope(records, selection, os.path.basename(log.name), f"tuimon {version_of('tuimon')}")
     if not file["profiles"]:

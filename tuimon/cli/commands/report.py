@@ -65,7 +65,7 @@ def _written(
 ) -> tuple[list[dict[str, Json]], str]:
     """The reports, and their text; only a page needs the sessions beside them."""
     if style == "html":
-        from tuimon.views.report.html.page import as_html
+        from tuimon.views.report.page import as_html
 
         pages = [_page(log, price, full=full) for log in logs]
         return [page.report for page in pages], as_html(pages)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tuimon.cli.messages import write_message
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
+from tuimon.cli.streams import write_message
 from tuimon.errors import UsageError
-from tuimon.launch.leave_signals import LeaveSignals
-from tuimon.launch.relay import Relay
 from tuimon.launch.resolve import resolve
+from tuimon.launch.signals import LeaveSignals, Relay
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.options import Options
-from tuimon.monitor.opening.run import open_run
+from tuimon.monitor.opening import open_run
+from tuimon.monitor.options import Options
 from tuimon.text import plain
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tuimon.cli.messages import write_message
 from tuimon.cli.options import parser_of
+from tuimon.cli.streams import write_message
 from tuimon.cli.writing import add_output
 from tuimon.errors import TraceError, TuimonError, UsageError
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.launch.signals import LeaveSignals
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import find_log, read_log
 from tuimon.sources.outputs import check_output
@@ -114,7 +114,7 @@ def _targets(target: str, *, all_ranks: bool) -> list[_Target]:
     pids = sorted(session.trainers(), key=lambda pid: _rank(session, pid))
     if not pids:
         raise TraceError(f"no process of {plain(path)} has trained yet", "Wait for its first steps")
-    from tuimon.views.before_trace import known_before
+    from tuimon.views.trace_text import known_before
 
     return [_Target(pid, known_before(session, pid)) for pid in (pids if all_ranks else pids[:1])]
 

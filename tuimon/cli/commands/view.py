@@ -10,10 +10,10 @@ from tuimon.cli.metrics import add_metrics, metrics_of
 from tuimon.cli.options import add_price, add_run_choice, parser_of, terminal_can_draw
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.errors import UsageError
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.log import open_log
-from tuimon.monitor.opening.options import Options
+from tuimon.monitor.opening import open_log
+from tuimon.monitor.options import Options
 from tuimon.text import plain
 
 _DOC = """\

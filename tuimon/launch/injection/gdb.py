@@ -27,11 +27,9 @@ from itertools import pairwise
 
 from tuimon.errors import CannotInject
 from tuimon.launch.injection import pending_call, registers
-from tuimon.launch.injection.harmless import HARMLESS
 from tuimon.launch.injection.symbols import Function, find_functions
 from tuimon.launch.injection.symbols import Mapping as MappedPart
-from tuimon.launch.injection.target import ALLOW_PTRACE, RUN_INSTEAD, Target, machine
-from tuimon.launch.injection.threads import check_threads
+from tuimon.launch.injection.target import ALLOW_PTRACE, RUN_INSTEAD, Target, check_threads, machine
 from tuimon.proc import procfs
 from tuimon.text import plain
 
@@ -155,7 +153,7 @@ def _write(path: str, content: bytes) -> None:
 def functions_for(target: Target) -> dict[str, Function]:
     """The functions of the process that are called, and the harmless ones. Raises CannotInject if one is missing."""
     needed = ("Py_AddPendingCall", *pending_call.OF_PYTHON)
-    python = _functions(target.python_file, target.python, (*needed, *HARMLESS.split()))
+    python = _functions(target.python_file, target.python, (*needed, *pending_call.HARMLESS.split()))
     if not all(name in python for name in needed):
         raise CannotInject(
             f"the Python of process {target.pid} exports none of its functions (linked statically, without symbols)",
@@ -178,7 +176,7 @@ def script_for(target: Target, functions: Mapping[str, Function], page: str, kno
     ``known_registers``: the description of those that gdb is to read and write. The called function may change others;
     in a system call that the C library makes none of those is in use, as its caller could not rely on them.
     """
-    in_harmless = _within(functions[name] for name in HARMLESS.split() if name in functions)
+    in_harmless = _within(functions[name] for name in pending_call.HARMLESS.split() if name in functions)
     in_python = _within(Function(part.start, part.end) for part in target.python if part.is_code)
     in_c_library = _within(Function(part.start, part.end) for part in target.c_library if part.is_code)
     in_system_call = _IN_SYSTEM_CALL[machine()]

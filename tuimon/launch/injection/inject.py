@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
 import tempfile
+import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal
 
+from msgspec import Struct
+
+from tuimon.agent.boot import WAITED_FOR
 from tuimon.agent.folder import AGENT_FOLDER
 from tuimon.errors import CannotInject
-from tuimon.launch.injection import gdb, remote_exec
-from tuimon.launch.injection.request import Answer, Request
-from tuimon.launch.injection.target import RUN_INSTEAD, Target, examine, shared
+from tuimon.launch.injection import gdb
+from tuimon.launch.injection.target import ALLOW_PTRACE, RUN_INSTEAD, Target, examine, shared
 from tuimon.proc import procfs
 from tuimon.proc.processes import is_alive
 from tuimon.proc.ring_facts import read_ring_facts, ring_folders
+from tuimon.text import plain
 
 #: How long the main thread may take to come back to Python.
 ANSWER_S = 30.0
-
-
-class Injected(NamedTuple):
-    """``was_there``: the process had markers before."""
-
-    was_there: bool
 
 
 def never() -> bool:
@@ -30,14 +32,16 @@ def never() -> bool:
     return False
 
 
-def inject(pid: int, *, timeout_s: float = ANSWER_S, stop: Callable[[], bool] = never) -> Injected:
-    """Have the process write markers from its next step on. Raises CannotInject; then nothing has changed.
+def inject(pid: int, *, timeout_s: float = ANSWER_S, stop: Callable[[], bool] = never) -> bool:
+    """Have the process write markers from its next step on; True if it had them before.
+
+    Raises CannotInject; then nothing has changed.
 
     ``stop``: whether to give up waiting for its main thread.
     """
     ticks = procfs.start_ticks(pid)
     if ticks is not None and read_ring_facts(pid, ticks) is not None:
-        return Injected(was_there=True)
+        return True
     try:
         return _bring_in(pid, timeout_s, lambda: stop() or not is_alive(pid, ticks))
     except CannotInject:
@@ -46,23 +50,23 @@ def inject(pid: int, *, timeout_s: float = ANSWER_S, stop: Callable[[], bool] = 
         raise CannotInject(f"process {pid} has ended meanwhile", "List the running trainings: tuimon ps") from None
 
 
-def _bring_in(pid: int, timeout_s: float, stop: Callable[[], bool]) -> Injected:
+def _bring_in(pid: int, timeout_s: float, stop: Callable[[], bool]) -> bool:
     target = examine(pid, AGENT_FOLDER)
     rings = shared(pid, ring_folders())
     place = shared(pid, [tempfile.gettempdir(), "/dev/shm"])[0]
-    by_gdb = target.minor < remote_exec.FIRST_MINOR
+    by_gdb = target.minor < FIRST_MINOR
     request = Request(AGENT_FOLDER, place, rings, "begin_in_thread" if by_gdb else "begin")
     try:
         if by_gdb:
             gdb.schedule(target, request.command(), request.waited_for)
         else:
-            remote_exec.schedule(target, request.script)
+            _run_script(target, request.script)
         return _result(target, request.wait(timeout_s, stop), timeout_s)
     finally:
         request.close()
 
 
-def _result(target: Target, answer: Answer | None, timeout_s: float) -> Injected:
+def _result(target: Target, answer: Answer | None, timeout_s: float) -> bool:
     pid = target.pid
     if answer is None:
         raise CannotInject(
@@ -71,7 +75,7 @@ def _result(target: Target, answer: Answer | None, timeout_s: float) -> Injected
         )
     match answer.status:
         case "installed" | "present":
-            return Injected(was_there=answer.status == "present")
+            return answer.status == "present"
         case "no torch":
             raise CannotInject(f"process {pid} has not imported torch yet", "Attach again once it trains.")
         case "no ring":
@@ -84,3 +88,98 @@ def _result(target: Target, answer: Answer | None, timeout_s: float) -> Injected
         case "retry":
             raise CannotInject(f"process {pid} is in the midst of an import or a step", "Try again.")
     raise CannotInject(f"the agent does not run in process {pid}: {answer.reason}", RUN_INSTEAD)
+
+
+_POLL_S = 0.005
+
+
+class Answer(Struct, frozen=True):
+    """The answer that the process has left: ``status`` as in ``tuimon/agent/late.py``, or "failed"."""
+
+    status: str
+    reason: str | None = None
+
+
+class Request:
+    """A private folder with the script to run; ``close`` removes it, and a script that comes later does nothing."""
+
+    def __init__(self, agent: str, place: str, rings: list[str], begin: Literal["begin", "begin_in_thread"]) -> None:
+        """``agent``: the agent's folder. ``place``: where ours is made. ``rings``: folders for the ring.
+
+        ``begin``: which function of ``tuimon/agent/boot.py`` the script calls.
+        """
+        self.folder = tempfile.mkdtemp(prefix="tuimon-inject-", dir=place)
+        self.script = os.path.join(self.folder, "start.py")
+        self.waited_for = os.path.join(self.folder, WAITED_FOR)  # the main thread waits while it is there
+        os.mkdir(self.waited_for, 0o700)
+        request = {"folder": self.folder, "agent": agent, "rings": rings}
+        with open(os.path.join(agent, "boot.py"), encoding="utf-8") as boot:
+            text = boot.read()
+        with open(self.script, "w", encoding="utf-8") as script:
+            script.write(f"{text}\n\n{begin}({request!r})\n")
+
+    def command(self) -> str:
+        """One statement that runs the script and leaves no name behind, for ``PyRun_SimpleString``."""
+        path = ascii(self.script)
+        run = (
+            f"__import__('builtins').exec(compile(__import__('io').open({path}).read(), {path}, 'exec'),"
+            " {'__name__': '_tuimon_boot'})"
+        )
+        return f"try:\n {run}\nexcept BaseException:\n pass\n"
+
+    def answer(self) -> Answer | None:
+        """The answer, once there is one."""
+        try:
+            with open(os.path.join(self.folder, "answer"), encoding="utf-8") as file:
+                found = json.load(file)
+            return Answer(str(found["status"]), found.get("reason"))
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def wait(self, timeout_s: float, stop: Callable[[], bool]) -> Answer | None:
+        """The answer, or None after ``timeout_s``, or as soon as ``stop()``."""
+        until_s = time.monotonic() + timeout_s
+        while (answer := self.answer()) is None and time.monotonic() < until_s and not stop():
+            time.sleep(_POLL_S)
+        return answer
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+#: PEP 768 came with this.
+FIRST_MINOR = 14
+_CALL = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
+_TIMEOUT_S = 30.0
+
+
+def _run_script(target: Target, script: str) -> None:
+    """Have the main thread run it soon, by an interpreter of the same version. Raises CannotInject."""
+    program = f"/proc/{target.pid}/exe"
+    try:
+        done = subprocess.run(
+            [program, "-I", "-S", "-c", _CALL, str(target.pid), script],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotInject(f"the Python of process {target.pid} could not be started: {error}", RUN_INSTEAD) from None
+    if done.returncode:
+        last = plain(next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no output"))
+        raise CannotInject(*_refused(target.pid, last))
+
+
+def _refused(pid: int, last: str) -> tuple[str, str]:
+    if "not enabled in the remote process" in last or "Remote debugging is not" in last:
+        return (
+            f"process {pid} was started with remote debugging off (-X disable-remote-debug)",
+            f"Start it without PYTHON_DISABLE_REMOTE_DEBUG. {RUN_INSTEAD}",
+        )
+    if "ermission" in last or "not permitted" in last:
+        return f"ptrace is denied for process {pid}", ALLOW_PTRACE
+    return f"sys.remote_exec failed: {last[:200]}", RUN_INSTEAD

@@ -13,8 +13,8 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.errors import NoSuchProcess, TuimonError, UsageError
 from tuimon.launch.candidates import find_candidates
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening.attach import open_attach
-from tuimon.monitor.opening.options import Options
+from tuimon.monitor.opening import open_attach
+from tuimon.monitor.options import Options
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.text import whole_number

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Notice
 from tuimon.session.session import Session
-from tuimon.views.metrics.outlets.address import Address
-from tuimon.views.metrics.outlets.outlet import Condition, Outlet
+from tuimon.views.metrics.outlet import Address, Condition, Outlet
 from tuimon.views.metrics.snapshot import Snapshots
 
 #: Seconds that the end of tuimon waits for all outlets together.
@@ -65,16 +64,13 @@ def open_metrics(address: Address | None, textfile: str | None, otlp: str | None
     """The view; nothing is opened before it starts. Raises ImportError where an extra is not installed."""
     snapshots = Snapshots()
     outlets: list[Outlet] = []
-    if textfile is not None:
-        from tuimon.views.metrics.outlets.textfile import Textfile  # noqa: PLC0415  (an extra)
+    if textfile is not None or address is not None:
+        from tuimon.views.metrics.prometheus import MetricsServer, Textfile  # noqa: PLC0415  (an extra)
 
-        outlets.append(Textfile(snapshots, textfile))
-    if address is not None:
-        from tuimon.views.metrics.outlets.http_server import MetricsServer  # noqa: PLC0415  (an extra)
-
-        outlets.append(MetricsServer(snapshots, address))
+        outlets += [Textfile(snapshots, textfile)] if textfile is not None else []
+        outlets += [MetricsServer(snapshots, address)] if address is not None else []
     if otlp is not None:
-        from tuimon.views.metrics.outlets.otlp import OtlpSender  # noqa: PLC0415  (an extra)
+        from tuimon.views.metrics.otlp import OtlpSender  # noqa: PLC0415  (an extra)
 
         outlets.append(OtlpSender(snapshots, otlp))
     return MetricsView(snapshots, outlets)

@@ -1,19 +1,21 @@
-"""The ranks and nodes of a run as the report's JSON has them: of many, those that matter and a summary of all."""
+"""Ranks, nodes and trainings of a run as the report's JSON has them: of many those that matter, and a summary."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
 
+from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES
 from tuimon.session.rank_list import rank_rows, superseded
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.session.session import Session, SessionView
-from tuimon.session.trainings import training_numbers
+from tuimon.session.trainings import TrainingRow, training_numbers, training_rows
+from tuimon.views.finding_text import headline_text
 from tuimon.views.gpu_idle import with_idle_bounds
-from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
+from tuimon.views.report.step_json import Json, phases_json, picked, rounded, steps_json
 
 #: Most ranks that are listed unless all are wanted, and most nodes: about 100 kB of JSON.
 LISTED = 64
@@ -47,16 +49,7 @@ def nodes_json(session: Session) -> dict[str, Json]:
     if not known:
         return {}
     ordered = sorted(known, key=lambda node: (node.state in WELL, not node.exit_code, -node.behind_s, node.number))
-    nodes = [
-        {
-            "host": node.host,
-            "state": node.state,
-            "behind_s": rounded(node.behind_s),
-            "clock_ahead_s": rounded(node.clock_ahead_s),
-            "exit_code": node.exit_code,
-        }
-        for node in ordered[:LISTED]
-    ]
+    nodes = [picked(node, "host", "state", "behind_s", "clock_ahead_s", "exit_code") for node in ordered[:LISTED]]
     return {"name": header.run if header else None, "node_count": len(known), "nodes": nodes}
 
 
@@ -78,7 +71,7 @@ def _rank(run: SessionView, pid: int, row: RankRow | None, *, is_earlier: bool) 
     process = run.process(pid)
     among_ranks: dict[str, Json] = {}
     if row is not None:
-        among_ranks = {"state": row.state, "late_ms": rounded(row.late_ms), "wait_ms": rounded(row.wait_ms)}
+        among_ranks = picked(row, "state", "late_ms", "wait_ms")
         among_ranks |= {"restarts": row.restarts} if row.restarts else {}
     elif is_earlier:
         among_ranks = {"state": "restarted"}
@@ -118,3 +111,42 @@ def _spread(values: Sequence[float]) -> list[float | None] | None:
 def _shares(tables: Sequence[PhaseTable]) -> list[tuple[str, float]]:
     shares = {name: [row.share for table in tables for row in table.rows if row.name == name] for name in PHASES}
     return [(name, median(known)) for name, known in shares.items() if known]
+
+
+#: Most trainings that are listed, and most findings of each.
+_LISTED, _FINDINGS = 16, 3
+
+
+def trainings_json(session: Session) -> dict[str, Json]:
+    """``trainings``, as they began; nothing of a run of one."""
+    rows = training_rows(session)
+    if len(rows) < 2:
+        return {}
+    return {"trainings": [_training(session, row) for row in rows[:_LISTED]]}
+
+
+def _training(session: Session, row: TrainingRow) -> dict[str, Json]:
+    pid = row.first.pid
+    return {
+        "number": row.number,
+        "in_focus": row.in_focus,
+        "ranks": row.ranks,
+        "pid": own_id(pid),
+        "command": list(row.command),
+        "steps": steps_json(session.over("whole").steps(pid)),
+        "findings": _findings(session, pid),
+    }
+
+
+def _findings(session: Session, pid: int) -> list[dict[str, Json]]:
+    """The findings on the training of a process, by itself."""
+    chosen = session.chosen
+    session.focus_on(pid)
+    try:
+        found = Verdicts().judge_run(session) if session.trainer() is not None else []
+    finally:
+        session.focus_on(chosen)
+    return [
+        {**picked(finding, "rule", "severity", "cause"), "headline": headline_text(finding.headline, finding.where)}
+        for finding in found[:_FINDINGS]
+    ]

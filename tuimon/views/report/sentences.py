@@ -77,9 +77,8 @@ def _verdict(report: dict[str, Json]) -> str:
     if not report["findings"]:
         started = report["steps"]["count"] or report["phases"]
         return none_found(report) if started else last_state_text(report["state"])
-    first = report["findings"][0]
-    minor = is_minor(first["rule"], first["severity"])
-    says = f"{ONLY_MINOR.rstrip('.')}: {rule_title(first['rule'])}," if minor else f"{_IS} {rule_title(first['rule'])}:"
+    first, title = report["findings"][0], rule_title(report["findings"][0]["rule"])
+    says = f"{_IS} {title}:" if has_verdict(report["findings"]) else f"{ONLY_MINOR.rstrip('.')}: {title},"
     return f"{says} {headline_text(first['headline'], first['where'])}"
 
 
@@ -93,9 +92,14 @@ def _advice(report: dict[str, Json]) -> str:
     return f"To do: {plain(action)}{gain}"
 
 
+def has_verdict(findings: Sequence[Mapping[str, Json]]) -> bool:
+    """True if the first finding is the verdict: there is one, and its fix gains enough."""
+    return bool(findings) and not is_minor(findings[0]["rule"], findings[0]["severity"])
+
+
 def final_verdict(findings: Sequence[Mapping[str, Json]]) -> str:
     """The verdict that stands, as ``verdict_name`` writes it."""
-    first = findings[0] if findings else None
-    if first is None or is_minor(first["rule"], first["severity"]):
+    if not has_verdict(findings):
         return verdict_name(None)
+    first = findings[0]
     return verdict_name(f"{first['rule']}/{first['cause']}" if first["cause"] else str(first["rule"]))

@@ -53,6 +53,12 @@ def _bounds(row: PhaseRow) -> dict[str, Json]:
     return {"gpu_idle_ms_low": rounded(bounds[0]), "gpu_idle_ms_high": rounded(bounds[1])} if bounds is not None else {}
 
 
+def picked(of: object, *names: str) -> dict[str, Json]:
+    """The fields of these names, numbers rounded."""
+    values = {name: getattr(of, name) for name in names}
+    return {name: rounded(value) if isinstance(value, float) else value for name, value in values.items()}
+
+
 def rounded(value: float | None) -> float | None:
     """To four digits after the point."""
     return None if value is None else round(value, 4)

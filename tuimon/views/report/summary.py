@@ -26,16 +26,16 @@ from tuimon.views.goodput_text import goodput_json
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.progress_text import progress_json
-from tuimon.views.report.ranks_json import nodes_json, ranks_json
+from tuimon.views.report.ranks_json import nodes_json, ranks_json, trainings_json
 from tuimon.views.report.sentences import summary_of
-from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
-from tuimon.views.report.trainings_json import trainings_json
-from tuimon.views.sampling_text import sampling_text
+from tuimon.views.report.step_json import Json, phases_json, picked, rounded, steps_json
 from tuimon.views.standstill_text import standstill_json
-from tuimon.views.state_text import state_text, unseen_text
+from tuimon.views.state_text import sampling_text, state_text, unseen_text
 from tuimon.views.trace_text import trace_text
 
 REPORT_SCHEMA = 1
+#: Tables of a trace.
+_OF_TRACE = ("phases", "operators", "kernels", "waits", "syncs")
 
 
 class Page(NamedTuple):
@@ -93,19 +93,11 @@ def _standstills(session: Session) -> dict[str, Json]:
 def _memory(history: MemoryHistory) -> dict[str, Json]:
     return {
         "pid": own_id(history.pid),
-        "trigger": history.trigger,
-        "device": history.device,
-        "steps": history.steps,
-        "live_bytes": history.live_bytes,
-        "most_bytes": history.most_bytes,
+        **picked(history, "trigger", "device", "steps", "live_bytes", "most_bytes"),
         "text": memory_lines(history),
         "lines": [
             {
-                "file": line.file,
-                "line": line.line,
-                "function": line.function,
-                "live_bytes": line.live_bytes,
-                "blocks": line.blocks,
+                **picked(line, "file", "line", "function", "live_bytes", "blocks"),
                 "growth_bytes_per_step": line.growth_bytes,
             }
             for line in history.lines
@@ -117,19 +109,11 @@ def _trace(trace: TraceTaken) -> dict[str, Json]:
     """Times are sums over its steps."""
     idle = 1 - trace.gpu_busy_ns / trace.gpu_span_ns if trace.gpu_span_ns and trace.gpu_busy_ns is not None else None
     return {
-        "pid": trace.pid,
-        "rank": trace.rank,
-        "first_step": trace.first_step,
-        "steps": trace.steps,
-        "file": trace.file,
+        **picked(trace, "pid", "rank", "first_step", "steps", "file"),
         "pause_ms": trace.pause_ms,
         "gpu_idle": rounded(idle),
         "text": trace_text(trace),
-        "phases": [asdict(phase) for phase in trace.phases],
-        "operators": [asdict(row) for row in trace.operators],
-        "kernels": [asdict(row) for row in trace.kernels],
-        "waits": [asdict(row) for row in trace.waits],
-        "syncs": [asdict(row) for row in trace.syncs],
+        **{name: [asdict(row) for row in getattr(trace, name)] for name in _OF_TRACE},
     }
 
 
@@ -150,10 +134,7 @@ def _run(session: Session, log: str) -> dict[str, Json]:
         "signal": end.signal if end else None,
         "last_line": end.last_line if end else None,
         "survivors": [own_id(pid) for pid in end.survivors] if end else [],
-        "notices": [
-            {"source": notice.source, "level": notice.level, "message": notice.message, "hint": notice.hint}
-            for notice in session.notices.values()
-        ],
+        "notices": [picked(each, "source", "level", "message", "hint") for each in session.notices.values()],
     }
 
 
@@ -165,7 +146,7 @@ def _state(state: RunState) -> dict[str, Json]:
         "for_s": rounded(state.for_s),
         "doing": state.doing,
         "doing_for_s": rounded(state.doing_for_s),
-        "where": {"file": place.file, "line": place.line, "function": place.function} if place else None,
+        "where": picked(place, "file", "line", "function") if place else None,
         "backwards": state.backwards,
         "text": state_text(state),
     }
@@ -175,10 +156,7 @@ def _unseen(unseen: Unseen) -> dict[str, Json]:
     """A process that works like a training and shows no step."""
     return {
         "pid": own_id(unseen.pid),
-        "command": unseen.command,
-        "cores": rounded(unseen.cores),
-        "on_gpu": unseen.on_gpu,
-        "reason": unseen.reason,
+        **picked(unseen, "command", "cores", "on_gpu", "reason"),
         "text": unseen_text(unseen),
     }
 

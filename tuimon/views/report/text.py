@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tuimon.diagnosis.rank import is_minor
 from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.finding_text import (
     MOST_FIXES,
@@ -19,12 +18,11 @@ from tuimon.views.finding_text import (
     rules_by_reason,
     verdict_name,
 )
-from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps
+from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps, wrap
 from tuimon.views.gpu_idle import idle_text_of
 from tuimon.views.report.ranks_json import WELL
-from tuimon.views.report.sentences import final_verdict
+from tuimon.views.report.sentences import final_verdict, has_verdict
 from tuimon.views.state_text import last_state_text
-from tuimon.views.wrapping import wrap
 
 _WIDTH = 78
 _BAR = 24
@@ -89,12 +87,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         return []  # no step, no verdict
     if not findings:
         return [none_found(report)]
-    return _first_lines(findings[0]) if _is_loud(findings[0]) else [only_minor(findings[0]["fixes"])]
-
-
-def _is_loud(finding: dict[str, Any]) -> bool:
-    """True if a finding that comes first is the verdict."""
-    return not is_minor(finding["rule"], finding["severity"])
+    return _first_lines(findings[0]) if has_verdict(findings) else [only_minor(findings[0]["fixes"])]
 
 
 def _steps(report: dict[str, Any]) -> list[str]:
@@ -225,7 +218,7 @@ def _ranges(ranges: list[dict[str, Any]]) -> list[str]:
 
 def _findings(findings: list[dict[str, Any]]) -> list[list[str]]:
     """All findings whole; of the verdict, which stands above already, what else is known."""
-    if not findings or not _is_loud(findings[0]):
+    if not has_verdict(findings):
         return [[*_first_lines(finding), *_more_lines(finding)] for finding in findings]
     more = _more_lines(findings[0])
     rest = [[*_first_lines(finding), *_more_lines(finding)] for finding in findings[1:]]

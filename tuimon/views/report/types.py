@@ -5,12 +5,106 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from tuimon.diagnosis.finding import Severity
 from tuimon.session.goodput import Part
-from tuimon.views.report.recording_types import Memory, Trace
-from tuimon.views.report.standstill_types import Absent, Place, Standstill
+
+TracedRow = dict[str, str | int | float | bool | None]
+
+
+class MemoryLine(Struct):
+    """A line that allocates."""
+
+    file: str
+    line: int
+    function: str
+    live_bytes: int
+    blocks: int
+    growth_bytes_per_step: float | None
+
+
+class Memory(Struct):
+    """The memory that torch's allocator held, by line."""
+
+    pid: int
+    trigger: str
+    device: str
+    steps: int
+    live_bytes: int
+    most_bytes: int | None
+    text: list[str]
+    lines: list[MemoryLine]
+
+
+class Trace(Struct):
+    """A trace that was taken; times are sums over its steps."""
+
+    pid: int
+    rank: int | None
+    first_step: int | None
+    steps: int
+    file: str
+    pause_ms: float | None
+    gpu_idle: float | None
+    text: list[str]
+    phases: list[TracedRow]  # fields of the log's TracedPhase
+    operators: list[TracedRow]  # of TracedWork
+    kernels: list[TracedRow]
+    waits: list[TracedRow]  # of TracedWait
+    syncs: list[TracedRow]  # of TracedSync
+
+
+Absent = UnsetType  # a field that may be absent
+
+
+class Place(Struct):
+    """A line of code."""
+
+    file: str
+    line: int
+    function: str
+
+
+class StandingGroup(Struct):
+    """Threads with equal stacks."""
+
+    who: str
+    kind: str
+    role: str
+    ranks: list[int]
+    pids: list[int]
+    doing: str
+    where: Place | None
+    frames: list[Place]
+
+
+class StuckCollective(Struct):
+    """A collective that did not end, by torch's flight recorder: ranks in it, and ranks that had not come to it.
+
+    ``elsewhere``: ranks in another collective of that number; ``unknown``: ranks without a recorder.
+    """
+
+    text: str
+    group: str
+    number: int
+    name: str
+    waiting: list[int]
+    missing: list[int]
+    elsewhere: list[int]
+    unknown: list[int]
+
+
+class Standstill(Struct):
+    """Nothing moved; ``lasted_s`` is null where it went on to the end."""
+
+    at_s: float
+    step: int | None
+    lasted_s: float | None
+    taken_after_s: float
+    text: str
+    groups: list[StandingGroup]
+    collectives: list[StuckCollective] | Absent = UNSET
 
 
 class Fix(Struct):

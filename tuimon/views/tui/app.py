@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.launch.signals import LeaveSignals
 from tuimon.session.trainings import which_training
 from tuimon.views.tui.baseline import Baseline, shortness, take_baseline
-from tuimon.views.tui.board import PANES, Board
-from tuimon.views.tui.injecting import Injecting
+from tuimon.views.tui.board import PANES, Board, Pacing
 from tuimon.views.tui.leaving import LeavableApp, Leave
-from tuimon.views.tui.pacing import Pacing
+from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.verdict_pane import VerdictPane
 from tuimon.views.tui.profile.header import Mode
 from tuimon.views.tui.profile.profile_pane import ProfilePane
-from tuimon.views.tui.ranks.ranks_pane import RanksPane
-from tuimon.views.tui.sheets.quit_dialog import Choice
-from tuimon.views.tui.sheets.renewed import Renewed
+from tuimon.views.tui.sheets.quit_dialog import Choice, RestartDialog
+from tuimon.views.tui.sheets.sheet import Overlay
 from tuimon.views.tui.terminal_app import Capabilities
 
 if TYPE_CHECKING:
@@ -74,7 +72,6 @@ class TuimonApp(LeavableApp):
         self.board = Board()
         self.board.compare_with(baseline)
         self.board.output.tail = monitor.output
-        self._injecting = Injecting(self, monitor.hooks)
         self._refresh_s = refresh_s
         self._pointed_s: float | None = None  # when the stacks were taken that a notice has pointed to
         header = monitor.session.header
@@ -88,7 +85,8 @@ class TuimonApp(LeavableApp):
         """Show the session at once; one timer for everything."""
         self._show()
         self.set_interval(self._refresh_s, self.tick)
-        self._injecting.offer()
+        if self.monitor.hooks is not None and self.monitor.hooks.are_missing():
+            self.notify("no markers: phases are inferred from samples. I: measure them", markup=False, timeout=10)
 
     def on_ready(self) -> None:
         """The first frame comes first."""
@@ -104,7 +102,7 @@ class TuimonApp(LeavableApp):
         elif not paused:
             self.board.show_output(self.monitor.session, self.monitor.findings)
         self._point_to_stacks()
-        if isinstance(self.screen, Renewed):
+        if isinstance(self.screen, Overlay):
             self.screen.update()
 
     def _show(self) -> None:
@@ -176,12 +174,11 @@ class TuimonApp(LeavableApp):
     def action_export(self) -> None:
         """Save a report as JSON and text, and a screenshot, in the current folder."""
         from tuimon.views.report.write import save
-        from tuimon.views.tui.drawing.svg import standalone_svg
 
         session = self.monitor.session
         stem = f"tuimon-{session.trainer() or 0}-{session.now_s:.0f}"
         try:
-            paths = save(session, self.monitor.findings, stem, standalone_svg(self.export_screenshot()))
+            paths = save(session, self.monitor.findings, stem, self.export_screenshot())
         except OSError as error:
             self.notify(f"nothing kept: {error.strerror} ({os.getcwd()})", severity="error", markup=False)
             return
@@ -189,11 +186,17 @@ class TuimonApp(LeavableApp):
 
     def action_inject(self) -> None:
         """Ask whether to bring hooks into a training that was attached to."""
-        self._injecting.ask()
+        hooks = self.monitor.hooks
+        if hooks is None:
+            self.notify("only a training that tuimon attached to can have its hooks brought in", markup=False)
+            return
+        from tuimon.views.tui.sheets.inject_dialog import ask_to_inject
+
+        ask_to_inject(self, hooks)
 
     def action_profile(self, mode: Mode) -> None:
         """Show where the time goes: of the thread that was chosen, else of the one that the verdict blames."""
-        from tuimon.views.tui.profile.blame import blamed
+        from tuimon.views.tui.profile.scope import blamed
 
         profile, session = self.board.profile, self.monitor.session
         is_open = profile.display and profile.scope is not None
@@ -261,8 +264,6 @@ class TuimonApp(LeavableApp):
         elif monitor.ended:
             self._restart("ended")
         else:
-            from tuimon.views.tui.sheets.restart_dialog import RestartDialog
-
             self.push_screen(RestartDialog(monitor), self._restart)
 
     def _restart(self, choice: Choice | None) -> None:

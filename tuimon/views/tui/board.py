@@ -9,7 +9,8 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.widget import Widget
 
-from tuimon.views.tui.announcements import Announcements
+from tuimon.session.session import Session
+from tuimon.views.format import plain
 from tuimon.views.tui.baseline import Baseline, BaselineLine
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import line
@@ -20,22 +21,47 @@ from tuimon.views.tui.panes.keys_line import KEYS, KEYS_OF, KEYS_OF_SEVERAL, Key
 from tuimon.views.tui.panes.loaders_pane import LoadersPane, loader_rows_wanted
 from tuimon.views.tui.panes.output_pane import OutputPane
 from tuimon.views.tui.panes.phases_pane import PhasesPane, phase_rows_wanted
+from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.title_line import TitleLine
 from tuimon.views.tui.panes.verdict_pane import VerdictPane
 from tuimon.views.tui.profile.profile_pane import ProfilePane
-from tuimon.views.tui.ranks.ranks_pane import RanksPane
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
+
 #: As the digits 1 to 6 count them.
 PANES = ("phases", "gpu", "output", "threads", "verdict", "loaders")
+#: Sources without a pane of their own: where metrics leave tuimon.
+_ANNOUNCED = ("prometheus", "textfile", "otlp", "metrics")
 #: Columns and rows from which the loaders are shown without their key.
 _ROOM_FOR_LOADERS = (120, 40)
 
 _FRAME_COLUMNS = 4
+
+
+class Pacing:
+    """Decides at which ticks to draw: when something has come since the last drawing, once a window at most.
+
+    Records of one window come over some ticks. With two ticks a window and something new at each of five ticks, the
+    first, third and fifth draw; drawing is half of what the full screen costs.
+    """
+
+    def __init__(self, ticks_per_window: int) -> None:
+        self._every = max(ticks_per_window, 1)
+        self._since = self._every  # ticks since the last drawing
+        self._stale = True
+
+    def is_due(self, changed: bool, paused: bool = False) -> bool:
+        """True if this tick draws; ``changed``: something has come since the last tick."""
+        self._since += 1
+        self._stale = self._stale or changed
+        if paused or not self._stale or self._since < self._every:
+            return False
+        self._since, self._stale = 0, False
+        return True
 
 
 class TooSmall(Canvas):
@@ -62,7 +88,7 @@ class Board(Widget):
         self.profile = ProfilePane(id="profile")  # shown alone, by h, c and i
         self.ranks = RanksPane(id="ranks")  # shown alone, by r
         self.keys_line = KeysLine(id="keys")
-        self._announcements = Announcements()
+        self._announced: dict[str, str] = {}  # message, by source
         # Any: each pane has a view state of its own type
         self.panes: tuple[Pane[Any], ...] = (
             self.title_line, self.verdict, self.baseline, self.phases, self.gpu, self.output, self.loaders,
@@ -91,8 +117,17 @@ class Board(Widget):
         self.threads.note_loaders(() if self.box("loaders") is not None else self.loaders.in_short())
         for pane in self.panes:
             pane.redraw()
-        for text, severity in self._announcements.new(session):
-            self.notify(text, severity=severity, markup=False)
+        self._announce(session)
+
+    def _announce(self, session: Session) -> None:
+        """Show notices that no pane shows, each once, in a corner of the screen."""
+        for source in _ANNOUNCED:
+            notice = session.notices.get(source)
+            if notice is not None and self._announced.get(source) != notice.message:
+                self._announced[source] = notice.message
+                hint = f". {plain(notice.hint)}" if notice.hint else ""
+                text = f"{source}: {plain(notice.message)}{hint}"
+                self.notify(text, severity="warning" if notice.level == "warning" else "information", markup=False)
 
     def show_output(self, session: Session, findings: Sequence[Finding]) -> None:
         """Show what the run has printed; all other panes stay as they are."""
@@ -190,7 +225,7 @@ class Board(Widget):
         gpu = self.gpu.state
         # Threads come and go: the table grows with them but does not shrink, so that the panes seldom move.
         self._most_threads = max(self._most_threads, len(self.threads.shown()))
-        rows = loader_rows_wanted(self.loaders.state.loaders) if self.loaders.state else 1
+        rows = loader_rows_wanted(self.loaders.state) if self.loaders.state else 1
         self._most_loaders = max(self._most_loaders, rows)
         inner_width = right_width(size.width) - _FRAME_COLUMNS
         gpu_rows = gpu_rows_wanted(gpu, inner_width, size.height * 3 // 5) if gpu and gpu.gpus else 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.launch.signals import LeaveSignals
 from tuimon.views.format import plain
 from tuimon.views.tui.baseline import Baseline
 from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog

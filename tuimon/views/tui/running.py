@@ -8,7 +8,7 @@ import termios
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.launch.signals import LeaveSignals
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.baseline import Baseline
 from tuimon.views.tui.leaving import Leave, what_goes_on

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tuimon.views.tui.drawing.charts import bar, ceiling, chart, meter, spread, stacked, tinted
+from tests.views.tui.texts import texts
+from tuimon.views.tui.drawing.charts import bar, ceiling, chart, layers, spread, stacked, tinted
 from tuimon.views.tui.drawing.lines import text_of
 
 
@@ -24,10 +25,10 @@ def test_bar(ratio, width, drawn):
     assert bar(ratio, width) == drawn
 
 
-def test_meter_is_as_wide_as_asked():
-    assert meter(0.5, 6) == ("━━━", "───")
-    assert meter(0.01, 6) == ("━", "─────")
-    assert meter(None, 3) == ("", "───")
+def test_a_gauge_is_as_wide_as_asked():
+    assert texts([layers([(0.5, "━", "data")], 6), layers([(0.01, "━", "data")], 6)]) == ["━━━───", "━─────"]
+    assert texts([layers([(0.0, "━", "data")], 3), layers([(2.0, "━", "data")], 3)]) == ["───", "━━━"]
+    assert texts([layers([(0.25, "━", "data"), (0.25, "╍", "data")], 4)]) == ["━╍──"]
 
 
 def test_few_values_fill_the_chart_and_of_many_the_newest_are_shown():

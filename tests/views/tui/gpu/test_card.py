@@ -5,7 +5,7 @@ from tuimon.records import GpuProcess
 from tuimon.session.counter_means import GpuMeans
 from tuimon.session.rows import TorchMemoryRow
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.gpu.alarms import alarm_lines
+from tuimon.views.tui.gpu.names import alarm_lines
 
 
 def test_a_card_before_hopper():

@@ -6,7 +6,7 @@ from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running, text
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Exit
-from tuimon.views.tui.panes.first_verdict import FirstVerdict
+from tuimon.views.tui.panes.verdict_pane import FirstVerdict
 
 STEP = {"forward": 40.0, "backward": 60.0}
 SMALL = Finding("small_batch", "warning", "small", (Fix("larger batches"),))

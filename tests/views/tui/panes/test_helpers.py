@@ -2,7 +2,7 @@
 
 from tests.session.records import process
 from tuimon.session.rows import ThreadRow
-from tuimon.views.tui.panes.helpers import with_helpers_folded
+from tuimon.views.tui.panes.thread_list import with_helpers_folded
 
 COMPILER = ["python3", "/site-packages/torch/_inductor/compile_worker/__main__.py", "--kind=fork"]
 

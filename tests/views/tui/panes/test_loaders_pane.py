@@ -194,7 +194,7 @@ def test_loaders_for_one_purpose_are_told_apart_by_their_number():
 
 def test_the_cpu_of_workers_stands_beside_the_time_in_which_they_make_batches():
     session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
-    (loader,) = LoadersPane().collect(session, ()).loaders
+    (loader,) = LoadersPane().collect(session, ())
     assert [round(worker.cpu_ratio, 2) for worker in loader.worker_rows] == [0.09, 0.08]
     _, _, names, first, _ = texts([loader], 116, 5)
     assert names.split()[:3] == ["making", "CPU", "items"] and first.split()[:6] == ["worker", "0", "97", "%", "9", "%"]

@@ -9,7 +9,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.reading import fold
 from tuimon.records import Place
 from tuimon.sources.log.reader import read_log
-from tuimon.views.tui.profile.blame import blamed
+from tuimon.views.tui.profile.scope import blamed
 
 
 def finding(file, line):

@@ -7,9 +7,8 @@ from tests.views.tui.texts import texts
 from tuimon.session.loop_tree.tree import CallTree
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.profile.calltree import TreeView, indent, visible_nodes
+from tuimon.views.tui.profile.calltree import TreeCursor, TreeView, indent, node_of_line, visible_nodes
 from tuimon.views.tui.profile.scope import Scope
-from tuimon.views.tui.profile.tree_cursor import TreeCursor, node_of_line
 
 
 def test_the_hottest_path_is_open_at_first(trainer):

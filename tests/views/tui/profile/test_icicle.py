@@ -6,8 +6,8 @@ import pytest
 
 from tests.views.tui.profile.samples import DEEP
 from tests.views.tui.texts import texts
+from tuimon.views.tui.profile.calltree import TreeCursor
 from tuimon.views.tui.profile.icicle import IcicleView, blocks, under
-from tuimon.views.tui.profile.tree_cursor import TreeCursor
 
 
 def test_icicle_widths_are_shares(trainer):

@@ -4,10 +4,9 @@ import pytest
 
 from tests.views.tui.profile.samples import DEEP, HOSTILE, SIZES, of
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.profile.calltree import TreeView
+from tuimon.views.tui.profile.calltree import TreeCursor, TreeView
 from tuimon.views.tui.profile.hotlines import LinesView
 from tuimon.views.tui.profile.icicle import IcicleView
-from tuimon.views.tui.profile.tree_cursor import TreeCursor
 
 
 @pytest.mark.parametrize("profile", [HOSTILE, DEEP, of()], ids=["hostile", "deep", "empty"])

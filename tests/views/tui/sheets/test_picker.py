@@ -1,26 +1,15 @@
 """The picker: choose a training by arrows or by typing."""
 
-from typing import NamedTuple
-
 import pytest
 
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.sheets.picker import Picker
+from tuimon.views.tui.sheets.picker import Candidate, Picker
 from tuimon.views.tui.terminal_app import Capabilities
 
-
-class Process(NamedTuple):
-    pid: int
-    command: list
-    user: str = "me"
-    cpu_ratio: float | None = 0.98
-    markers: bool = True
-
-
 FOUND = [
-    Process(4242, ["python", "train.py", "--lr", "0.1"]),
-    Process(5151, ["python", "-m", "torch.distributed.run", "[bold]fine\x1b[31mtune.py"], markers=False),
-    Process(99, ["python", "漢字.py"], cpu_ratio=None),
+    Candidate(4242, ["python", "train.py", "--lr", "0.1"], "me", 0.98, True),
+    Candidate(5151, ["python", "-m", "torch.distributed.run", "[bold]fine\x1b[31mtune.py"], "me", 0.98, False),
+    Candidate(99, ["python", "漢字.py"], "me", None, True),
 ]
 
 

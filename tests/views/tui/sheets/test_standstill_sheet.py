@@ -117,7 +117,7 @@ def test_in_reports():
     assert "Standstills\n  nothing moved for 41s" in text_report(report)
     assert "standstills" not in report_of(session_of(header()), (), "a.jsonl")
     pytest.importorskip("jinja2")
-    from tuimon.views.report.html.page import as_html
+    from tuimon.views.report.page import as_html
 
     page = as_html([Page(report, session)])
     assert 'data-part="standstills"' in page and "rank 5 in open() data.py:40" in page

@@ -16,11 +16,10 @@ from tuimon.trace.raw import PhaseBefore, TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
 from tuimon.trace.timeline import Lane, Timeline, blocks, timeline_of
-from tuimon.views.before_trace import known_before
 from tuimon.views.format import count
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
-from tuimon.views.trace_text import head_text
+from tuimon.views.trace_text import head_text, known_before
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets import trace_sheet
 from tuimon.views.tui.sheets.timeline_lines import View, timeline_lines

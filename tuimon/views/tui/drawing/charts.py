@@ -29,18 +29,8 @@ def bar(ratio: float | None, width: int) -> str:
     return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
 
 
-def meter(ratio: float | None, width: int) -> tuple[str, str]:
-    """A thin gauge: the filled part and the track, together exactly ``width`` cells."""
-    if ratio is None or width <= 0:
-        return "", "─" * max(width, 0)
-    filled = round(min(max(ratio, 0.0), 1.0) * width)
-    if ratio > 0:
-        filled = max(filled, 1)
-    return "━" * filled, "─" * (width - filled)
-
-
-def layers(parts: Sequence[tuple[float, str, str]], width: int) -> Line:
-    """A thin gauge of parts (ratio, glyph, role) one after another on a track, together exactly ``width`` cells.
+def layers(parts: Sequence[tuple[float, str, str]], width: int, behind: int = 0) -> Line:
+    """A thin gauge of parts (ratio, glyph, role) one after another on a track: ``width`` cells, and ``behind`` blank.
 
     The ends are rounded, not the parts, so that together they fill what their sum would; a part that is not 0 shows at
     least one cell while there is room.
@@ -53,7 +43,8 @@ def layers(parts: Sequence[tuple[float, str, str]], width: int) -> Line:
         if end > at:
             spans.append(Span(glyph * (end - at), role))
         at = end
-    return (*spans, Span("─" * (width - at), "track")) if at < width else tuple(spans)
+    track = "─" * (width - at) + " " * behind
+    return (*spans, Span(track, "track")) if track else tuple(spans)
 
 
 Value = TypeVar("Value")

@@ -7,46 +7,11 @@ from typing import Literal, get_args
 
 from rich.cells import cell_len
 
-_PLAIN = {
-    "–": "-",
-    "·": "|",
-    "…": "~",
-    "→": ">",
-    "←": "<",
-    "×": "x",
-    "≥": ">",
-    "°": " ",
-    "±": "+",
-    "━": "=",
-    "╍": "+",
-    "┄": ":",
-    "─": "-",
-    "│": "|",
-    "┃": "|",
-    "└": "`",
-    "├": "|",
-    "▾": "*",
-    "▸": ">",
-    "▴": "^",
-    "●": "*",
-    "▏": " ",
-    "▎": " ",
-    "▍": "-",
-    "▌": "-",
-    "▋": "=",
-    "▊": "=",
-    "▉": "#",
-    "█": "#",
-    "▁": ".",
-    "▂": ".",
-    "▃": ":",
-    "▄": ":",
-    "▅": "|",
-    "▆": "|",
-    "▇": "#",
-    "\u202f": " ",
-    "\u00a0": " ",
-}
+#: Characters that we draw, and below each its stand-in.
+_PLAIN = str.maketrans(
+    "–·…→←×≥°±━╍┄─│┃└├▾▸▴●▏▎▍▌▋▊▉█▁▂▃▄▅▆▇\u202f\u00a0",
+    "-|~><x> +=+:-||`|*>^*  --==##..::||#  ",
+)
 Glyphs = Literal["braille", "blocks", "ascii"]
 GLYPHS: tuple[Glyphs, ...] = get_args(Glyphs)
 _NO_UNICODE_TERMS = ("linux", "dumb", "vt100", "vt102", "vt220")
@@ -61,7 +26,7 @@ def _braille(heights: str) -> dict[int, str]:
     }
 
 
-_TABLE = {ord(key): value for key, value in _PLAIN.items()} | _braille(" .:|#")
+_TABLE = _PLAIN | _braille(" .:|#")
 _BLOCKS = _braille(" ▂▄▆█")
 
 

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from tuimon.views.format import ABSENT, place
-from tuimon.views.wrapping import freed, kept_together
+from tuimon.views.format import ABSENT, freed, kept_together, place
 
 #: Cells between a place and what follows it.
 _GAP = 2
@@ -96,6 +95,14 @@ def justified(left: Sequence[Span], right: Sequence[Span], width: int) -> Line:
         return clip(left, width)
     left = clip(left, room - 1) if right else clip(left, room)
     return (*left, Span(" " * (room - cells(left))), *right)
+
+
+def chained(parts: Iterable[Line], gap: Span) -> Line:
+    """The parts one after another, ``gap`` between them."""
+    spans: list[Span] = []
+    for part in parts:
+        spans += (gap, *part) if spans else part
+    return tuple(spans)
 
 
 def with_cursor(spans: Sequence[Span]) -> Line:

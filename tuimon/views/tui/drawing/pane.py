@@ -55,6 +55,14 @@ class Pane(Canvas, Generic[State], can_focus=True):
             if height:
                 self.show_lines(self.draw(self.state, width, height))
 
+    def on_focus(self) -> None:
+        """Show the cursor."""
+        self.redraw(force=True)
+
+    def on_blur(self) -> None:
+        """Hide the cursor."""
+        self.redraw(force=True)
+
     def fit(self) -> None:
         """The content follows the size."""
         self._strips.clear()

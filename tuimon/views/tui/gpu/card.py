@@ -8,22 +8,23 @@ from tuimon.session.rows import GpuRow
 from tuimon.views.format import percent
 from tuimon.views.tui.drawing.charts import chart, tinted
 from tuimon.views.tui.drawing.lines import Line, cells, line
-from tuimon.views.tui.gpu.alarms import alarm_lines
 from tuimon.views.tui.gpu.figures import (
     LABEL,
     VALUE,
     GpuView,
     heat_line,
     label,
+    memory_line,
     power_gauge,
     power_line,
     process_lines,
     rates_lines,
     slowed_line,
     stale_badge,
+    torch_line,
     value,
 )
-from tuimon.views.tui.gpu.memory import memory_line, torch_line
+from tuimon.views.tui.gpu.names import alarm_lines
 
 _PROCESSES = 4
 _LEAST_CHART = 10  # cells

@@ -11,11 +11,13 @@ from tuimon.session.rows import GpuRow
 from tuimon.views.format import ABSENT, celsius, duration, number, percent, plain, size
 from tuimon.views.gpu_text import STALE_S
 from tuimon.views.tui.drawing.charts import layers
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, column, line
+from tuimon.views.tui.drawing.lines import Line, Span, cells, chained, clip, column, line
 
 #: Columns of a row's name, and of its figure with the gap behind it.
 LABEL, VALUE = 8, 7
 _GIB = 1024**3
+#: Share of the memory in use from which it is coloured.
+_FULL_RATIO = 0.95
 
 
 class TorchShare(NamedTuple):
@@ -55,14 +57,9 @@ def value(text: str, role: str) -> Span:
     return Span(column(text, VALUE - 2, ">") + "  ", role)
 
 
-def joined(facts: Sequence[str | Span]) -> Line:
+def joined(facts: Sequence[str]) -> Line:
     """Facts with a faint dot between them."""
-    spans: list[Span] = []
-    for fact in facts:
-        if spans:
-            spans.append(Span(" · ", "faint"))
-        spans.append(Span(fact, "text") if isinstance(fact, str) else fact)
-    return tuple(spans)
+    return chained([line((fact, "text")) for fact in facts], Span(" · ", "faint"))
 
 
 def fitting(variants: Sequence[Line], width: int) -> Line:
@@ -215,3 +212,53 @@ def out_of(value: float | None, most: float | None, unit: str) -> str:
         return ABSENT
     shown = ABSENT if value is None else f"{value:.0f}"
     return f"{shown} {unit}" if most is None else f"{shown} / {most:.0f} {unit}"
+
+
+def memory_line(view: GpuView, width: int) -> Line:
+    """``memory  26 %  ━━╍╍┄┄───  21.0 / 80.0 GiB``: torch's tensors, what it keeps, what others use, what is free."""
+    gpu, torch = view.gpu.latest, view.torch
+    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
+    ratio = memory_ratio(gpu)
+    text = ABSENT if used is None and total is None else f"{gib(used)} / {gib(total)} GiB"
+    head = (label("memory"), value(percent(ratio), view.strong))
+    room = width - cells(head) - len(text) - 2
+    if room < 4:
+        return fitting([(*head, Span(text, "text")), (label("memory"), Span(text, "text"))], width)
+    return (*head, *_memory_bar(ratio, used, total, torch, room), Span(f"  {text}", "text"))
+
+
+def memory_ratio(gpu: Gpu) -> float | None:
+    """The share of the memory that is in use."""
+    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
+    return used / total if used is not None and total else None
+
+
+def _memory_bar(ratio: float | None, used: int | None, total: int | None, torch: TorchShare | None, room: int) -> Line:
+    reserved = torch.reserved_bytes if torch is not None else None
+    full = ratio is not None and ratio > _FULL_RATIO
+    if ratio is None or used is None or not total:
+        return line(("─" * room, "track"))
+    if torch is None or reserved is None:
+        return layers([(ratio, "━", "warning" if full else "gpu-edge")], room)
+    kept = min(reserved, used)
+    live = min(torch.allocated_bytes or 0, kept)
+    parts = [(live, "━", "gpu-edge"), (kept - live, "╍", "gpu-edge"), (used - kept, "┄", "warning" if full else "text")]
+    return layers([(part / total, glyph, role) for part, glyph, role in parts], room)
+
+
+def torch_line(view: GpuView, width: int) -> Line | None:
+    """The part of the memory in use that torch's allocator holds; also the key to the memory bar."""
+    torch, used = view.torch, view.gpu.latest.memory_used_bytes
+    if torch is None or torch.reserved_bytes is None:
+        return None
+    parts = [
+        line(("━ ", "gpu-edge"), (f"{gib(torch.allocated_bytes)} GiB allocated", "text")),
+        line(("╍ ", "gpu-edge"), (f"{gib(torch.reserved_bytes)} reserved", "text")),
+    ]
+    if torch.retries:
+        parts.append(line((f"{torch.retries} retries", "warning")))
+    short = [line((f"{gib(torch.allocated_bytes)} of {gib(torch.reserved_bytes)} GiB reserved", "text"))]
+    rest = []
+    if used is not None and used >= torch.reserved_bytes:
+        rest = [line(("┄ ", "text"), (f"{gib(used - torch.reserved_bytes)} outside", "text"))]
+    return fitting([(label("torch"), *chained(offer, Span("  "))) for offer in ([*parts, *rest], parts, short)], width)

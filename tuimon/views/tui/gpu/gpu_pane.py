@@ -19,8 +19,7 @@ from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.gpu.card import card_rows_wanted, gpu_card
 from tuimon.views.tui.gpu.cards import cards_lines, cards_rows
 from tuimon.views.tui.gpu.figures import GpuView, TorchShare
-from tuimon.views.tui.gpu.gpu_table import folded_line, gpu_table
-from tuimon.views.tui.gpu.mosaic import gpu_mosaic
+from tuimon.views.tui.gpu.gpu_table import folded_line, gpu_mosaic, gpu_table
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

@@ -1,4 +1,4 @@
-"""Many GPUs: one line each under common column heads; those that the run does not use in one line together."""
+"""Many GPUs: one line each under common column heads, or several in a line; those not in use in one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
-from tuimon.records import Gpu
 from tuimon.session.rows import GpuRow
 from tuimon.views.format import ABSENT, celsius, percent, watt
 from tuimon.views.tui.drawing.charts import chart
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, column, line
-from tuimon.views.tui.gpu.figures import GpuView, gib
+from tuimon.views.tui.drawing.lines import Line, Span, cells, chained, clip, clipped, column, line, text_of
+from tuimon.views.tui.drawing.table import Column, columns_of, head_line, row_line
+from tuimon.views.tui.gpu.figures import GpuView, gib, memory_ratio
 from tuimon.views.tui.gpu.names import GAP, mark_of, name_of, trouble_of
 
 _LEAST_CHART, _MOST_CHART = 6, 60
-_UTIL = 1 + 5 + GAP
+#: Columns of a share, and of the utilisation with its gaps.
+_PERCENT = 5
+_UTIL = 1 + _PERCENT + GAP
+_GAP = Span(" " * GAP)
 
 
 class Figure(NamedTuple):
@@ -28,19 +31,10 @@ class Figure(NamedTuple):
     role: str = "text"
 
 
-class _Grid(NamedTuple):
-    """The same widths for all lines."""
-
-    columns: tuple[Figure, ...]
-    names: int
-    chart: int
-    notes: int
-
-
 FIGURES = (
     Figure("tensor", 6, lambda gpu: percent(gpu.figures.tensor_ratio), "strong"),
     Figure("SM", 5, lambda gpu: percent(gpu.figures.sm_ratio)),
-    Figure("memory", 6, lambda gpu: percent(_full(gpu.latest))),
+    Figure("memory", 6, lambda gpu: percent(memory_ratio(gpu.latest))),
     Figure("GiB", 5, lambda gpu: gib(gpu.latest.memory_used_bytes)),
     Figure("power", 6, lambda gpu: watt(gpu.figures.power_w)),
     Figure("heat", 6, lambda gpu: celsius(gpu.latest.temperature_c)),
@@ -51,9 +45,10 @@ _IMPORTANCE = ("memory", "tensor", "power", "heat", "GiB", "SM")
 
 def gpu_table(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
     """A line each, under column heads where ``height`` leaves room for them."""
-    grid = _grid(views, width)
-    rows = [_row(view, grid) for view in views]
-    return [clip(row, width) for row in ([_heads(grid), *rows] if len(rows) < height else rows)]
+    columns = _columns(views, width)
+    rows = [row_line(columns, view) for view in views]
+    heads = line((text_of(head_line(columns)).rstrip(), "dim"))
+    return [clip(row, width) for row in ([heads, *rows] if len(rows) < height else rows)]
 
 
 def folded_line(gpus: Sequence[GpuRow], width: int) -> Line:
@@ -79,7 +74,7 @@ def spans_of(numbers: Sequence[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in runs)
 
 
-def _grid(views: Sequence[GpuView], width: int) -> _Grid:
+def _columns(views: Sequence[GpuView], width: int) -> list[Column[GpuView]]:
     """The columns known of any GPU, the most important that leave room for a chart."""
     known = {figure.head: figure for figure in FIGURES if any(figure.text(v.gpu) != ABSENT for v in views)}
     names = max(cell_len(name_of(view.gpu)) for view in views)
@@ -91,33 +86,76 @@ def _grid(views: Sequence[GpuView], width: int) -> _Grid:
         if head in known and known[head].width + GAP <= room:
             kept.add(head)
             room -= known[head].width + GAP
-    columns = tuple(figure for head, figure in known.items() if head in kept)
-    return _Grid(columns, names, min(room + _LEAST_CHART, _MOST_CHART), notes)
-
-
-def _heads(grid: _Grid) -> Line:
-    titles = [" " * GAP + column(figure.head, figure.width, ">") for figure in grid.columns]
-    util = column("util", _UTIL - GAP, ">") + " " * (GAP + grid.chart)
-    return line((" " * (2 + grid.names) + util + "".join(titles), "dim"))
-
-
-def _row(view: GpuView, grid: _Grid) -> Line:
-    gpu = view.gpu
-    plot = chart(gpu.util_history, max(grid.chart, 0), 1, 0.0, 1.0, whole=view.whole)
-    figures = (
-        Span(" " * GAP + column(of.text(gpu), of.width, ">"), "dim" if view.stale else of.role) for of in grid.columns
+    plot = min(room + _LEAST_CHART, _MOST_CHART)
+    return columns_of(
+        Column("", 2, mark_of),
+        Column("", names, lambda view: (name_of(view.gpu), "text" if view.gpu.used_by_run else "dim")),
+        Column("util", _UTIL - GAP, lambda view: (percent(view.gpu.figures.util_ratio), view.strong), ">", GAP),
+        Column("", plot, lambda view: (_plot(view, plot), "gpu-edge")),
+        *(_column(figure) for head, figure in known.items() if head in kept),
+        Column("", (notes + GAP) * bool(notes), lambda view: (_GAP, *clip(trouble_of(view, notes), notes))),
     )
+
+
+def _column(of: Figure) -> Column[GpuView]:
+    return Column(of.head, GAP + of.width, lambda view: (of.text(view.gpu), "dim" if view.stale else of.role), ">")
+
+
+def _plot(view: GpuView, width: int) -> str:
+    return chart(view.gpu.util_history, width, 1, 0.0, 1.0, whole=view.whole)[0]
+
+
+def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
+    """Several GPUs in a line; below them what is wrong, or the range of their figures.
+
+    Each with its utilisation; a MIG instance, for which the driver does not report it, with its SM activity.
+    """
+    cut = {view.gpu.latest.parent_uuid for view in views}  # GPUs of which only the instances are shown
+    views = [view for view in views if view.gpu.latest.uuid not in cut]
+    names = max(cell_len(name_of(view.gpu)) for view in views)
+    least = 2 + names + _PERCENT
+    rows = max(height - 1, 1)
+    across = min(max(-(-len(views) // rows), 1), max((width + GAP) // (least + GAP), 1))
+    room = (width + GAP) // across - GAP - least
+    cells_of = [_tile(view, names, room - 1 if room > 2 else 0) for view in views[: across * rows]]
+    lines = [chained(cells_of[first : first + across], _GAP) for first in range(0, len(cells_of), across)]
+    if len(lines) < height:
+        lines.append(_summary(views, len(views) - len(cells_of), width))
+    return [clip(row, width) for row in lines]
+
+
+def _tile(view: GpuView, names: int, chart_width: int) -> Line:
+    gpu = view.gpu
+    whole = gpu.latest.parent_uuid is None
+    busy = (gpu.figures.util_ratio, gpu.util_history) if whole else (gpu.figures.sm_ratio, gpu.sm_history)
+    plot = chart(busy[1], chart_width, 1, 0.0, 1.0, whole=view.whole)
+    util = Span(column(percent(busy[0]), _PERCENT, ">"), view.strong)
     return (
         mark_of(view),
-        Span(column(name_of(gpu), grid.names), "text" if gpu.used_by_run else "dim"),
-        Span(column(percent(gpu.figures.util_ratio), _UTIL - GAP, ">") + " " * GAP, view.strong),
-        Span(plot[0] if plot else "", "gpu-edge"),
-        *figures,
-        Span(" " * GAP * bool(grid.notes)),
-        *clip(trouble_of(view, grid.notes), grid.notes),
+        Span(column(name_of(gpu), names), "text"),
+        util,
+        Span(f" {plot[0]}" if plot else "", "gpu-edge"),
     )
 
 
-def _full(gpu: Gpu) -> float | None:
-    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
-    return used / total if used is not None and total else None
+def _summary(views: Sequence[GpuView], hidden: int, width: int) -> Line:
+    """Every trouble; else the range of each figure."""
+    troubled = [view for view in views if trouble_of(view, width)]
+    room = width // max(len(troubled), 1) - 6
+    troubles = [line((f"{name_of(view.gpu)}: ", "text"), *trouble_of(view, room)) for view in troubled]
+    more = [line((f"+{hidden} more (z)", "dim"))] if hidden else []
+    if troubles:
+        return chained([*troubles, *more], _GAP)
+    ranges = [
+        line((f"{of.head} ", "dim"), (_range([of.text(view.gpu) for view in views]), "text"))
+        for of in FIGURES
+        if of.head != "GiB" and any(of.text(view.gpu) != ABSENT for view in views)
+    ]
+    return chained([*ranges, *more], _GAP)
+
+
+def _range(texts: Sequence[str]) -> str:
+    """``512–519 W`` of ``512 W`` and ``519 W``."""
+    known = sorted({text for text in texts if text != ABSENT}, key=lambda text: float(text.split()[0].lstrip("<")))
+    least, most = known[0], known[-1]
+    return most if least == most else f"{least.split()[0]}–{most}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from rich.cells import cell_len
 
@@ -11,6 +10,7 @@ from tuimon.session.rows import LoaderWorkerRow
 from tuimon.session.windows import mean_of_known
 from tuimon.views.format import ABSENT, code, ms, percent
 from tuimon.views.tui.drawing.lines import Line, Span, column, line, place_column, places_width
+from tuimon.views.tui.drawing.table import Column, columns_of
 
 NAME = 10  # cells of the first column, at least
 _MAKING, _CPU, _TIME = 7, 6, 10
@@ -19,19 +19,11 @@ _MOSTLY = 0.5
 _ITEMS, _COLLATE = "chart-edge", "gpu-edge"
 
 
-class ColumnWidths(NamedTuple):
-    """Cells of each column; 0: left out."""
+def worker_columns(rows: Sequence[LoaderWorkerRow], width: int) -> list[Column[LoaderWorkerRow]]:
+    """The columns for these rows, as far as ``width`` cells have room for them.
 
-    name: int
-    cpu: int
-    bar: int
-    times: int  # how many of items, collate, waiting and handing over
-    place: int
-    source: int
-
-
-def column_widths(rows: Sequence[LoaderWorkerRow], width: int) -> ColumnWidths:
-    """The widths that these rows need, as far as ``width`` cells have room for them."""
+    The share of its time in which it makes batches, and its CPU: the rest of the first is waiting inside an item.
+    """
     times = 4 if width >= 74 else 3 if width >= 64 else 2 if width >= 50 else 0
     name = max(NAME, *(cell_len(row.name) + 1 for row in rows)) if width >= 50 else NAME
     width -= name - NAME
@@ -41,50 +33,39 @@ def column_widths(rows: Sequence[LoaderWorkerRow], width: int) -> ColumnWidths:
     rest = max(width - NAME - _MAKING - gauge - 2 - times * _TIME - 2, 0)
     known = [row.hot.place for row in rows if row.hot]
     spot = places_width(((place.file, place.line) for place in known), min(max(30, rest // 2), rest))
-    return ColumnWidths(name, cpu, gauge, times, max(spot, min(14, rest)), max(rest - max(spot, min(14, rest)), 0))
-
-
-def column_names(widths: ColumnWidths) -> Line:
-    """The head of the table."""
-    names = (("items", _ITEMS), ("collate", _COLLATE), ("waiting", "dim"), ("hand over", "dim"))[: widths.times]
-    return line(
-        (column("", widths.name), "dim"),
-        (column("making", _MAKING - 1, ">") + column("CPU", widths.cpu, ">") + " " * (widths.bar + 3), "dim"),
-        *((column(name, _TIME, ">"), role) for name, role in names),
-        ("  " + column("hottest line", widths.place + widths.source), "dim"),
+    spot = max(spot, min(14, rest))
+    return columns_of(
+        Column("", name, lambda row: (row.name, "faint" if row.ended else "text")),
+        Column(
+            "making", _MAKING - 1, lambda row: (percent(row.busy_ratio), "strong" if row.busy_ratio else "dim"), ">"
+        ),
+        Column("CPU", cpu, lambda row: (percent(row.cpu_ratio), "dim"), ">"),
+        Column("", gauge + 3, lambda row: line("  ", *_gauge(row, gauge), " ")),
+        *(
+            [
+                Column("items", _TIME, lambda row: _time(row.items_ms), ">", role=_ITEMS),
+                Column("collate", _TIME, lambda row: _time(row.collate_ms), ">", role=_COLLATE),
+                Column("waiting", _TIME, lambda row: _time(row.wait_ms), ">"),
+                Column("hand over", _TIME, lambda row: _time(row.hand_over_ms), ">"),
+            ][:times]
+        ),
+        Column("  hottest line", rest + 2, lambda row: line("  ", *_doing(row, spot, max(rest - spot, 0)))),
     )
 
 
-def worker_line(worker: LoaderWorkerRow, widths: ColumnWidths) -> Line:
-    """``worker 0   96 %   8 %  ━━━━━━─  34.1 ms  7.1 ms  1.4 ms  0.2 ms  transforms.py:31  out = cv(img, kernel)``.
-
-    The share of its time in which it makes batches, and its CPU: the rest of the first is waiting inside an item.
-    """
-    quiet = "faint" if worker.ended else "dim"
-    times = (worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms)[: widths.times]
-    busy = worker.busy_ratio
-    return line(
-        (column(worker.name, widths.name), quiet if worker.ended else "text"),
-        (column(percent(busy), _MAKING - 1, ">"), "strong" if busy else "dim"),
-        (column(percent(worker.cpu_ratio), widths.cpu, ">") if widths.cpu else "", "dim"),
-        " ",
-        " ",
-        *_gauge(worker, widths.bar),
-        " ",
-        *((column(ms(value), _TIME, ">"), "text" if value else "dim") for value in times),
-        "  ",
-        *_doing(worker, widths),
-    )
+def _time(value_ms: float | None) -> tuple[str, str]:
+    return ms(value_ms), "text" if value_ms else "dim"
 
 
-def _doing(worker: LoaderWorkerRow, widths: ColumnWidths) -> tuple[Span, ...]:
-    """Its hottest line, or what it waits for most of the time."""
+def _doing(worker: LoaderWorkerRow, spot: int, room: int) -> Line:
+    """Its hottest line, the place in ``spot`` cells; or what it waits for most of the time."""
     if waits := _waits_for(worker):
-        return (Span(column(waits, widths.place + widths.source), "dim"),)
-    return (
-        Span(_place(worker, widths.place), "key" if worker.hot else "faint"),
-        Span(column(_source(worker), widths.source), "text"),
-    )
+        return line((column(waits, spot + room), "dim"))
+    if worker.hot is None:
+        return line((column(ABSENT, spot + room), "faint"))
+    place = worker.hot.place
+    source = column(code(place.source, place.function), room)
+    return line((place_column(place.file, place.line, spot), "key"), (source, "text"))
 
 
 def _waits_for(worker: LoaderWorkerRow) -> str:
@@ -109,15 +90,6 @@ def _gauge(worker: LoaderWorkerRow, width: int) -> tuple[Span, ...]:
         Span("━" * collate, _COLLATE),
         Span("─" * (width - filled), "track"),
     )
-
-
-def _place(worker: LoaderWorkerRow, width: int) -> str:
-    hot = worker.hot
-    return place_column(hot.place.file, hot.place.line, width) if hot else column(ABSENT, width)
-
-
-def _source(worker: LoaderWorkerRow) -> str:
-    return code(worker.hot.place.source, worker.hot.place.function) if worker.hot is not None else ""
 
 
 def mean_worker(rows: Sequence[LoaderWorkerRow], name: str) -> LoaderWorkerRow:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tuimon.session.rows import LoaderRow, LoaderWorkerRow
 from tuimon.views.format import ABSENT, duration, ms, percent, plain, rate
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, chart, tinted
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, justified, line
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.panes.loader_workers import NAME, column_names, column_widths, mean_worker, worker_line
+from tuimon.views.tui.drawing.table import head_line, row_line
+from tuimon.views.tui.panes.loader_workers import NAME, mean_worker, worker_columns
 from tuimon.views.worker_cpu import with_cpu
 
 if TYPE_CHECKING:
@@ -27,38 +28,32 @@ _WORKERS_WANTED = 8
 _START_SHOWN_S = 0.1
 
 
-class LoadersState(NamedTuple):
-    """The state of the pane."""
-
-    loaders: tuple[LoaderRow, ...]
-
-
-class LoadersPane(Pane[LoadersState]):
+class LoadersPane(Pane[tuple[LoaderRow, ...]]):
     """A block for each loader: how it was made, its ready batches, a row for each worker."""
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> LoadersState:
+    def collect(self, session: Session, findings: Sequence[Finding]) -> tuple[LoaderRow, ...]:
         """The loaders of the trainer in focus; once the run has ended, over all of it."""
         pid = session.trainer()
         now = session.shown()
         rows = with_cpu(now, now.loaders(pid)) if pid is not None else ()
-        return LoadersState(tuple(_for_display(row) for row in rows))
+        return tuple(_for_display(row) for row in rows)
 
-    def draw(self, state: LoadersState, width: int, height: int) -> list[Line]:
+    def draw(self, state: tuple[LoaderRow, ...], width: int, height: int) -> list[Line]:
         """The content's lines."""
-        return loaders_lines(state.loaders, width, height)
+        return loaders_lines(state, width, height)
 
-    def heading(self, state: LoadersState) -> tuple[Span, ...]:
+    def heading(self, state: tuple[LoaderRow, ...]) -> tuple[Span, ...]:
         """How many loaders there are."""
         spans = (Span("6 ", "key"), Span("Loaders", "text bold"))
-        return (*spans, Span(f" · {len(state.loaders)}", "dim")) if state.loaders else spans
+        return (*spans, Span(f" · {len(state)}", "dim")) if state else spans
 
     def has_workers(self) -> bool:
         """True if there is a loader with workers."""
-        return self.state is not None and any(row.facts.workers for row in self.state.loaders)
+        return self.state is not None and any(row.facts.workers for row in self.state)
 
     def in_short(self) -> Line:
         """`` · 6 loader: 2 workers, none ready at 69 % of fetches``; nothing without workers."""
-        rows = self.state.loaders if self.state is not None else ()
+        rows = self.state or ()
         loader = next((row for row in rows if row.facts.workers and row.ready_none_ratio is not None), None)
         if loader is None:
             return ()
@@ -105,15 +100,15 @@ def loader_lines(loader: LoaderRow, width: int, height: int, *, numbered: bool) 
     rows = _worker_rows(loader)
     if room < 1 or not rows:
         return lines
-    widths = column_widths(rows, width)
+    columns = worker_columns(rows, width)
     if room >= 2:
-        lines.append(column_names(widths))
+        lines.append(head_line(columns))
         room -= 1
     fits = rows if len(rows) <= room else rows[: room - 1]
-    lines += [worker_line(worker, widths) for worker in fits]
+    lines += [row_line(columns, worker) for worker in fits]
     others = rows[len(fits) :]
     if others:
-        lines.append(worker_line(mean_worker(others, f"{len(others)} {'more' if fits else 'workers'}"), widths))
+        lines.append(row_line(columns, mean_worker(others, f"{len(others)} {'more' if fits else 'workers'}")))
     return lines
 
 

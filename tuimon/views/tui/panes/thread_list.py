@@ -1,18 +1,19 @@
-"""Which threads the table lists and in which order: filter, sort, and processes that fold."""
+"""Which threads the table lists and in which order: filter, sort, processes that fold, helpers in one row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuimon.node_ids import own_id
 from tuimon.records import Process
 from tuimon.session.rows import ThreadRow
+from tuimon.session.windows import mean_of_known
 from tuimon.text import whole_number
 from tuimon.views.format import place
-from tuimon.views.tui.panes.helpers import with_helpers_folded
 from tuimon.views.tui.panes.process_tree import TreeRow, folded_at_first, tree_rows
 
 _ROLES = ("training", "main", "worker", "pin-memory", "autograd")
@@ -43,7 +44,7 @@ class ThreadList(Struct):
     filter_text: str = ""
     by_process: bool = False
     _sort: int = 0
-    _folded: set[int] = field(default_factory=set)  # pids
+    folded: set[int] = field(default_factory=set)  # pids of processes whose threads are hidden
     _rows: list[TreeRow] = field(default_factory=list)
     _rows_of: tuple[object, ...] = ()  # the input that ``_rows`` was made from
 
@@ -59,12 +60,12 @@ class ThreadList(Struct):
 
     def rows(self, threads: Sequence[ThreadRow], processes: Sequence[Process]) -> list[TreeRow]:
         """The rows to scroll through: threads, or processes with those of their threads that are not folded."""
-        made_from = (threads, processes, self.filter_text, self._sort, self.by_process, frozenset(self._folded))
+        made_from = (threads, processes, self.filter_text, self._sort, self.by_process, frozenset(self.folded))
         if made_from != self._rows_of:
             self._rows_of = made_from
             rows = self.matching(threads)
             if self.by_process:
-                self._rows = tree_rows(rows, processes, self._folded)
+                self._rows = tree_rows(rows, processes, self.folded)
             else:
                 folded = sorted(with_helpers_folded(rows, processes), key=SORTS[self._sort][1])
                 self._rows = [TreeRow(row, row) for row in folded]
@@ -78,19 +79,7 @@ class ThreadList(Struct):
         """Group by process, with helpers folded where there are many threads; or one list of all threads."""
         self.by_process = not self.by_process
         if self.by_process:
-            self._folded = folded_at_first(threads, processes)
-
-    def fold(self, pid: int) -> None:
-        """Hide the threads of a process."""
-        self._folded.add(pid)
-
-    def unfold(self, pid: int) -> None:
-        """Show the threads of a process."""
-        self._folded.discard(pid)
-
-    def toggle_fold(self, pid: int) -> None:
-        """Fold a process, or unfold it."""
-        self._folded ^= {pid}
+            self.folded = folded_at_first(threads, processes)
 
 
 def matches(row: ThreadRow, text: str) -> bool:
@@ -101,4 +90,49 @@ def matches(row: ThreadRow, text: str) -> bool:
     rank = f"rank {row.rank}: " if row.rank is not None else ""
     return (
         text.lower() in f"{rank}{row.role} {row.name} {own_id(row.tid)} {own_id(row.pid)} {row.state} {where}".lower()
+    )
+
+
+#: Roles of a process's own threads that share a row.
+_ALIKE = ("native", "intra-op", "CUDA driver", "NCCL", "gloo", "watchdog")
+#: The processes that torch.compile starts run this module.
+_COMPILE_WORKER = "compile_worker"
+
+
+def with_helpers_folded(rows: Sequence[ThreadRow], processes: Sequence[Process]) -> list[ThreadRow]:
+    """The rows in their order, each group of helpers as one where its first stood: ``compile workers ×16``."""
+    others = {process.pid: process for process in processes if process.role == "other"}
+    groups: dict[Hashable, list[ThreadRow]] = {}
+    for row in rows:
+        groups.setdefault(_group(row, others.get(row.pid)), []).append(row)
+    return [_folded(members, others.get(members[0].pid)) for members in groups.values()]
+
+
+def _group(row: ThreadRow, helper: Process | None) -> Hashable:
+    """The key that a row is folded by; its own ids if it stands alone."""
+    if helper is not None:
+        return "helper", row.ended, _program(helper)
+    return (row.pid, row.ended, row.role) if row.role in _ALIKE else (row.pid, row.tid)
+
+
+def _program(helper: Process) -> str:
+    if any(_COMPILE_WORKER in word for word in helper.command):
+        return "compile workers"
+    return helper.command[0].rpartition("/")[2] if helper.command else ""
+
+
+def _folded(members: Sequence[ThreadRow], helper: Process | None) -> ThreadRow:
+    first = members[0]
+    if len(members) == 1:
+        return first
+    cpu = [row.cpu_ratio for row in members if row.cpu_ratio is not None]
+    return replace(
+        first,
+        role=(helper and _program(helper)) or first.role,
+        cpu_ratio=sum(cpu) if cpu else None,
+        delay_ratio=mean_of_known([row.delay_ratio for row in members]),
+        state="running" if any(row.state == "running" for row in members) else first.state,
+        place=None,
+        count=sum(row.count for row in members),
+        gil_ratio=None,
     )

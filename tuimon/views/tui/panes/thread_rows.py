@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from rich.cells import cell_len
 
 from tuimon.node_ids import own_id
 from tuimon.session.rows import HotLine, ThreadRow
 from tuimon.views.format import code, percent, plain
-from tuimon.views.tui.drawing.charts import bar, meter
+from tuimon.views.tui.drawing.charts import bar, layers
 from tuimon.views.tui.drawing.lines import (
     Line,
-    Span,
+    clipped,
     clipped_left,
     column,
     line,
     place_column,
     places_width,
-    with_cursor,
 )
+from tuimon.views.tui.drawing.table import Column, columns_of
 
 _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning"}
 
@@ -29,88 +28,56 @@ _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning"}
 _LEAST_CODE = 8
 
 
-class ColumnWidths(NamedTuple):
-    """Widths in cells; 0: the column is left out."""
-
-    role: int
-    pid: int
-    tid: int
-    cpu: int
-    bar: int
-    delay: int
-    gil: int
-    state: int
-    place: int
-    source: int
-
-
-def column_widths(rows: Sequence[ThreadRow], width: int) -> ColumnWidths:
-    """Widths for these rows: what they need, and what the screen has."""
+def thread_columns(rows: Sequence[ThreadRow], width: int) -> list[Column[ThreadRow]]:
+    """The columns for these rows: what they need, and what the screen has."""
     role = max((cell_len(role_text(row)) for row in rows), default=4)
     role = max(10, min(role, 24 if width >= 90 else 20)) + 2
     pid = 8 if width >= 104 and len({row.pid for row in rows}) > 1 else 0
     tid = 8 if width >= 60 else 0
     gauge = 12 if width >= 100 else 0
-    delay = 8 if width >= 96 else 0
-    gil = 6 if width >= 96 and any(row.gil_ratio is not None for row in rows) else 0
-    fixed = role + pid + tid + 7 + gauge + delay + gil + 10
+    delay = 7 if width >= 96 else 0
+    gil = 5 if width >= 96 and any(row.gil_ratio is not None for row in rows) else 0
+    fixed = role + pid + tid + 7 + gauge + delay + bool(delay) + gil + bool(gil) + 10
     rest = max(width - fixed, 0)
     spot = places_width(((row.place.file, row.place.line) for row in rows if row.place), min(42, rest))
     spot = min(max(spot, len("where") + 2), rest)
     spot = rest if rest - spot < _LEAST_CODE else spot
-    return ColumnWidths(role, pid, tid, 7, gauge, delay, gil, 10, spot, rest - spot)
-
-
-def header_line(columns: ColumnWidths, sorted_by: str) -> Line:
-    """Names of the columns; the sorted one is marked."""
-
-    def name(text: str, width: int, align: str = "<") -> Span:
-        mark = text == sorted_by
-        return Span(column(text + ("▾" if mark else ""), width, align), "key" if mark else "dim")
-
-    spans = [name("role", columns.role)]
-    if columns.pid:
-        spans.append(name("pid", columns.pid))
-    if columns.tid:
-        spans.append(name("tid", columns.tid))
-    spans += [name("cpu", columns.cpu - 1, ">"), Span(" " * (1 + columns.bar))]
-    if columns.delay:
-        spans += [name("delay", columns.delay - 1, ">"), Span(" ")]
-    if columns.gil:
-        spans += [name("gil", columns.gil - 1, ">"), Span(" ")]
-    spans += [Span(" "), name("state", columns.state - 1), name("where", columns.place + columns.source)]
-    return tuple(spans)
-
-
-def thread_line(row: ThreadRow, columns: ColumnWidths, *, cursor: bool = False) -> Line:
-    """One row of the table."""
-    idle = (row.cpu_ratio or 0.0) < 0.005
-    spans = [Span(column(role_text(row), columns.role - 2) + "  ", _role_style(row))]
-    if columns.pid:
-        spans.append(Span(column(str(own_id(row.pid)), columns.pid), "dim"))
-    if columns.tid:
-        spans.append(Span(column(str(own_id(row.tid)) if row.count == 1 and row.tid > 0 else "", columns.tid), "dim"))
-    spans.append(Span(column(percent(row.cpu_ratio), columns.cpu - 1, ">") + " ", "dim" if idle else "strong"))
-    if columns.bar:
-        full, track = meter(row.cpu_ratio, columns.bar - 2)
-        spans += [Span(" "), Span(full, _load(row.cpu_ratio)), Span(track + " ", "track")]
-    if columns.delay:
-        text = percent(row.delay_ratio)
-        spans.append(Span(column(text, columns.delay - 1, ">") + " ", _delay_style(row.delay_ratio)))
-    if columns.gil:
-        held = percent(row.gil_ratio) if row.gil_ratio is not None else ""
-        spans.append(Span(column(held, columns.gil - 1, ">") + " ", "dim"))
-    state = "ended" if row.ended else plain(row.state)
-    spans.append(Span(" " + column(state, columns.state - 1), _STATE_ROLES.get(state, "dim")))
-    spans.append(
-        Span(
-            place_column(row.place.file, row.place.line, columns.place) if row.place else column("–", columns.place),
-            "key" if row.place else "faint",
-        )
+    return columns_of(
+        Column("role", role, lambda row: (clipped(role_text(row), role - 2), _role_style(row))),
+        Column("pid", pid, lambda row: (str(own_id(row.pid)), "dim")),
+        Column("tid", tid, lambda row: (str(own_id(row.tid)) if row.count == 1 and row.tid > 0 else "", "dim")),
+        Column("cpu", 6, lambda row: (percent(row.cpu_ratio), "dim" if _is_idle(row) else "strong"), ">", 1),
+        Column("", gauge, lambda row: _gauge(row, gauge)),
+        Column("delay", delay, lambda row: (percent(row.delay_ratio), _delay_style(row.delay_ratio)), ">", 1),
+        Column("gil", gil, lambda row: (percent(row.gil_ratio) if row.gil_ratio is not None else "", "dim"), ">", 1),
+        Column(" state", 10, lambda row: (f" {_state(row)}", _STATE_ROLES.get(_state(row), "dim"))),
+        Column("where", rest, lambda row: line(_place(row, spot), _code(row, rest - spot))),
     )
-    source = plain(row.place.source).strip() if row.place else ""
-    spans.append(Span(column(source or _function(row), columns.source), "text" if source else "dim"))
-    return with_cursor(spans) if cursor else tuple(spans)
+
+
+def _is_idle(row: ThreadRow) -> bool:
+    return (row.cpu_ratio or 0.0) < 0.005
+
+
+def _gauge(row: ThreadRow, width: int) -> Line:
+    return line(" ", *layers([(row.cpu_ratio or 0.0, "━", _load(row.cpu_ratio))], width - 2, behind=1))
+
+
+def _state(row: ThreadRow) -> str:
+    return "ended" if row.ended else plain(row.state)
+
+
+def _place(row: ThreadRow, width: int) -> tuple[str, str]:
+    return (place_column(row.place.file, row.place.line, width), "key") if row.place else (column("–", width), "faint")
+
+
+def _code(row: ThreadRow, width: int) -> tuple[str, str]:
+    """Its line of code; the function, if that is not known."""
+    if row.place is None:
+        return column("", width), "dim"
+    source = plain(row.place.source).strip()
+    function = f"{plain(row.place.function)}()" if row.place.function else ""
+    return column(source or function, width), "text" if source else "dim"
 
 
 def role_text(row: ThreadRow) -> str:
@@ -119,14 +86,10 @@ def role_text(row: ThreadRow) -> str:
     return rank + plain(row.role or row.name) + (f" ×{row.count}" if row.count > 1 else "")
 
 
-def _function(row: ThreadRow) -> str:
-    return f"{plain(row.place.function)}()" if row.place and row.place.function else ""
-
-
 def _role_style(row: ThreadRow) -> str:
     if row.role in ("main", "training"):
         return "text" if row.ended else "strong"
-    return "text" if (row.cpu_ratio or 0.0) >= 0.005 else "dim"
+    return "dim" if _is_idle(row) else "text"
 
 
 def _load(ratio: float | None) -> str:

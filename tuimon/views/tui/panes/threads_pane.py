@@ -15,9 +15,10 @@ from tuimon.views.format import advice, plain
 from tuimon.views.tui.drawing.lines import Line, Span, filled, line, notes_lines
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor
 from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.tui.drawing.table import head_line, row_line
 from tuimon.views.tui.panes.process_tree import WHOLE, TreeRow
 from tuimon.views.tui.panes.thread_list import ThreadList
-from tuimon.views.tui.panes.thread_rows import column_widths, header_line, thread_line
+from tuimon.views.tui.panes.thread_rows import thread_columns
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -91,10 +92,10 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         at = self._cursor.scroll(_keys(shown), room)
         top = self._cursor.top
         visible = rows[top : top + room]
-        columns = column_widths(rows if len(rows) <= MEASURED_ROWS else visible, width)
-        lines = [header_line(columns, self._list.sorted_by)]
+        columns = thread_columns(rows if len(rows) <= MEASURED_ROWS else visible, width)
+        lines = [head_line(columns, self._list.sorted_by)]
         for index, row in enumerate(visible, top):
-            lines.append(thread_line(row, columns, cursor=index == at and self.has_focus))
+            lines.append(row_line(columns, row, cursor=index == at and self.has_focus))
         if not rows:
             lines.append(_empty(state, self.filter_text))
         return [*filled(lines, max(height - len(notes), len(lines))), *notes]
@@ -159,7 +160,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         row = self._selected()
         if row is not None and self._list.by_process:
             if row.is_process:
-                self._list.fold(row.drawn.pid)
+                self._list.folded.add(row.drawn.pid)
             self._cursor.key = (row.drawn.pid, WHOLE)
             self.redraw(force=True)
 
@@ -167,7 +168,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         """Show the threads of the process; open a thread."""
         row = self._selected()
         if row is not None and row.is_process:
-            self._list.unfold(row.drawn.pid)
+            self._list.folded.discard(row.drawn.pid)
             self.redraw(force=True)
         else:
             self.action_open()
@@ -178,7 +179,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         if row is None:
             return
         if row.is_process:
-            self._list.toggle_fold(row.drawn.pid)
+            self._list.folded ^= {row.drawn.pid}
             self.redraw(force=True)
         else:
             self.post_message(self.Opened(row.thread))
@@ -194,14 +195,6 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         self.redraw(force=True)
         if same:
             self.action_open()
-
-    def on_focus(self) -> None:
-        """Show the cursor."""
-        self.redraw(force=True)
-
-    def on_blur(self) -> None:
-        """Hide the cursor."""
-        self.redraw(force=True)
 
 
 def _is_refuted(notice: Notice, session: Session) -> bool:

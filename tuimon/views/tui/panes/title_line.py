@@ -15,8 +15,8 @@ from tuimon.session.state import stands_still
 from tuimon.session.trainings import Which, which_training
 from tuimon.views.format import count, duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text
-from tuimon.views.node_text import nodes_text
 from tuimon.views.progress_text import left_text, loss_text, position_text, rate_texts
+from tuimon.views.state_text import nodes_text
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
 from tuimon.views.tui.drawing.pane import Pane
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from rich.cells import cell_len
 
@@ -19,14 +18,13 @@ from tuimon.views.tui.drawing.lines import (
     Span,
     cells,
     clipped_left,
-    column,
     filled,
     line,
     place_column,
     places_width,
-    with_cursor,
 )
 from tuimon.views.tui.drawing.moving import RowCursor
+from tuimon.views.tui.drawing.table import Column, columns_of, head_line, row_line
 from tuimon.views.tui.sheets.code_around import Code, code_lines, no_code
 
 #: Ways to sort, cycled by ``s``.
@@ -54,15 +52,6 @@ _ACTIVITIES: dict[Activity, tuple[str, str, str]] = {
 _ON_CPU = ("torch", "sync", "transfer")
 
 
-class Widths(NamedTuple):
-    """Widths of the columns, in cells."""
-
-    bar: int
-    doing: int
-    place: int
-    source: int
-
-
 def sorted_lines(table: LineTable, sort: str) -> list[LineShare]:
     """The lines with samples of their own first, or those that most samples passed through."""
     if sort == "total":
@@ -70,49 +59,34 @@ def sorted_lines(table: LineTable, sort: str) -> list[LineShare]:
     return list(table.lines)
 
 
-def widths(rows: Sequence[LineShare], width: int) -> Widths:
-    """The widths that these rows need, within the screen."""
+def _columns(rows: Sequence[LineShare], samples: int, width: int, *, on_gpu: bool) -> list[Column[LineShare]]:
+    """The columns that these rows need, within the screen."""
     gauge = 12 if width >= 110 else 8 if width >= 90 else 5
     doing = 17 if width >= 90 else 16 if width >= 66 else 0
     rest = max(width - 6 - gauge - 8 - doing, 0)
     spot = places_width((row.key[:2] for row in rows), max(rest - _LEAST_CODE, rest // 2))
-    return Widths(gauge, doing, spot, rest - spot)
 
+    def own(row: LineShare) -> float:
+        return row.own / samples if samples else 0.0
 
-def head_line(columns: Widths, sort: str) -> Line:
-    """Names of the columns; the sorted one is marked."""
+    def weight(row: LineShare) -> str:
+        return "strong" if own(row) >= 0.1 else "text"
 
-    def name(text: str, width: int, align: str = "<") -> Span:
-        marked = text == sort
-        return Span(column(text + ("▾" if marked else ""), width, align), "key" if marked else "dim")
+    def activity(row: LineShare) -> Span:
+        return _activity_span(row.activity, on_gpu=on_gpu)
 
-    return (
-        name("self", 6, ">"),
-        Span(" " * columns.bar),
-        name("total", 7, ">"),
-        Span(" "),
-        name("doing", columns.doing),
-        name("line", columns.place),
-        name("code", columns.source),
+    return columns_of(
+        Column("self", 6, lambda row: (percent(own(row)) if row.own else "", weight(row)), ">"),
+        Column("", gauge, lambda row: (f" {bar(own(row), gauge - 2)}", activity(row).role if row.own else "track")),
+        Column("total", 7, lambda row: (percent(row.total / samples if samples else 0.0), "dim"), ">", 1),
+        Column("doing", doing, lambda row: activity(row)._replace(text=activity(row).text if row.own else "")),
+        Column("line", spot, lambda row: (place_column(row.place.file, row.place.line, spot), "key")),
+        Column(
+            "code",
+            rest - spot,
+            lambda row: (code(row.place.source, row.place.function), weight(row) if row.user else "dim"),
+        ),
     )
-
-
-def row_line(row: LineShare, samples: int, columns: Widths, *, on_gpu: bool, cursor: bool = False) -> Line:
-    """One line of code."""
-    own = row.own / samples if samples else 0.0
-    total = row.total / samples if samples else 0.0
-    doing = _activity_span(row.activity, on_gpu=on_gpu)
-    source = code(row.place.source, row.place.function)
-    weight = "strong" if own >= 0.1 else "text"
-    spans = (
-        Span(column(percent(own) if row.own else "", 6, ">"), weight),
-        Span(" " + column(bar(own, columns.bar - 2), columns.bar - 1), doing.role if row.own else "track"),
-        Span(column(percent(total), 7, ">") + " ", "dim"),
-        Span(column(doing.text if row.own else "", columns.doing), doing.role),
-        Span(place_column(row.place.file, row.place.line, columns.place), "key"),
-        Span(column(source, columns.source), weight if row.user else "dim"),
-    )
-    return with_cursor(spans) if cursor else spans
 
 
 def doing_line(table: LineTable, width: int, *, on_gpu: bool) -> Line:
@@ -173,10 +147,10 @@ class LinesView:
         at = self._cursor.scroll(self._keys(), room)
         top = self._cursor.top
         shown = self._rows[top : top + room]
-        columns = widths(shown, width)
+        columns = _columns(shown, table.samples, width, on_gpu=on_gpu)
         lines = [doing_line(table, width, on_gpu=on_gpu), (), head_line(columns, SORTS[self.sort])]
         for number, row in enumerate(shown, top):
-            lines.append(row_line(row, table.samples, columns, on_gpu=on_gpu, cursor=number == at))
+            lines.append(row_line(columns, row, cursor=number == at))
         below = detail_line(chosen, table.samples, width) if chosen is not None else ()
         return [*filled([*lines, *code], height - 1), below]
 

@@ -11,8 +11,7 @@ from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.format import percent, plain
 from tuimon.views.tui.drawing.lines import Line, Span, column, filled
 from tuimon.views.tui.drawing.moving import moved, scrolled
-from tuimon.views.tui.profile.calltree import detail_line
-from tuimon.views.tui.profile.tree_cursor import TreeCursor
+from tuimon.views.tui.profile.calltree import TreeCursor, detail_line
 
 Rows = list[list["Block"]]
 

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from tuimon.records import Place
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.tui.drawing.lines import Line
-from tuimon.views.tui.profile.calltree import TreeView
+from tuimon.views.tui.profile.calltree import TreeCursor, TreeView, node_of_line
 from tuimon.views.tui.profile.header import FILTERS, Mode, filters
 from tuimon.views.tui.profile.hotlines import SORTS, LinesView
 from tuimon.views.tui.profile.icicle import IcicleView
-from tuimon.views.tui.profile.tree_cursor import TreeCursor, node_of_line
 from tuimon.views.tui.sheets.code_around import Code, no_code
 
 

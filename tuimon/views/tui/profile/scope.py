@@ -1,13 +1,17 @@
-"""Which samples to show: of one thread, of all threads of a role, of a process, or of the whole run."""
+"""Which samples to show: of one thread, of all of a role, of a process, of the run; and the thread that is blamed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tuimon.records import Place
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import ThreadRow, role_kind
+from tuimon.session.samples.sample_profile import SampleProfile
 
 if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
 ScopeLevel = Literal["thread", "role", "process", "run"]
@@ -65,3 +69,35 @@ def latest_times(session: Session, scope: Scope) -> tuple[float, ...]:
 def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:
     spots = [(pid, session.samples.get(pid)) for pid in pids]
     return [(pid, tid) for pid, spot in spots if spot is not None for tid in spot.now().tids()]
+
+
+#: Workers whose samples are searched: they do the same work, and a table of each takes some milliseconds.
+_WORKERS = 8
+
+
+class Blamed(NamedTuple):
+    """A thread, and the line of its code."""
+
+    row: ThreadRow
+    place: Place
+
+
+def blamed(session: Session, findings: Sequence[Finding]) -> Blamed | None:
+    """The training thread or the worker with most samples at the place of the first finding; None without any."""
+    where = findings[0].where[0] if findings and findings[0].where else None
+    pid = session.trainer()
+    if where is None or pid is None:
+        return None
+    rows = session.over("recent").threads()
+    training = [row for row in rows if (row.pid, row.tid) == (pid, session.training_tid(pid))]
+    workers = [row for row in rows if row.kind == "worker"][:_WORKERS]
+    passed = [(_samples_at(session, row, where), row) for row in (*training, *workers)]
+    most, row = max(passed, key=lambda found: found[0], default=(0, None))
+    return Blamed(row, where) if row is not None and most else None
+
+
+def _samples_at(session: Session, row: ThreadRow, where: Place) -> int:
+    """How many samples of a thread pass through a line."""
+    samples = Scope(row.pid, row.tid, row.role).samples(session)
+    lines = SampleProfile(samples).lines().lines
+    return sum(line.total for line in lines if (line.place.file, line.place.line) == (where.file, where.line))

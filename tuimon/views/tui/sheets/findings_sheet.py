@@ -1,4 +1,4 @@
-"""The sheet of findings: everything about each, live, with the code that it names."""
+"""The sheet of findings: everything about each, live, with the code that it names; and the page of a rule."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.worker import Worker, WorkerState
 
+from tuimon.diagnosis.explain.page import Page, page_of
 from tuimon.diagnosis.unjudged import unjudged
 from tuimon.records import Place
 from tuimon.session.goodput import goodput
 from tuimon.views.cost_text import cost_text
+from tuimon.views.explain import Block, Heading, Item, Paragraph, code_tokens, spaced_parts
+from tuimon.views.finding_text import rule_title
 from tuimon.views.goodput_text import goodput_bar, goodput_text
 from tuimon.views.tui.drawing.charts import layers
-from tuimon.views.tui.drawing.lines import Line, paragraph
+from tuimon.views.tui.drawing.lines import Line, hanging, line, paragraph
 from tuimon.views.tui.sheets.code_around import Code, CodeAround
 from tuimon.views.tui.sheets.finding_lines import AROUND, changes_lines, findings_lines, first_lines, unjudged_lines
 from tuimon.views.tui.sheets.sheet import Sheet
@@ -50,8 +53,6 @@ class FindingsSheet(Sheet):
     def action_explain(self) -> None:
         """Open the page of the chosen finding's rule."""
         if self._monitor.findings:
-            from tuimon.views.tui.sheets.explain_sheet import ExplainSheet
-
             chosen = self._monitor.findings[self._index()]
             self.app.push_screen(ExplainSheet(chosen.rule, chosen.cause))
 
@@ -102,3 +103,41 @@ def _goodput_lines(session: Session, width: int) -> list[Line]:
         return []
     bar = layers([(share, "━", colour) for _, share, colour in goodput_bar(divided)], width)
     return [bar, *paragraph(f"Goodput: {goodput_text(divided)}", width, "dim")]
+
+
+#: Kind of a token -> role.
+_ROLES = {"comment": "dim", "keyword": "backward", "string": "optimizer", "number": "data", "name": "forward"}
+
+
+def page_lines(page: Page, width: int) -> list[Line]:
+    """The page, wrapped."""
+    rows: list[Line] = []
+    for part, is_apart in spaced_parts(page):
+        if rows and is_apart:
+            rows.append(())
+        match part:
+            case Heading(text):
+                rows.append(line((text, "strong")))
+            case Paragraph(text):
+                rows += paragraph(text, width, "text", indent=1)
+            case Item(name, text):
+                rows += hanging(line(" ", (f"{name}  " if name else "· ", "key")), text, width)
+            case Block():
+                rows += _code_rows(part)
+    return rows
+
+
+def _code_rows(block: Block) -> list[Line]:
+    mark = "benign" if block.label == "after" else "warning"
+    rows = [line(" ", (f" {block.label} ", f"{mark} badge"))]
+    for tokens in code_tokens(block.code, block.language):
+        rows.append(line(("  ▏ ", mark), *((text, _ROLES.get(kind, "text")) for text, kind in tokens)))
+    return rows
+
+
+class ExplainSheet(Sheet):
+    """One rule's page; it does not change while it is open."""
+
+    def __init__(self, rule: str, cause: str | None = None) -> None:
+        page = page_of(rule, cause)
+        super().__init__(f"{rule_title(rule)}: {page.title}", lambda width: page_lines(page, width))

@@ -2,205 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from tuimon.records import PHASES
 from tuimon.views.tui.drawing.lines import Line, column, hanging, line, paragraph
 from tuimon.views.tui.sheets.sheet import Sheet
 
 _INDENT = 16
-
-#: A term, its role, its explanation.
-Entry = tuple[str, str, str]
-
-
-def _keys(*rows: tuple[str, str]) -> tuple[Entry, ...]:
-    return tuple((keys, "key", text) for keys, text in rows)
-
+#: A line that begins with a bar goes on with the explanation above it.
+_GOES_ON = re.compile(r"\n +\| ")
 
 #: Keys by what they are for.
-KEYS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
-    (
-        "The verdict",
-        _keys(
-            ("v", "all findings: place, fixes, why, how sure; Tab chooses one, Enter explains it"),
-            ("h", "hot lines of the thread that the verdict blames, or of the one under the cursor"),
-            ("c  i", "the same samples as a call tree, as an icicle"),
-            ("f  t", "there: only one phase or range; this thread, all like it, its process, the whole run"),
-            ("K", "trace the next 5 steps with torch.profiler"),
-            ("m", "torch's memory: which lines allocate what nobody frees"),
-            ("r", "the ranks, a row each; Enter shows a rank in all panes"),
-            ("S", "after a hang: where all ranks stood"),
-        ),
-    ),
-    (
-        "Did it help",
-        _keys(
-            ("b  B", "compare all that comes with what is on the screen now; drop that baseline"),
-            ("R", "start the same command again beside the baseline; asks before it ends one that runs"),
-            ("e", "export a report (JSON, text) and a screenshot (SVG) into the current folder"),
-        ),
-    ),
-    (
-        "The screen",
-        _keys(
-            ("1 2 3 4 5 6", "hide or show step, GPU, output, threads, verdict, loaders"),
-            ("Tab", "next pane; arrows, PageUp and PageDown move in it"),
-            ("z  Enter", "the focused pane alone; Esc goes back; Enter on a thread: all about it"),
-            ("/", "only threads that contain a text; Esc clears it"),
-            ("s  T", "sort threads by role, cpu, delay, where; group them by process"),
-            ("D", "in a thread's sheet: a dump of all stacks of its process"),
-            ("I", "after attach: bring the hooks into the training"),
-            ("space  p", "freeze the screen; measuring goes on"),
-            ("d", "dark or light"),
-            ("q  Ctrl-C", "quit; a training that was started here can go on or be ended"),
-        ),
-    ),
-)
+KEYS = """\
+The verdict
+  v    | all findings: place, fixes, why, how sure; Tab chooses one, Enter explains it
+  h    | hot lines of the thread that the verdict blames, or of the one under the cursor
+  c  i | the same samples as a call tree, as an icicle
+  f  t | there: only one phase or range; this thread, all like it, its process, the whole run
+  K    | trace the next 5 steps with torch.profiler
+  m    | torch's memory: which lines allocate what nobody frees
+  r    | the ranks, a row each; Enter shows a rank in all panes
+  S    | after a hang: where all ranks stood
+
+Did it help
+  b  B | compare all that comes with what is on the screen now; drop that baseline
+  R    | start the same command again beside the baseline; asks before it ends one that runs
+  e    | export a report (JSON, text) and a screenshot (SVG) into the current folder
+
+The screen
+  1 2 3 4 5 6 | hide or show step, GPU, output, threads, verdict, loaders
+  Tab         | next pane; arrows, PageUp and PageDown move in it
+  z  Enter    | the focused pane alone; Esc goes back; Enter on a thread: all about it
+  /           | only threads that contain a text; Esc clears it
+  s  T        | sort threads by role, cpu, delay, where; group them by process
+  D           | in a thread's sheet: a dump of all stacks of its process
+  I           | after attach: bring the hooks into the training
+  space  p    | freeze the screen; measuring goes on
+  d           | dark or light
+  q  Ctrl-C   | quit; a training that was started here can go on or be ended
+"""
 #: The terms on the screen, by pane.
-TERMS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
-    (
-        "Phases: where the time of a step goes (they add up to 100 %)",
-        (
-            ("data", "data", "waiting in the DataLoader for the next batch"),
-            ("forward", "forward", "from the batch's arrival to backward(): copy to the GPU, model, loss"),
-            ("backward", "backward", "inside backward(): gradients"),
-            ("optimizer", "optimizer", "inside optimizer.step()"),
-            ("other", "other", "the rest of the loop: logging, checkpoints, schedulers, clipping, metrics"),
-            ("eval", "eval", "passes without backward (validation); beside the steps, as a share of all time"),
-            ("└ name", "dim", "your own ranges (tuimon.phase, NVTX) and what they take of a step"),
-        ),
-    ),
-    (
-        "Numbers",
-        (
-            ("–", "strong", "was not measured; tuimon never shows a 0 instead"),
-            ("~", "strong", "an estimate from stack samples; ± is its 95 % interval"),
-            ("inferred", "strong", "no markers in the process: phases are read from stack samples alone"),
-            (
-                "step",
-                "strong",
-                "median time of one iteration of the training loop in the last 30 s, at the end of the whole run; "
-                "p95: 95 % are faster",
-            ),
-            ("step time", "strong", "the chart: mean step time, one column for each window (1 s by default)"),
-            ("cpu", "strong", "CPU time of a thread; 100 % is one core all the time"),
-            ("delay", "strong", "share of time a thread was ready to run but found no free core"),
-            ("gil", "strong", "share of time a thread held Python's lock (GIL), within a tenth; others had to wait"),
-            ("state", "strong", "running on a core, waiting (asleep), disk (waiting for a disk), stopped"),
-            ("where", "strong", "the innermost line of your code in the thread's latest stack samples"),
-            ("tuimon 2 %", "strong", "tuimon's own cost: CPU (one core = 100 %) and memory, its samplers among them"),
-            ("2.1x faster", "strong", "what a fix would gain, as far as the evidence goes"),
-        ),
-    ),
-    (
-        "GPU",
-        (
-            (
-                "util",
-                "strong",
-                "share of time in which any kernel ran on the GPU; not how full the GPU was. Like SM, tensor, DRAM, "
-                "power, clock and traffic it is a mean over the steps of the last 30 s, at the end of the whole run; "
-                "the charts show the course",
-            ),
-            ("SM", "strong", "share of its multiprocessors that were busy (Hopper and later)"),
-            ("tensor", "strong", "share of time in which the tensor cores worked; low: small or 32-bit matrices"),
-            ("DRAM", "strong", "share of the memory's bandwidth in use"),
-            ("━ allocated", "gpu-edge", "memory that tensors of torch hold"),
-            ("╍ reserved", "gpu-edge", "what torch has taken from the driver: tensors and cache"),
-            ("┄ outside", "text", "CUDA itself, other libraries, other processes"),
-            ("slowed", "warning", "what holds the clocks down, and for what share of the time"),
-            ("J/step", "strong", "energy that the GPUs of this process take for one step"),
-            ("foreign", "info", "a process that does not belong to this run"),
-            (
-                "busy",
-                "strong",
-                "beside several processes: share of time in which kernels of this one ran, as last read",
-            ),
-            (
-                "GPU span",
-                "strong",
-                "a phase on the GPU's clock: from when the GPU reaches its beginning to when it reaches its end; "
-                "not all of it is work",
-            ),
-            (
-                "idle",
-                "strong",
-                "how long of that the GPU had nothing to do: at least, and at most; unknown without bounds",
-            ),
-            (
-                "lead",
-                "strong",
-                "how far launches run ahead of the GPU where backward begins; the bar compares it with a step",
-            ),
-            ("ran dry", "strong", "how often the GPU had nothing left to do when the CPU reached that boundary"),
-        ),
-    ),
-    (
-        "Loaders: torch's DataLoaders, figures of the last 30 s",
-        (
-            ("ready", "strong", "batches that were ready when the trainer fetched one, out of workers × prefetch"),
-            ("none ready", "strong", "share of fetches that found no batch ready: the workers are behind"),
-            ("wait", "strong", "how long the trainer waits for a batch; mean and p95"),
-            (
-                "making",
-                "strong",
-                "share of a worker's time in items and collate, waits for a disk or a server included",
-            ),
-            ("CPU", "strong", "of one core, for a worker: far below making, its items wait"),
-            ("items", "chart-edge", "time per batch in the data set's __getitem__ or iterator"),
-            ("collate", "gpu-edge", "time per batch in collate_fn"),
-            ("waiting", "strong", "time per batch spent waiting for the next request: the worker is ahead"),
-            ("hand over", "strong", "time per batch until it is pickled and written to the pipe"),
-            ("worker 2", "strong", "by torch's number; eval worker 2 evaluates; loader 1 worker 2: of several loaders"),
-        ),
-    ),
-    (
-        "Ranks: the processes of one training (estimates; they rest on stack samples and on sleep inside backward)",
-        (
-            (
-                "late",
-                "strong",
-                "by how much a rank's own work takes longer than the others', who wait for it meanwhile",
-            ),
-            ("█  ┄", "backward", "a step's phases: what a rank does itself, and how long it waits in collectives"),
-            ("wait", "strong", "share of the step that it waits for other ranks: in all_reduce, barrier, backward"),
-            ("over time", "warning", "how late it was: the higher and redder, the larger the share of the step"),
-            ("state", "strong", "only what is out of order: steps behind the first, silent, stopped, lost, restarted"),
-        ),
-    ),
-    (
-        "Verdicts",
-        (
-            ("critical", "critical", "costs a large part of every step"),
-            ("warning", "warning", "costs a noticeable part"),
-            ("info", "info", "worth knowing; nothing needs to be done"),
-            ("healthy", "benign", "all is as it should be, however it looks"),
-        ),
-    ),
-)
+TERMS = """\
+Phases: where the time of a step goes (they add up to 100 %)
+  data      | waiting in the DataLoader for the next batch
+  forward   | from the batch's arrival to backward(): copy to the GPU, model, loss
+  backward  | inside backward(): gradients
+  optimizer | inside optimizer.step()
+  other     | the rest of the loop: logging, checkpoints, schedulers, clipping, metrics
+  eval      | passes without backward (validation); beside the steps, as a share of all time
+  └ name    | your own ranges (tuimon.phase, NVTX) and what they take of a step
+
+Numbers
+  –           | was not measured; tuimon never shows a 0 instead
+  ~           | an estimate from stack samples; ± is its 95 % interval
+  inferred    | no markers in the process: phases are read from stack samples alone
+  step        | median time of one iteration of the training loop in the last 30 s, at the end of the whole run; p95: 95
+              | % are faster
+  step time   | the chart: mean step time, one column for each window (1 s by default)
+  cpu         | CPU time of a thread; 100 % is one core all the time
+  delay       | share of time a thread was ready to run but found no free core
+  gil         | share of time a thread held Python's lock (GIL), within a tenth; others had to wait
+  state       | running on a core, waiting (asleep), disk (waiting for a disk), stopped
+  where       | the innermost line of your code in the thread's latest stack samples
+  tuimon 2 %  | tuimon's own cost: CPU (one core = 100 %) and memory, its samplers among them
+  2.1x faster | what a fix would gain, as far as the evidence goes
+
+GPU
+  util        | share of time in which any kernel ran on the GPU; not how full the GPU was. Like SM, tensor, DRAM,
+              | power, clock and traffic it is a mean over the steps of the last 30 s, at the end of the whole run; the
+              | charts show the course
+  SM          | share of its multiprocessors that were busy (Hopper and later)
+  tensor      | share of time in which the tensor cores worked; low: small or 32-bit matrices
+  DRAM        | share of the memory's bandwidth in use
+  ━ allocated | memory that tensors of torch hold
+  ╍ reserved  | what torch has taken from the driver: tensors and cache
+  ┄ outside   | CUDA itself, other libraries, other processes
+  slowed      | what holds the clocks down, and for what share of the time
+  J/step      | energy that the GPUs of this process take for one step
+  foreign     | a process that does not belong to this run
+  busy        | beside several processes: share of time in which kernels of this one ran, as last read
+  GPU span    | a phase on the GPU's clock: from when the GPU reaches its beginning to when it reaches its end; not all
+              | of it is work
+  idle        | how long of that the GPU had nothing to do: at least, and at most; unknown without bounds
+  lead        | how far launches run ahead of the GPU where backward begins; the bar compares it with a step
+  ran dry     | how often the GPU had nothing left to do when the CPU reached that boundary
+
+Loaders: torch's DataLoaders, figures of the last 30 s
+  ready      | batches that were ready when the trainer fetched one, out of workers × prefetch
+  none ready | share of fetches that found no batch ready: the workers are behind
+  wait       | how long the trainer waits for a batch; mean and p95
+  making     | share of a worker's time in items and collate, waits for a disk or a server included
+  CPU        | of one core, for a worker: far below making, its items wait
+  items      | time per batch in the data set's __getitem__ or iterator
+  collate    | time per batch in collate_fn
+  waiting    | time per batch spent waiting for the next request: the worker is ahead
+  hand over  | time per batch until it is pickled and written to the pipe
+  worker 2   | by torch's number; eval worker 2 evaluates; loader 1 worker 2: of several loaders
+
+Ranks: the processes of one training (estimates; they rest on stack samples and on sleep inside backward)
+  late      | by how much a rank's own work takes longer than the others', who wait for it meanwhile
+  █  ┄      | a step's phases: what a rank does itself, and how long it waits in collectives
+  wait      | share of the step that it waits for other ranks: in all_reduce, barrier, backward
+  over time | how late it was: the higher and redder, the larger the share of the step
+  state     | only what is out of order: steps behind the first, silent, stopped, lost, restarted
+
+Verdicts
+  critical | costs a large part of every step
+  warning  | costs a noticeable part
+  info     | worth knowing; nothing needs to be done
+  healthy  | all is as it should be, however it looks
+"""
+#: Roles of terms, as on the screen; the others are bright.
+_ROLES = {
+    **{name: name for name in (*PHASES, "critical", "warning", "info")},
+    "└ name": "dim",
+    "━ allocated": "gpu-edge",
+    "╍ reserved": "gpu-edge",
+    "┄ outside": "text",
+    "slowed": "warning",
+    "foreign": "info",
+    "items": "chart-edge",
+    "collate": "gpu-edge",
+    "█  ┄": "backward",
+    "over time": "warning",
+    "healthy": "benign",
+}
 
 
 def help_lines(width: int) -> list[Line]:
     """The keys, wrapped to ``width`` cells."""
-    return [*_lines(KEYS, width), (), line(("Enter", "key"), ("  what the numbers mean", "dim"))]
+    return [*_lines(KEYS, width, lambda _: "key"), (), line(("Enter", "key"), ("  what the numbers mean", "dim"))]
 
 
 def terms_lines(width: int) -> list[Line]:
     """The meaning of everything on the screen, wrapped to ``width`` cells."""
-    return _lines(TERMS, width)
+    return _lines(TERMS, width, lambda term: _ROLES.get(term, "strong"))
 
 
-def _lines(sections: Sequence[tuple[str, Sequence[Entry]]], width: int) -> list[Line]:
+def _lines(text: str, width: int, role_of: Callable[[str], str]) -> list[Line]:
     rows: list[Line] = []
-    for title, entries in sections:
-        if rows:
-            rows.append(())
-        rows += paragraph(title, width, "strong")
-        for term, role, text in entries:
-            rows += hanging(line("  ", (column(term, _INDENT - 2), role)), text, width)
+    for entry in _GOES_ON.sub(" ", text).splitlines():
+        term, bar, words = (part.strip() for part in entry.partition(" | "))
+        if bar:
+            rows += hanging(line("  ", (column(term, _INDENT - 2), role_of(term))), words, width)
+        else:
+            rows += paragraph(entry, width, "strong") or [()]
     return rows
 
 

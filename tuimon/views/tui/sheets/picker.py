@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -11,41 +11,23 @@ from textual.events import Click, Key
 
 from tuimon.views.format import percent, plain
 from tuimon.views.tui.drawing.canvas import Canvas
-from tuimon.views.tui.drawing.lines import Line, Span, column, line, with_cursor
+from tuimon.views.tui.drawing.lines import Span, line
 from tuimon.views.tui.drawing.moving import MOVES, moved, scrolled
+from tuimon.views.tui.drawing.table import Column, columns_of, head_line, row_line
 from tuimon.views.tui.panes.keys_line import KeysLine
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 
 _KEYS = (("Enter", "watch", "pick"), ("type", "to filter", ""), ("Esc", "quit", "leave"))
 
 
-class Candidate(Protocol):
+class Candidate(NamedTuple):
     """A process that can be watched."""
 
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        ...
-
-    @property
-    def user(self) -> str:
-        """Who it belongs to."""
-        ...
-
-    @property
-    def cpu_ratio(self) -> float | None:
-        """Its CPU, 1.0 = one core."""
-        ...
-
-    @property
-    def markers(self) -> bool:
-        """True if it has markers: steps and phases are then measured, not inferred."""
-        ...
-
-    @property
-    def command(self) -> list[str]:
-        """Its command line."""
-        ...
+    pid: int
+    command: list[str]
+    user: str
+    cpu_ratio: float | None  # 1.0 = one core
+    markers: bool  # steps and phases are then measured, not inferred
 
 
 class PickerList(Canvas, can_focus=True):
@@ -91,9 +73,10 @@ class PickerList(Canvas, can_focus=True):
             title.append(Span(f" · “{plain(self.filter_text)}”", "warning"))
         self.set_title(*title)
         self._top = scrolled(self._top, self._at, len(matching), max(height - 1, 1))
-        rows = [header_line(width)]
+        columns = candidate_columns(width)
+        rows = [head_line(columns)]
         for index, candidate in enumerate(matching[self._top : self._top + height - 1], self._top):
-            rows.append(candidate_line(candidate, width, cursor=index == self._at))
+            rows.append(row_line(columns, candidate, cursor=index == self._at))
         if not self._candidates:
             rows.append(line(("No training runs: no process of yours has torch loaded, or markers.", "dim")))
         elif not matching:
@@ -111,23 +94,15 @@ class PickerList(Canvas, can_focus=True):
         self.update()
 
 
-def header_line(width: int) -> Line:
-    """Names of the columns."""
-    text = f"{'pid':<9}{'user':<12}{'cpu':>6}  {'markers':<9}command"
-    return line((column(text, width), "dim"))
-
-
-def candidate_line(candidate: Candidate, width: int, *, cursor: bool = False) -> Line:
-    """One process in a line."""
-    command = plain(" ".join(candidate.command)) or "–"
-    spans = line(
-        (column(str(candidate.pid), 9), "strong"),
-        (column(plain(candidate.user), 11) + " ", "dim"),
-        (column(percent(candidate.cpu_ratio), 6, ">") + "  ", "text"),
-        (column("yes" if candidate.markers else "no", 9), "benign" if candidate.markers else "dim"),
-        (column(command, max(width - 38, 8)), "text"),
+def candidate_columns(width: int) -> list[Column[Candidate]]:
+    """The columns of the list."""
+    return columns_of(
+        Column("pid", 9, lambda row: (str(row.pid), "strong")),
+        Column("user", 11, lambda row: (plain(row.user), "dim"), gap=1),
+        Column("cpu", 6, lambda row: (percent(row.cpu_ratio), "text"), ">", 2),
+        Column("markers", 9, lambda row: ("yes", "benign") if row.markers else ("no", "dim")),
+        Column("command", max(width - 38, 8), lambda row: (plain(" ".join(row.command)) or "–", "text")),
     )
-    return with_cursor(spans) if cursor else spans
 
 
 class Picker(TerminalApp[int]):

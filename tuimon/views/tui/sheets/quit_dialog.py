@@ -1,4 +1,4 @@
-"""The question at quitting while a launched run goes on: leave it, end it, or stay."""
+"""The questions while a launched run goes on: at quitting leave it, end it, or stay; before it is started again."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.screen import ScreenResultType
 
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
-from tuimon.views.tui.sheets.overlay import Overlay
-from tuimon.views.tui.sheets.renewed import Renewed
+from tuimon.views.tui.sheets.sheet import Overlay
 
 if TYPE_CHECKING:
     from tuimon.monitor.monitor import Monitor
@@ -18,15 +18,45 @@ if TYPE_CHECKING:
 Choice = Literal["leave", "ended", "cancel"]
 
 
-class QuitBody(Canvas, can_focus=True):
-    """The text of the dialog."""
+class DialogBody(Canvas, can_focus=True):
+    """The text of a dialog."""
 
 
-class QuitDialog(Renewed, Overlay[Choice]):
+class Dialog(Overlay[ScreenResultType]):
+    """A question, and the keys that answer it."""
+
+    AUTO_FOCUS = "DialogBody"
+    HEADING: ClassVar[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = DialogBody()
+
+    def compose(self) -> ComposeResult:
+        """The one body."""
+        yield self.body
+
+    def on_mount(self) -> None:
+        """Set its title."""
+        self.body.set_title(Span(self.HEADING, "text bold"))
+
+    def on_resize(self) -> None:
+        """Draw."""
+        self.call_after_refresh(self.update)
+
+    def update(self) -> None:
+        """Draw."""
+        self.body.show_lines(self.lines(self.body.content_size.width))
+
+    def lines(self, width: int) -> list[Line]:
+        """The text."""
+        raise NotImplementedError
+
+
+class QuitDialog(Dialog[Choice]):
     """Dismissed with what is to happen; ``ended`` once the run that was to be ended has ended."""
 
-    AUTO_FOCUS = "QuitBody"
-    TITLE_TEXT = "Quit"
+    HEADING = "Quit"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("l,ctrl+c", "choose('leave')", show=False, priority=True),
         Binding("e", "end", show=False),
@@ -36,32 +66,21 @@ class QuitDialog(Renewed, Overlay[Choice]):
     def __init__(self, monitor: Monitor) -> None:
         super().__init__()
         self._monitor = monitor
-        self.body = QuitBody()
-
-    def compose(self) -> ComposeResult:
-        """The one body."""
-        yield self.body
-
-    def on_mount(self) -> None:
-        """Set its title."""
-        self.body.set_title(Span(self.TITLE_TEXT, "text bold"))
-
-    def on_resize(self) -> None:
-        """Draw."""
-        self.call_after_refresh(self.update)
 
     def update(self) -> None:
         """A tick passed: show how far ending has come, close when the run is over."""
         if self._monitor.ended:
             self.dismiss("ended" if self._monitor.ending is not None else "cancel")
-            return
-        launched = self._monitor.launched
-        pid = launched.pid if launched else 0
-        self.body.show_lines(self.lines(pid, self._monitor.ending, self.body.content_size.width))
+        else:
+            super().update()
 
-    def lines(self, pid: int, ending: str | None, width: int) -> list[Line]:
-        """The text."""
-        return quit_lines(pid, ending, width)
+    @property
+    def _pid(self) -> int:
+        return self._monitor.launched.pid if self._monitor.launched is not None else 0
+
+    def lines(self, width: int) -> list[Line]:
+        """The text, before and while the run is being ended."""
+        return quit_lines(self._pid, self._monitor.ending, width)
 
     def action_end(self) -> None:
         """Begin to end the run; the dialog stays and shows the stages."""
@@ -74,26 +93,60 @@ class QuitDialog(Renewed, Overlay[Choice]):
         self.dismiss(choice)
 
 
+class RestartDialog(QuitDialog, inherit_bindings=False):
+    """Dismissed with ``ended`` once the run has ended, with ``cancel`` where it is to go on."""
+
+    HEADING = "Start again"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("e", "end", show=False),
+        Binding("c,escape,q", "choose('cancel')", show=False),
+        Binding("ctrl+c", "choose('cancel')", show=False, priority=True),
+    ]
+
+    def lines(self, width: int) -> list[Line]:
+        """The text, before and while the run is being ended."""
+        return restart_lines(self._pid, self._monitor.ending, width)
+
+
 def quit_lines(pid: int, ending: str | None, width: int) -> list[Line]:
-    """The lines of the dialog, before and while the run is being ended."""
+    """The lines at quitting."""
     if ending is not None:
         return [
-            *paragraph(f"Ending the training (pid {pid}) …", width, "strong"),
-            (),
-            *paragraph(ending, width, "warning"),
-            (),
+            *_ending(f"Ending the training (pid {pid}) …", ending, width),
             key_line("l", "leave now and let it finish ending", "text"),
             key_line("c", "back to the screen", "text"),
         ]
     return [
-        *paragraph(f"The training (pid {pid}) is still running.", width, "strong"),
-        (),
+        *_running(pid, width),
         key_line("l", "leave it running", "benign"),
         *paragraph(f"come back with: tuimon attach {pid}", width, "dim", indent=5),
         key_line("e", "end it", "critical"),
         *paragraph("SIGINT, then SIGTERM, then SIGKILL", width, "dim", indent=5),
         key_line("c", "cancel", "text"),
     ]
+
+
+def restart_lines(pid: int, ending: str | None, width: int) -> list[Line]:
+    """The lines before a training that still runs is started again."""
+    if ending is not None:
+        return [
+            *_ending(f"Ending the training (pid {pid}); then it starts again …", ending, width),
+            key_line("c", "back to the screen: it ends, and does not start again", "text"),
+        ]
+    return [
+        *_running(pid, width),
+        key_line("e", "end it and start the same command again", "critical"),
+        line("     ", Span("SIGINT, then SIGTERM, then SIGKILL", "dim")),
+        key_line("c", "cancel", "text"),
+    ]
+
+
+def _running(pid: int, width: int) -> list[Line]:
+    return [*paragraph(f"The training (pid {pid}) is still running.", width, "strong"), ()]
+
+
+def _ending(text: str, how: str, width: int) -> list[Line]:
+    return [*paragraph(text, width, "strong"), (), *paragraph(how, width, "warning"), ()]
 
 
 def key_line(key: str, text: str, role: str) -> Line:

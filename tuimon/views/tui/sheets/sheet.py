@@ -2,32 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen, ScreenResultType
 
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
-from tuimon.views.tui.sheets.overlay import Overlay
-from tuimon.views.tui.sheets.renewed import Renewed
 
 #: Lines for a width; called at every tick, so that a sheet stays live.
 Build = Callable[[int], list[Line]]
 
 
-class SheetBody(Moving, Canvas, can_focus=True):
-    """The lines of a sheet from ``top`` on."""
+class Overlay(ModalScreen[ScreenResultType]):
+    """A screen over the board, drawn anew with every tick while it is open.
 
-    BINDINGS: ClassVar[list[BindingType]] = [*MOVE_KEYS, Binding("space", "move(10)", show=False)]
+    It is dismissed once, whatever a tick, a key or a second key still ask of it.
+    """
+
+    def update(self) -> None:
+        """Show what is known now."""
+        raise NotImplementedError
+
+    def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
+        """Close it; do nothing when it is closed already, where Textual would take away the screen below."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()
+
+
+class ScrolledBody(Moving, Canvas, can_focus=True):
+    """Lines to scroll through."""
+
+    BINDINGS: ClassVar[list[BindingType]] = MOVE_KEYS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._top = 0
+
+    def update(self) -> None:
+        """Draw."""
+        raise NotImplementedError
+
+    def in_view(self, lines: Sequence[Line], room: int) -> tuple[Sequence[Line], Span]:
+        """The lines in view, and for the title how many follow."""
+        self._top = max(0, min(self._top, len(lines) - room))
+        below = len(lines) - room - self._top
+        more = Span(f" · {below} more lines below" if below > 0 else "", "dim")
+        return lines[self._top : self._top + room], more
+
+    def on_resize(self) -> None:
+        """The lines follow the size."""
+        self.update()
+
+    def action_move(self, rows_down: int) -> None:
+        """Scroll."""
+        self._top = max(0, self._top + rows_down)
+        self.update()
+
+
+class SheetBody(ScrolledBody):
+    """The lines of a sheet."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "move(10)", show=False)]
 
     def __init__(self, title: str, build: Build) -> None:
         super().__init__()
         self._heading = title
         self._build = build
-        self._top = 0
         self._wanted = 0
 
     def update(self) -> None:
@@ -39,31 +83,17 @@ class SheetBody(Moving, Canvas, can_focus=True):
         if len(lines) != self._wanted:  # the sheet is as high as its text; the style sheet bounds it
             self._wanted = len(lines)
             self.styles.height = len(lines) + self.gutter.height
-        self._top = max(0, min(self._top, len(lines) - height))
-        below = len(lines) - height - self._top
-        self.set_title(
-            Span(self._heading, "text bold"),
-            Span(f" · {below} more lines below" if below > 0 else "", "dim"),
-            Span(" · Esc closes", "dim"),
-        )
-        self.show_lines(lines[self._top : self._top + height])
+        shown, more = self.in_view(lines, height)
+        self.set_title(Span(self._heading, "text bold"), more, Span(" · Esc closes", "dim"))
+        self.show_lines(shown)
 
     def show_from(self, index: int) -> None:
         """Scroll so that a line is the first in view."""
         self._top = index
         self.update()
 
-    def on_resize(self) -> None:
-        """The lines follow the width."""
-        self.update()
 
-    def action_move(self, rows_down: int) -> None:
-        """Scroll."""
-        self._top = max(0, self._top + rows_down)
-        self.update()
-
-
-class Sheet(Renewed, Overlay[None]):
+class Sheet(Overlay[None]):
     """Lines over the panes until Esc."""
 
     AUTO_FOCUS = "SheetBody"

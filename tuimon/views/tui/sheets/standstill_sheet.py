@@ -21,9 +21,9 @@ from tuimon.views.tui.drawing.lines import (
     justified,
     line,
     paragraph,
-    place_column,
     places_width,
 )
+from tuimon.views.tui.sheets.code_around import frame_line
 from tuimon.views.tui.sheets.sheet import Sheet
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _stack(group: Standing, width: int) -> list[Line]:
     most = _FRAMES[group.kind in ("own", "stopped", "thread")]
     shown = _shown(group.frames, most)
     spot = places_width(((frame.file, frame.line) for frame in shown), width // 2)
-    rows = [_frame(frame, spot, width) for frame in shown]
+    rows = [clip(frame_line(frame, spot, Span("    ")), width) for frame in shown]
     more = len(group.frames) - len(shown) + group.outer
     text = f"{more} frames more, towards the root" if more > 1 else "one frame more, towards the root"
     return rows + ([line("    ", (text, "dim"))] if more else [])
@@ -144,19 +144,6 @@ def _shown(frames: Sequence[Frame], most: int) -> list[Frame]:
     if not any(frame.user for frame in shown):
         shown += [frame for frame in inner[most:] if frame.user][:1]
     return shown
-
-
-def _frame(frame: Frame, spot: int, width: int) -> Line:
-    name, at = ("strong", "key") if frame.user else ("dim", "dim")
-    return clip(
-        line(
-            "    ",
-            (place_column(frame.file, frame.line, spot), at),
-            (f"{plain(frame.function)}()", name),
-            (f"  {plain(frame.source).strip()}" if frame.source else "", "text"),
-        ),
-        width,
-    )
 
 
 class StandstillSheet(Sheet):

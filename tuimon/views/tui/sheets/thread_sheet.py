@@ -16,7 +16,7 @@ from tuimon.session.rows import ThreadRow
 from tuimon.views.format import duration, percent, plain
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph, place_column, places_width
 from tuimon.views.tui.panes.thread_rows import thread_lines
-from tuimon.views.tui.sheets.code_around import Code, CodeAround, code_lines
+from tuimon.views.tui.sheets.code_around import Code, CodeAround, code_lines, frame_line
 from tuimon.views.tui.sheets.sheet import Sheet
 
 if TYPE_CHECKING:
@@ -67,23 +67,11 @@ def stack_lines(stack: LatestStack, code: Code, width: int) -> list[Line]:
     if own is not None and own not in shown:
         shown.append(own)
     for frame in shown:
-        lines.append(_frame_line(frame, spot, marked=frame is own))
+        lines.append(frame_line(frame, spot, Span("▸ " if frame is own else "  ", "key bold")))
         if frame is own:
             lines += code_lines(code, frame.line)
     hidden = len(stack.frames) - len(shown)
     return [*lines, line((f"  … {hidden} more frames", "dim"))] if hidden > 0 else lines
-
-
-def _frame_line(frame: Frame, spot: int, *, marked: bool) -> Line:
-    role, name = ("key", "strong") if frame.user else ("dim", "dim")
-    source = plain(frame.source).strip()
-    return line(
-        ("▸ " if marked else "  ", "key bold"),
-        (place_column(frame.file, frame.line, spot), role),
-        (f"{plain(frame.function)}()", name),
-        ("  ", ""),
-        (source, "text"),
-    )
 
 
 def dump_lines(dump: Dump, tid: int, width: int) -> list[Line]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+from tuimon.records import TracedSync, TracedWork
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace
 from tuimon.trace.summary import PhaseRow, Summary
+from tuimon.trace.tables import CopyRow, KernelRow, LaunchRow, WaitRow
 from tuimon.views.format import ABSENT, count, ms, percent, phase_name, plain, size
 from tuimon.views.trace_text import CAUSES
 from tuimon.views.tui.drawing.lines import Line, Span, column, line, paragraph
@@ -21,13 +24,13 @@ def trace_lines(trace: Trace, summary: Summary, width: int) -> list[Line]:
     """All tables; figures are of one step, in the mean of those traced."""
     parts = (
         _notes(trace, summary, width),
-        _phases(summary, width),
-        _waits(summary, width),
+        _phases(summary),
+        _waits(summary),
         _syncs(summary),
         _operators(summary, width),
         _kernels(summary, width),
-        _copies(summary, width),
-        _launches(summary, width),
+        _copies(summary),
+        _launches(summary),
     )
     lines: list[Line] = []
     for part in parts:
@@ -68,7 +71,7 @@ def _notes(trace: Trace, summary: Summary, width: int) -> list[Line]:
     return lines
 
 
-def _phases(summary: Summary, width: int) -> list[Line]:
+def _phases(summary: Summary) -> list[Line]:
     if not summary.phases:
         return []
     has_gpu = bool(summary.gpus)
@@ -108,46 +111,32 @@ def _phase_line(row: PhaseRow, steps: int, *, has_gpu: bool, has_before: bool) -
     return tuple(parts)
 
 
-def _waits(summary: Summary, width: int) -> list[Line]:
-    if not summary.waits:
-        return []
+def _waits(summary: Summary) -> list[Line]:
     total = sum(gpu.span_ns for gpu in summary.gpus) or 1
-    lines = [_heading("What the GPU waited for", "a step; share of its time")]
-    for row in summary.waits[:_ROWS]:
-        what = f" {plain(row.what)}" if row.what else ""
-        where = _where(row.where, summary)
-        lines.append(
-            line(
-                (column(ms(row.total_ns / summary.steps / 1e6), 9, ">"), "strong"),
-                (column(percent(row.total_ns / total), 6, ">"), "text"),
-                "  ",
-                (CAUSES.get(row.cause, row.cause), _role(row.phase)),
-                (what, "text"),
-                (where, "key"),
-                (f" · {count(round(row.count / summary.steps))}×, longest {ms(row.longest_ns / 1e6)}", "dim"),
-            )
+
+    def drawn(row: WaitRow) -> Line:
+        return line(
+            *_lead(row.total_ns, summary.steps, total),
+            (CAUSES.get(row.cause, row.cause), _role(row.phase)),
+            (f" {plain(row.what)}" if row.what else "", "text"),
+            (_where(row.where, summary), "key"),
+            (f" · {count(round(row.count / summary.steps))}×, longest {ms(row.longest_ns / 1e6)}", "dim"),
         )
-    return _more(lines, len(summary.waits))
+
+    return _table("What the GPU waited for", "a step; share of its time", summary.waits, drawn)
 
 
 def _syncs(summary: Summary) -> list[Line]:
-    if not summary.syncs:
-        return []
-    lines = [_heading("Where the CPU waited for the GPU", "a step; share of the step")]
-    for row in summary.syncs[:_ROWS]:
-        call = f" {plain(row.call)}" if row.operator else ""
-        lines.append(
-            line(
-                (column(ms(row.total_ns / summary.steps / 1e6), 9, ">"), "strong"),
-                (column(percent(row.total_ns / (summary.span_ns or 1)), 6, ">"), "text"),
-                "  ",
-                (plain(row.name), _role(row.phase)),
-                (call, "text"),
-                (_where(row.where, summary), "key"),
-                (f" · {_per_step(row.count, summary.steps)}", "dim"),
-            )
+    def drawn(row: TracedSync) -> Line:
+        return line(
+            *_lead(row.total_ns, summary.steps, summary.span_ns or 1),
+            (plain(row.name), _role(row.phase)),
+            (f" {plain(row.call)}" if row.operator else "", "text"),
+            (_where(row.where, summary), "key"),
+            (f" · {_per_step(row.count, summary.steps)}", "dim"),
         )
-    return _more(lines, len(summary.syncs))
+
+    return _table("Where the CPU waited for the GPU", "a step; share of the step", summary.syncs, drawn)
 
 
 def _where(where: str, summary: Summary) -> str:
@@ -155,79 +144,89 @@ def _where(where: str, summary: Summary) -> str:
 
 
 def _operators(summary: Summary, width: int) -> list[Line]:
-    if not summary.operators:
-        return []
     has_gpu = bool(summary.gpus)
-    total = sum(row.self_ns for row in summary.operators) or 1
-    lines = [
-        _heading("Operators", "own time on the CPU a step" + (", and of the kernels they launched" if has_gpu else ""))
-    ]
-    for row in summary.operators[:_ROWS]:
-        parts = [_ms(row.self_ns, summary.steps, "strong"), Span(column(percent(row.self_ns / total), 6, ">"), "text")]
-        if has_gpu:
-            parts.append(Span(column(f"GPU {ms(row.gpu_ns / summary.steps / 1e6, unit=False)}", 11, ">"), "gpu-edge"))
+    total = sum(row.total_ns for row in summary.operators) or 1
+
+    def drawn(row: TracedWork) -> Line:
+        gpu = f"GPU {ms((row.gpu_ns or 0) / summary.steps / 1e6, unit=False)}" if has_gpu else ""
         where = column(plain(row.where) or ABSENT, _WHERE).rstrip() if summary.has_lines else ""
         room = width - 36 - (_WHERE + 3 if where else 0)
-        named = _named(row.name, row.phase, row.count, summary.steps, room)
-        lines.append((*parts, *named, *((Span(f" · {where}", "key"),) if where else ())))
-    return _more(lines, len(summary.operators))
+        return line(
+            _ms(row.total_ns, summary.steps, "strong"),
+            (column(percent(row.total_ns / total), 6, ">"), "text"),
+            (column(gpu, 11, ">") if has_gpu else "", "gpu-edge"),
+            *_named(row.name, row.phase, row.count, summary.steps, room),
+            (f" · {where}" if where else "", "key"),
+        )
+
+    note = "own time on the CPU a step" + (", and of the kernels they launched" if has_gpu else "")
+    return _table("Operators", note, summary.operators, drawn)
 
 
 def _kernels(summary: Summary, width: int) -> list[Line]:
-    if not summary.kernels:
-        return []
     total = sum(row.total_ns for row in summary.kernels) or 1
-    lines = [_heading("Kernels", "time on the GPU a step; blocks × threads of a launch")]
-    for row in summary.kernels[:_ROWS]:
+
+    def drawn(row: KernelRow) -> Line:
         shape = f"{count(row.blocks)}×{row.threads}" if row.blocks and row.threads else ABSENT
-        lines.append(
-            (
-                _ms(row.total_ns, summary.steps, "strong"),
-                Span(column(percent(row.total_ns / total), 6, ">"), "text"),
-                Span(column(shape, 13, ">"), "dim"),
-                *_named(row.name, row.phase, row.count, summary.steps, width - 38),
-            )
+        return line(
+            _ms(row.total_ns, summary.steps, "strong"),
+            (column(percent(row.total_ns / total), 6, ">"), "text"),
+            (column(shape, 13, ">"), "dim"),
+            *_named(row.name, row.phase, row.count, summary.steps, width - 38),
         )
-    return _more(lines, len(summary.kernels))
+
+    return _table("Kernels", "time on the GPU a step; blocks × threads of a launch", summary.kernels, drawn)
 
 
-def _copies(summary: Summary, width: int) -> list[Line]:
-    if not summary.copies:
-        return []
-    lines = [_heading("Copies", "a step")]
-    for row in summary.copies[:_ROWS]:
+def _copies(summary: Summary) -> list[Line]:
+    def drawn(row: CopyRow) -> Line:
         memory = {True: " from pinned memory", False: " from memory that is not pinned", None: ""}[row.pinned]
         memory = memory.replace("from", "to") if row.kind == "GPU to host" else memory
         speed = f" · {row.total_bytes / row.total_ns:.1f} GB/s" if row.total_bytes and row.total_ns else ""
-        lines.append(
-            line(
-                (column(ms(row.total_ns / summary.steps / 1e6), 9, ">"), "strong"),
-                (column(size(row.total_bytes / summary.steps), 10, ">"), "text"),
-                "  ",
-                (row.kind, _role(row.phase)),
-                (memory, "warning" if row.pinned is False else "text"),
-                (f" · {_per_step(row.count, summary.steps)}{speed}", "dim"),
-            )
+        return line(
+            (column(ms(row.total_ns / summary.steps / 1e6), 9, ">"), "strong"),
+            (column(size(row.total_bytes / summary.steps), 10, ">"), "text"),
+            "  ",
+            (row.kind, _role(row.phase)),
+            (memory, "warning" if row.pinned is False else "text"),
+            (f" · {_per_step(row.count, summary.steps)}{speed}", "dim"),
         )
-    return lines
+
+    return _table("Copies", "a step", summary.copies, drawn)
 
 
-def _launches(summary: Summary, width: int) -> list[Line]:
-    if not summary.launches:
-        return []
+def _launches(summary: Summary) -> list[Line]:
     kernels, total = sum(row.count for row in summary.launches), sum(row.total_ns for row in summary.launches)
-    lines = [_heading("Kernels by their length", "share of launches, share of GPU time")]
-    for row in summary.launches:
+
+    def drawn(row: LaunchRow) -> Line:
         small = f" · {count(row.small)} with fewer blocks than multiprocessors" if row.small else ""
-        lines.append(
-            line(
-                (column(row.name, 16), "text"),
-                (column(percent(row.count / kernels), 7, ">"), "strong"),
-                (column(percent(row.total_ns / total if total else None), 7, ">"), "text"),
-                (f" · {_per_step(row.count, summary.steps)}{small}", "dim"),
-            )
+        return line(
+            (column(row.name, 16), "text"),
+            (column(percent(row.count / kernels), 7, ">"), "strong"),
+            (column(percent(row.total_ns / total if total else None), 7, ">"), "text"),
+            (f" · {_per_step(row.count, summary.steps)}{small}", "dim"),
         )
-    return lines
+
+    return _table("Kernels by their length", "share of launches, share of GPU time", summary.launches, drawn)
+
+
+Row = TypeVar("Row")
+
+
+def _table(title: str, note: str, rows: Sequence[Row], drawn: Callable[[Row], Line]) -> list[Line]:
+    """The first rows below their heading; nothing without any."""
+    hidden = len(rows) - _ROWS
+    more = [line((f"           … {hidden} more", "dim"))] if hidden > 0 else []
+    return [_heading(title, note), *map(drawn, rows[:_ROWS]), *more] if rows else []
+
+
+def _lead(total_ns: int, steps: int, whole_ns: int) -> Line:
+    """The time of a step, and its share of a whole."""
+    return line(
+        (column(ms(total_ns / steps / 1e6), 9, ">"), "strong"),
+        (column(percent(total_ns / whole_ns), 6, ">"), "text"),
+        "  ",
+    )
 
 
 def _heading(title: str, note: str) -> Line:
@@ -260,11 +259,6 @@ def _ms(value_ns: int | None, steps: int, role: str) -> Span:
 def _before(value_ms: float | None, *, estimated: bool = False) -> Span:
     mark = "~" if estimated and value_ms is not None else ""
     return Span(column(f"{mark}{ms(value_ms, unit=False)}", 10, ">"), "dim")
-
-
-def _more(lines: list[Line], number: int) -> list[Line]:
-    hidden = number - _ROWS
-    return [*lines, line((f"           … {hidden} more", "dim"))] if hidden > 0 else lines
 
 
 def _role(phase: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from threading import Event
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -19,14 +19,10 @@ from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace, read_trace
 from tuimon.trace.summary import Summary, summarize
 from tuimon.trace.timeline import Timeline, timeline_of
-from tuimon.views.before_trace import known_before
 from tuimon.views.format import duration, plain
-from tuimon.views.trace_text import trace_text
-from tuimon.views.tui.drawing.canvas import Canvas
+from tuimon.views.trace_text import known_before, trace_text
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
-from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
-from tuimon.views.tui.sheets.overlay import Overlay
-from tuimon.views.tui.sheets.renewed import Renewed
+from tuimon.views.tui.sheets.sheet import Overlay, ScrolledBody
 from tuimon.views.tui.sheets.timeline_lines import View, timeline_lines
 from tuimon.views.tui.sheets.trace_lines import trace_lines
 
@@ -51,17 +47,16 @@ class Taken(NamedTuple):
     timeline: Timeline
 
 
-class TraceBody(Moving, Canvas, can_focus=True):
-    """The timeline, and under it the tables from ``top`` on."""
+class TraceBody(ScrolledBody):
+    """The timeline, and under it the tables; where there is no trace, texts."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *MOVE_KEYS,
-        Binding("right,l", "pan(1)", show=False),
-        Binding("left,h", "pan(-1)", show=False),
-        Binding("plus,equals_sign", "zoom(1)", show=False),
-        Binding("minus", "zoom(-1)", show=False),
-        Binding("n", "go_to_step(1)", show=False),
-        Binding("N", "go_to_step(-1)", show=False),
+        Binding("right,l", "look('pan', 1)", show=False),
+        Binding("left,h", "look('pan', -1)", show=False),
+        Binding("plus,equals_sign", "look('zoom', 1)", show=False),
+        Binding("minus", "look('zoom', -1)", show=False),
+        Binding("n", "look('step', 1)", show=False),
+        Binding("N", "look('step', -1)", show=False),
         Binding("0", "whole", show=False),
     ]
 
@@ -70,7 +65,6 @@ class TraceBody(Moving, Canvas, can_focus=True):
         self.view: View | None = None
         self._taken: Taken | None = None
         self._waiting: list[tuple[str, str]] = []  # text and role
-        self._top = 0
 
     def show_waiting(self, *texts: tuple[str, str]) -> None:
         """Show these texts while there is no trace, or where none came."""
@@ -92,49 +86,22 @@ class TraceBody(Moving, Canvas, can_focus=True):
             lines: list[Line] = []
             for text, role in self._waiting:
                 lines += [*paragraph(text, width, role), *([()] if role != "text" else [])]
-            self._show_from_top(lines, height, Span(""))
+            shown, more = self.in_view(lines, height)
+            self.set_title(Span("Trace", "text bold"), more, Span(" · Esc closes", "dim"))
+            self.show_lines(shown)
             return
         drawn = timeline_lines(self.view, width)
         drawn = [*drawn[: max(height - 6, 3)], _keys(), ()]
         tables = trace_lines(self._taken.trace, self._taken.summary, width)
+        shown, more = self.in_view(tables, max(height - len(drawn), 1))
         file = Span(f" · {plain(os.path.basename(self._taken.path))}", "dim")
-        self._show_from_top(tables, height, file, drawn)
+        self.set_title(Span("Trace", "text bold"), file, more)
+        self.show_lines([*drawn, *shown])
 
-    def _show_from_top(self, lines: list[Line], height: int, of: Span, above: list[Line] | None = None) -> None:
-        """Show the lines in view below those that stay, and in the title how many follow."""
-        above = above or []
-        room = max(height - len(above), 1)
-        self._top = max(0, min(self._top, len(lines) - room))
-        below = len(lines) - room - self._top
-        more = Span(f" · {below} more lines below" if below > 0 else "", "dim")
-        self.set_title(Span("Trace", "text bold"), of, more, Span("" if above else " · Esc closes", "dim"))
-        self.show_lines([*above, *lines[self._top : self._top + room]])
-
-    def on_resize(self) -> None:
-        """The lines follow the size."""
-        self.update()
-
-    def action_move(self, rows_down: int) -> None:
-        """Scroll the tables, or the text where there is no trace."""
-        self._top = max(0, self._top + rows_down)
-        self.update()
-
-    def action_pan(self, steps: int) -> None:
-        """Move along the timeline."""
+    def action_look(self, how: Literal["pan", "zoom", "step"], steps: int) -> None:
+        """Move along the timeline, zoom into it or out, show the next step alone or the one before."""
         if self.view is not None:
-            self.view.pan(steps)
-            self.update()
-
-    def action_zoom(self, steps: int) -> None:
-        """Zoom into the timeline, or out."""
-        if self.view is not None:
-            self.view.zoom(steps)
-            self.update()
-
-    def action_go_to_step(self, steps: int) -> None:
-        """The next step alone, or the one before."""
-        if self.view is not None:
-            self.view.go_to_step(steps)
+            {"pan": self.view.pan, "zoom": self.view.zoom, "step": self.view.go_to_step}[how](steps)
             self.update()
 
     def action_whole(self) -> None:
@@ -144,7 +111,7 @@ class TraceBody(Moving, Canvas, can_focus=True):
             self.update()
 
 
-class TraceSheet(Renewed, Overlay[None]):
+class TraceSheet(Overlay[None]):
     """Takes a trace of a process off this thread; closed before its end, it takes the order back."""
 
     AUTO_FOCUS = "TraceBody"

@@ -1,0 +1,304 @@
+"""The outlets of metrics against the real things: sockets, files, a collector; and what goes wrong with them."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import socket
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("prometheus_client")
+
+from tests.session import records
+from tests.views.metrics.figures import PHASES, whole_session
+from tests.waiting import until
+from tuimon.records import Notice
+from tuimon.session.session import Session
+from tuimon.views.metrics import prometheus
+from tuimon.views.metrics.metrics_view import MetricsView
+from tuimon.views.metrics.outlet import Address, Condition, Outlet, parse_address
+from tuimon.views.metrics.prometheus import MetricsServer, Textfile, replace_file
+from tuimon.views.metrics.snapshot import Snapshot, Snapshots
+
+LOOPBACK = "127.0.0.1"
+
+
+class Monitor:
+    """Ticks a view, as the real one does."""
+
+    def __init__(self, session: Session, snapshots: Snapshots, *outlets: Outlet) -> None:
+        self.session = session
+        self.notices: list[Notice] = []
+        self.view = MetricsView(snapshots, outlets)
+        self.view.start()
+
+    def tick(self) -> list[Notice]:
+        self.notices += self.view.show(self.session, ())
+        return self.notices
+
+    def said(self, text: str) -> bool:
+        return any(text in notice.message for notice in self.tick())
+
+
+@contextlib.contextmanager
+def ticking(session: Session, snapshots: Snapshots, *outlets: Outlet) -> Iterator[Monitor]:
+    """A monitor that ticks on a thread of its own, for callers that wait for an answer."""
+    monitor, over = Monitor(session, snapshots, *outlets), threading.Event()
+
+    def tick() -> None:
+        while not over.wait(0.01):
+            monitor.tick()
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        yield monitor
+    finally:
+        over.set()
+        thread.join()
+        monitor.view.close(session, ())
+
+
+def port_of(monitor: Monitor) -> int:
+    found = until(lambda: [notice for notice in monitor.notices if "served at" in notice.message])
+    return int(found[-1].message.rpartition(":")[2].partition("/")[0])
+
+
+def get(port: int, host: str = LOOPBACK) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(host, port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def test_a_scrape_gets_what_is_known_now() -> None:
+    session, snapshots = whole_session(1), Snapshots()
+    with ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor:
+        port = port_of(monitor)
+        status, text = get(port)
+        assert (status, 'tuimon_steps_total{rank="0"} 120.0' in text) == (200, True)
+        session.add(records.steps(13.0, PHASES, first_index=120, pid=4242))
+        assert 'tuimon_steps_total{rank="0"} 130.0' in get(port)[1]
+
+
+def test_after_the_end_nobody_listens() -> None:
+    session, snapshots = whole_session(1), Snapshots()
+    with ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor:
+        port = port_of(monitor)
+    with pytest.raises(ConnectionRefusedError):
+        get(port)
+
+
+def test_a_port_in_use_is_said_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "_RETRY_S", 0.05)
+    session, snapshots = whole_session(1), Snapshots()
+    with socket.create_server((LOOPBACK, 0)) as other:
+        port = other.getsockname()[1]
+        monitor = Monitor(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, port)))
+        until(lambda: monitor.said("in use"))
+    until(lambda: monitor.said("served at"))
+    assert [(notice.source, notice.level) for notice in monitor.notices] == [
+        ("prometheus", "warning"), ("prometheus", "info"),
+    ]  # fmt: skip
+    monitor.view.close(session, ())
+
+
+@pytest.mark.parametrize(
+    ("host", "says"), [("192.0.2.1", "not an address of this machine"), ("no.such.invalid", "not an address")]
+)
+def test_an_address_that_is_not_ours(host: str, says: str) -> None:
+    session, snapshots = whole_session(1), Snapshots()
+    monitor = Monitor(session, snapshots, MetricsServer(snapshots, Address(host, 0)))
+    until(lambda: monitor.said(says))
+    monitor.view.close(session, ())
+
+
+def test_of_many_scrapers_at_once_none_is_cut_off() -> None:
+    """All have asked before the first is answered: those that find no room wait."""
+    all_asked = threading.Event()
+
+    class Gated(Snapshots):
+        def fresh(self, timeout_s: float = 60.0) -> Snapshot | None:
+            all_asked.wait()
+            return super().fresh(timeout_s)
+
+    session, snapshots = whole_session(1), Gated()
+    with (
+        ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(all_asked.set)
+        port = port_of(monitor)
+        asked = [stack.enter_context(socket.create_connection((LOOPBACK, port))) for _ in range(30)]
+        for each in asked:
+            each.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        until(lambda: len(_scrapes()) >= prometheus._AT_A_TIME)
+        all_asked.set()
+        answers = [_all_of(each) for each in asked]
+        assert all(each.startswith(b"HTTP/1.0 200") and b"tuimon_steps_total" in each for each in answers)
+        assert len({len(each) for each in answers}) == 1
+
+
+def test_silent_scrapers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "_ASK_S", 0.05)
+    session, snapshots = whole_session(1), Snapshots()
+    with (
+        ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor,
+        contextlib.ExitStack() as stack,
+    ):
+        port = port_of(monitor)
+        silent = [stack.enter_context(socket.create_connection((LOOPBACK, port))) for _ in range(12)]
+        assert get(port)[0] == 200
+        assert silent[0].recv(1) == b""  # it had not asked, and others waited
+        assert len(_scrapes()) <= prometheus._AT_A_TIME
+
+
+def test_scrapers_that_do_not_take_their_answer_hold_up_others_for_a_bounded_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prometheus, "_ANSWER_S", 0.05)
+    answer = b"x" * (32 << 20)  # more than sockets hold
+
+    def long(_environ: object, start: Callable[[str, list[tuple[str, str]]], object]) -> list[bytes]:
+        start("200 OK", [])
+        return [answer]
+
+    monkeypatch.setattr(prometheus, "make_wsgi_app", lambda *_args, **_named: long)
+    session, snapshots = whole_session(1), Snapshots()
+    with (
+        ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor,
+        contextlib.ExitStack() as stack,
+    ):
+        port = port_of(monitor)
+        for _ in range(prometheus._AT_A_TIME):
+            slow = stack.enter_context(socket.create_connection((LOOPBACK, port)))
+            slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        until(lambda: len(_scrapes()) == prometheus._AT_A_TIME)
+        monkeypatch.setattr(prometheus, "_ANSWER_S", 60.0)
+        assert len(get(port)[1]) == len(answer)
+
+
+def _scrapes() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if "process_request" in thread.name]
+
+
+def _all_of(connection: socket.socket) -> bytes:
+    parts = []
+    while part := connection.recv(1 << 16):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def test_nonsense_is_answered_and_breaks_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    session, snapshots = whole_session(1), Snapshots()
+    with ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor:
+        port = port_of(monitor)
+        for nonsense in (
+            b"\x16\x03\x01\x02\x00\r\n\r\n",
+            b"POST /metrics HTTP/1.0\r\nContent-Length: 9\r\n\r\n",
+            b"\r\n\r\n",
+        ):
+            with socket.create_connection((LOOPBACK, port)) as client:
+                client.sendall(nonsense)
+                client.shutdown(socket.SHUT_WR)
+                while client.recv(4096):
+                    pass
+        assert get(port)[0] == 200
+    assert capfd.readouterr() == ("", "")  # the screen is ours
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("9105", (LOOPBACK, 9105)),
+        ("0.0.0.0:9105", ("0.0.0.0", 9105)),
+        ("[::1]:9105", ("::1", 9105)),
+        ("node7:0", ("node7", 0)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+    assert Address("::1", 9105).url == "http://[::1]:9105/metrics"
+
+
+@pytest.mark.parametrize("text", ["", ":9105", "::1:9105", "65536", "http://x:1", "9105:", "٣", "-1"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match="is no"):
+        parse_address(text)
+
+
+def test_the_textfile_is_whole_readable_for_all_and_gone_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "tuimon.prom"
+    session, snapshots = whole_session(1), Snapshots()
+    before = os.umask(0o077)
+    try:
+        with ticking(session, snapshots, Textfile(snapshots, str(path))):
+            until(path.exists)
+            assert stat.S_IMODE(path.stat().st_mode) == 0o644
+            assert (
+                path.read_text().endswith("\n")
+                and 'tuimon_steps_total{rank="0",textfile="tuimon"} 120.0' in path.read_text()
+            )
+            assert os.listdir(tmp_path) == ["tuimon.prom"]
+    finally:
+        os.umask(before)
+    assert os.listdir(tmp_path) == []
+
+
+def test_two_textfiles_have_no_series_in_common(tmp_path: Path) -> None:
+    """node_exporter joins the files of its folder, and drops a series that it has from another file."""
+    session, snapshots = whole_session(1), Snapshots()
+    paths = [tmp_path / "a.prom", tmp_path / "b.prom"]
+    with ticking(session, snapshots, *(Textfile(snapshots, str(path)) for path in paths)):
+        until(lambda: all(path.exists() for path in paths))
+        texts = [path.read_text().splitlines() for path in paths]
+    series = [{line.rpartition(" ")[0] for line in text if not line.startswith("#")} for text in texts]
+    assert len(series[0]) == len(series[1]) > 60
+    assert not series[0] & series[1]
+
+
+def test_a_reader_of_the_textfile_keeps_the_whole_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.prom"
+    replace_file(str(path), b"old\n")
+    with path.open("rb") as reader:
+        replace_file(str(path), b"new\n")
+        assert (reader.read(), path.read_bytes()) == (b"old\n", b"new\n")
+
+
+def test_a_textfile_that_cannot_be_written_is_said_and_nothing_of_others_removed(tmp_path: Path) -> None:
+    path = tmp_path / "folder.prom"
+    path.mkdir()
+    (path / "kept").touch()
+    session, snapshots = whole_session(1), Snapshots()
+    with ticking(session, snapshots, Textfile(snapshots, str(path))) as monitor:
+        until(lambda: [notice for notice in monitor.notices if "cannot be written" in notice.message])
+    assert os.listdir(tmp_path) == ["folder.prom"]
+    assert (path / "kept").exists()
+
+
+def test_an_outlet_that_hangs_holds_up_neither_ticks_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it does, it does on its own thread; the end waits for a bounded time."""
+    monkeypatch.setattr("tuimon.views.metrics.metrics_view.CLOSE_S", 0.1)
+    hanging, released = threading.Event(), threading.Event()
+
+    class Hanging(Textfile):
+        def send(self, snapshot: object) -> Condition:
+            hanging.set()
+            released.wait()
+            return Condition("released")
+
+    session, snapshots = whole_session(1), Snapshots()
+    monitor = Monitor(session, snapshots, Hanging(snapshots, "unused"))
+    until(lambda: (monitor.tick(), hanging.is_set())[1])
+    for _ in range(100):
+        monitor.tick()
+    monitor.view.close(session, ())
+    assert monitor.notices == []
+    released.set()

@@ -1,0 +1,242 @@
+"""The Ranks pane: its rows at several widths, and its keys."""
+
+import pytest
+
+from tests.recorded_logs import log_path
+from tests.views import streams
+from tests.views.tui.running_app import running, text, visible
+from tuimon.diagnosis.reading import fold
+from tuimon.records import Exit
+from tuimon.session.rank_list import rank_rows
+from tuimon.session.ranks.row import RankRow
+from tuimon.session.trainings import TrainingRow
+from tuimon.sources.log.reader import read_log
+from tuimon.views.report.ranks_json import ranks_json
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.drawing.table import row_line
+from tuimon.views.tui.panes.lateness import Strips
+from tuimon.views.tui.panes.rank_lines import rank_columns, ranks_head, training_lines
+from tuimon.views.tui.panes.ranks_pane import RanksPane
+
+PHASES = (("data", 0.1), ("forward", 0.3), ("backward", 0.6))
+ROW = RankRow(
+    5, 105, "here", "training", 0, 900, 0,
+    step_ms=100.0, phases=PHASES, wait_ms=40.0, waits=(("data", 0.0), ("forward", 0.0), ("backward", 0.4)),
+    late_ms=12.5, excess=(("forward", 12.5),), memory_bytes=21 * 1024**3,
+)  # fmt: skip
+CALM = Strips(1.0, 3.0, {105: (0.0, 0.2, 0.5)})
+
+
+def columns(rows, width=120, focus=None, *, with_strip=True):
+    return rank_columns(rows, width, focus, (lambda cells: CALM) if with_strip else None)
+
+
+def names(rows, width=120):
+    return [column.name.strip() for column in columns(rows, width)]
+
+
+def row_text(row=ROW, *others, width=120):
+    return text_of(row_line(columns([row, *others], width), row))
+
+
+@pytest.mark.parametrize("width", [56, 76, 96, 116, 196])
+def test_every_line_fits_its_width(width):
+    rows = [ROW, ROW._replace(rank=1023, state="lost", gpu_ratio=0.5, late_ms=None, step_ms=None, phases=())]
+    for with_strip in (True, False):
+        cols = columns(rows, width, ROW.pid, with_strip=with_strip)
+        lines = [ranks_head(cols, "late"), *(row_line(cols, row) for row in rows)]
+        assert {cells(line) for line in lines} == {width}
+
+
+def test_own_work_is_solid_and_waiting_is_dotted():
+    bar = row_text().split("~+12.5 ms")[1]
+    assert bar.count("┄") == pytest.approx(0.4 * (bar.count("┄") + bar.count("█")), abs=2)
+    assert "~40 %" in row_text() and "21 GiB" in row_text()
+
+
+def test_a_shorter_step_has_a_shorter_bar():
+    half = row_text(ROW._replace(waits=()), ROW._replace(step_ms=200.0))
+    assert half.count("█") == pytest.approx(row_text(ROW._replace(waits=())).count("█") / 2, abs=1)
+
+
+def test_what_was_not_measured_is_absent():
+    row = ROW._replace(late_ms=None, wait_ms=None, step_ms=None, phases=(), memory_bytes=None)
+    shown = row_text(row, ROW)
+    assert shown.count("–") == 4 and "0" not in shown
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"behind": 40}, "40 behind"),
+        ({"restarts": 1}, "restarted"),
+        ({"state": "stopped"}, "stopped"),
+        ({"state": "lost"}, "lost"),
+        ({"state": "starting"}, "starting"),
+    ],
+)
+def test_only_what_is_out_of_order_is_said_of_its_state(facts, said):
+    assert said in row_text(ROW._replace(**facts))
+    assert "state" not in names([ROW])
+
+
+def test_where_no_wait_is_measured_there_is_no_column_for_it():
+    on_gpu = ROW._replace(wait_ms=None)
+    assert "wait" not in names([on_gpu], 80)
+    assert "wait" in names([ROW, on_gpu], 80)
+
+
+def test_ranks_on_several_nodes_are_shown_with_theirs():
+    rows = [ROW, ROW._replace(rank=6, pid=106, host="node-with-a-long-name")]
+    cols = columns(rows)
+    head, *lines = map(text_of, (ranks_head(cols, "late"), *(row_line(cols, row) for row in rows)))
+    at = head.index("node")
+    assert [line[at : at + 12].rstrip() for line in lines] == ["here", "node-with-a…"]
+    assert "node" not in names([ROW])
+
+
+async def test_r_shows_who_holds_the_others_up_first():
+    async with running(streams.ranks(), size=(80, 24)) as (app, pilot):
+        await pilot.press("r")
+        lines = text(app, "ranks").splitlines()
+        assert visible(app) == {"verdict", "ranks"}
+        assert lines[2].split()[:3] == ["5", "~+30.0", "ms"] and "text.py:118" in lines[2]
+        assert [line.split()[0] for line in lines[3:10]] == ["▸0", "1", "2", "3", "4", "6", "7"]
+        assert lines[2].count("█") > lines[3].count("█") and "┄" in lines[3]
+
+
+async def test_with_room_lateness_over_time_stands_below():
+    async with running(streams.ranks(), size=(120, 40)) as (app, pilot):
+        await pilot.press("r")
+        shown = text(app, "ranks")
+        assert "late over time · share of the step, last" in shown
+        below = shown[shown.index("late over time") :].splitlines()[1]
+        assert below.rstrip().endswith("▅" * 20) and "▁" * 20 in below
+
+
+async def test_many_ranks_stand_in_two_blocks_or_are_scrolled():
+    async with running(streams.ranks(64, windows=12, since=0), size=(200, 60)) as (app, pilot):
+        await pilot.press("r")
+        lines = text(app, "ranks").splitlines()
+        assert sum(line.startswith("  ") and "train.py:52" in line for line in lines) == 32
+        assert all(line.count("train.py:52") + line.count("text.py:118") == 2 for line in lines[2:34])
+    async with running(streams.ranks(64, windows=12, since=0), size=(80, 24)) as (app, pilot):
+        await pilot.press("r", "end")
+        lines = text(app, "ranks").splitlines()
+        assert lines[-1].split()[0] == "63" and "!" not in lines[1]
+
+
+async def test_enter_shows_that_rank_in_all_panes():
+    monitor = streams.ranks()
+    async with running(monitor, size=(120, 40)) as (app, pilot):
+        await pilot.press("r", "enter")
+        assert monitor.session.trainer() == streams.MAIN + 5
+        assert "ranks" not in visible(app)
+        assert "rank 5 of 8" in str(app.board.phases.border_title)
+        await pilot.press("r", "s", "home", "enter")  # by number
+        assert monitor.session.trainer() == streams.MAIN
+
+
+async def test_s_sorts_and_escape_or_r_closes():
+    async with running(streams.ranks(), size=(80, 24)) as (app, pilot):
+        for key in ("escape", "r"):
+            await pilot.press("r", "s" if key == "escape" else "tab")
+            await pilot.press(key)
+            assert "ranks" not in visible(app)
+        await pilot.press("r")
+        assert [line.split()[0] for line in text(app, "ranks").splitlines()[2:5]] == ["▸0", "1", "2"]
+
+
+async def test_nobody_is_late():
+    async with running(streams.ranks(late=-1), size=(80, 24)) as (app, pilot):
+        await pilot.press("r")
+        assert text(app, "ranks").startswith("Nobody is late")
+
+
+async def test_a_lost_rank_is_said_so_and_the_end_of_all_is_no_alarm():
+    monitor = streams.ranks()
+    ended = [streams.process(streams.MAIN + n, rank=n, world_size=8, ppid=50, ended=True, t=60.0) for n in range(8)]
+    monitor.session.add(ended[3])
+    async with running(monitor, size=(120, 40)) as (app, pilot):
+        await pilot.press("r")
+        assert "7, 1 lost" in str(app.board.ranks.border_title)
+        assert text(app, "ranks").splitlines()[2].split()[0] == "3"
+        for record in ended:
+            monitor.session.add(record)
+        app.board.show(monitor.session, [])
+        assert "lost" not in str(app.board.ranks.border_title) + text(app, "ranks")
+
+
+async def test_one_process_has_no_ranks_to_show():
+    async with running(streams.no_gpu(), size=(120, 40)) as (app, pilot):
+        await pilot.press("r")
+        assert "ranks" not in visible(app)
+
+
+def test_a_rank_in_focus_that_ends_gives_way_to_one_that_lives():
+    session = streams.ranks().session
+    session.focus_on(streams.MAIN + 5)
+    assert session.trainer() == streams.MAIN + 5
+    session.add(streams.process(streams.MAIN + 5, rank=5, world_size=8, ppid=50, python="3.11.7", ended=True))
+    assert session.trainer() == streams.MAIN
+    session.add(Exit(t=61.0, pid=50, exit_code=0))
+    assert len(rank_rows(session.over("recent"))) == 8
+
+
+def test_the_pane_reads_well_as_plain_text():
+    assert row_text(width=76).startswith("    5 ~+12.5 ms  ██")
+
+
+async def test_processes_that_are_no_ranks_are_listed_as_trainings():
+    monitor = streams.trainings()
+    async with running(monitor, size=(80, 24)) as (app, pilot):
+        assert "training 1 of 4" in text(app, "title") and "ranks" not in text(app, "title")
+        assert "training 1 of 4" in str(app.board.phases.border_title)
+        assert "r ranks" in text(app, "keys")
+        await pilot.press("r")
+        lines = text(app, "ranks").splitlines()
+        assert lines[0].startswith("4 trainings side by side") and "Trainings" in str(app.board.ranks.border_title)
+        assert [line.split()[0] for line in lines[2:6]] == ["▸1", "2", "3", "4"]
+        await pilot.press("end", "enter")
+        assert monitor.session.trainer() == streams.MAIN + 3
+        assert "training 4 of 4" in text(app, "title")
+
+
+async def test_another_training_of_the_run_stands_below_the_ranks():
+    monitor = streams.two_groups()
+    async with running(monitor, size=(120, 30)) as (app, pilot):
+        assert "2 ranks, training 1 of 2" in text(app, "title")
+        assert "rank 0 of 2, training 1 of 2" in str(app.board.phases.border_title)
+        await pilot.press("r")
+        shown = text(app, "ranks")
+        assert "1 other training of this run" in shown and "other.py" in shown
+        await pilot.press("end", "enter")
+        assert "2 ranks, training 2 of 2" in text(app, "title")
+        assert monitor.session.trainer() == streams.MAIN + 10
+
+
+@pytest.mark.parametrize("width", [56, 80, 120, 200])
+def test_every_line_of_a_training_fits_its_width(width):
+    lost = ROW._replace(state="lost", gpu_ratio=0.5, step_ms=None, memory_bytes=None)
+    rows = [TrainingRow(n, n, ("python", "train.py"), first, n == 1) for n, first in ((1, ROW), (2, lost))]
+    head, lines = training_lines(rows, width)
+    assert {cells(line) for line in (head, *lines)} == {width}
+
+
+async def test_the_key_for_ranks_is_named_where_there_are_several():
+    async with running(streams.input_bound(12), size=(120, 40)) as (app, _):
+        assert "r ranks" not in text(app, "keys")
+    async with running(streams.ranks(windows=12), size=(80, 24)) as (app, pilot):
+        assert "r ranks" in text(app, "keys")
+        await pilot.press("r")
+        assert "Enter show in all panes" in text(app, "keys")
+        await pilot.press("escape")
+        assert "r ranks" in text(app, "keys")
+
+
+def test_at_the_end_the_pane_has_the_waits_of_the_report():
+    session, _ = fold(read_log(str(log_path("slow_rank"))))
+    state = RanksPane().collect(session, ())
+    reported = {rank["rank"]: rank["wait_ms"] for rank in ranks_json(session)["ranks"]}
+    assert {row.rank: round(row.wait_ms, 4) for row in state.rows} == reported
+    assert state.ended

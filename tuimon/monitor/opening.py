@@ -1,0 +1,175 @@
+"""Opens the Monitor of each command: of a new run, of a running process, of a log; each loads only what it needs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from tuimon.errors import LaunchError
+from tuimon.launch.child import Launched, new_run_id
+from tuimon.launch.job import Job, job_of
+from tuimon.launch.places import output_path
+from tuimon.masking import masked
+from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.observers import Observer
+from tuimon.monitor.options import Options
+from tuimon.monitor.versions import version_of
+from tuimon.records import Header, Notice
+from tuimon.sources.base import Source
+from tuimon.sources.log.output import OutputTail
+from tuimon.sources.notices import NoticeSource
+from tuimon.sources.process_table import ProcessTable
+
+if TYPE_CHECKING:
+    from tuimon.monitor.hooks import Hooks
+    from tuimon.sources.log.writer import LogWriter
+
+
+def open_run(command: Sequence[str], options: Options) -> Monitor:
+    """Start ``command`` (resolved) and monitor it. Raises LogError before the start, LaunchError when it fails."""
+    job = job_of(os.environ, command, options.run)
+    log = log_of(options, job)
+    run_id = new_run_id()
+    try:
+        output = None if options.headless else output_path(run_id)
+        launched = Launched(command, run_id, output=output, markers=options.markers, memory=options.memory)
+    except LaunchError:
+        if log is not None:
+            log.discard()
+        raise
+    table = ProcessTable(launched.pid, run_id)
+    return Monitor(
+        sources_of(table, options, output),
+        header=header_of("run", launched.pid, command, options, job),
+        log=log,
+        process=launched,
+        output=OutputTail(output) if output else None,
+        observers=options.observers,
+    )
+
+
+def open_attach(pid: int, options: Options, hooks: Hooks | None = None) -> Monitor:
+    """Monitor a running process. Raises TargetError when that cannot be, LogError when the log cannot be written.
+
+    ``hooks``: what may be brought into it on request.
+    """
+    from tuimon.launch.attached import attach
+    from tuimon.proc.processes import environment
+
+    attached = attach(pid)
+    job = job_of(environment(pid), attached.command, options.run)
+    log = log_of(options, job)
+    table = ProcessTable(pid, attached.run_id)
+    return Monitor(
+        sources_of(table, options, attached.output),
+        header=header_of("attach", pid, attached.command, options, job),
+        log=log,
+        process=attached,
+        hooks=hooks,
+        output=OutputTail(attached.output) if attached.output else None,
+        observers=options.observers,
+    )
+
+
+def open_log(
+    path: str, speed: float | None = None, run: str | None = None, observers: Sequence[Observer] = ()
+) -> Monitor:
+    """Replay a log, or the logs of a run in a folder, and follow while they are written. Raises NotALog, UsageError."""
+    from tuimon.sources.log.joined.opening import open_logs
+
+    opened = open_logs(path, run, speed)
+    sources: list[Source] = [opened.source]
+    if opened.notices:
+        sources.append(NoticeSource(opened.notices))
+    return Monitor(sources, replay=True, observers=observers)
+
+
+def log_of(options: Options, job: Job) -> LogWriter | None:
+    """The log that the options name, empty. Raises LogError when it cannot be written."""
+    if not options.log:
+        return None
+    from tuimon.sources.log.writer import LogWriter
+
+    return LogWriter(options.log, force=options.force, limit_bytes=options.log_max_bytes, run=job.name)
+
+
+def sources_of(table: ProcessTable, options: Options, output: str | None = None) -> Iterator[Source]:
+    """The sources of a live run; what is switched off is reported. ``output``: the file that holds what it prints.
+
+    Each is loaded and made when it is taken: the monitor takes them when it begins to read.
+    """
+    from tuimon.sources.processes.machine import MachineSource
+    from tuimon.sources.processes.source import ProcessSource
+
+    yield ProcessSource(table, options.window_s)
+    yield MachineSource(table)
+    if output is not None:
+        from tuimon.sources.log.printed import PrintedSource
+
+        yield PrintedSource(output, table.root_pid)
+    switched_off: list[Notice] = []
+    if options.markers:
+        from tuimon.sources.markers.source import MarkerSource
+        from tuimon.sources.memory import MemorySource
+
+        yield MarkerSource(table, options.window_s)
+        yield MemorySource(table, options.memory)
+    else:
+        switched_off.append(_off("markers"))
+    if options.stacks:
+        from tuimon.sources.stacks.source import StackSource
+        from tuimon.sources.standstill.source import StandstillSource
+
+        yield StackSource(table, options.rate_hz, options.sampling_ratio)
+        yield StandstillSource(table)
+    else:
+        switched_off.append(_off("stacks"))
+    if options.gpu:
+        from tuimon.sources.nvml.source import GpuSource
+
+        yield GpuSource(table, options.window_s)
+    else:
+        switched_off.append(_off("gpu"))
+    if switched_off:
+        yield NoticeSource(switched_off)
+
+
+_OPTIONAL = {"markers": "markers", "stacks": "stack samples", "gpu": "GPU counters"}
+
+
+def _off(source: Literal["markers", "stacks", "gpu"]) -> Notice:
+    message = f"{_OPTIONAL[source]} are switched off (--no-{source})"
+    return Notice(t=time.monotonic(), pid=0, source=source, level="info", message=message)
+
+
+def header_of(mode: Literal["run", "attach"], pid: int, command: Sequence[str], options: Options, job: Job) -> Header:
+    """The log's first record."""
+    return Header(
+        t=time.monotonic(),
+        pid=pid,
+        mode=mode,
+        command=masked(command),
+        host=os.uname().nodename,
+        wall_unix_s=time.time(),
+        interval_s=options.window_s,
+        cpu_count=_cpu_count(),
+        versions={
+            "tuimon": version_of("tuimon"),
+            "python": platform.python_version(),
+            "py-spy": version_of("py-spy"),
+            "system": f"{platform.system()} {platform.release()}",
+        },
+        run=job.name,
+        node=job.node,
+        price=options.price,
+    )
+
+
+def _cpu_count() -> int:
+    try:
+        return len(os.sched_getaffinity(0))  # cores that a container or a scheduler allows, not those of the machine
+    except (AttributeError, OSError):
+        return os.cpu_count() or 1

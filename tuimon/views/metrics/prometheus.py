@@ -1,0 +1,259 @@
+"""Snapshots for Prometheus, by its own client library: ``--prometheus`` over HTTP, ``--prometheus-textfile``."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import socketserver
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import TypeAlias
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from tuimon.views.metrics.metric import Distribution, Metric, Sample, label_value
+from tuimon.views.metrics.outlet import Address, Condition, Periodic
+from tuimon.views.metrics.snapshot import Snapshot, Snapshots
+from tuimon.views.metrics.table import STEP_BOUNDS
+
+_BOUNDS = (*map(str, STEP_BOUNDS), "+Inf")
+
+#: Names and values.
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+
+class Collector:
+    """The collector that the library reads at each scrape."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot | None], more: Labels) -> None:
+        self._snapshot = snapshot
+        self._more = more
+
+    def collect(self) -> Iterator[Family]:
+        """The families of one snapshot; none before the first."""
+        snapshot = self._snapshot()
+        for metric, samples in snapshot.families if snapshot is not None else ():
+            yield family_of(metric, samples, self._more)
+
+
+def registry_of(snapshot: Callable[[], Snapshot | None], more: Labels = ()) -> CollectorRegistry:
+    """A registry with nothing but these metrics: none of the process that tuimon runs in."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collector(snapshot, more))
+    return registry
+
+
+def text_of(snapshot: Snapshot, more: Labels = ()) -> bytes:
+    """The snapshot in node_exporter's text format; with ``more`` labels and their values on every series."""
+    return bytes(generate_latest(registry_of(lambda: snapshot, more)))
+
+
+def family_of(metric: Metric, samples: Iterable[Sample], more: Labels = ()) -> Family:
+    """One metric with its samples."""
+    constants = tuple(value for _, value in (*metric.constants, *more))
+    make = {"counter": CounterMetricFamily, "histogram": HistogramMetricFamily}.get(metric.kind, GaugeMetricFamily)
+    name = metric.prometheus_name.removesuffix("_total")
+    labels_of = (*metric.prometheus_labels, *(label for label, _ in more))
+    family: Family = make(name, metric.help, labels=labels_of, unit=metric.unit_word)
+    for sample in samples:
+        labels = (*sample.labels, *constants)
+        if isinstance(sample.value, Distribution):
+            buckets = list(zip(_BOUNDS, accumulate(sample.value.counts), strict=True))
+            family.add_metric(labels, buckets, sample.value.total)
+        else:
+            family.add_metric(labels, sample.value)
+    return family
+
+
+#: Seconds between two files: node_exporter is usually scraped every 15 to 60 s.
+PERIOD_S = 5.0
+#: node_exporter runs as a user of its own. The metrics hold figures, the name of the host and that of the run.
+_MODE = 0o644
+
+
+class Textfile(Periodic):
+    """Replaces the file as a whole, so that a reader finds the one before or this one. The end of the run removes it.
+
+    A file that stayed would have node_exporter report a run that is over as if it went on.
+    """
+
+    def __init__(self, snapshots: Snapshots, path: str) -> None:
+        super().__init__(snapshots, "textfile", PERIOD_S)
+        self._path = os.path.abspath(path)
+        # node_exporter joins all files of its folder, and drops what two of them have alike
+        self._name = label_value(os.path.basename(path).removesuffix(".prom"))
+        self._written = False
+
+    def send(self, snapshot: Snapshot) -> Condition:
+        """Write the file anew."""
+        try:
+            replace_file(self._path, text_of(snapshot, (("textfile", self._name),)))
+        except OSError as error:
+            return Condition(f"{self._path} cannot be written: {error.strerror}", works=False)
+        self._written = True
+        return Condition(f"written to {self._path}")
+
+    def end(self) -> None:
+        """Remove the file, if it is ours."""
+        if self._written:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+
+
+def replace_file(path: str, content: bytes) -> None:
+    """Write ``content`` to ``path`` in one go, readable for all. Raises OSError, and then leaves nothing behind."""
+    handle, beside = tempfile.mkstemp(prefix=".tuimon-", suffix=".tmp", dir=os.path.dirname(path))
+    try:
+        with open(handle, "wb") as file:
+            os.fchmod(handle, _MODE)
+            file.write(content)
+        os.replace(beside, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+#: Seconds that a connection may be silent.
+_SILENT_S = 10.0
+#: Scrapes at a time; others wait for their turn.
+_AT_A_TIME = 8
+#: While others wait: seconds until a connection that has not asked yet is ended, and one whose answer is not taken.
+#: Prometheus gives a scrape up after 10 s.
+_ASK_S = 1.0
+_ANSWER_S = 10.0
+#: Seconds between two looks at who waits.
+_LOOK_S = 0.1
+#: Seconds between two attempts to listen.
+_RETRY_S = 5.0
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _SILENT_S
+
+    def get_environ(self) -> dict[str, object]:
+        """The request has been read: from here on it is answered."""
+        assert isinstance(self.server, _Server)
+        self.server.begin_answer(self.request)
+        return super().get_environ()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing: stderr is the screen."""
+
+
+class _Server(socketserver.ThreadingMixIn, WSGIServer):
+    """A thread for each scrape, and no more than some of them; further ones wait in the kernel's queue."""
+
+    daemon_threads = True
+    request_queue_size = 128
+    timeout = 0.5  # seconds until the end is noticed
+
+    def __init__(self, address: Address) -> None:
+        family, _, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        self.address_family = family
+        self._open: dict[socket.socket, float] = {}  # until when each may hold up others
+        self._changed = threading.Condition()
+        super().__init__(where[:2], _Handler)  # type: ignore[arg-type]  # (of IPv6 it holds more)
+
+    def server_bind(self) -> None:
+        """Bind like a plain TCP server: HTTPServer looks our name up in the name service, which may take seconds."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def has_room(self) -> bool:
+        """True if one more can be answered now; where others wait for that, end what is slow."""
+        with self._changed:
+            if len(self._open) < _AT_A_TIME or self._changed.wait(_LOOK_S):
+                return len(self._open) < _AT_A_TIME
+            if select.select([self.socket], [], [], 0.0)[0]:
+                now_s = time.monotonic()
+                for slow in [each for each, until_s in self._open.items() if until_s < now_s]:
+                    with contextlib.suppress(OSError):  # its thread closes it, and makes room
+                        slow.shutdown(socket.SHUT_RDWR)
+            return False
+
+    def process_request(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]
+        """Begin a scrape."""
+        with self._changed:
+            self._open[request] = time.monotonic() + _ASK_S
+        super().process_request(request, client_address)
+
+    def begin_answer(self, request: socket.socket) -> None:
+        """It has asked: it is given the time to take the answer."""
+        with self._changed:
+            self._open[request] = time.monotonic() + _ANSWER_S
+
+    def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override]
+        """The scrape is over."""
+        super().shutdown_request(request)
+        with self._changed:
+            self._open.pop(request, None)
+            self._changed.notify_all()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A scraper that went away, or sent nonsense, is its own trouble."""
+
+
+class MetricsServer:
+    """Listens until it is closed; where that is impossible it says so and tries again."""
+
+    name = "prometheus"
+
+    def __init__(self, snapshots: Snapshots, address: Address) -> None:
+        self.condition: Condition | None = None
+        self._snapshots = snapshots
+        self._address = address
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tuimon-prometheus", daemon=True)
+
+    def start(self) -> None:
+        """Listen, or begin to try."""
+        self._thread.start()
+
+    def close(self, timeout_s: float) -> None:
+        """Stop listening; scrapes that go on end with the process."""
+        self._closing.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        server = self._listen()
+        while server is None and not self._closing.wait(_RETRY_S):
+            server = self._listen()
+        if server is not None:
+            with server:
+                while not self._closing.is_set():
+                    if server.has_room():
+                        server.handle_request()
+
+    def _listen(self) -> _Server | None:
+        try:
+            server = _Server(self._address)
+        except OSError as error:
+            self.condition = _cannot_listen(self._address, error)
+            return None
+        server.set_app(make_wsgi_app(registry_of(self._snapshots.fresh), disable_compression=True))
+        self.condition = Condition(f"served at {Address(self._address.host, server.server_port).url}")
+        return server
+
+
+def _cannot_listen(address: Address, error: OSError) -> Condition:
+    where = f"{address.host}:{address.port}"
+    if error.errno == errno.EADDRINUSE:
+        return Condition(f"{where} is in use, no metrics there yet", False, "Name another port: --prometheus PORT")
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return Condition(
+            f"{where} is not an address of this machine", False, "0.0.0.0:PORT listens on all of its addresses"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return Condition(f"listening on {where} is not permitted", False, "Ports from 1024 on need no privileges")
+    return Condition(f"cannot listen on {where}: {os.strerror(error.errno or 0)}", works=False)

@@ -1,0 +1,232 @@
+"""The report as one self-contained HTML page: no network, no script but its own."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+from tuimon.errors import TuimonError
+from tuimon.records import Frame
+from tuimon.session.goodput import goodput
+from tuimon.session.rows import GpuRow, ThreadRow
+from tuimon.session.session import Session, SessionView
+from tuimon.views import format as shown
+from tuimon.views.evidence_text import evidence_rows
+from tuimon.views.explain import page_html
+from tuimon.views.finding_text import (
+    beyond_share,
+    finding_gain,
+    fix_text,
+    headline_text,
+    none_found,
+    only_minor,
+    rule_title,
+    rules_by_reason,
+    sentence,
+    verdict_name,
+)
+from tuimon.views.goodput_text import goodput_bar
+from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
+from tuimon.views.report.chart import boxes_of, chart_of, curve, trees
+from tuimon.views.report.sentences import final_verdict, has_verdict
+from tuimon.views.report.step_json import Json
+from tuimon.views.report.summary import Page
+from tuimon.views.report.tables import phase_bar, ranks_table, trace_tables
+from tuimon.views.state_text import last_state_text
+from tuimon.views.worker_cpu import with_cpu
+
+TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
+_THREADS = 16
+_GPUS = 16
+_TRACES = 3
+_AROUND = 3  # lines of code before and after a place
+
+#: The text of lines of code that samples passed through, by file.
+Code = dict[str, dict[int, str]]
+
+
+def as_html(pages: Sequence[Page]) -> str:
+    """One page, with a section for each log; raises TuimonError where jinja2 is missing."""
+    try:
+        from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  (an extra)
+        from markupsafe import Markup  # noqa: PLC0415
+    except ImportError as error:
+        raise TuimonError("The HTML report needs jinja2, which is not installed.", _INSTALL) from error
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, finalize=_written, trim_blocks=True, lstrip_blocks=True
+    )
+    for name in ("ms", "percent", "duration", "count", "rate", "number", "size", "watt", "celsius"):
+        environment.filters[name] = getattr(shown, name)
+    environment.filters |= {
+        "title": rule_title,
+        "sentence": sentence,
+        "verdict": verdict_name,
+        "final": final_verdict,
+        "idle_share": idle_share_text,
+        "idle": idle_text_of,
+    }
+    script = _read(SCRIPT)
+    return environment.from_string(_read(TEMPLATE)).render(
+        sections=[_section(page) for page in pages],
+        style=Markup(_read(STYLE)),
+        script=Markup(script),
+        script_hash=f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
+    )
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+_INSTALL = 'Install it: pip install "tuimon[report]"'
+
+
+def _written(value: object) -> object:
+    """A dash for a value that was not measured; text from outside without control characters."""
+    if value is None:
+        return shown.ABSENT
+    return shown.plain(value) if type(value) is str else value  # Markup is escaped already
+
+
+def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, field by field
+    report, session = page
+    pid = session.trainer()
+    process = session.process(pid) if pid is not None else None
+    run = session.over("whole")
+    code = _code(run)
+    table = run.phases(pid) if pid is not None else None
+    gpus = [gpu for gpu in run.gpus() if gpu.used_by_run]
+    return {
+        "report": report,
+        "verdict": _verdict(report),
+        "is_loud": has_verdict(report["findings"]),
+        "title": _title(report),
+        "command": " ".join(report["run"]["command"]) or "?",
+        "findings": [_finding(finding, code) for finding in report["findings"]],
+        "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
+        "table": table,
+        "bar": phase_bar((row.name, row.share) for row in table.rows) if table else [],
+        "wall_time": _wall_time(session),
+        "chart": chart_of(run, pid, report) if pid is not None else None,
+        "ranks": ranks_table(report["ranks"]),
+        "traces": [trace_tables(trace) for trace in report.get("traces", ())[-_TRACES:]],
+        "gpu_time": with_idle_bounds(run, pid)[1] if pid is not None else None,
+        "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
+        "gpus_left_out": max(0, len(gpus) - _GPUS),
+        "loaders": with_cpu(run, run.loaders(pid)) if pid is not None else (),
+        "threads": _threads(run),
+        "flames": _flames(run, pid) if pid is not None else [],
+        "process": process,
+        "cost": session.cost,
+    }
+
+
+def _verdict(report: dict[str, Json]) -> str:
+    if has_verdict(report["findings"]):
+        return headline_text(report["findings"][0]["headline"], report["findings"][0]["where"])
+    if report["findings"]:
+        return only_minor(report["findings"][0]["fixes"])
+    started = report["steps"]["count"] or report["phases"]
+    return none_found(report) if started else f"No training step was seen. {last_state_text(report['state'])}"
+
+
+def _title(report: dict[str, Json]) -> str:
+    """``INPUT-BOUND: 62 % of each step waits for data at load() train.py:7``, for the browser's tab."""
+    verdict = sentence(_verdict(report))
+    return f"{rule_title(report['findings'][0]['rule'])}: {verdict}" if has_verdict(report["findings"]) else verdict
+
+
+def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
+    return {
+        **finding,
+        "gain": finding_gain(finding["fixes"]),
+        "beyond": beyond_share(finding["share_of_step"], finding["fixes"]),
+        "other_fixes": [fix_text(*fix.values()) for fix in finding["fixes"][1:]],
+        "evidence": evidence_rows(finding["evidence"]),
+        "page": page_html(str(finding["rule"]), finding["cause"]),
+        "where": [{**place, "code": _around(code, place["file"], place["line"])} for place in finding["where"][:5]],
+    }
+
+
+def _around(code: Code, file: str, line: int) -> list[tuple[int | None, str]]:
+    """The sampled lines around one, without their common indent; nothing where its own text is not in the log.
+
+    An ellipsis without a number stands for lines that no sample passed through.
+    """
+    known = code.get(file, {})
+    if line not in known:
+        return []
+    lines = [(n, known[n].expandtabs(4)) for n in range(line - _AROUND, line + _AROUND + 1) if n in known]
+    indent = min(len(text) - len(text.lstrip()) for _, text in lines)
+    found: list[tuple[int | None, str]] = []
+    for n, text in lines:
+        if found and n - 1 not in known:
+            found.append((None, "…"))
+        found.append((n, text[indent:]))
+    return found
+
+
+def _code(run: SessionView) -> Code:
+    """The source text that the log holds: never read from a file that a log names."""
+    code: Code = {}
+    for process in run.processes():
+        sampled = run.process_samples(process.pid)
+        for tid in sampled.tids() if sampled else ():
+            for sample in sampled.samples_of(tid) if sampled else ():
+                _add_lines(code, sample.frames)
+    return code
+
+
+def _add_lines(code: Code, stack: Sequence[Frame]) -> None:
+    for frame in stack:
+        if frame.source:
+            code.setdefault(frame.file, {})[frame.line] = frame.source
+
+
+def _wall_time(session: Session) -> list[tuple[str, str, float, float]]:
+    """Parts of the wall time as (name, colour, left, width), in shares of the whole bar."""
+    divided, bar, left = goodput(session), [], 0.0
+    for name, share, colour in goodput_bar(divided) if divided is not None else ():
+        bar.append((name, colour, left, share))
+        left += share
+    return bar
+
+
+def _gpu(row: GpuRow) -> dict[str, Any]:
+    gpu, figures = row.latest, row.figures
+    histories = (
+        ("util", shown.percent(figures.util_ratio), row.util_history, 1.0),
+        ("SM", shown.percent(figures.sm_ratio), row.sm_history, 1.0),
+        ("tensor", shown.percent(figures.tensor_ratio), row.tensor_history, 1.0),
+        ("DRAM", shown.percent(figures.dram_ratio), row.dram_history, 1.0),
+        ("memory", shown.size(gpu.memory_used_bytes), row.memory_history, gpu.memory_total_bytes),
+        ("power", shown.watt(figures.power_w), row.power_history, gpu.power_limit_w),
+    )
+    return {
+        "gpu": gpu,
+        "curves": [
+            (name, figure, curve(past, top or _most(past)))
+            for name, figure, past, top in histories
+            if any(value is not None for value in past)
+        ],
+    }
+
+
+def _most(history: Sequence[float | None]) -> float:
+    return max((value for value in history if value is not None), default=0.0) or 1.0
+
+
+def _threads(run: SessionView) -> list[ThreadRow]:
+    rows = [row for row in run.threads() if row.cpu_ratio is not None]
+    return sorted(rows, key=lambda row: -(row.cpu_ratio or 0.0))[:_THREADS]
+
+
+def _flames(run: SessionView, pid: int) -> list[dict[str, Any]]:
+    drawn = ((title, boxes_of(tree), tree.samples) for title, tree in trees(run, pid))
+    return [
+        {"title": title, "boxes": boxes, "rows": 1 + max((box.row for box in boxes), default=0), "samples": samples}
+        for title, boxes, samples in drawn
+    ]

@@ -1,0 +1,191 @@
+"""One rank as one line or two: how late, its step as a bar, its state and line; and one training as a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.cells import cell_len
+
+from tuimon.node_ids import own_id
+from tuimon.session.ranks.row import RankRow
+from tuimon.session.trainings import TrainingRow
+from tuimon.views.format import ABSENT, ms, percent, place, plain, size
+from tuimon.views.tui.drawing.charts import layers
+from tuimon.views.tui.drawing.lines import Line, Span, cells, column, line
+from tuimon.views.tui.drawing.table import Column, columns_of, head_line, row_line
+from tuimon.views.tui.panes.lateness import Strips, strip_line
+from tuimon.views.tui.panes.title_line import run_name
+
+#: Own work is drawn solid, what waits in collectives dotted.
+OWN, WAIT = "█", "┄"
+#: Share of the step from which a rank counts as late, and from which as very late: as ``straggler_rank`` warns.
+LATE, VERY_LATE = 0.1, 0.3
+_RANK, _LATE, _WAIT, _STEP, _GPU, _MEMORY, _STATE = 5, 10, 7, 10, 6, 9, 15
+_LEAST_BAR, _MOST_BAR, _LEAST_PLACE, _MOST_NODE = 10, 48, 20, 12
+#: Of a training: its command, and the line that its first rank is at.
+_LEAST_COMMAND, _MOST_COMMAND, _LEAST_AT = 12, 32, 16
+#: Blanks before a column that is aligned to the left.
+GAP = 2
+_STATES = {
+    "starting": ("starting", "dim"),
+    "training": ("", "dim"),
+    "stopped": ("stopped", "warning"),
+    "silent": ("silent", "warning"),
+    "lost": ("lost", "critical"),
+    "ended": ("", "dim"),  # as all others: the run is over
+}
+
+
+def rank_columns(
+    rows: Sequence[RankRow], width: int, focus: int | None, over_time: Callable[[int], Strips] | None
+) -> list[Column[RankRow]]:
+    """The columns that fit: the bar and the line first, then the state, the GPU, the step time, memory.
+
+    ``focus``: the process whose figures are those of all other panes. ``over_time``: strips of so many cells.
+    """
+    wait = _WAIT * any(row.wait_ratio is not None for row in rows)
+    strips = over_time is not None
+    room = width - _RANK - _LATE - GAP - wait - _LEAST_BAR - (GAP + _LEAST_BAR) * strips - _LEAST_PLACE
+    hosts = {row.host for row in rows}
+    wanted = {
+        "state": _STATE * any(state_span(row).text.strip() != "" for row in rows),
+        "node": (GAP + min(_MOST_NODE, max(cell_len(host or "") for host in hosts))) * (len(hosts) > 1),
+        "gpu": _GPU * any(row.gpu_ratio is not None for row in rows),
+        "step": _STEP,
+        "memory": _MEMORY,
+    }
+    shown, room = _that_fit(wanted, room)
+    more = max(0, min(room * 2 // (3 * (1 + strips)), _MOST_BAR - _LEAST_BAR))
+    bar = _LEAST_BAR + more
+    late = over_time(bar).late if over_time is not None else {}
+    longest_ms = max((row.step_ms or 0.0 for row in rows), default=0.0)
+    return columns_of(
+        Column("rank", _RANK, lambda row: rank_head(row, focus=row.pid == focus), ">"),
+        Column("late", _LATE, lambda row: (_late_text(row), _loud(row, "dim")), ">", GAP),
+        Column("a step", bar, lambda row: _bar(row, bar, longest_ms)),
+        Column("wait", wait, _wait, ">"),
+        Column("step", shown["step"], lambda row: (ms(row.step_ms), "text"), ">"),
+        Column("GPU", shown["gpu"], lambda row: (percent(row.gpu_ratio), "text"), ">"),
+        Column("memory", shown["memory"], lambda row: (size(row.memory_bytes), "dim"), ">"),
+        Column("  node", shown["node"], lambda row: (f"  {plain(row.host or '')}", "dim")),
+        Column("  state", shown["state"], lambda row: line(" " * GAP, state_span(row))),
+        Column("  over time", (GAP + bar) * strips, lambda row: line("  ", *strip_line(late.get(row.pid, ()), bar))),
+        Column("  at", max(_LEAST_PLACE + room - (1 + strips) * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
+    )
+
+
+def _that_fit(wanted: Mapping[str, int], room: int) -> tuple[dict[str, int], int]:
+    """Of columns by importance those that fit, 0 for the others; and the room that is left."""
+    widths = {}
+    for name, width in wanted.items():
+        widths[name] = width if width <= room else 0
+        room -= widths[name]
+    return widths, room
+
+
+def ranks_head(columns: Sequence[Column[RankRow]], sort: str) -> Line:
+    """The names of the columns, the one that sorts underlined."""
+    spans: list[Span] = []
+    for each in columns:
+        before, name, after = column(each.name, each.width, each.align).partition(each.name)
+        spans += line(before, (name, "dim underline" if name == sort else "dim"), after, " " * each.gap)
+    return tuple(spans)
+
+
+def map_line(row: RankRow, width: int, strips: Strips, *, focus: bool) -> Line:
+    """The rank's lateness over time, as wide as there is room."""
+    return (
+        *rank_head(row, focus=focus),
+        Span("  "),
+        *strip_line(strips.late.get(row.pid, ()), map_cells(width)),
+    )
+
+
+def map_cells(width: int) -> int:
+    """Cells over time of a ``map_line``."""
+    return max(width - _RANK - 2, 1)
+
+
+def rank_head(row: RankRow, *, focus: bool) -> Line:
+    """The rank's number."""
+    return line((column(f"{'▸' if focus else ''}{row.rank}", _RANK, ">"), "key bold" if focus else _loud(row, "text")))
+
+
+def _loud(row: RankRow, calm: str) -> str:
+    late = row.late_ratio or 0.0
+    return "critical bold" if late >= VERY_LATE else "warning bold" if late >= LATE else calm
+
+
+def _wait(row: RankRow) -> tuple[str, str]:
+    wait = f"~{percent(row.wait_ratio)}" if row.wait_ratio is not None else ABSENT
+    return wait, "text" if (row.wait_ratio or 0.0) >= LATE else "dim"
+
+
+def _late_text(row: RankRow) -> str:
+    if row.late_ms is None or not row.step_ms:
+        return ABSENT
+    return f"~+{ms(row.late_ms)}" if row.late_ms >= 0.02 * row.step_ms else "·"
+
+
+def state_span(row: RankRow) -> Span:
+    """The state, if something is out of order."""
+    text, role = _STATES[row.state]
+    if row.state == "training" and row.behind:
+        text, role = f"{row.behind} behind", "warning"
+    elif row.state == "training" and row.restarts:
+        text = f"restarted {row.restarts}×" if row.restarts > 1 else "restarted"
+    return Span(column(text, _STATE - GAP), role)
+
+
+def place_text(row: RankRow) -> str:
+    """The line that it is at; empty where that is not known."""
+    if row.place is None:
+        return ""
+    return plain(f"{place(row.place.file, row.place.line)} {row.place.source or row.place.function}")
+
+
+def _bar(row: RankRow, width: int, longest_ms: float) -> Line:
+    """The step as long as it is beside the longest: each phase's own part solid, what waits in it dotted."""
+    if not row.phases or not row.step_ms or longest_ms <= 0:
+        return (Span(" " * width),)
+    scale, waits = row.step_ms / longest_ms, dict(row.waits)
+    parts = []
+    for name, share in row.phases:
+        wait = min(waits.get(name, 0.0), share)
+        parts += [((share - wait) * scale, OWN, name), (wait * scale, WAIT, name)]
+    spans = layers([part for part in parts if part[0] * width >= 0.5], width)
+    return (*spans, Span(" " * (width - cells(spans))))
+
+
+def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[Line]]:
+    """The names of the columns, and a line for each training; the columns that matter least go first."""
+    room = width - _RANK - 2 - _LEAST_COMMAND - GAP - _LEAST_AT
+    wanted = {
+        "step": _STEP,
+        "state": _STATE * any(state_span(row.first).text.strip() != "" for row in rows),
+        "ranks": 7 * any(row.ranks > 1 for row in rows),
+        "GPU": _GPU * any(row.first.gpu_ratio is not None for row in rows),
+        "pid": 9,
+        "memory": 10,
+        "steps": 10,
+    }
+    shown, room = _that_fit(wanted, room)
+    command = _LEAST_COMMAND + min(max(0, room // 2), _MOST_COMMAND - _LEAST_COMMAND)
+    rest = _LEAST_AT + room - (command - _LEAST_COMMAND)
+    columns: list[Column[TrainingRow]] = columns_of(
+        Column("", _RANK, _number, ">", 2),
+        Column("training", command, lambda row: (run_name(row.command), "text")),
+        Column("pid", shown["pid"], lambda row: (str(own_id(row.first.pid)), "text"), ">"),
+        Column("ranks", shown["ranks"], lambda row: (str(row.ranks), "text"), ">"),
+        Column("steps", shown["steps"], lambda row: (str(row.first.steps), "text"), ">"),
+        Column("step", shown["step"], lambda row: (ms(row.first.step_ms), "text"), ">"),
+        Column("GPU", shown["GPU"], lambda row: (percent(row.first.gpu_ratio), "text"), ">"),
+        Column("memory", shown["memory"], lambda row: (size(row.first.memory_bytes), "text"), ">"),
+        Column("  state", shown["state"], lambda row: line(" " * GAP, state_span(row.first))),
+        Column("  at", rest + GAP, lambda row: (f"  {place_text(row.first)}", "dim")),
+    )
+    return head_line(columns), [row_line(columns, row) for row in rows]
+
+
+def _number(row: TrainingRow) -> tuple[str, str]:
+    return f"{'▸' if row.in_focus else ''}{row.number}", "key bold" if row.in_focus else "text"
