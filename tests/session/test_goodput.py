@@ -63,9 +63,7 @@ def test_checkpoints_and_compilation_between_steps_are_no_training():
     assert found.parts == pytest.approx(
         {"import": 4.0, "set-up": 6.0, "compile": 0.5, "checkpoint": 2.0, "training": 7.5}
     )
-    assert goodput_text(found) == (
-        "38 % of 20s in training steps; set-up 30 %, import 20 %, checkpoint 10 %, compile 2 %"
-    )
+    assert goodput_text(found) == ("38 % of 20s in steps; set-up 30 %, import 20 %, checkpoint 10 %, compile 2 %")
     assert goodput_json(found)["parts"][0] == {"name": "training", "seconds": 7.5, "share": 0.375}
 
 
@@ -136,7 +134,7 @@ def test_headless_and_the_report_show_it():
         *made(12, ((TRAIN, 20),)),
         Exit(t=12.5, pid=100, exit_code=0),
     )
-    said = "16 % of 13s in training steps; set-up 80 %, after the last step 4 %"
+    said = "16 % of 13s in steps; set-up 80 %, after the last step 4 %"
     assert f"goodput: {said}" in summary_lines(session, [])
     report = report_of(session, [], "run.jsonl")
     assert f"Goodput: {said}" in text_report(report)

@@ -42,7 +42,7 @@ class Goodput(Struct, frozen=True, gc=False):
 
     @property
     def ratio(self) -> float:
-        """Share (0..1) of the time in training steps."""
+        """Share (0..1) of the time in steps."""
         return self.parts.get("training", 0.0) / self.total_s
 
 

@@ -23,14 +23,14 @@ _COLOURS: dict[Part, str] = {
 
 
 def goodput_text(goodput: Goodput) -> str:
-    """``62 % of 3m12s in training steps; evaluation 21 %, set-up 12 %, import 5 %``."""
+    """``62 % of 3m12s in steps; evaluation 21 %, set-up 12 %, import 5 %``."""
     rest = sorted(((seconds, part) for part, seconds in goodput.parts.items() if part != "training"), reverse=True)
     named = [
         f"{_NAMES.get(part, part)} {percent(seconds / goodput.total_s)}"
         for seconds, part in rest
         if seconds >= _SHOWN * goodput.total_s
     ]
-    return f"{percent(goodput.ratio)} of {duration(goodput.total_s)} in training steps" + (
+    return f"{percent(goodput.ratio)} of {duration(goodput.total_s)} in steps" + (
         "; " + ", ".join(named) if named else ""
     )
 
