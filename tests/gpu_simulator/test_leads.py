@@ -143,7 +143,7 @@ def test_a_clock_that_is_set_begins_anew():
 
 
 @pytest.mark.parametrize(("drift_ppm", "ends"), [(-100, "quick"), (100, "slow")], indirect=["ends"])
-def test_hours_of_drift(drift_ppm, seen):
+def test_an_hour_of_drift(drift_ppm, seen):
     def turn(run):
         run.fetch(2 * SECOND, 0.2)
         run.kernels(2, 200 * MS)
