@@ -28,6 +28,14 @@ def no_collections():
     gc_pauses.uninstall()
 
 
+@pytest.fixture(autouse=True)
+def no_compilations(monkeypatch):
+    """Tests before this one have compiled in this process: no markers of that, but where a test wants them."""
+    from tuimon.agent.torch_compat import compilations
+
+    monkeypatch.setattr(compilations._read, "due_ns", sys.maxsize)
+
+
 @pytest.fixture
 def hooked(monkeypatch, tmp_path):
     """torch in this process with our hooks in place, on a ring of its own; gives the module ``runtime``."""
