@@ -6,8 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.standstill_first import First, first_of
-from tuimon.diagnosis.evidence.standstill_waits import Rank, Wait, peers_of, sampled_stack, stack_of, wait_of
+from tuimon.diagnosis.evidence.standstill_waits import (
+    First,
+    Rank,
+    Wait,
+    first_of,
+    peers_of,
+    sampled_stack,
+    stack_of,
+    wait_of,
+)
 from tuimon.records import Frame, Place, Process, Threads
 from tuimon.records import Standstill as Taken
 from tuimon.session.loop_tree.activity import innermost_wait
