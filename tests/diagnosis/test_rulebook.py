@@ -43,7 +43,6 @@ def test_a_row_is_complete(rule):
     assert "\n" not in rule.explanation
     assert rule.needs
     assert set(rule.needs) <= set(NEEDS)
-    assert rule.thresholds
 
 
 @each_rule

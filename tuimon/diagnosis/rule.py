@@ -201,7 +201,7 @@ class Rule(Struct, frozen=True):
     judge: Callable[[Evidence], Finding | None]
     explanation: str  # one paragraph: what it means and what it rests on
     needs: tuple[Need, ...]
-    thresholds: tuple[Threshold, ...]
+    thresholds: tuple[Threshold, ...] = ()
     causes: tuple[str, ...] = ()
     contradicts_order: bool = False  # while it holds (but for benign findings), the loop is not in order
     from_outside: bool = False  # caused by others or by the machine: ranked after what the run does to itself

@@ -13,6 +13,11 @@ MODEL_ERROR = Threshold(
     "part by which the simulated gain on a GPU may be too large",
     "measured with the simulated trainings of tests/scenarios: at most 0.05 for waits and side work",
 )
+TAKES_ERROR = Threshold(
+    0.15,
+    "how far off a part of the time may be that a change was measured to take of other trainings",
+    "measured in bench/fused_update.py: 0.10 to 0.47 for 0.30, 0.13 to 0.41 for 0.35; and in bench/cpu_settings.py",
+)
 
 
 def speedup_without(evidence: Evidence, share: float) -> float | None:

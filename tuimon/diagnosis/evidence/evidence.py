@@ -19,7 +19,7 @@ from tuimon.diagnosis.evidence.course import (
     passes,
     quarters,
 )
-from tuimon.diagnosis.evidence.devices import STEPPING_S, process_gpus, runs_nothing, uses_gpu
+from tuimon.diagnosis.evidence.devices import process_gpus, runs_nothing, uses_gpu
 from tuimon.diagnosis.evidence.gil import Contention, contention
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
 from tuimon.diagnosis.evidence.gpu.copies import copying_by_bytes, copying_upper_bound
@@ -53,7 +53,7 @@ from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.sampling import GilHeld
 from tuimon.session.session import SessionView, once
-from tuimon.session.windows import Span
+from tuimon.session.windows import WINDOW_S, Span
 
 
 class Evidence(Struct, frozen=True, dict=True):
@@ -290,7 +290,7 @@ class Evidence(Struct, frozen=True, dict=True):
             return False
         if self.steps is None:  # attached without markers: the readings of the GPU are all that there is
             return True
-        return self.steps.first_step_s is not None and self.run.now_s - self.steps.first_step_s >= STEPPING_S
+        return self.steps.first_step_s is not None and self.run.now_s - self.steps.first_step_s >= WINDOW_S
 
     @cached_property
     def gpu_time(self) -> GpuTimeRow | None:

@@ -7,11 +7,10 @@ from statistics import median, quantiles
 
 from tuimon.diagnosis.evidence.course import (
     COMPARABLE_WINDOWS,
+    DRIFT_RATIO,
     GROWTH_SIGMAS,
     JUMP_AT_ONCE,
     JUMP_LASTS,
-    JUMP_RATIO,
-    TOGETHER,
     WARMUP_WINDOWS,
     Growth,
     first_and_last,
@@ -21,18 +20,10 @@ from tuimon.diagnosis.evidence.course import (
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
 from tuimon.diagnosis.rule import STEP_TIMES, Rule
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST
 from tuimon.diagnosis.words import after, percent
 from tuimon.records import Place
 from tuimon.text import ms_text
-
-DRIFT_RATIO = Threshold(
-    1.15,
-    "growth of the median step time from which it is a drift",
-    "our choice: 15 % over a run is worth a search; the middle halves of both ends must not overlap either, which"
-    " keeps noise out",
-)
-
 
 _DENORMALS = "; if its values shrink towards zero, torch.set_flush_denormal(True): some CPUs are slow with such numbers"
 
@@ -148,7 +139,7 @@ RULES = (
             " lasted for a minute."
         ),
         needs=(STEP_TIMES,),
-        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, TOGETHER, JUMP_RATIO, JUMP_AT_ONCE, JUMP_LASTS),
+        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, MOST, JUMP_AT_ONCE, JUMP_LASTS),
         causes=("jump", "more_work"),
     ),
 )

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
+from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
 from tuimon.diagnosis.speedup import MODEL_ERROR
 from tuimon.diagnosis.step_model.edits import Step, Wait
 from tuimon.diagnosis.step_model.simulation import step_ms
@@ -16,8 +17,6 @@ from tuimon.diagnosis.threshold import TRACE
 
 #: At least this part of a time that contention for cores has stretched is the thread's own.
 OWN_PART = 0.1
-#: Share of time workers make batches from which the training thread waits for nothing but them: our choice.
-_NEARLY_ALWAYS = 0.8
 #: How closely what slows a step must explain how long it takes, as a part of that; and after how many tries the nearest
 #: is taken.
 _CLOSE, _TRIES = 0.005, 8
@@ -84,7 +83,7 @@ def waiting_for_workers(step: Step, mean_ms: float, busy: float) -> Step:
 
     At the beginning of an epoch none is ready.
     """
-    if busy < _NEARLY_ALWAYS:
+    if busy < SATURATED_BUSY:
         return step
     return _matching(lambda made_ms: replace(step, batch_ms=made_ms), step.batch_ms, step.batch_ms / busy, mean_ms)
 

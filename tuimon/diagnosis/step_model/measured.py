@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gil import OWN_WAITS
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading.batches import draws_indices, working_share
-from tuimon.diagnosis.evidence.loading.ready import is_held_back, lie_ready
+from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS, is_held_back, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import without_starts
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
@@ -25,15 +25,9 @@ from tuimon.diagnosis.step_model.fitting import (
 )
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import MOST_APART, step_ms
-from tuimon.diagnosis.threshold import MOST, Threshold
+from tuimon.diagnosis.threshold import MOST
 from tuimon.session.rows import LoaderRow, PhaseTable
 
-HAND_OVER_MS = Threshold(
-    2.0,
-    "ms that a batch from a worker is taken to cost the training thread where there are no workers yet",
-    "measured where batches lie ready, two tensors each: 2.1 ms in healthy_trainer of tests/scenarios, 2.2 to 2.4 ms in"
-    " loops of tests/gain_truth",
-)
 #: Times as much that it costs at most, for larger batches and busier machines: our choice.
 _HAND_OVER_AT_MOST = 1.5
 #: Threads of a pool, after the first, of which a late one holds up all the others: our choice; 1 was measured.

@@ -17,15 +17,14 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_TIMES, Rule
 from tuimon.diagnosis.rules.compute.optimizer import (
     FOREACH_OF_SINGLE,
-    FUSED_OF_FOREACH,
     FUSED_OF_SINGLE,
-    TAKES_ERROR,
+    FUSED_TAKES,
     fused_fix,
 )
 from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.severity import CRITICAL_GAIN
-from tuimon.diagnosis.speedup import likely, speedup_without
+from tuimon.diagnosis.speedup import TAKES_ERROR, likely, speedup_without
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
 from tuimon.records import Place, Process
@@ -302,7 +301,7 @@ RULES = (
             AUTOCAST_TAKES,
             TAKES_ERROR,
             FUSED_OF_SINGLE,
-            FUSED_OF_FOREACH,
+            FUSED_TAKES,
             FOREACH_OF_SINGLE,
             BATCH_MEMORY,
             REPORTED,

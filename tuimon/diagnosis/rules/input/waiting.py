@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading.ready import HELD_MS, LATE_TIMES
+from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS, LATE_TIMES
+from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.input.advice import fixes_for
-from tuimon.diagnosis.rules.input.cause import SATURATED_BUSY, Cause, cause_of, long_starts
+from tuimon.diagnosis.rules.input.cause import Cause, cause_of, long_starts
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import idle_part, percent
 from tuimon.session.rows import PhaseRow
@@ -106,7 +107,7 @@ RULES = (
             " the model takes most of that, it is only mentioned, unless more environments at once surely gain."
         ),
         needs=(STEPS, SAMPLES),
-        thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HELD_MS, LATE_TIMES, NEARLY_ALL, *CONFIDENCE),
+        thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, LATE_TIMES, NEARLY_ALL, *CONFIDENCE),
         causes=(
             "no_workers",
             "workers_saturated",
