@@ -14,6 +14,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.code_origin import WITHIN, is_import_system, is_torch
+from tuimon.library_code import is_network
 from tuimon.records import Frame
 from tuimon.torch_code import (
     is_backward_entry,
@@ -94,9 +95,7 @@ _WAITERS = (
     _file("ranks", is_distributed),
     _place("idle", r"multiprocessing/(queues|pool|managers)\.py$", r"_feed|worker|_handle_\w+|serve_forever"),
     _place("idle", r"concurrent/futures/\w+\.py$", "_worker|run"),
-    _place(
-        "io", r"(^|/)(socket|ssl|http/client|urllib/request)\.py$|/(requests|urllib3|aiohttp|httpx|boto3|botocore)/"
-    ),
+    _file("io", is_network),
 )
 
 #: The work of the innermost frame that matches.
@@ -107,7 +106,8 @@ _WORK = (
     _Rule("ranks", is_collective),
     _file("compile", is_compiler),
     _file("io", is_checkpoint_io),
-    _place("io", r"(^|/)(socket|ssl|shutil|tempfile|gzip|lzma|bz2|zipfile|tarfile|pathlib|codecs)\.py$"),
+    _file("io", is_network),
+    _place("io", r"(^|/)(shutil|tempfile|gzip|lzma|bz2|zipfile|tarfile|pathlib|codecs)\.py$"),
     _place("io", r"/(h5py|fsspec|lmdb|pyarrow|tensorboard|wandb|mlflow)/"),
     _file("torch", is_torch),
 )
