@@ -76,17 +76,14 @@ NO_TORCH_YET = "no torch imported yet"
 
 
 class OptimizerFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """An optimizer that a training steps, read once; it has no setting that is None, or leaves it to torch."""
+    """An optimizer that a training steps, read once."""
 
     name: str  # of its class
     package: str  # that its class is defined in: "torch", "bitsandbytes", "__main__"
-    fused: bool | None = None  # these three: of its first group of parameters
-    foreach: bool | None = None
-    capturable: bool | None = None
+    fused: bool | None = None  # in its first group of parameters; None: it has no such setting, or leaves it to torch
     groups: Count | None = None  # of parameters
     tensors: Count | None = None  # that require gradients
     elements: Count | None = None  # of these tensors, together
-    sparse: bool | None = None  # whether one of them had a sparse gradient at the first update that was seen
 
 
 class Process(Record, frozen=True, kw_only=True, tag="process"):
@@ -556,7 +553,6 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     memory_used_bytes: Count | None = None
     memory_total_bytes: Count | None = None
     power_w: Amount | None = None  # mean of the last second where the driver reports it, else at ``t``
-    power_instant_w: Amount | None = None  # highest reading of the window
     power_limit_w: Amount | None = None
     energy_j: Amount | None = None  # since the driver was loaded
     temperature_c: Signed | None = None
