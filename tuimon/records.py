@@ -102,6 +102,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     gpu_uuids: list[str] = msgspec.field(default_factory=list)  # of the GPUs that the process reports to use
     parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # of what its optimizers update: "float32", ...
     tf32: bool | None = None  # whether float32 matrix products may round to TF32
+    cudnn_tf32: bool | None = None  # whether convolutions and recurrent layers may
     # of what matrix products and convolutions gave in the first forward passes, as far as their graphs show: "bfloat16"
     # or "float16" of float32 parameters is autocast, or casts by hand
     matmul_dtypes: list[str] = msgspec.field(default_factory=list)
@@ -827,6 +828,14 @@ class TracedSync(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.operator or self.call
 
 
+class TracedFlops(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Floating-point operations of one kind in numbers of one type, in all traced steps: ``[kind, dtype, flops]``."""
+
+    kind: str  # "product", "convolution", "recurrent", "attention"
+    dtype: str
+    flops: Count
+
+
 class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     """A trace of some steps of a process was taken; the whole of it is in ``file``, the heaviest rows are here."""
 
@@ -847,6 +856,7 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     kernels: Annotated[list[TracedWork], _LISTED] = msgspec.field(default_factory=list)
     waits: Annotated[list[TracedWait], _LISTED] = msgspec.field(default_factory=list)
     syncs: Annotated[list[TracedSync], _LISTED] = msgspec.field(default_factory=list)
+    flops: Annotated[list[TracedFlops], _LISTED] | None = None  # None where not all of them can be counted
     folded: Count = 0  # operators, kernels, waits and syncs that are not listed
 
 
