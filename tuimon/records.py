@@ -893,7 +893,7 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A process at a standstill: ``[pid, role, rank, state, io_bytes_per_s, unknown, tid, has_left, peers]``.
+    """A process at a standstill: ``[pid, role, rank, state, io_bytes_per_s, unknown, tid, has_left, peers, listens]``.
 
     ``state``: of its main thread. A worker has the rank of its trainer. ``io_bytes_per_s``: what it read and wrote just
     then, files and pipes alike.
@@ -910,6 +910,7 @@ class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     #: Processes of the run at the other end of the pipe or connection that it is blocked on, itself included; all
     #: idle. None if it is blocked on none, that end is not known, or may itself wait for something outside the run.
     peers: Annotated[list[Pid], _LISTED] | None = None
+    listens: bool = False  # whether it accepts TCP connections: it may be a server, which waits by nature
 
 
 class StackGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):
