@@ -5,8 +5,7 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.standstill import Rest, Standstill
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.needs import BOUNDARIES
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import BOUNDARIES, Rule
 from tuimon.diagnosis.rules.hang import IDLE_CPU
 from tuimon.diagnosis.threshold import TRACE, Threshold
 from tuimon.diagnosis.words import after
