@@ -43,6 +43,7 @@ from tuimon.diagnosis.evidence.steps import (
     LongestSteps,
     StepEvidence,
     longest_steps,
+    mean_step_ms,
     phase_row,
     step_evidence,
 )
@@ -75,6 +76,11 @@ class Evidence(Struct, frozen=True, dict=True):
         """Its facts."""
         return self._view.process(self.pid)
 
+    @property
+    def world_size(self) -> int:
+        """How many ranks its training has; 1 where that is not known."""
+        return (self.process.world_size if self.process is not None else None) or 1
+
     @cached_property
     def steps(self) -> StepEvidence | None:
         """Its steps; None without markers."""
@@ -98,6 +104,17 @@ class Evidence(Struct, frozen=True, dict=True):
     def phase(self, name: str) -> PhaseRow | None:
         """One of its phases."""
         return phase_row(self.phases, name)
+
+    @property
+    def step_ms(self) -> float | None:
+        """Its mean step in ms; None where that is not known."""
+        return mean_step_ms(self.phases) if self.phases is not None else None
+
+    @property
+    def in_steps(self) -> float:
+        """The part (0..1) of the time that goes to steps, and not to evaluation."""
+        evaluation = self.phase("eval")
+        return 1.0 - (evaluation.share if evaluation is not None else 0.0)
 
     @cached_property
     def step_history(self) -> tuple[float | None, ...]:
@@ -312,9 +329,8 @@ class Evidence(Struct, frozen=True, dict=True):
         """Its steps on the GPU's clock; None with too few GPU times."""
         if self.gpu_time is None:  # then nothing of the rest is worked out: comm_bound queries 64 ranks on CPUs
             return None
-        ranks = self.process.world_size if self.process is not None else None
         copying = copying_upper_bound(self.stacks.main, self.torch_memory), copying_by_bytes(self.loader)
-        return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, ranks, copying)
+        return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, self.world_size, copying)
 
     @cached_property
     def launching(self) -> Launching:

@@ -29,7 +29,7 @@ def neighbour(evidence: Evidence) -> Finding | None:
     found = [machine for machine in evidence.run.machines if _is_taken(machine, evidence)]
     if found:
         return _taken_cores(*worst_of(found, lambda each: _delay(each, evidence) or 0.0), evidence)
-    demand = evidence.run.demand
+    demand = evidence.run.here.demand
     return _shared_gpu(evidence) or (_benign(evidence.run, demand) if demand is not None else None)
 
 
@@ -140,7 +140,7 @@ def is_held_up(evidence: Evidence) -> bool:
 
 
 def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
-    trainers = run.training_threads
+    trainers = run.here.training_threads
     cpu = [thread.cpu_ratio for thread in trainers if thread.cpu_ratio is not None]
     delays = [thread.delay_ratio for thread in trainers if thread.delay_ratio is not None]
     if len(trainers) < 2 or len(cpu) < len(trainers) or len(delays) < len(trainers):

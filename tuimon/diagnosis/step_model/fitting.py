@@ -33,7 +33,7 @@ def in_a_crowd(evidence: Evidence, step: Step, mean_ms: float) -> Step:
     First without the cores that others were seen to take; what that leaves open is how closely the threads of its pool
     wait for each other. The rest, which this does not explain, others take too.
     """
-    demand = evidence.run.demand
+    demand = evidence.run.here.demand
     if step.own_threads > 1.0 and demand is not None:
         taken = evidence.run.here.waits_from_outside.part * demand.delay
         step = replace(step, cores=max(OWN_PART * step.cores, step.cores - taken))
@@ -104,8 +104,7 @@ def with_gpu(step: Step, evidence: Evidence, whole_ms: float, idle: float) -> St
     GPU has nothing to do meanwhile, or after it. The model that fits the measured step best counts.
     """
     gpu, waits = evidence.gpu_steps, evidence.gpu_waits
-    ranks = evidence.process.world_size if evidence.process is not None else None
-    if gpu is None or waits is None or gpu.contradiction is not None or (ranks or 1) > 1:
+    if gpu is None or waits is None or gpu.contradiction is not None or evidence.world_size > 1:
         return None
     waiting_ms = waits.share * whole_ms
     beside_ms = _ms(evidence, "other") - waits.sync_by_phase.get("other", 0.0) * whole_ms

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hottest_place, merged_lines
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
 from tuimon.diagnosis.evidence.loading.batches import collate_share
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, thread_samples, with_callees
 from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
@@ -85,7 +85,7 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
         disk_ratio=sum(disk) / len(disk) if disk else 0.0,
         hot=with_callees(hottest_function(merged_lines(s.hot_lines() for s in spots)), _all_of(own)),
-        working=hottest_place((s.place, s.count) for samples in own for s in samples.stacks if _works(s)),
+        working=_all_of(own).where(_works).hottest,
         hot_in_collate=hottest_function(merged_lines(s.hot_lines_in_collate() for s in spots)),
         collate_share=collate_share(loader, spots),
         batch_ms=_batch_ms(loader),

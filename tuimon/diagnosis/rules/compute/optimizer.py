@@ -9,7 +9,6 @@ from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
-from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
@@ -218,7 +217,7 @@ def _without(evidence: Evidence, action: str, gained: float) -> Fix:
 
 def _finding(evidence: Evidence, share: float, hot: HotFunction | None, what: str, fixes: Sequence[Fix]) -> Finding:
     """The finding; ``what``: the rest of its headline."""
-    table, optimizer = evidence.phases, evidence.phase("optimizer")
+    optimizer = evidence.phase("optimizer")
     return Finding(
         rule="optimizer_bound",
         severity="warning",
@@ -228,7 +227,7 @@ def _finding(evidence: Evidence, share: float, hot: HotFunction | None, what: st
         where=(hot.place,) if hot else (),
         evidence={
             "optimizer_ms_per_step": optimizer.ms_per_step if optimizer else None,
-            "step_ms": mean_step_ms(table) if table else None,
+            "step_ms": evidence.step_ms,
         },
     )
 

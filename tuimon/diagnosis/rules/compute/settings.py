@@ -7,7 +7,6 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
@@ -138,13 +137,10 @@ def _tracer(evidence: Evidence) -> _Slow | None:
 def _checks(evidence: Evidence) -> _Slow | None:
     """torch.distributions checks the arguments of each distribution, and the values whose probability is asked for."""
     samples = evidence.stacks.main.in_steps
-    share = samples.share_where(_checks_arguments)
-    if share is None:
+    checking = samples.where(_checks_arguments)
+    if checking.total < MIN_SAMPLES:
         return None
-    hits = [(sample.place, sample.count) for sample in samples.stacks if _checks_arguments(sample)]
-    hot = hottest_place(hits)
-    if sum(count for _, count in hits) < MIN_SAMPLES:
-        return None
+    share, hot = checking.total / samples.total, checking.hottest
     action = (
         "turn off the checks of torch.distributions once the program is right:"
         " torch.distributions.Distribution.set_default_validate_args(False), or validate_args=False"

@@ -217,7 +217,10 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         return None
     allocator = evidence.allocator_waits
     hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
-    why, fixes = _fixes(evidence, idle, allocator, hot)
+    if allocator is None:
+        why, fixes = launch_fixes(evidence, idle)
+    else:
+        why, fixes = "", [without_idling(evidence, advice(allocator, [at_hot(hot)] if hot else []), idle)]
     return Finding(
         rule="launch_bound",
         severity="warning",
@@ -238,14 +241,6 @@ def _headline(idle: IdleBounds, allocator: AllocatorWaits | None, why: str) -> s
 
 def _cause(evidence: Evidence) -> str:
     return _OF_COMPILED if evidence.launching.is_compiled else _CAUSE
-
-
-def _fixes(
-    evidence: Evidence, idle: IdleBounds, allocator: AllocatorWaits | None, hot: HotFunction | None
-) -> LaunchFixes:
-    if allocator is None:
-        return launch_fixes(evidence, idle)
-    return LaunchFixes("", [without_idling(evidence, advice(allocator, [at_hot(hot)] if hot else []), idle)])
 
 
 def _launch_figures(
