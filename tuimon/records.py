@@ -884,6 +884,9 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     #: use the same ones.
     run_cores: str | None = None
     placed: Annotated[list[PlacedProcess], _LISTED] = msgspec.field(default_factory=list)  # if it has two NUMA nodes
+    oom_kills: Count | None = (
+        None  # processes of the run's groups that the kernel killed for memory, since tuimon began
+    )
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -21,7 +21,7 @@ from tuimon.diagnosis.evidence.loading.workers import are_renewed
 from tuimon.records import CountSetting, MachineMemory, Place, Threads
 from tuimon.session.memory_readings import Growth
 from tuimon.session.processes.core_use import CoresTaken
-from tuimon.session.processes.nodes import NodeTables, Placement, ProcessGrowth
+from tuimon.session.processes.nodes import NodeTables, Placement, ProcessGrowth, ProcessHeld
 from tuimon.session.session import SessionView
 
 #: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.
@@ -92,6 +92,21 @@ class Machine(Struct, frozen=True, dict=True):
     def keeping(self) -> tuple[Place, ...]:
         """Lines in the loops of the program that keep graphs or figures, as far as stacks lead to their files."""
         return tuple(self._view.session.frames.keeping)
+
+    @cached_property
+    def left_behind(self) -> tuple[Place, ...]:
+        """The line of the program whose tensors grow most with each step, where the allocator's history is known."""
+        histories = self._view.session.memory_history
+        lines = [line for pid in self.trainers if pid in histories for line in histories[pid].lines if line.user]
+        most = max(lines, key=lambda line: line.growth_bytes or 0, default=None)
+        if most is None or not most.growth_bytes:
+            return ()
+        return (Place(most.file, most.line, most.function, most.source),)
+
+    @property
+    def most_held(self) -> ProcessHeld | None:
+        """The process that has held the most memory of its own at a time, as far as it was read."""
+        return self._tables.machine.most_held
 
     def steps_per_s(self, pid: int) -> float | None:
         """Steps a second of a training process; None where they are not known."""

@@ -11,7 +11,6 @@ from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import Place
 from tuimon.session.memory_readings import Growth
-from tuimon.session.processes.nodes import ProcessGrowth
 from tuimon.session.rows import TorchMemoryRow
 from tuimon.text import size_text
 
@@ -53,14 +52,14 @@ def host_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Findin
     steps_per_s = machine.steps_per_s(first.pid)
     each_step = first.growth.bytes_per_s / steps_per_s if steps_per_s else None
     more = _more(each_step, first.growth.bytes_per_s)
-    keeping = machine.keeping if steps_per_s else ()
+    keeping = kept_by(machine) if steps_per_s else ()
     others = f", {len(growing) - 1} other processes grow too" if len(growing) > 1 else ""
     return Finding(
         rule="memory_pressure",
         severity=_severity(full_s, may_be_cache=not keeping and _may_be_cache(evidence, machine, first.pid)),
         cause="growing",
         headline=f"{machine.place}{who(evidence.run, first.pid)} keeps {more}{others}: full in {minutes(full_s)}",
-        fixes=(Fix(let_go(keeping) or less_memory(evidence, first)),),
+        fixes=(Fix(let_go(keeping) or less_memory(evidence, first.pid)),),
         where=keeping,
         evidence={
             "growing_pid": own_id(first.pid),
@@ -91,6 +90,11 @@ def _may_be_cache(evidence: Evidence, machine: Machine, pid: int) -> bool:
     if loader is None or loader.facts.kind != "map":
         return False
     return loader.first_end_s is None or machine.steady_growth(pid, loader.first_end_s) is None
+
+
+def kept_by(machine: Machine) -> tuple[Place, ...]:
+    """The lines that keep, by the text of the program; else the line whose tensors most steps left behind."""
+    return machine.keeping or machine.left_behind
 
 
 def let_go(keeping: tuple[Place, ...]) -> str:
@@ -127,14 +131,14 @@ def _on_gpu(evidence: Evidence, row: TorchMemoryRow, growth: Growth) -> Finding 
     machine = evidence.run.here
     steps_per_s = machine.steps_per_s(evidence.pid)
     each_step = growth.bytes_per_s / steps_per_s if steps_per_s else None
-    more = _more(each_step, growth.bytes_per_s)
+    more, keeping = _more(each_step, growth.bytes_per_s), kept_by(machine)
     return Finding(
         rule="memory_pressure",
         severity=_severity(full_s, may_be_cache=False),
         cause="growing",
         headline=f"the training keeps {more} on GPU {gpu.index}: full in {minutes(full_s)}",
-        fixes=(Fix(let_go(machine.keeping) or _LOOK),),
-        where=machine.keeping,
+        fixes=(Fix(let_go(keeping) or _LOOK),),
+        where=keeping,
         evidence={
             "device": row.device,
             "growth_bytes_per_s": growth.bytes_per_s,
@@ -153,9 +157,9 @@ def who(run: RunEvidence, pid: int) -> str:
     return f"{role} ({own_id(pid)})"
 
 
-def less_memory(evidence: Evidence, culprit: ProcessGrowth | None) -> str:
-    """Advice on a process that grows, or on memory that is full."""
-    process = evidence.run.processes.get(culprit.pid) if culprit is not None else None
+def less_memory(evidence: Evidence, pid: int | None) -> str:
+    """Advice on a process that grows, or holds most, or on memory that is full."""
+    process = evidence.run.processes.get(pid) if pid is not None else None
     if process is not None and process.role == "worker":
         return (
             "keep the data set's objects in one array or tensor, or use fewer workers or a smaller prefetch_factor:"

@@ -84,6 +84,13 @@ class ProcessGrowth(NamedTuple):
     growth: Growth
 
 
+class ProcessHeld(NamedTuple):
+    """The memory that a process held."""
+
+    pid: int
+    held_bytes: int
+
+
 class Placement(NamedTuple):
     """The NUMA nodes of a training process."""
 
@@ -96,6 +103,7 @@ class MachineTable:
 
     def __init__(self) -> None:
         self.latest: MachineMemory | None = None
+        self.most_held: ProcessHeld | None = None  # of any process at any time
         self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
         self._own: defaultdict[int, MemoryReadings] = defaultdict(MemoryReadings)
         self._has_own = False  # whether the log has what is a process's own
@@ -113,6 +121,8 @@ class MachineTable:
         held = record.own_bytes if self._has_own else record.rss_bytes
         if held is not None:
             self._own[record.pid].add(record.t, held)
+            if self.most_held is None or held > self.most_held.held_bytes:
+                self.most_held = ProcessHeld(record.pid, held)
 
     def forget(self, pid: int) -> None:
         """Drop a process that has ended."""
