@@ -20,6 +20,7 @@ from tuimon.records import (
     Threads,
     TorchMemory,
 )
+from tuimon.session.memory_readings import MemoryReadings
 from tuimon.session.session import Session
 
 GB = 1 << 30
@@ -184,7 +185,9 @@ def test_the_line_that_keeps_is_named():
     finding = run_that_holds(by(86), Frames(t=1.0, pid=0, first=0, frames=[KEEPS]))
     assert [(place.file, place.line) for place in finding.where] == [("train.py", 4)]
     assert finding.action == "keep numbers, not tensors with their graph, in main() train.py:4: .item(), or .detach()"
-    (figures,) = (Frame("plot.py", 1, "f", "f()", True, keeping=(KeepingLine(9, "draw", "figure = plt.figure()"),)),)
+    (figures,) = (
+        Frame("plot.py", 1, "f", "f()", True, keeping=(KeepingLine(9, "draw", "figure = plt.figure()", "figure"),)),
+    )
     finding = run_that_holds(by(86), Frames(t=1.0, pid=0, first=0, frames=[figures]))
     assert "plt.close(figure)" in finding.action
 
@@ -340,3 +343,36 @@ def test_without_a_line_that_keeps_the_allocators_history_names_one():
     assert [place.line for place in run_that_holds(by(86), history).where] == [7]
     keeps = Frames(t=1.0, pid=0, first=0, frames=[KEEPS])
     assert [place.line for place in run_that_holds(by(86), history, keeps).where] == [4]
+    assert [place.line for place in run_that_holds(by(86), history, fills_up()).where] == [7]
+
+
+def fills_up():
+    line = KeepingLine(6, "push", "self.moments.append(moment)", "object")
+    return Frames(t=1.0, pid=0, first=0, frames=[Frame("replay.py", 2, "push", "x", True, keeping=(line,))])
+
+
+def test_a_container_that_nothing_empties_is_named_and_may_still_be_a_cache():
+    finding = run_that_holds(by(86), fills_up(), loader=lambda t: reading(t, 1000.0))
+    assert (finding.severity, finding.where[0].line) == ("info", 6)
+    assert finding.action == "bound what push() replay.py:6 keeps, as deque(maxlen=N) does, or keep less of it"
+    worker = process(201, "worker", ppid=100)
+    assert run_that_holds(by(86), worker, fills_up(), pid=201).where[0].line == 6
+    keeps = Frames(t=1.0, pid=0, first=0, frames=[KEEPS])
+    assert not run_that_holds(by(86), worker, keeps, pid=201).where
+
+
+def test_readings_that_come_a_little_early_all_count():
+    readings = MemoryReadings()
+    for n in range(9):
+        readings.add(2.0 * n - 0.02 * (n % 2), (500 + 5 * n) * MIB)
+    assert readings.steady_growth(0.0) is not None
+
+
+def test_growth_that_slows_down_with_the_steps_is_steady():
+    slower, settled = MemoryReadings(), MemoryReadings()
+    for n in range(12):
+        steps_made = int(1000 * (1 - 0.9**n))
+        slower.add(2.0 * n, (500 + steps_made) * MIB, steps_made)
+        settled.add(2.0 * n, (500 + steps_made) * MIB, 100 * n)
+    assert slower.steady_growth(0.0) is not None
+    assert settled.steady_growth(0.0) is None

@@ -20,10 +20,11 @@ from tuimon.diagnosis.rules.memory_growth import (
     SOON_S,
     gpu_growth,
     host_growth,
-    kept_by,
+    kept_in,
     less_memory,
     let_go,
     minutes,
+    places_of,
     who,
 )
 from tuimon.diagnosis.rules.out_of_memory import out_of_memory
@@ -93,7 +94,7 @@ def _pressure(evidence: Evidence, machine: Machine, memory: MachineMemory, store
         return None
     culprit = growing[0] if growing else None
     per_s = culprit.growth.bytes_per_s if culprit is not None else None
-    keeping = kept_by(machine) if culprit is not None and culprit.pid in machine.trainers else ()
+    keeping = kept_in(machine, culprit.pid) if culprit is not None else ()
     full_s = store.left_bytes / per_s if store is not None and per_s is not None else None
     soon = full_s is not None and full_s < SOON_S and store is not None and store.left_share < GROWING_ROOM_SHARE
     severity: Severity = "critical" if soon or (store is not None and store.left_share < SMALL / 2) else "warning"
@@ -101,8 +102,8 @@ def _pressure(evidence: Evidence, machine: Machine, memory: MachineMemory, store
         rule="memory_pressure",
         severity=severity,
         headline=machine.place + _headline(run, store, sum(swapped) if swaps else None, culprit, full_s),
-        fixes=(Fix(let_go(keeping) or less_memory(evidence, culprit.pid if culprit is not None else None)),),
-        where=keeping,
+        fixes=let_go(keeping) or (Fix(less_memory(evidence, culprit.pid if culprit is not None else None)),),
+        where=places_of(keeping),
         evidence={
             "total_bytes": store.total_bytes if store else None,
             "left_bytes": store.left_bytes if store else None,

@@ -7,7 +7,7 @@ import re
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.rules.memory_growth import kept_by, less_memory, let_go, who
+from tuimon.diagnosis.rules.memory_growth import kept_in, less_memory, let_go, places_of, who
 from tuimon.node_ids import own_id
 from tuimon.records import Exit
 from tuimon.text import size_text
@@ -69,7 +69,8 @@ def _refused(where: str, line: str) -> str:
 
 
 def _finding(evidence: Evidence, machine: Machine, headline: str, *, on_gpu: bool) -> Finding:
-    memory, most, keeping = machine.memory, machine.most_held, kept_by(machine)
+    memory, most = machine.memory, machine.most_held
+    keeping = machine.keeping if on_gpu else kept_in(machine, most.pid) if most is not None else ()
     torch = max(evidence.torch_memory, key=lambda row: row.peak_bytes or 0, default=None) if on_gpu else None
     smaller = (
         "make batches smaller, and accumulate gradients over several; or recompute activations"
@@ -80,8 +81,8 @@ def _finding(evidence: Evidence, machine: Machine, headline: str, *, on_gpu: boo
         severity="critical",
         cause="out_of_memory",
         headline=headline,
-        fixes=(Fix(let_go(keeping) or (smaller if on_gpu else less_memory(evidence, most.pid if most else None))),),
-        where=keeping,
+        fixes=let_go(keeping) or (Fix(smaller if on_gpu else less_memory(evidence, most.pid if most else None)),),
+        where=places_of(keeping),
         evidence={
             "exit_code": evidence.run.end.exit_code if evidence.run.end is not None else None,
             "oom_kills": memory.oom_kills if memory is not None else None,

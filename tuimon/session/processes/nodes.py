@@ -114,13 +114,16 @@ class MachineTable:
         for placed in record.placed:
             self._ran_on[placed.pid].append(placed.node)
 
-    def add_threads(self, record: Threads) -> None:
-        """Fold a process's own memory, which is read now and then; of an older log all that is resident."""
+    def add_threads(self, record: Threads, steps: int) -> None:
+        """Fold a process's own memory, which is read now and then; of an older log all that is resident.
+
+        ``steps``: how many it has made.
+        """
         if record.own_bytes is not None:
             self._has_own = True
         held = record.own_bytes if self._has_own else record.rss_bytes
         if held is not None:
-            self._own[record.pid].add(record.t, held)
+            self._own[record.pid].add(record.t, held, steps)
             if self.most_held is None or held > self.most_held.held_bytes:
                 self.most_held = ProcessHeld(record.pid, held)
 
