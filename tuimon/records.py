@@ -357,12 +357,17 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     length: Count | None = None  # batches of an epoch
 
 
+#: A line keeps what has a graph, a figure or a hook each time, or, as far as its text shows, some other object.
+Kept = Literal["graph", "figure", "hook", "object"]
+
+
 class KeepingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line in a loop that keeps what has a graph, or a figure, each time: ``[line, function, source]``."""
+    """A line that keeps one more of something, step after step: ``[line, function, source, kept]``."""
 
     line: Count
     function: str
     source: str
+    kept: Kept = "graph"
 
 
 #: How many threads share an operation of torch's on the CPU, how many workers load, which cores may be used.
@@ -890,6 +895,9 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     #: use the same ones.
     run_cores: str | None = None
     placed: Annotated[list[PlacedProcess], _LISTED] = msgspec.field(default_factory=list)  # if it has two NUMA nodes
+    oom_kills: Count | None = (
+        None  # processes of the run's groups that the kernel killed for memory, since tuimon began
+    )
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -190,5 +190,6 @@ class Rule(Struct, frozen=True):
     from_outside: bool = False  # caused by others or by the machine: ranked after what the run does to itself
     is_harm: bool = False  # it may end the run: grave whatever a fix gains, and ranked first of its severity
     of_moment: bool = False  # about a state of a moment, such as full memory, not about steps
+    of_end: bool = False  # judged once more when the run has ended: that may be what ended it
     before_steps: bool = False  # judged before the first whole step too: harm that no step has to show
     ranked_as: Severity | None = None  # another severity than its findings' own, for their order
