@@ -105,6 +105,10 @@ class Evidence(Struct, frozen=True, dict=True):
         """One of its phases."""
         return phase_row(self.phases, name)
 
+    def share_of(self, *names: str) -> float:
+        """The share of the step in some of its phases."""
+        return sum(row.share for name in names if (row := self.phase(name)) is not None)
+
     @property
     def step_ms(self) -> float | None:
         """Its mean step in ms; None where that is not known."""

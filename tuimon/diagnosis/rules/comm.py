@@ -16,7 +16,7 @@ from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
 from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging
 from tuimon.diagnosis.rules.stragglers import even_work
 from tuimon.diagnosis.speedup import likely, speedup_without
-from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, percent
 from tuimon.session.rows import GpuRow
@@ -83,12 +83,8 @@ def _fixes(evidence: Evidence, least: _Communication, *, whole: bool) -> tuple[F
     if debugging is not None:
         return (Fix(debugging, high=most),)  # what another change gains is not known before
     if exchange is None:
-        model = host_model(evidence)
-        return (
-            model.without(
-                "communication", _exchange_less(evidence, _CHEAPER), model.own_part(least.share if whole else 0.0)
-            ),
-        )
+        share = least.share if whole else 0.0
+        return (without(evidence, "communication", _exchange_less(evidence, _CHEAPER), share),)
     if exchange.is_uneven:
         return (Fix(even_work(evidence), high=most),)
     if exchange.rests_on != "no_sync":

@@ -66,12 +66,13 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     delay = _delay(machine, evidence) or 0.0
     for_what = "a core" if share <= delay else "a core, or for workers that have none"
     outside, limit = machine.waits_from_outside, machine.cores_taken.limit if machine.cores_taken else None
+    holders, action = _holders(outside, limit, "here" if here else "there")
     return Finding(
         rule="neighbour",
         severity="warning",
-        headline=f"{place}{_outsiders(outside, limit)}: {who} {percent(share)} of the time for {for_what}",
+        headline=f"{place}{holders}: {who} {percent(share)} of the time for {for_what}",
         fixes=(
-            Fix(_about(outside, limit, "here" if here else "there")),
+            Fix(action),
             *(_one_thread(machine, trainers) if _computes_in_parallel(demand, trainers, evidence) else ()),
         ),
         share_of_step=share,
@@ -85,30 +86,25 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     )
 
 
-def _outsiders(outside: OutsideWaits, limit: float | None) -> str:
-    """Who holds the cores."""
+def _holders(outside: OutsideWaits, limit: float | None, where: str) -> tuple[str, str]:
+    """Who holds the cores, and the fix for them."""
     match outside.by:
         case "programs":
-            return f"other programs hold {outside.cores:.1f} cores"
+            return f"other programs hold {outside.cores:.1f} cores", f"check what else runs {where} (top)"
         case "host":
-            return f"the host of this virtual machine gives {outside.cores:.1f} cores to others"
+            text = f"the host of this virtual machine gives {outside.cores:.1f} cores to others"
+            return text, "use a machine whose cores are not shared (steal in top)"
         case "limit":
-            return f"the container's CPU limit{f' of {limit:g} cores' if limit else ''} holds cores back"
+            of, more = (f" {word} {limit:g} cores" if limit else "" for word in ("of", "from"))
+            return (
+                f"the container's CPU limit{of} holds cores back",
+                f"raise the container's CPU limit{more}, or use fewer threads",
+            )
         case _:
-            return "other programs, or a CPU limit, hold the cores"
-
-
-def _about(outside: OutsideWaits, limit: float | None, where: str) -> str:
-    """The fix for them."""
-    match outside.by:
-        case "programs":
-            return f"check what else runs {where} (top)"
-        case "host":
-            return "use a machine whose cores are not shared (steal in top)"
-        case "limit":
-            return f"raise the container's CPU limit{f' from {limit:g} cores' if limit else ''}, or use fewer threads"
-        case _:
-            return f"check what else runs {where} (top), or the CPU limit of the container"
+            return (
+                "other programs, or a CPU limit, hold the cores",
+                f"check what else runs {where} (top), or the CPU limit of the container",
+            )
 
 
 def _one_thread(machine: Machine, trainers: Sequence[int]) -> tuple[Fix, ...]:

@@ -13,6 +13,7 @@ from tuimon.diagnosis.evidence.loading.batches import draws_indices, working_sha
 from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS, is_held_back, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import without_starts
 from tuimon.diagnosis.evidence.samples import ThreadSamples
+from tuimon.diagnosis.finding import Fix, What
 from tuimon.diagnosis.step_model.edits import Step
 from tuimon.diagnosis.step_model.fitting import (
     OWN_PART,
@@ -47,11 +48,16 @@ class _Fetch(NamedTuple):
 
 def host_model(evidence: Evidence) -> StepModel:
     """The model for what the training thread does beside its data."""
-    data = evidence.phase("data")
-    model = measured_model(evidence, data.share if data is not None else 0.0)
+    model = measured_model(evidence, evidence.share_of("data"))
     steps = (replace(step, evaluation_ms=0.0) for step in (model.likely, model.certain))
     likely, certain = (as_long_as_measured(step, model.step_ms) for step in steps)
     return _with_evaluation(evidence, likely, certain, model.step_ms, model.own_ms)
+
+
+def without(evidence: Evidence, what: What, action: str, share: float, error: float = 0.0) -> Fix:
+    """The fix by which this share of the step, known to ``error``, goes: work of the training thread."""
+    model = host_model(evidence)
+    return model.without(what, action, model.own_part(share, error))
 
 
 def queue_model(evidence: Evidence) -> StepModel | None:

@@ -35,6 +35,21 @@ class GpuWaits(Struct, frozen=True, gc=False):
         """All waiting."""
         return self.sync + self.transfer
 
+    @property
+    def longest(self) -> LongestWait | None:
+        """The line at which it waits longest, for a value or for a copy."""
+        by_transfer = self.sync < self.transfer
+        hot, share = (self.hot_transfer, self.transfer) if by_transfer else (self.hot_sync, self.sync)
+        return LongestWait(hot, share, by_transfer) if hot is not None else None
+
+
+class LongestWait(NamedTuple):
+    """The line at which the training thread waits for the GPU, and the share of the time."""
+
+    hot: HotFunction
+    share: float
+    by_transfer: bool  # of a tensor that it moves; else to read a value, or to synchronise
+
 
 class TracedWaits(NamedTuple):
     """Waits at one line in a trace, of a step in the mean."""

@@ -24,7 +24,7 @@ from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.settings import lower_is_faster
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
-from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.session.rows import PhaseTable
@@ -62,15 +62,17 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     work = _most_of(_python_work(evidence, table), _looping_work(evidence))
     if work is None:
         return None
-    hot, model = work.hot, host_model(evidence)
+    hot = work.hot
     what = "goes into tiny operations, one by one" if work.is_operations else "is Python code in the model"
     told = work.in_backward if work.in_backward >= REPORTED else 0.0  # less may be none: of what needs no gradients
     again = f", and about {percent(told)} into their backward" if told else ""
-    fix = model.without(
+    fix = without(
+        evidence,
         "model",
         f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result: no GPU makes it"
         " faster",
-        model.own_part(work.share + told, work.in_backward),
+        work.share + told,
+        work.in_backward,
     )
     return Finding(
         rule="compute_bound_cpu",

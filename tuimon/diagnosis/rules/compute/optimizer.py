@@ -15,7 +15,7 @@ from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.cpu import SMALL_PART
 from tuimon.diagnosis.speedup import TAKES_ERROR, speedup_without
 from tuimon.diagnosis.step_model.edits import Part
-from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.measured import host_model, without
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
@@ -131,7 +131,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         fixes = [at_once]
     elif hot is not None and own >= MOST:
         rows = f"make {at_hot(hot)} touch only the rows that a batch uses, update many tensors by one torch._foreach"
-        fixes = [_without(evidence, f"{rows} operation, or run every few batches", gained * own)]
+        fixes = [without(evidence, "optimizer", f"{rows} operation, or run every few batches", gained * own)]
     else:
         fixes = _of_torchs(evidence, gained)
     return _finding(evidence, share, hot, "", fixes)
@@ -157,7 +157,7 @@ def _one_by_one(evidence: Evidence, optimizer: PhaseRow, hot: HotFunction, own: 
         return None
     action = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations"
     what = ": Python code updates tensors one by one"
-    return _finding(evidence, optimizer.share, hot, what, [_without(evidence, action, share)])
+    return _finding(evidence, optimizer.share, hot, what, [without(evidence, "optimizer", action, share)])
 
 
 def _unfused(evidence: Evidence) -> float:
@@ -176,8 +176,9 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
     """
     part, facts = _unfused(evidence), largest_optimizer(evidence)
     is_fused = facts is not None and facts.fused is True
-    less = _without(
+    less = without(
         evidence,
+        "optimizer",
         f"use sparse gradients for large embeddings (sparse=True, SparseAdam)"
         f"{'' if part or is_fused else ', a fused optimizer'}"
         " or an update every few batches",
@@ -191,9 +192,8 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
     fused = model.fix(_FUSED, Change("optimizer", float(FUSED_TAKES)), model.own_part(unfused, error))
     if not fused.estimated_speedup:
         return [less]
-    optimizer, forward, backward = (evidence.phase(name) for name in ("optimizer", "forward", "backward"))
-    used = sum(phase.share for phase in (forward, backward) if phase is not None)
-    return [less, fused] if optimizer and optimizer.share > used else [fused, less]
+    is_longest = evidence.share_of("optimizer") > evidence.share_of("forward", "backward")
+    return [less, fused] if is_longest else [fused, less]
 
 
 def _one_group(facts: OptimizerFacts | None, update: Part, model: StepModel) -> Fix | None:
@@ -207,12 +207,6 @@ def _one_group(facts: OptimizerFacts | None, update: Part, model: StepModel) -> 
         " tensors of a group at once"
     )
     return model.fix(action, Change("optimizer", float(GROUPED_TAKES)), update)
-
-
-def _without(evidence: Evidence, action: str, gained: float) -> Fix:
-    """A fix that saves this share of the step."""
-    model = host_model(evidence)
-    return model.without("optimizer", action, model.own_part(gained))
 
 
 def _finding(evidence: Evidence, share: float, hot: HotFunction | None, what: str, fixes: Sequence[Fix]) -> Finding:

@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
-from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import REPORTED
 from tuimon.diagnosis.words import percent
 from tuimon.records import CompilerEvents, Place
@@ -116,14 +116,12 @@ def recompiles(evidence: Evidence) -> Finding | None:
     hot = main.in_steps.where(lambda sample: sample.compiles).hottest
     again = evidence.compiler_events("recompiled")
     guard = guard_of(again[0].reason if again else "")
-    model = host_model(evidence)
-    fix = model.without("compiling", guard.fix, model.own_part(share))
     why = f": {guard.differs}" if again and again[0].reason else ""
     return Finding(
         rule="recompiles",
         severity="warning",
         headline=f"{percent(share)} of each step compiles {_name(again)} anew{why}",
-        fixes=(fix,),
+        fixes=(without(evidence, "compiling", guard.fix, share),),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={

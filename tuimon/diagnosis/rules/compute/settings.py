@@ -93,7 +93,7 @@ def _bfloat16(evidence: Evidence) -> _Slow | None:
     takes = _EMULATED.get(process.vectors or "") if process is not None else None
     if process is None or takes is None or "bfloat16" not in (*process.matmul_dtypes, *process.parameter_dtypes):
         return None
-    share = _share(evidence, *_MODEL)
+    share = evidence.share_of(*_MODEL)
     how = "parameters in float32" if "bfloat16" in process.parameter_dtypes else "no torch.autocast"
     return _Slow(
         "bfloat16",
@@ -107,7 +107,7 @@ def _float64(evidence: Evidence) -> _Slow | None:
     process = evidence.process
     if process is None or process.parameter_dtypes != ["float64"]:
         return None
-    share = _share(evidence, *_MODEL, "optimizer")
+    share = evidence.share_of(*_MODEL, "optimizer")
     action = "use float32 where its 7 digits are enough: model.float(), and inputs in float32 (numpy makes float64)"
     return _Slow(
         "float64",
@@ -164,10 +164,6 @@ def _checks_arguments(sample: StackSample) -> bool:
         "__init__",
         "_validate_sample",
     )
-
-
-def _share(evidence: Evidence, *names: str) -> float:
-    return sum(phase.share for name in names if (phase := evidence.phase(name)) is not None)
 
 
 def _of_model(evidence: Evidence, action: str, share: float, takes: float, error: float) -> Fix:

@@ -158,8 +158,7 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
 
     None where the GPU is more than half busy, its memory would not hold it, or making the batch takes long as well.
     """
-    data = evidence.phase("data")
-    if idle.at_least < TRACE or (data is not None and data.share >= REPORTED):
+    if idle.at_least < TRACE or evidence.share_of("data") >= REPORTED:
         return None
     busy = max(1.0 - idle.likely, 1.0 / _MOST_TIMES)
     times = 2 ** math.floor(math.log2(1.0 / busy)) if busy < 1.0 else 1

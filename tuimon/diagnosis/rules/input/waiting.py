@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS, LATE_TIMES
+from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS
 from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
+from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
@@ -106,7 +107,7 @@ RULES = (
             " the model takes most of that, it is only mentioned, unless more environments at once surely gain."
         ),
         needs=(STEPS, SAMPLES),
-        thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, LATE_TIMES, NEARLY_ALL, *CONFIDENCE),
+        thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL, *CONFIDENCE),
         causes=(
             "no_workers",
             "workers_saturated",
