@@ -24,8 +24,8 @@ HANG_S = Threshold(
 )
 SLOW_WAIT_S = Threshold(
     60.0,
-    "seconds from which a training may hang that waits for a checkpoint, a disk, the network or a sleep; or whose stacks"
-    " are not known, or not whether a file is read or written that it waits for",
+    "seconds from which a training may hang that waits for a checkpoint, a disk, the network or a sleep; or whose"
+    " stacks are not known, or not whether a file is read or written that it waits for",
     "our choice: longer than checkpoints and downloads usually pause a loop",
 )
 HANG_RATIO = Threshold(
