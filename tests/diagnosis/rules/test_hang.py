@@ -218,8 +218,8 @@ def test_the_collective_that_flight_recorders_show_stuck_is_named():
 
 def test_before_the_stacks_are_taken_it_is_reported_as_well():
     assert "hang" not in {finding.rule for finding in ranks_standing(taken=False)}
-    (only,) = ranks_standing(taken=False, open_for_s=(61.0,) * 4)
-    assert only.headline.startswith("nothing has moved in any of 4 ranks for 61 s in backward")
+    (only,) = ranks_standing(taken=False, open_for_s=(26.0,) * 4)
+    assert only.headline.startswith("nothing has moved in any of 4 ranks for 26 s in backward")
 
 
 def test_a_rank_that_was_stopped_or_has_ended_is_named():

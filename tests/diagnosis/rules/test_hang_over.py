@@ -65,7 +65,7 @@ def test_what_it_waits_for_below_its_loop_may_still_be_a_hang(place):
 
 def test_of_what_may_be_over_nothing_is_told_before_all_stacks_are_known():
     assert not hangs(WAITS, 18.0, taken=False)
-    assert hangs(WAITS, 18.0) and hangs(WAITS, 61.0, taken=False)
+    assert hangs(WAITS, 18.0) and hangs(WAITS, 26.0, taken=False)
 
 
 def test_who_waits_for_a_process_that_waits_too_hangs_at_once():

@@ -21,7 +21,6 @@ from tuimon.diagnosis.evidence.course import (
 )
 from tuimon.diagnosis.evidence.devices import process_gpus, runs_nothing, uses_gpu
 from tuimon.diagnosis.evidence.gil import Contention, contention
-from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
 from tuimon.diagnosis.evidence.gpu.copies import copying_by_bytes, copying_upper_bound
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges, on_gpu_clock
@@ -340,14 +339,6 @@ class Evidence(Struct, frozen=True, dict=True):
     def launching(self) -> Launching:
         """How it queues its work for the GPU, as samples show."""
         return launching(self.stacks.main)
-
-    @cached_property
-    def allocator_waits(self) -> AllocatorWaits | None:
-        """True if torch's allocator holds the GPU up; None where it does not, or that is not known."""
-        gpu = self.gpu_steps
-        if gpu is None:
-            return None
-        return allocator_waits(self.torch_memory, self.stacks.main, gpu.step_ms, gpu.time.device)
 
     def gpu_idle_during(self, phase: PhaseRow) -> IdleBounds | None:
         """How much of a phase the GPU idles; None without GPU times."""

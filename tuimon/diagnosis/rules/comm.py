@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD, TOGETHER_MS, UNEVEN_SHARE, Exchange
+from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD, TOGETHER_MS, Exchange
 from tuimon.diagnosis.evidence.lines import HotFunction, sampling_error
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
@@ -17,7 +17,7 @@ from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging
 from tuimon.diagnosis.rules.stragglers import even_work
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.measured import without
-from tuimon.diagnosis.threshold import MOST, REPORTED
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, percent
 from tuimon.session.rows import GpuRow
 from tuimon.text import ms_text
@@ -184,7 +184,7 @@ RULES = (
             " rank that came last in the same step; and the time by which backward exceeds three times forward."
         ),
         needs=(RANKS, SAMPLES),
-        thresholds=(REPORTED, *CONFIDENCE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, MOST, UNEVEN_SHARE),
+        thresholds=(REPORTED, *CONFIDENCE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, MOST, LARGE),
         contradicts_order=True,
     ),
 )

@@ -24,9 +24,14 @@ HANG_S = Threshold(
 )
 SLOW_WAIT_S = Threshold(
     60.0,
-    "seconds from which a training may hang that waits for a checkpoint, a disk, the network or a sleep; or whose"
-    " stacks are not known, or not whether a file is read or written that it waits for",
+    "seconds from which a training may hang that waits for a checkpoint, a disk, the network or a sleep; or for a file,"
+    " as long as it is not known whether that is read or written",
     "our choice: longer than checkpoints and downloads usually pause a loop",
+)
+STACKS_S = Threshold(
+    25.0,
+    "seconds from which a training may hang whose stacks are not known",
+    "our choice: they are taken within ten seconds",
 )
 HANG_RATIO = Threshold(
     10.0,
@@ -126,7 +131,9 @@ def _grace_s(rank: StandingRank, is_taken: bool) -> float:
     wait = rank.wait
     if rank.first and not rank.first.is_stuck:
         return SLOW_WAIT_S
-    return SLOW_WAIT_S if wait in ("slow", "unknown") or (wait == "file" and not is_taken) else HANG_S
+    if wait == "slow" or (wait == "file" and not is_taken):
+        return SLOW_WAIT_S
+    return STACKS_S if wait == "unknown" else HANG_S
 
 
 def _in_ranks(still: Standstill) -> str:
@@ -207,7 +214,7 @@ RULES = (
             " markers or thread figures."
         ),
         needs=(BOUNDARIES,),
-        thresholds=(HANG_S, SLOW_WAIT_S, HANG_RATIO, LONGEST_RATIO, SMALL),
+        thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, SMALL),
         of_moment=True,
         is_harm=True,
         before_steps=True,

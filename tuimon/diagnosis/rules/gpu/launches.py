@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, advice
+from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, advice, allocator_waits
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.launching import Launching
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
@@ -214,7 +214,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     idle = gpu.idle_in(*COMPUTE, "other").up_to(evidence.launches_at_most)
     if idle.at_most < LARGE:
         return None
-    allocator = evidence.allocator_waits
+    allocator = allocator_waits(evidence.torch_memory, evidence.stacks.main, gpu.step_ms, gpu.time.device)
     hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
     if allocator is None:
         why, fixes = launch_fixes(evidence, idle)
