@@ -16,6 +16,7 @@ from tuimon.proc import procfs
 from tuimon.proc.core_list import core_list, core_numbers
 from tuimon.proc.numa import cores_by_node
 from tuimon.records import MachineMemory, PlacedProcess, Record
+from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, fields, text
 
@@ -38,7 +39,7 @@ class _Used(Struct, frozen=True, gc=False):
     held_s: float | None  # None without a CPU limit
 
 
-class MachineSource:
+class MachineSource(Source):
     """One record every five seconds."""
 
     name = "machine"
@@ -86,9 +87,6 @@ class MachineSource:
             run_cores=core_list(of_run) if of_run and of_run != own else None,
             placed=list(self._placed()) if len(self._nodes) > 1 else [],
         )
-
-    def close(self) -> None:
-        """Do nothing: nothing is held open."""
 
     def _swapping(self, now_s: float) -> tuple[float, float | None, float | None]:
         """Seconds since the last read, bytes a second in and out; None at the first."""
