@@ -7,9 +7,45 @@ from msgspec import Struct, field
 from tuimon.proc.procfs import ProcessStat, own_bytes
 from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, Threads
-from tuimon.sources.processes.childrens_cpu import ChildrensCpu
 from tuimon.sources.processes.facts import ProcessFacts, fingerprint, read_facts
 from tuimon.sources.processes.threads import ThreadMeter
+
+#: Less is the grain of the kernel's clock, and of rounded windows.
+_LEAST_S = 0.05
+
+
+class ChildrensCpu(Struct):
+    """CPU of one process's children that no window of their own holds: first and last moments, or all of a short life.
+
+    Without this a third of what workers use that are started anew each epoch would seem to be other programs'.
+    """
+
+    reported_s: float = 0.0  # of the children that it has waited for, in records so far
+    unreported_s: float = 0.0  # for the next record
+
+    def begin_child(self, used_s: float) -> None:
+        """A child was found that had used so much before its first window."""
+        self.unreported_s += used_s
+
+    def end_child(self, reported_s: float) -> None:
+        """A child has ended; ``reported_s``: what it and its own children had used, as far as that was passed on."""
+        self.reported_s += reported_s
+
+    def take(self, waited_s: float) -> None:
+        """``waited_s``: what the children that it has waited for had used.
+
+        It was read before the children were, so that the ends of all those children have been seen.
+        """
+        unreported_s = waited_s - self.reported_s
+        if unreported_s >= _LEAST_S:
+            self.unreported_s += unreported_s
+            self.reported_s += unreported_s
+
+    def pass_unreported(self) -> float | None:
+        """The CPU time to report, once; None where there is nothing."""
+        unreported_s, self.unreported_s = self.unreported_s, 0.0
+        return round(unreported_s, 2) or None
+
 
 #: A program may replace itself by another of the same name: checked after this many reads.
 _REREAD_AFTER = 10
