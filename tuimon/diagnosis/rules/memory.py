@@ -11,8 +11,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.finding import Finding, Fix, Severity
-from tuimon.diagnosis.needs import MACHINE_MEMORY
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import MACHINE_MEMORY, Rule
 from tuimon.diagnosis.rules.memory_growth import (
     LATER_S,
     LATEST_S,
