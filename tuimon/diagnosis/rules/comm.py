@@ -12,11 +12,9 @@ from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place, sampling
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
-from tuimon.diagnosis.needs import RANKS, SAMPLES
-from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
-from tuimon.diagnosis.rules.in_turn import even_work
-from tuimon.diagnosis.rules.owner_options import ACCUMULATE
+from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
+from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging
+from tuimon.diagnosis.rules.stragglers import even_work
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import MOST, REPORTED
