@@ -145,10 +145,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def does_more_work(self, step: Growth) -> str:
         """The work that has grown as steps have, because they do more of it; empty if nothing shows that they do.
 
-        It is the work before backward, and backward; or the environment and the policy of a rollout.
+        It is the work before backward, and backward; or the environment and the policy of a rollout. ``step``: without
+        waits for a core.
         """
         stats = self._view.session.step_stats.get(self.pid)
-        found = passes(stats.history.marked_ms() if stats is not None else ())
+        found = passes(stats.history.marked_ms(), stats.history.worked_ms()) if stats is not None else None
         if found is None:
             return ""
         if grow_together(*found, step):
