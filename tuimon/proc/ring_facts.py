@@ -131,10 +131,7 @@ def _optimizer(described: Mapping[str, object]) -> OptimizerFacts | None:
         name=name,
         package=package,
         fused=_flag(described.get("fused")),
-        foreach=_flag(described.get("foreach")),
-        capturable=_flag(described.get("capturable")),
         groups=_count(described.get("groups")),
         tensors=_count(described.get("tensors")),
         elements=_count(described.get("elements")),
-        sparse=_flag(described.get("sparse")),
     )
