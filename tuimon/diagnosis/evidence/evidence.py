@@ -49,6 +49,7 @@ from tuimon.diagnosis.evidence.steps import (
 )
 from tuimon.node_ids import node_of
 from tuimon.records import CompilerEvents, CompilerWork, Place, Process, Threads, TraceTaken
+from tuimon.session.progress import rates_in
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
@@ -250,6 +251,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def loader(self) -> LoaderRow | None:
         """The DataLoader whose batches train; None without, or without markers."""
         return training_loader(self._view.loaders(self.pid))
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples that it trains on in a second."""
+        return rates_in(self._view, self.pid).samples
 
     @cached_property
     def evaluation_loader(self) -> LoaderRow | None:
