@@ -515,6 +515,9 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     # of that, what is its own: neither pages of files, which the kernel takes back at will, nor shared memory; in one
     # record of two seconds
     own_bytes: Count | None = None
+    # of one worker, now and then: what it has written and shares with no other process. Pages that it copied from its
+    # trainer are not in it until then; ``own_bytes`` has them from the fork on.
+    private_bytes: Count | None = None
     threads: Annotated[list[ThreadCpu], _LISTED]
     folded: Count = 0  # threads not listed
     ended_cpu_s: Seconds | None = None  # CPU of its children that is in no record of theirs

@@ -116,21 +116,26 @@ class Passes(NamedTuple):
     update: Growth
 
 
-def passes(marked: Sequence[tuple[float, ...] | None]) -> Passes | None:
+def passes(marked: Sequence[tuple[float, ...] | None], worked: Sequence[tuple[float, ...] | None]) -> Passes | None:
     """How a step's passes have grown; None in too short a run.
 
-    ``marked``: ``Session.marked_history``. Longer sequences, larger batches and more steps of an environment make both
-    longer. A kept graph lengthens backward alone, and a list that is summed up anew what comes before it.
+    ``marked``, ``worked``: of ``StepHistory``, with and without waits for a core. Longer sequences, larger batches and
+    more steps of an environment make both longer. A kept graph lengthens backward alone, and a list that is summed up
+    anew what comes before it. An update may be too short to wait as often as the rest of the step does: it has grown
+    by what is left either way.
     """
-    early, late = first_and_last(steady_windows(marked))
-    if not early:
+    ends = first_and_last(steady_windows(worked))
+    if not ends[0]:
         return None
-    names = (*STACKED, BETWEEN)
-    before, now = ([median(row[names.index(name)] for row in end) for name in names] for end in (early, late))
-    parts = {name: Growth(*ms) for name, *ms in zip(names, before, now, strict=True)}
-    forward, between = parts["forward"], parts[BETWEEN]
+    forward, between, backward, update = (_growth(ends, name) for name in ("forward", BETWEEN, "backward", "optimizer"))
     ahead = Growth(forward.before_ms + between.before_ms, forward.now_ms + between.now_ms)
-    return Passes(ahead, parts["backward"], parts["optimizer"])
+    with_waits = _growth(first_and_last(steady_windows(marked)), "optimizer")
+    return Passes(ahead, backward, min(update, with_waits, key=lambda growth: growth.log_ratio))
+
+
+def _growth(ends: tuple[Sequence[tuple[float, ...]], Sequence[tuple[float, ...]]], name: str) -> Growth:
+    at = (*STACKED, BETWEEN).index(name)
+    return Growth(*(median(row[at] for row in end) for end in ends))
 
 
 def grown_place(session: Session, pid: int, phase: GrownPhase) -> Place | None:

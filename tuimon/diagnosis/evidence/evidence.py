@@ -48,6 +48,7 @@ from tuimon.diagnosis.evidence.steps import (
 )
 from tuimon.node_ids import node_of
 from tuimon.records import CompilerEvents, CompilerWork, Place, Process, Threads, TraceTaken
+from tuimon.session.progress import rates_in
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
@@ -148,10 +149,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def does_more_work(self, step: Growth) -> str:
         """The work that has grown as steps have, because they do more of it; empty if nothing shows that they do.
 
-        It is the work before backward, and backward; or the environment and the policy of a rollout.
+        It is the work before backward, and backward; or the environment and the policy of a rollout. ``step``: without
+        waits for a core.
         """
         stats = self._view.session.step_stats.get(self.pid)
-        found = passes(stats.history.marked_ms() if stats is not None else ())
+        found = passes(stats.history.marked_ms(), stats.history.worked_ms()) if stats is not None else None
         if found is None:
             return ""
         if grow_together(*found, step):
@@ -252,6 +254,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def loader(self) -> LoaderRow | None:
         """The DataLoader whose batches train; None without, or without markers."""
         return training_loader(self._view.loaders(self.pid))
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples that it trains on in a second."""
+        return rates_in(self._view, self.pid).samples
 
     @cached_property
     def evaluation_loader(self) -> LoaderRow | None:

@@ -37,9 +37,10 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     if now < DRIFT_RATIO * before:
         return _jump(evidence)
     phase, place = evidence.grown
-    together = evidence.does_more_work(Growth(before, now))
+    work = Growth(*(median(end) for end in first_and_last(steady_windows(evidence.work_history))))
+    together = evidence.does_more_work(work)
     if together:
-        return _more_work(evidence, before, now, together, place)
+        return _more_work(evidence, work, together, place)
     least = max(1.0, quantiles(late)[0] / quantiles(early)[2])
     gain = min(now / before, WIDEST_RANGE * least)
     return Finding(
@@ -62,8 +63,9 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     )
 
 
-def _more_work(evidence: Evidence, before: float, now: float, together: str, place: Place | None) -> Finding:
+def _more_work(evidence: Evidence, work: Growth, together: str, place: Place | None) -> Finding:
     """A fact, not a fault, as far as times show: longer episodes, sequences and batches are meant to take longer."""
+    before, now = work
     return Finding(
         rule="step_time_drift",
         severity="info",

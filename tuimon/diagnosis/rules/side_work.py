@@ -27,7 +27,7 @@ from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent
-from tuimon.session.rows import PhaseRow, PhaseTable
+from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
 
 EVALUATION_SHARE = Threshold(
     0.35,
@@ -103,21 +103,30 @@ class _LargerBatches(NamedTuple):
 def _larger_batches(evidence: Evidence, evaluation: PhaseRow) -> _LargerBatches | None:
     """Batches as large as those of training, where most of what a small one takes is the same for a large one.
 
-    On the CPU a step shows what the model takes for a batch of training, in its forward pass, which does more than
-    one that evaluates. For batches of 4 that take 6 ms, 1 ms of these in the fetch, and batches of 64 in training whose
-    forward pass takes 16 ms, evaluation is (5 - 16 / 16) / 6 cheaper in batches of 64.
+    A step shows what the model takes for a batch of training, in its forward pass, which does more than one that
+    evaluates: on the CPU, or on the GPU where it takes longer there. For batches of 4 that take 6 ms, 1 ms of these in
+    the fetch, and batches of 64 in training whose forward pass takes 16 ms, evaluation is (5 - 16 / 16) / 6 cheaper in
+    batches of 64.
     """
     training, evaluated, forward = evidence.loader, evidence.evaluation_loader, evidence.phase("forward")
-    if evidence.uses_gpu is not False or training is None or evaluated is None or forward is None:
+    if training is None or evaluated is None or forward is None:
         return None
     large, small = training.facts.batch_size, evaluated.facts.batch_size
-    batch_ms, wait_ms, forward_ms = evaluation.ms_per_step, evaluated.wait_ms, forward.ms_per_step
+    batch_ms, wait_ms, forward_ms = evaluation.ms_per_step, evaluated.wait_ms, _forward_ms(evidence, training, forward)
     if not large or not small or large < 2 * small or not batch_ms or wait_ms is None or forward_ms is None:
         return None
     part = (batch_ms - wait_ms - forward_ms * small / large) / batch_ms
     if part <= 0.0:
         return None
     return _LargerBatches(f"evaluate in larger batches: {large} as in training, not {small}", part)
+
+
+def _forward_ms(evidence: Evidence, training: LoaderRow, forward: PhaseRow) -> float | None:
+    """The forward pass of one batch, of which a step may accumulate several."""
+    gpu_ms, steps = 0.0 if evidence.uses_gpu is False else forward.gpu_ms_per_step, evidence.steps
+    if forward.ms_per_step is None or gpu_ms is None or steps is None or not steps.total:
+        return None
+    return max(forward.ms_per_step, gpu_ms) / max(1.0, training.fetches / steps.total)
 
 
 def _beside_model(evidence: Evidence, evaluation: PhaseRow, hot: HotFunction, share: float) -> Finding:

@@ -121,7 +121,7 @@ def _between_epochs(recent: Sequence[Process], now_s: float) -> list[Process]:
 
 
 def _pids(workers: Sequence[Process], pid: int, loader: LoaderRow | None) -> list[int]:
-    """The workers by descent, and those that the loader names: a fork server's are no children of the trainer."""
+    """The workers by descent, and those that the loader names."""
     named = (
         [w.pid for w in loader.worker_rows if w.pid not in (None, pid) and not w.ended] if loader is not None else []
     )

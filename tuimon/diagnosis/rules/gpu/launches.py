@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.devices import least_utilisation
@@ -27,8 +27,9 @@ from tuimon.diagnosis.severity import CRITICAL_GAIN
 from tuimon.diagnosis.speedup import TAKES_ERROR, likely, speedup_without
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
-from tuimon.records import Place, Process
-from tuimon.session.rows import LoaderRow
+from tuimon.records import Gpu, Place, Process
+from tuimon.session.rows import LoaderRow, TorchMemoryRow
+from tuimon.text import number_text
 
 AUTOCAST_TAKES = Threshold(
     0.35,
@@ -167,14 +168,17 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
         times //= 2
     if times < 2:
         return None
-    size = _batch_size(evidence.loader)
+    size, per_s = _batch_size(evidence.loader), evidence.samples_per_s
     sizes = f" ({size} -> {times * size})" if size else ""
+    rates = f" ({number_text(per_s)} -> {number_text(times * per_s)} a second)" if per_s else ""
     memory = (
-        f"torch holds {holds / _GIB:.2g} of {room / _GIB:.3g} GiB" if holds and room else "its memory use is unknown"
+        f"torch holds {holds / _GIB:.2g} GiB, then up to {times * holds / _GIB:.2g} of {room / _GIB:.3g}"
+        if holds and room
+        else "its memory use is unknown"
     )
     action = (
         f"{_BATCH[evidence.launching.owner]} {times}x as large{sizes}: a step takes as long on this GPU, with {times}x"
-        f" the samples; {memory}; {CHANGES_TRAINING}"
+        f" the samples{rates}; {memory}; {CHANGES_TRAINING}"
     )
     return Fix.by(action, float(times))
 
@@ -187,11 +191,17 @@ def _batch_size(loader: LoaderRow | None) -> int | None:
 
 
 def _memory(evidence: Evidence) -> tuple[int | None, int | None]:
-    """Bytes that torch has allocated on its GPU, and those of the GPU."""
+    """Bytes that torch has allocated on its GPU, and those of the GPU that nobody else holds."""
     held = [row.peak_bytes or row.allocated_bytes for row in evidence.torch_memory]
-    totals = [gpu.latest.memory_total_bytes for gpu in evidence.gpus]
+    rooms = [_room(gpu.latest, evidence.torch_memory) for gpu in evidence.gpus]
     most = max((held_bytes for held_bytes in held if held_bytes), default=None)
-    return most, min((total for total in totals if total), default=None)
+    return most, min((room for room in rooms if room), default=None)
+
+
+def _room(gpu: Gpu, rows: Iterable[TorchMemoryRow]) -> int | None:
+    own = sum(row.reserved_bytes or 0 for row in rows if row.uuid in (gpu.uuid, None))
+    others = max(0, gpu.memory_used_bytes - own) if gpu.memory_used_bytes is not None and own else 0
+    return gpu.memory_total_bytes - others if gpu.memory_total_bytes else None
 
 
 def without_idling(evidence: Evidence, action: str, idle: IdleBounds) -> Fix:
