@@ -16,10 +16,6 @@ from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import percent
 
 
-def _nothing(_evidence: Evidence) -> str | None:
-    return None
-
-
 class Need(Struct, frozen=True):
     """A kind of evidence. ``missing`` gives the reason for people; None where it is there, or nothing to report.
 
@@ -27,7 +23,7 @@ class Need(Struct, frozen=True):
     """
 
     what: str
-    missing: Callable[[Evidence], str | None] = _nothing
+    missing: Callable[[Evidence], str | None] = lambda _: None
     reported_as: str | None = None  # instead of the names of the rules that need it
 
 

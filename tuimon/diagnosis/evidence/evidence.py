@@ -408,15 +408,11 @@ class Evidence(Struct, frozen=True, dict=True):
         """The evidence of every training process of the run, by rank; this one among them."""
         return tuple(evidence_of(self._view, pid) for pid in self.run.trainers)
 
-    @property
+    @cached_property
     def compared(self) -> tuple[Evidence, ...]:
         """The ranks of its training that are judged one by one, this one among them: of many, a selection."""
-        pids = self._compared_pids
+        pids = chosen_ranks(self.pid, self.rank_rows)
         return tuple(rank for rank in self.ranks if rank.pid in pids)
-
-    @cached_property
-    def _compared_pids(self) -> set[int]:
-        return chosen_ranks(self.pid, self.rank_rows)
 
     @cached_property
     def exchanges(self) -> dict[int, Exchange]:

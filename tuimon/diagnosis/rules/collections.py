@@ -30,12 +30,13 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
         return None
     call = collecting_line(evidence.stacks.main)
     every_s = steps.window_s / collections.pauses
+    every = f"{every_s:.2g} s" if every_s >= 1 else f"{1e3 * every_s:.0f} ms"
     longest_ms = collections.longest_ns / 1e6
     return _finding(
         evidence,
         share,
         call,
-        f": every {_seconds(every_s)}, up to {ms_text(longest_ms)}",
+        f": every {every}, up to {ms_text(longest_ms)}",
         {
             "pauses": collections.pauses,
             "longest_ms": longest_ms,
@@ -80,10 +81,6 @@ def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: floa
             " in arrays: the collector then scans less"
         )
     return host_model(evidence).without("collections", action, Part(share))
-
-
-def _seconds(length_s: float) -> str:
-    return f"{length_s:.2g} s" if length_s >= 1 else f"{1e3 * length_s:.0f} ms"
 
 
 RULES = (

@@ -50,12 +50,12 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     if demand is None or lost is None:
         return None
     here = machine is evidence.run.here
-    advice = _fewer(machine, demand)
+    advice, cores = _fewer(machine, demand), f"{demand.cores} core{'s' * (demand.cores > 1)}"
     return Finding(
         rule="cpu_oversubscribed",
         severity="warning" if advice.is_in_program else "info",
         headline=(
-            f"{place}{_shared(machine) or _wanted(machine, demand)}:"
+            f"{place}{_shared(machine) or f'{_who(machine, demand)} want {demand.wanted:.1f} of {cores}'}:"
             f" they wait for {'it' if demand.cores == 1 else 'one'} {percent(lost)} of the time"
         ),
         fixes=(Fix(advice.action),),
@@ -90,10 +90,6 @@ def _shared(machine: Machine) -> str | None:
     training = "the training" if trainers == 1 else f"{trainers} training processes"
     loading = f"{workers} worker{'s' * (workers > 1)} and " if workers else "threads of " * (trainers == 1)
     return f"{loading}{training} share {machine.mask.text}"
-
-
-def _wanted(machine: Machine, demand: Demand) -> str:
-    return f"{_who(machine, demand)} want {demand.wanted:.1f} of {demand.cores} core{'s' * (demand.cores > 1)}"
 
 
 def _who(machine: Machine, demand: Demand) -> str:

@@ -105,6 +105,7 @@ def _judged(still: Standstill) -> Finding | None:
     if still.taken is None and any(rank.first for rank in still.ranks):
         return None
     first = still.ranks[0]
+    where = f" in any of {len(still.ranks)} ranks" if len(still.ranks) > 1 else ""
     stands = _standing(still)
     if still.stuck:
         stands = f": {still.stuck[0].text}; " + stands.removeprefix(": ")
@@ -113,7 +114,7 @@ def _judged(still: Standstill) -> Finding | None:
     return Finding(
         rule="hang",
         severity="critical",
-        headline=f"nothing has moved{_in_ranks(still)} for {quiet_s:.0f} s{stands}",
+        headline=f"nothing has moved{where} for {quiet_s:.0f} s{stands}",
         fixes=(Fix(_FORKED if any(rank.first and rank.first.forked for rank in still.ranks) else _CHECK),),
         where=tuple(dict.fromkeys(_places(still))),
         evidence={
@@ -134,10 +135,6 @@ def _grace_s(rank: StandingRank, is_taken: bool) -> float:
     if wait == "slow" or (wait == "file" and not is_taken):
         return SLOW_WAIT_S
     return STACKS_S if wait == "unknown" else HANG_S
-
-
-def _in_ranks(still: Standstill) -> str:
-    return f" in any of {len(still.ranks)} ranks" if len(still.ranks) > 1 else ""
 
 
 def _other_end(still: Standstill) -> str:

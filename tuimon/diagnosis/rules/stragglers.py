@@ -45,7 +45,8 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
     If their threads wait for cores, the last one is last by chance, and there is a rule for that wait.
     """
     turns = evidence.turns
-    if turns is None or turns.share < REPORTED + _waits_for_cores(evidence):
+    waits = median([row.delay_ratio for row in evidence.rank_rows if row.delay_ratio is not None] or [0.0])  # for cores
+    if turns is None or turns.share < REPORTED + waits:
         return None
     first = turns.last[0][0]
     phase, hot = _where(evidence, turns.phase)
@@ -68,11 +69,6 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
             "steps_compared": turns.steps,
         },
     )
-
-
-def _waits_for_cores(evidence: Evidence) -> float:
-    """Share of the time that the training threads of the ranks wait for a core; 0 where that is unknown."""
-    return median([row.delay_ratio for row in evidence.rank_rows if row.delay_ratio is not None] or [0.0])
 
 
 def _where(evidence: Evidence, phase: str) -> tuple[str, HotFunction | None]:

@@ -132,7 +132,8 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     starts_ms = data_ms * (evidence.epoch_starts.share if evidence.epoch_starts is not None else 0.0)
     fetches = _fetches(loader, evidence.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
     fetch_ms = (data_ms - starts_ms) / fetches
-    drawing_ms = _drawing_share(_fetching(evidence)) * fetch_ms
+    fetching = _fetching(evidence)
+    drawing_ms = (fetching.share_where(draws_indices(fetching)) or 0.0) * fetch_ms
     fetch = (
         _from_workers(evidence, fetch_ms, drawing_ms, (mean_ms - starts_ms) / fetches)
         if workers.number
@@ -140,7 +141,8 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     )
     own_ms = mean_ms - data_ms
     made_here = not workers.number and evidence.pool is None
-    on_core_ms = _running_ms(evidence, mean_ms) - fetches * _fetching_ms(fetch, made_here)
+    fetching_ms = fetch.drawing_ms + (fetch.made_ms * fetch.running if made_here else fetch.hand_over_ms)
+    on_core_ms = _running_ms(evidence, mean_ms) - fetches * fetching_ms
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
     coupling = _MOST_COUPLED / max(_MOST_COUPLED, own_threads - 1.0)
     if workers.number and _is_crowded(evidence):
@@ -202,14 +204,10 @@ def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float
     return max(1, round(loader.fetches_per_s * whole_ms / 1e3))
 
 
-def _drawing_share(data: ThreadSamples) -> float:
-    """The share of the wait for data in which the training thread draws indices; 0 with too few samples."""
-    return data.share_where(draws_indices(data)) or 0.0
-
-
 def _by_trainer(evidence: Evidence, fetch_ms: float, drawing_ms: float) -> _Fetch:
     pool = evidence.pool
-    running = 1.0 - _waiting(evidence.stacks.data_phase) if pool is None else min(1.0, pool.cores)
+    waiting = evidence.stacks.data_phase.share_where(lambda sample: sample.activity in OWN_WAITS) or 0.0
+    running = 1.0 - waiting if pool is None else min(1.0, pool.cores)
     return _Fetch(fetch_ms - drawing_ms, running, HAND_OVER_MS if evidence.step_ms else 0.0, drawing_ms)
 
 
@@ -251,10 +249,6 @@ def _running_ms(evidence: Evidence, mean_ms: float) -> float:
     return mean_ms * ratio
 
 
-def _fetching_ms(fetch: _Fetch, made_here: bool) -> float:
-    return fetch.drawing_ms + (fetch.made_ms * fetch.running if made_here else fetch.hand_over_ms)
-
-
 def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float:
     """Cores that the training process uses while its training thread is at its own work."""
     main, process = evidence.training_thread.cpu_ratio, evidence.threads
@@ -288,8 +282,3 @@ def _on_core(evidence: Evidence) -> float:
     if not thread.cpu_ratio or not thread.delay_ratio:
         return 1.0
     return thread.cpu_ratio / (thread.cpu_ratio + thread.delay_ratio)
-
-
-def _waiting(samples: ThreadSamples) -> float:
-    """Share of samples that need no core; 0 with too few."""
-    return samples.share_where(lambda sample: sample.activity in OWN_WAITS) or 0.0

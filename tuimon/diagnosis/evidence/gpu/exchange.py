@@ -71,7 +71,8 @@ def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
 
     The time that backward may idle for want of launches counts for none of them.
     """
-    waiting_ms = waits_ms({pid: gpu.time.exchanges for pid, gpu in ranks.items()}, _step_ms(ranks))
+    step_ms = min((gpu.step_ms for gpu in ranks.values()), default=0.0)
+    waiting_ms = waits_ms({pid: gpu.time.exchanges for pid, gpu in ranks.items()}, step_ms)
     return {pid: _exchange(gpu, waiting_ms.get(pid, 0.0)) for pid, gpu in ranks.items()}
 
 
@@ -171,10 +172,6 @@ def _clocks_ahead_s(steps: Sequence[Mapping[int, GpuExchange]]) -> dict[int, flo
 def _spread_s(step: Mapping[int, GpuExchange], ahead_s: Mapping[int, float]) -> float:
     reached_s = [exchange.reached_s - ahead_s.get(node_of(pid), 0.0) for pid, exchange in step.items()]
     return max(reached_s) - min(reached_s)
-
-
-def _step_ms(ranks: Mapping[int, GpuSteps]) -> float:
-    return min((gpu.step_ms for gpu in ranks.values()), default=0.0)
 
 
 def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuShares | None]) -> tuple[RankRow, ...]:

@@ -59,7 +59,8 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
 
     A faster device does nothing for it.
     """
-    work = _most_of(_python_work(evidence, table), _looping_work(evidence))
+    found = [work for work in (_python_work(evidence, table), _looping_work(evidence)) if work is not None]
+    work = max(found, key=lambda work: work.share, default=None)
     if work is None:
         return None
     hot = work.hot
@@ -148,11 +149,6 @@ def _again(forward: float, part: float, backward: float) -> float:
     took, as layers do: operations on the batch, such as features of it, need no gradients.
     """
     return max(0.0, min(backward * part, backward - forward * (1.0 - part)))
-
-
-def _most_of(python: _PythonWork | None, looping: _PythonWork | None) -> _PythonWork | None:
-    found = [work for work in (python, looping) if work is not None]
-    return max(found, key=lambda work: work.share, default=None)
 
 
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:

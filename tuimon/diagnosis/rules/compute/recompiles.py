@@ -150,7 +150,7 @@ def _figures(evidence: Evidence, again: Sequence[CompilerEvents]) -> dict[str, f
     return {
         "recompiles_per_minute": 60.0 * count / window_s,
         "recompile_ms": sum(event.total_ns for event in again) / count / 1e6,
-        "recompiled": _place(first),
+        "recompiled": f"{first.function}() {code_place(first.file, first.line)}",
         **_guard(first),
     }
 
@@ -161,10 +161,6 @@ def _guard(event: CompilerEvents) -> dict[str, float | int | str | None]:
         "failed_guard": event.reason or None,
         "guard_at": code_place(file, int(line)) if file and line.isdecimal() else None,
     }
-
-
-def _place(event: CompilerEvents) -> str:
-    return f"{event.function}() {code_place(event.file, event.line)}"
 
 
 def _gave_up(evidence: Evidence) -> Finding | None:

@@ -12,7 +12,6 @@ from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, advice, allo
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.launching import Launching
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
-from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_TIMES, Rule
 from tuimon.diagnosis.rules.compute.optimizer import (
@@ -225,31 +224,24 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     if idle.at_most < LARGE:
         return None
     allocator = allocator_waits(evidence.torch_memory, evidence.stacks.main, gpu.step_ms, gpu.time.device)
-    hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
-    if allocator is None:
+    if allocator is None:  # what backward and optimizer launch is torch's own
+        hot = evidence.hottest_in("forward") if "forward" in followed else None
         why, fixes = launch_fixes(evidence, idle)
+        why = why or (_OF_COMPILED if evidence.launching.is_compiled else _CAUSE)
     else:
-        why, fixes = "", [without_idling(evidence, advice(allocator, [at_hot(hot)] if hot else []), idle)]
+        hot, why = allocator.hot, "torch's allocator waits for it to give memory back"
+        fixes = [without_idling(evidence, advice(allocator, [at_hot(hot)] if hot else []), idle)]
+    part = idle_part(IdleBounds(gpu.idle, gpu.idle_at_most))
     return Finding(
         rule="launch_bound",
         severity="warning",
         cause=None if allocator is None else "allocator",
-        headline=_headline(IdleBounds(gpu.idle, gpu.idle_at_most), allocator, why or _cause(evidence))
-        + in_library(hot),
+        headline=f"GPU idle {part} of each step: {why}{in_library(hot)}",
         fixes=tuple(fixes),
         share_of_step=idle.likely,
         where=(hot.place,) if hot else (),
         evidence=_launch_figures(evidence, gpu, idle, allocator),
     )
-
-
-def _headline(idle: IdleBounds, allocator: AllocatorWaits | None, why: str) -> str:
-    cause = why if allocator is None else "torch's allocator waits for it to give memory back"
-    return f"GPU idle {idle_part(idle)} of each step: {cause}"
-
-
-def _cause(evidence: Evidence) -> str:
-    return _OF_COMPILED if evidence.launching.is_compiled else _CAUSE
 
 
 def _launch_figures(
@@ -275,11 +267,6 @@ def _is_followed(evidence: Evidence, gpu: GpuSteps, name: str) -> bool:
     if on_cpu is None or on_cpu.ms_per_step is None or on_cpu.estimated:
         return True  # its length on the CPU rests on samples
     return abs(phase.ms - on_cpu.ms_per_step) <= LARGE * max(phase.ms, on_cpu.ms_per_step)
-
-
-def _hottest_launches(evidence: Evidence, followed: list[str]) -> HotFunction | None:
-    """The user's line that launches most of the forward pass; what backward and optimizer launch is torch's own."""
-    return evidence.hottest_in("forward") if "forward" in followed else None
 
 
 RULES = (

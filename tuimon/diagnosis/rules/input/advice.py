@@ -53,7 +53,9 @@ def fixes_for(cause: str | None, hot: HotFunction | None, evidence: Evidence, wa
     """
     model = measured_model(evidence, *waiting)
     if cause == "slow_thread" or (cause == "messages" and (evidence.workers.ran_ratio or 0.0) >= SATURATED_BUSY):
-        model = _made_beside(model, _undisturbed(cause, evidence))
+        # a thread that makes data takes cores and the GIL from the training thread, but others' processes may as well
+        is_own = cause == "slow_thread" and not is_held_up(evidence)
+        model = _made_beside(model, undisturbed_share(evidence) if is_own else 1.0)
     elif cause == "messages" or (cause in _MADE_HERE and evidence.workers.number):
         model = _made_after_the_fetch(model, *waiting)
     if cause == "messages":
@@ -65,11 +67,6 @@ def fixes_for(cause: str | None, hot: HotFunction | None, evidence: Evidence, wa
         kept = _kept_workers(evidence, model)
         ways += [*kept, *(_starting_none(evidence) if kept else [])]
     return [model.fix(*way) for way in sorted(ways, key=lambda way: -model.surely(way.change, way.part))]
-
-
-def _undisturbed(cause: str | None, evidence: Evidence) -> float:
-    """A thread that makes data takes cores and the GIL from the training thread, but others' processes may as well."""
-    return undisturbed_share(evidence) if cause == "slow_thread" and not is_held_up(evidence) else 1.0
 
 
 def _made_beside(model: StepModel, undisturbed: float) -> StepModel:
@@ -246,7 +243,8 @@ def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[Way
     has, cores = evidence.workers.number, evidence.run.cores
     step = model.likely
     most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
-    most = min(most, _keep_busy(cores, step.batch_running))
+    # so many keep all cores busy by themselves; more take turns
+    most = min(most, max(1, math.ceil(cores / max(step.batch_running, 1.0 / MOST_FIRST_WORKERS))))
     if evidence.pool is not None and evidence.pool.cores >= HALF:
         most = min(most, int((cores - step.own_running) / evidence.pool.cores))
     enough = math.ceil(step.fetches * step.batch_ms / step.own_ms) if step.own_ms > 0 else most
@@ -259,11 +257,6 @@ def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[Way
     if not has and more > cores:
         action += f"; more than the {cores} cores, as items wait instead of computing"
     return [Way(action, Change("workers", more))]
-
-
-def _keep_busy(cores: int, running: float) -> int:
-    """Workers that keep all cores busy by themselves, where each runs for this part of its time; more take turns."""
-    return max(1, math.ceil(cores / max(running, 1.0 / MOST_FIRST_WORKERS)))
 
 
 def _of_rollout(hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
