@@ -8,15 +8,12 @@ from tuimon.diagnosis.evidence.devices import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.model_python import (
-    has_no_frames_below,
-    is_one_line,
-    is_surely_python,
     keeps_no_gradients,
+    looping,
     looping_function,
-    looping_share,
-    loops_over_operations,
     python_function,
-    python_share,
+    running_python,
+    runs_no_operation,
 )
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
@@ -27,6 +24,7 @@ from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
+from tuimon.session.loop_tree.stacks import NEARLY_ALL
 from tuimon.session.rows import PhaseTable
 
 SMALL_PART = Threshold(
@@ -104,18 +102,23 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     if hot is None or samples.total < MIN_SAMPLES:
         return None
     rows = [row for row in table.rows if row.name in _PHASES]
+    running = running_python(samples, hot.place)
     # how long a phase takes is known better than samples show it
-    share = sum(row.share * python_share(samples.in_phases((row.name,)), hot.place) for row in rows)
+    share = sum(row.share * running.in_phase(row.name).total / max(1, samples.in_phase(row.name).total) for row in rows)
     if not is_sure(evidence, share):
         return None
     hot = hot._replace(share=share / sum(row.share for row in rows))
     of_all_time = share * evidence.in_steps
     held = evidence.gil_held_in(hot.place)
-    is_python = is_surely_python(samples, hot.place) or (held is not None and held.ratio >= MOST * of_all_time)
-    is_small = held is not None and held.surely >= SMALL_PART * of_all_time and is_one_line(samples, hot.place)
+    is_python = running.part_where(runs_no_operation) >= NEARLY_ALL or (
+        held is not None and held.ratio >= MOST * of_all_time
+    )
+    at_line = running.part_where(lambda sample: sample.place is not None and sample.place.line == hot.place.line)
+    is_small = held is not None and held.surely >= SMALL_PART * of_all_time and at_line >= NEARLY_ALL
     if not (is_python or is_small):
         return None
-    is_operations = not is_python and has_no_frames_below(samples, hot.place)
+    # what it calls is hardly ever Python then
+    is_operations = not is_python and running.part_where(lambda sample: sample.frames[-1].user) >= NEARLY_ALL
     return _PythonWork(hot, share, held.ratio if held is not None else None, is_operations)
 
 
@@ -130,14 +133,16 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
     hot = looping_function(samples, frozenset().union(*(sample.functions for sample in training.stacks)))
     if hot is None or forward is None or samples.total < MIN_SAMPLES:
         return None
-    part = looping_share(samples, hot.place)
+    looped = looping(samples, hot.place)
+    part = looped.total / samples.total
     share, held = forward.share * part, evidence.gil_held_in(hot.place)
     of_all_time = share * evidence.in_steps
     if not is_sure(evidence, share) or held is None or held.held < LOOKS or held.ratio < SMALL_PART * of_all_time:
         return None
-    is_operations = loops_over_operations(samples, hot.place) or held.ratio < MOST * of_all_time
+    in_torch = looped.part_where(lambda sample: sample.activity == "torch")
+    is_operations = in_torch > MOST or held.ratio < MOST * of_all_time
     backward = evidence.phase("backward")
-    has_backward = is_operations and backward is not None and not keeps_no_gradients(samples, hot.place)
+    has_backward = is_operations and backward is not None and looped.part_where(keeps_no_gradients) < NEARLY_ALL
     again = _again(forward.share, part, backward.share) if backward is not None and has_backward else 0.0
     return _PythonWork(hot._replace(share=part), share, held.ratio, is_operations, again)
 
