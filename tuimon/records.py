@@ -76,17 +76,14 @@ NO_TORCH_YET = "no torch imported yet"
 
 
 class OptimizerFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """An optimizer that a training steps, read once; it has no setting that is None, or leaves it to torch."""
+    """An optimizer that a training steps, read once."""
 
     name: str  # of its class
     package: str  # that its class is defined in: "torch", "bitsandbytes", "__main__"
-    fused: bool | None = None  # these three: of its first group of parameters
-    foreach: bool | None = None
-    capturable: bool | None = None
+    fused: bool | None = None  # in its first group of parameters; None: it has no such setting, or leaves it to torch
     groups: Count | None = None  # of parameters
     tensors: Count | None = None  # that require gradients
     elements: Count | None = None  # of these tensors, together
-    sparse: bool | None = None  # whether one of them had a sparse gradient at the first update that was seen
 
 
 class Process(Record, frozen=True, kw_only=True, tag="process"):
@@ -105,6 +102,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     gpu_uuids: list[str] = msgspec.field(default_factory=list)  # of the GPUs that the process reports to use
     parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # of what its optimizers update: "float32", ...
     tf32: bool | None = None  # whether float32 matrix products may round to TF32
+    cudnn_tf32: bool | None = None  # whether convolutions and recurrent layers may
     # of what matrix products and convolutions gave in the first forward passes, as far as their graphs show: "bfloat16"
     # or "float16" of float32 parameters is autocast, or casts by hand
     matmul_dtypes: list[str] = msgspec.field(default_factory=list)
@@ -359,12 +357,17 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     length: Count | None = None  # batches of an epoch
 
 
+#: A line keeps what has a graph, a figure or a hook each time, or, as far as its text shows, some other object.
+Kept = Literal["graph", "figure", "hook", "object"]
+
+
 class KeepingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line in a loop that keeps what has a graph, or a figure, each time: ``[line, function, source]``."""
+    """A line that keeps one more of something, step after step: ``[line, function, source, kept]``."""
 
     line: Count
     function: str
     source: str
+    kept: Kept = "graph"
 
 
 #: How many threads share an operation of torch's on the CPU, how many workers load, which cores may be used.
@@ -556,7 +559,6 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     memory_used_bytes: Count | None = None
     memory_total_bytes: Count | None = None
     power_w: Amount | None = None  # mean of the last second where the driver reports it, else at ``t``
-    power_instant_w: Amount | None = None  # highest reading of the window
     power_limit_w: Amount | None = None
     energy_j: Amount | None = None  # since the driver was loaded
     temperature_c: Signed | None = None
@@ -831,6 +833,14 @@ class TracedSync(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.operator or self.call
 
 
+class TracedFlops(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Floating-point operations of one kind in numbers of one type, in all traced steps: ``[kind, dtype, flops]``."""
+
+    kind: str  # "product", "convolution", "recurrent", "attention"
+    dtype: str
+    flops: Count
+
+
 class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     """A trace of some steps of a process was taken; the whole of it is in ``file``, the heaviest rows are here."""
 
@@ -851,6 +861,7 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     kernels: Annotated[list[TracedWork], _LISTED] = msgspec.field(default_factory=list)
     waits: Annotated[list[TracedWait], _LISTED] = msgspec.field(default_factory=list)
     syncs: Annotated[list[TracedSync], _LISTED] = msgspec.field(default_factory=list)
+    flops: Annotated[list[TracedFlops], _LISTED] | None = None  # None where not all of them can be counted
     folded: Count = 0  # operators, kernels, waits and syncs that are not listed
 
 
@@ -884,10 +895,13 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     #: use the same ones.
     run_cores: str | None = None
     placed: Annotated[list[PlacedProcess], _LISTED] = msgspec.field(default_factory=list)  # if it has two NUMA nodes
+    oom_kills: Count | None = (
+        None  # processes of the run's groups that the kernel killed for memory, since tuimon began
+    )
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A process at a standstill: ``[pid, role, rank, state, io_bytes_per_s, unknown, tid, has_left, peers]``.
+    """A process at a standstill: ``[pid, role, rank, state, io_bytes_per_s, unknown, tid, has_left, peers, listens]``.
 
     ``state``: of its main thread. A worker has the rank of its trainer. ``io_bytes_per_s``: what it read and wrote just
     then, files and pipes alike.
@@ -904,6 +918,7 @@ class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     #: Processes of the run at the other end of the pipe or connection that it is blocked on, itself included; all
     #: idle. None if it is blocked on none, that end is not known, or may itself wait for something outside the run.
     peers: Annotated[list[Pid], _LISTED] | None = None
+    listens: bool = False  # whether it accepts TCP connections: it may be a server, which waits by nature
 
 
 class StackGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):

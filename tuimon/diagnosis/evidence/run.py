@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.cores import Demand, TrainingThread, free_cores
 from tuimon.diagnosis.evidence.devices import run_gpus
 from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.node_ids import node_of
-from tuimon.records import MachineMemory, Notice, Process, Threads
+from tuimon.records import Exit, MachineMemory, Notice, Process, Threads
 from tuimon.session.rows import GpuRow
 from tuimon.session.session import SessionView, once
 
@@ -29,9 +29,14 @@ class RunEvidence(Struct, frozen=True, dict=True):
         return self._view.now_s
 
     @cached_property
+    def end(self) -> Exit | None:
+        """How it ended; None while it runs."""
+        return self._view.session.exit
+
+    @property
     def has_ended(self) -> bool:
         """True if the exit was recorded."""
-        return self._view.session.exit is not None
+        return self.end is not None
 
     @cached_property
     def known_cores(self) -> int | None:

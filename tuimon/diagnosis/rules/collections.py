@@ -9,8 +9,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.collections import collecting_line, sampled_collections
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
-from tuimon.diagnosis.needs import COLLECTIONS
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import COLLECTIONS, Rule
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import REPORTED, TRACE, Threshold

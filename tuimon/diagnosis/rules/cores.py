@@ -10,8 +10,7 @@ from tuimon.diagnosis.evidence.cores import WANTED_RATIO, YIELDS, Demand
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine, Mask, worst_of
 from tuimon.diagnosis.finding import Finding, Fix, Severity
-from tuimon.diagnosis.needs import RUN_QUEUE
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import RUN_QUEUE, Rule
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 from tuimon.records import Place

@@ -20,8 +20,7 @@ from tuimon.diagnosis.evidence.course import (
 )
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
-from tuimon.diagnosis.needs import STEP_TIMES
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import STEP_TIMES, Rule
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import after, percent
 from tuimon.records import Place

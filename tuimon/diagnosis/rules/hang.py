@@ -6,11 +6,9 @@ from collections.abc import Iterable, Set
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.standstill import StandingRank, Standstill
-from tuimon.diagnosis.evidence.standstill_first import First
-from tuimon.diagnosis.evidence.standstill_waits import Wait
+from tuimon.diagnosis.evidence.standstill_waits import First, Wait
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.needs import BOUNDARIES
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import BOUNDARIES, Rule
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id

@@ -9,8 +9,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine, worst_of
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.needs import RUN_QUEUE
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import RUN_QUEUE, Rule
 from tuimon.diagnosis.rules.cores import lost_share
 from tuimon.diagnosis.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL, Threshold
 from tuimon.diagnosis.words import percent

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.steps import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.needs import MARKERS
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import MARKERS, Rule
 from tuimon.diagnosis.threshold import Threshold
 
 FRESH_S = Threshold(

@@ -10,8 +10,8 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
 from tuimon.diagnosis.speedup import MODEL_ERROR
+from tuimon.diagnosis.step_model.edits import Step, Wait
 from tuimon.diagnosis.step_model.simulation import step_ms
-from tuimon.diagnosis.step_model.step import Step, Wait
 from tuimon.diagnosis.threshold import TRACE
 
 #: At least this part of a time that contention for cores has stretched is the thread's own.

@@ -14,6 +14,7 @@ from tuimon.diagnosis.evidence.loading.ready import is_held_back, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import without_starts
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
+from tuimon.diagnosis.step_model.edits import Step
 from tuimon.diagnosis.step_model.fitting import (
     OWN_PART,
     as_long_as_measured,
@@ -24,7 +25,6 @@ from tuimon.diagnosis.step_model.fitting import (
 )
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import MOST_APART, step_ms
-from tuimon.diagnosis.step_model.step import Step
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.session.rows import LoaderRow, PhaseTable
 

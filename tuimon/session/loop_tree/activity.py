@@ -112,6 +112,8 @@ _WORK = (
     _file("torch", is_torch),
 )
 
+#: The text of a line that waits for another program.
+_PROGRAMS = re.compile(r"\bos\.(?:system|popen|wait(?:pid|id|3|4)?)\(|\bsubprocess\.(?:run|call|check_\w+)\(")
 #: Calls that the text of the innermost line betrays; the first that matches.
 _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
     ("sleep", re.compile(r"\b(?:time\.)?sleep\(")),
@@ -119,7 +121,7 @@ _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
     ("sync", re.compile(r"\btorch\.(?:nonzero|unique|masked_select|isnan\(.*\)\.any|equal|allclose)\(")),
     ("transfer", re.compile(r"\.(?:to|cuda|pin_memory)\(|\.copy_\(")),
     ("lock", re.compile(r"\.(?:acquire|join|wait)\(\s*(?:timeout=)?[\d.]*\s*\)|\bwith [\w.]*lock\b")),
-    ("io", re.compile(r"\bos\.(?:system|popen|wait(?:pid|id|3|4)?)\(")),
+    ("io", _PROGRAMS),
     ("io", re.compile(r"\bopen\(|\.(?:recv|recvfrom|sendall|read|readlines?|write|flush|fsync)\(|\bImage\.open")),
     ("io", re.compile(r"\b(?:torch|np|numpy|pickle|json)\.(?:load|save|loadtxt|dump)\(|\bread_(?:csv|parquet)\(")),
     ("torch", re.compile(r"\btorch\.|\bF\.\w+\(|\.backward\(|\bnn\.")),
@@ -183,6 +185,16 @@ def awaits_process(stack: Sequence[Frame]) -> bool:
     if leaf.user:
         return _RECEIVES.search(leaf.source) is not None
     return _wait(leaf.file, leaf.function) is not None and _MESSAGES.search(leaf.file) is not None
+
+
+def awaits_program(stack: Sequence[Frame]) -> bool:
+    """True if a stack (root first) waits for the end of another program that it has started, such as ``pip``."""
+    if not stack:
+        return False
+    leaf = stack[-1]
+    if leaf.user:
+        return _PROGRAMS.search(leaf.source) is not None
+    return _wait(leaf.file, leaf.function) is not None and leaf.file.endswith("subprocess.py")
 
 
 def innermost_wait(frames: Sequence[Frame]) -> Literal["batch", "ranks"] | None:

@@ -84,6 +84,13 @@ class ProcessGrowth(NamedTuple):
     growth: Growth
 
 
+class ProcessHeld(NamedTuple):
+    """The memory that a process held."""
+
+    pid: int
+    held_bytes: int
+
+
 class Placement(NamedTuple):
     """The NUMA nodes of a training process."""
 
@@ -96,6 +103,7 @@ class MachineTable:
 
     def __init__(self) -> None:
         self.latest: MachineMemory | None = None
+        self.most_held: ProcessHeld | None = None  # of any process at any time
         self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
         self._own: defaultdict[int, MemoryReadings] = defaultdict(MemoryReadings)
         self._has_own = False  # whether the log has what is a process's own
@@ -106,13 +114,18 @@ class MachineTable:
         for placed in record.placed:
             self._ran_on[placed.pid].append(placed.node)
 
-    def add_threads(self, record: Threads) -> None:
-        """Fold a process's own memory, which is read now and then; of an older log all that is resident."""
+    def add_threads(self, record: Threads, steps: int) -> None:
+        """Fold a process's own memory, which is read now and then; of an older log all that is resident.
+
+        ``steps``: how many it has made.
+        """
         if record.own_bytes is not None:
             self._has_own = True
         held = record.own_bytes if self._has_own else record.rss_bytes
         if held is not None:
-            self._own[record.pid].add(record.t, held)
+            self._own[record.pid].add(record.t, held, steps)
+            if self.most_held is None or held > self.most_held.held_bytes:
+                self.most_held = ProcessHeld(record.pid, held)
 
     def forget(self, pid: int) -> None:
         """Drop a process that has ended."""

@@ -11,8 +11,7 @@ from tuimon.diagnosis.evidence.lines import hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
-from tuimon.diagnosis.needs import STEPS
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.severity import WARNING_GAIN
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model

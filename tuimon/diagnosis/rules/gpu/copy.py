@@ -11,8 +11,7 @@ from tuimon.diagnosis.evidence.gpu.copies import bytes_per_step, pcie_bytes_per_
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import sampling_error
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold

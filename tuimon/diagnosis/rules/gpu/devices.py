@@ -9,8 +9,7 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.devices import READINGS, STEPPING_S, is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.needs import GPU_COUNTERS, NUMA_NODES
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, TRACE, Threshold
 from tuimon.records import GpuProcess, Process, bare_uuid
 from tuimon.session.processes.nodes import Placement

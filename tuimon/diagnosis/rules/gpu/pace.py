@@ -10,8 +10,7 @@ from tuimon.diagnosis.evidence.gpu.copies import SLOW_COPY, SMALL_PINNED_BYTES
 from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, SLOW_PCIE
 from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, SMALL_LEAD_US, Contradiction, GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
 from tuimon.diagnosis.threshold import MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.session.rows import LeadRow

@@ -6,9 +6,8 @@ from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.needs import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, TENSOR_ACTIVITY
-from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.gpu.launch_fixes import BATCH_MEMORY, larger_batch
+from tuimon.diagnosis.rule import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, TENSOR_ACTIVITY, Rule
+from tuimon.diagnosis.rules.gpu.launches import BATCH_MEMORY, larger_batch
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import node_of

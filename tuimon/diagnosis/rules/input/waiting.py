@@ -8,8 +8,7 @@ from tuimon.diagnosis.evidence.loading.ready import HELD_MS, LATE_TIMES
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
-from tuimon.diagnosis.needs import SAMPLES, STEPS
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.input.advice import fixes_for
 from tuimon.diagnosis.rules.input.cause import SATURATED_BUSY, Cause, cause_of, long_starts
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL
