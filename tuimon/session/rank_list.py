@@ -168,7 +168,7 @@ def _state(group: _Group, process: Process, stats: RankStats) -> RankState:
     latest = stats.latest
     if latest is None:
         return "starting"
-    if stats.is_stopped:
+    if stats.main.is_stopped:
         return "stopped"
     silent = group.view.now_s - latest.t > max(_SILENT_S, 3 * latest.window_s)
     return "silent" if silent and not group.is_over else "training"
