@@ -16,6 +16,7 @@ from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
+from tuimon.session.loop_tree.activity import innermost_wait
 from tuimon.text import ms_text
 
 #: The cause of these findings.
@@ -154,7 +155,7 @@ def _hottest(own: Evidence, late: LateRank) -> HotFunction | None:
     Backward, in which it may wait, counts only if the user's code that it runs, such as hooks, is what takes longer.
     """
     stacks = own.stacks.main.in_phase(late.phase).stacks
-    inside = [stack for stack in stacks if not stack.may_wait_for_ranks]
+    inside = [stack for stack in stacks if innermost_wait(stack.frames) != "ranks"]
     share = sum(stack.count for stack in inside) / max(1, sum(stack.count for stack in stacks))
     phase_ms = dict(late.row.phases).get(late.phase, 0.0) * (late.row.step_ms or 0.0)
     if len(inside) < len(stacks) and share * phase_ms >= MOST * late.longer_ms:

@@ -104,7 +104,7 @@ class ProcessSamples:
         self._has_markers = True
         self.spent.end_steps(record)
         was_until_s = self.steps_end_s
-        self._window.stand_since(None if record.open_for_s is None else record.t - record.open_for_s)
+        self._window.boundary_s = math.inf if record.open_for_s is None else record.t - record.open_for_s
         if self.steps_end_s != was_until_s or (record.updates and not self._has_optimizer):
             self._classified = None
         self._has_optimizer |= record.updates > 0
@@ -220,7 +220,7 @@ class ProcessSamples:
         """Share (0..1) of the training thread's samples in what makes batches of items; None without any."""
         samples = self._samples()
         total = sum(sample.count for sample in samples)
-        hits = sum(sample.count for sample in samples if sample.collates)
+        hits = sum(sample.count for sample in samples if sample.has("collates"))
         return hits / total if total else None
 
     def unsure_counts(self) -> Counter[str]:
