@@ -10,6 +10,8 @@ from tuimon.records import (
     Collectives,
     Compiler,
     Cost,
+    EarlierRun,
+    EarlierRuns,
     Exit,
     Frames,
     Gil,
@@ -65,6 +67,7 @@ class Tables:
         self.exit: Exit | None = None
         self.cost: Cost | None = None
         self.printed: Printed | None = None
+        self.earlier_runs: list[EarlierRun] = []
         self.now_s: float = 0.0  # ``t`` of the latest record
         self.start_s: float | None = None  # ``t`` of the first
         self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
@@ -111,6 +114,7 @@ class Tables:
             Notice: self._fold_notice,
             Cost: self._fold_cost,
             Printed: self._fold_printed,
+            EarlierRuns: self._fold_earlier_runs,
             Exit: self._fold_exit,
         }
 
@@ -173,6 +177,9 @@ class Tables:
 
     def _fold_exit(self, record: Exit) -> None:
         self.exit = record
+
+    def _fold_earlier_runs(self, record: EarlierRuns) -> None:
+        self.earlier_runs = record.runs
 
     def _fold_printed(self, record: Printed) -> None:
         self.printed = record

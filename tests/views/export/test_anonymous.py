@@ -26,6 +26,7 @@ KEPT = {
     *(
         "CompilerEvents.what",
         "CountSettings.what",
+        "EarlierRun.gpus",
         "Exit.signal",
         "Frame.packages",
         "Gpu.name",
