@@ -76,17 +76,14 @@ NO_TORCH_YET = "no torch imported yet"
 
 
 class OptimizerFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """An optimizer that a training steps, read once; it has no setting that is None, or leaves it to torch."""
+    """An optimizer that a training steps, read once."""
 
     name: str  # of its class
     package: str  # that its class is defined in: "torch", "bitsandbytes", "__main__"
-    fused: bool | None = None  # these three: of its first group of parameters
-    foreach: bool | None = None
-    capturable: bool | None = None
+    fused: bool | None = None  # in its first group of parameters; None: it has no such setting, or leaves it to torch
     groups: Count | None = None  # of parameters
     tensors: Count | None = None  # that require gradients
     elements: Count | None = None  # of these tensors, together
-    sparse: bool | None = None  # whether one of them had a sparse gradient at the first update that was seen
 
 
 class Process(Record, frozen=True, kw_only=True, tag="process"):
@@ -105,6 +102,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     gpu_uuids: list[str] = msgspec.field(default_factory=list)  # of the GPUs that the process reports to use
     parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # of what its optimizers update: "float32", ...
     tf32: bool | None = None  # whether float32 matrix products may round to TF32
+    cudnn_tf32: bool | None = None  # whether convolutions and recurrent layers may
     # of what matrix products and convolutions gave in the first forward passes, as far as their graphs show: "bfloat16"
     # or "float16" of float32 parameters is autocast, or casts by hand
     matmul_dtypes: list[str] = msgspec.field(default_factory=list)
@@ -556,7 +554,6 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     memory_used_bytes: Count | None = None
     memory_total_bytes: Count | None = None
     power_w: Amount | None = None  # mean of the last second where the driver reports it, else at ``t``
-    power_instant_w: Amount | None = None  # highest reading of the window
     power_limit_w: Amount | None = None
     energy_j: Amount | None = None  # since the driver was loaded
     temperature_c: Signed | None = None
@@ -831,6 +828,14 @@ class TracedSync(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.operator or self.call
 
 
+class TracedFlops(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Floating-point operations of one kind in numbers of one type, in all traced steps: ``[kind, dtype, flops]``."""
+
+    kind: str  # "product", "convolution", "recurrent", "attention"
+    dtype: str
+    flops: Count
+
+
 class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     """A trace of some steps of a process was taken; the whole of it is in ``file``, the heaviest rows are here."""
 
@@ -851,6 +856,7 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     kernels: Annotated[list[TracedWork], _LISTED] = msgspec.field(default_factory=list)
     waits: Annotated[list[TracedWait], _LISTED] = msgspec.field(default_factory=list)
     syncs: Annotated[list[TracedSync], _LISTED] = msgspec.field(default_factory=list)
+    flops: Annotated[list[TracedFlops], _LISTED] | None = None  # None where not all of them can be counted
     folded: Count = 0  # operators, kernels, waits and syncs that are not listed
 
 

@@ -49,12 +49,11 @@ def test_optimizers_are_described_as_far_as_their_facts_are_of_the_right_type() 
         "groups": 148,
         "tensors": 148,
         "elements": 124 << 20,
-        "sparse": False,
     }
-    odd = {"name": "Odd", "package": "mine", "foreach": 1, "capturable": None, "tensors": -1, "elements": 1 << 70}
+    odd = {"name": "Odd", "package": "mine", "fused": 1, "tensors": -1, "elements": 1 << 70}
     found = ring_facts({"optimizers": [adam, odd, {"name": 7, "package": "torch"}, {"name": "SGD"}, "SGD"]}).optimizers
     assert found == (
-        OptimizerFacts("AdamW", "torch", fused=True, groups=148, tensors=148, elements=124 << 20, sparse=False),
+        OptimizerFacts("AdamW", "torch", fused=True, groups=148, tensors=148, elements=124 << 20),
         OptimizerFacts("Odd", "mine"),
     )
     assert len(ring_facts({"optimizers": [adam] * 9}).optimizers) == 4

@@ -30,6 +30,7 @@ class RingFacts(Struct, frozen=True, gc=False):
     gpu_uuids: tuple[str, ...] = ()
     parameter_dtypes: tuple[str, ...] = ()
     tf32: bool | None = None
+    cudnn_tf32: bool | None = None
     matmul_dtypes: tuple[str, ...] = ()
     grad_scaler: bool | None = None
     optimizers: tuple[OptimizerFacts, ...] = ()
@@ -56,6 +57,7 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
         gpu_uuids=_texts(meta.get("gpu_uuids")),
         parameter_dtypes=_texts(meta.get("parameter_dtypes")),
         tf32=_flag(meta.get("tf32")),
+        cudnn_tf32=_flag(meta.get("cudnn_tf32")),
         matmul_dtypes=_texts(meta.get("matmul_dtypes")),
         grad_scaler=_flag(meta.get("grad_scaler")),
         optimizers=_optimizers(meta.get("optimizers")),
@@ -129,10 +131,7 @@ def _optimizer(described: Mapping[str, object]) -> OptimizerFacts | None:
         name=name,
         package=package,
         fused=_flag(described.get("fused")),
-        foreach=_flag(described.get("foreach")),
-        capturable=_flag(described.get("capturable")),
         groups=_count(described.get("groups")),
         tensors=_count(described.get("tensors")),
         elements=_count(described.get("elements")),
-        sparse=_flag(described.get("sparse")),
     )

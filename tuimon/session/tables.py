@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from tuimon.node_ids import node_of
 from tuimon.records import (
     Collectives,
     Compiler,
     Cost,
-    EarlierRun,
     EarlierRuns,
     Exit,
     Frames,
@@ -67,7 +67,7 @@ class Tables:
         self.exit: Exit | None = None
         self.cost: Cost | None = None
         self.printed: Printed | None = None
-        self.earlier_runs: list[EarlierRun] = []
+        self.earlier: EarlierRuns | None = None
         self.now_s: float = 0.0  # ``t`` of the latest record
         self.start_s: float | None = None  # ``t`` of the first
         self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
@@ -98,24 +98,24 @@ class Tables:
             Steps: self._fold_steps,
             Threads: self._fold_threads,
             Stacks: self._fold_stacks,
-            Frames: self._fold_frames,
+            Frames: lambda record: self.frames.add_frames(record.first, record.frames),
             Gil: self.gil.add_gil,
             Loader: self._fold_loader,
-            Gpu: self._fold_gpu,
+            Gpu: lambda record: self.nodes.tables_of(node_of(record.pid)).devices.add_gpu(record),
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
             Compiler: self._fold_compiler,
-            MemoryHistory: self._fold_memory_history,
+            MemoryHistory: lambda record: self.memory_history.update({record.pid: record}),
             TraceTaken: self.traces.append,
             MachineMemory: self._fold_machine_memory,
             Node: self._fold_node,
             Standstill: self._fold_standstill,
             Collectives: self.standstills.add_collectives,
             Notice: self._fold_notice,
-            Cost: self._fold_cost,
-            Printed: self._fold_printed,
-            EarlierRuns: self._fold_earlier_runs,
-            Exit: self._fold_exit,
+            Cost: partial(setattr, self, "cost"),
+            Printed: partial(setattr, self, "printed"),
+            EarlierRuns: partial(setattr, self, "earlier"),
+            Exit: partial(setattr, self, "exit"),
         }
 
     def add(self, record: Record) -> None:
@@ -175,18 +175,6 @@ class Tables:
         self.nodes.add_node(record)
         self.run_processes.nodes = len(self.nodes.known)
 
-    def _fold_exit(self, record: Exit) -> None:
-        self.exit = record
-
-    def _fold_earlier_runs(self, record: EarlierRuns) -> None:
-        self.earlier_runs = record.runs
-
-    def _fold_printed(self, record: Printed) -> None:
-        self.printed = record
-
-    def _fold_cost(self, record: Cost) -> None:
-        self.cost = record
-
     def _fold_notice(self, record: Notice) -> None:
         if record.level == "ok":
             self.notices.pop(record.source, None)
@@ -220,28 +208,13 @@ class Tables:
         self._note_change()
         self._pids.discard(pid)
         for held in (
-            self.step_stats,
-            self.samples,
-            self.gpu_times,
-            self.compilers,
-            self._step_sizes,
-            self.memory_history,
-        ):
+            self.step_stats, self.samples, self.gpu_times, self.compilers, self._step_sizes, self.memory_history
+        ):  # fmt: skip
             held.pop(pid, None)
-        for table in (
-            self.run_processes,
-            self.worker_names,
-            self.threads,
-            self.sampler,
-            self.gil,
-            self.loaders,
-            self.ranks,
-            self.nodes.tables_of(node_of(pid)).machine,
-        ):
+        self.nodes.tables_of(node_of(pid)).machine.forget(pid)
+        processes = (self.run_processes, self.worker_names, self.threads)
+        for table in (*processes, self.sampler, self.gil, self.loaders, self.ranks):
             table.forget(pid)
-
-    def _fold_memory_history(self, record: MemoryHistory) -> None:
-        self.memory_history[record.pid] = record
 
     def _fold_compiler(self, record: Compiler) -> None:
         self.compilers.setdefault(record.pid, CompilerStats()).add_record(record)
@@ -297,9 +270,6 @@ class Tables:
         self.nodes.note_run_cores(node_of(record.pid), record.run_cores)
         of_node.core_use.add_machine(record)
 
-    def _fold_gpu(self, record: Gpu) -> None:
-        self.nodes.tables_of(node_of(record.pid)).devices.add_gpu(record)
-
     def _fold_stacks(self, record: Stacks) -> None:
         self.sampler.add_stacks(record)
         samples, process = self._samples_of(record.pid), self.run_processes.known.get(record.pid)
@@ -312,9 +282,6 @@ class Tables:
         self.worker_names.add_loader(record)
         if (record.fetches or record.counted) and record.role == "train":
             self._samples_of(record.pid).note_loader()
-
-    def _fold_frames(self, record: Frames) -> None:
-        self.frames.add_frames(record.first, record.frames)
 
     def _fold_gpu_time(self, record: GpuTime | TorchMemory) -> None:
         stats, on_gpu = self.step_stats.get(record.pid), self.gpu_times.get(record.pid)

@@ -38,26 +38,16 @@ def described(runtime):
 def test_what_is_published_of_an_optimizer(hooked):
     model = torch.nn.Linear(8, 4)
     model.bias.requires_grad_(False)
-    step(torch.optim.AdamW(model.parameters(), foreach=True))
+    step(torch.optim.AdamW(model.parameters(), fused=False))
     (found,) = described(hooked)
-    counted = {"groups": 1, "tensors": 1, "elements": 32, "sparse": False}
-    assert found == {"name": "AdamW", "package": "torch", "foreach": True, "capturable": False, **counted}
+    counted = {"groups": 1, "tensors": 1, "elements": 32}
+    assert found == {"name": "AdamW", "package": "torch", "fused": False, **counted}
 
 
 def test_a_setting_that_is_left_to_torch_is_unknown(hooked, weight):
-    step(torch.optim.SGD([weight], lr=0.1, fused=False))
+    step(torch.optim.SGD([weight], lr=0.1))
     (found,) = described(hooked)
-    assert found["fused"] is False
-    assert "foreach" not in found and "capturable" not in found
-
-
-def test_gradients_that_are_sparse(hooked):
-    table = torch.nn.Embedding(50, 2, sparse=True)
-    optimizer = torch.optim.SparseAdam(list(table.parameters()))
-    table(torch.tensor([3])).sum().backward()
-    optimizer.step()
-    (found,) = described(hooked)
-    assert (found["name"], found["sparse"], found["elements"]) == ("SparseAdam", True, 100)
+    assert "fused" not in found
 
 
 def test_several_that_take_turns_are_read_once_each(hooked, monkeypatch):
@@ -166,7 +156,7 @@ def test_more_tensors_than_can_be_counted_are_unknown(monkeypatch, weight):
     optimizer_facts.note(torch.optim.SGD([weight, torch.nn.Parameter(torch.ones(2))], lr=0.1))
     (found,) = optimizer_facts.facts()["optimizers"]
     assert found["name"] == "SGD"
-    assert "tensors" not in found and "sparse" not in found
+    assert "tensors" not in found
 
 
 def test_an_optimizer_of_another_kind_harms_nothing(weight):

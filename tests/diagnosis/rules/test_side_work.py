@@ -604,6 +604,34 @@ def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():
 
 
 @pytest.mark.parametrize(
+    ("posting", "logging", "cause", "said"),
+    [
+        (20, 0, "network", "25 % of each step is calls over the network"),
+        (12, 8, "network", "25 % of each step is side work outside the model, 15 % in calls over the network"),
+        (8, 12, None, "25 % of each step is side work outside the model, 15 % in one function"),
+    ],
+)
+def test_calls_over_the_network_are_told_from_other_side_work(posting, logging, cause, said):
+    beside = frames(
+        ("train.py", 20, "main", "tracker.post(loss)", True),
+        ("train.py", 50, "post", "session.post(url, json=values)", True),
+        ("/lib/site-packages/urllib3/connectionpool.py", 790, "urlopen"),
+        ("/usr/lib/python3.11/socket.py", 706, "readinto"),
+        ("train.py", 21, "main", "log(loss)", True),
+        ("train.py", 60, "log", "file.write(line)", True),
+        first=40,
+    )
+    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    samples = ([40, 41, 42, 43], posting), ([44, 45], logging)
+    finding = found(trained(beside, *windows, stacks(8, *TRAINING, *[each for each in samples if each[1]])))[
+        "side_work"
+    ]
+    assert (finding.cause, finding.headline) == (cause, said)
+    assert finding.fixes[0].action.startswith("collect what post() train.py:50 sends") == (cause is not None)
+
+
+@pytest.mark.parametrize(
     ("saving", "logging", "cause", "said"),
     [
         (20, 0, "checkpoint", "25 % of each step is the saving of checkpoints"),

@@ -29,16 +29,6 @@ def read_one(nvml: FakeNvml, now_s: float) -> Gpu:
     return gpu
 
 
-def test_power_is_the_mean_and_the_highest_moment(nvml: FakeNvml) -> None:
-    read_one(nvml, 1.0)
-    nvml.set({"0.field.186": 500_000})
-    assert nvml.read(1.5) == []  # a poll between two records
-    nvml.set({"0.field.186": 200_000})
-    gpu = read_one(nvml, 2.0)
-    assert (gpu.power_w, gpu.power_instant_w) == (398.0, 500.0)
-    assert read_one(nvml, 3.0).power_instant_w == 200.0
-
-
 def test_counters_become_rates(nvml: FakeNvml) -> None:
     first = read_one(nvml, 1.0)
     assert first.pcie_rx_bytes_per_s is None  # one reading of a counter is no rate
@@ -179,31 +169,26 @@ def test_what_is_not_supported_is_not_asked_for_again(nvml: FakeNvml) -> None:
     unsupported = ("FieldValues", "TotalEccErrors", "ClockInfo", "Samples", "ProcessUtilization")
     assert not [name for name in calls if "Gpm" in name or "Event" in name.removesuffix("EventReasons")]
     assert not [name for name in unsupported if calls[f"nvmlDeviceGet{name}"]]
-    assert (gpu.power_w, gpu.power_instant_w, gpu.ecc_errors, gpu.sm_ratio) == (310.5, None, None, None)
+    assert (gpu.power_w, gpu.ecc_errors, gpu.sm_ratio) == (310.5, None, None)
 
 
 def test_a_field_that_fails_now_and_then_comes_back_and_one_that_may_not_be_read_does_not(nvml: FakeNvml) -> None:
-    nvml.set({"0.field.186.error": 999, "0.field.82.error": 4})
+    nvml.set({"0.field.185.error": 999, "0.field.82.error": 4})
     gpu = read_one(nvml, 1.0)
-    assert (gpu.power_instant_w, gpu.memory_temperature_c, gpu.power_w) == (None, None, 398.0)
-    nvml.set({"0.field.186.error": None, "0.field.82.error": None})
+    assert (gpu.energy_j, gpu.memory_temperature_c, gpu.power_w) == (1000.0, None, 310.5)
+    nvml.set({"0.field.185.error": None, "0.field.82.error": None})
     gpu = read_one(nvml, 2.0)
-    assert (gpu.power_instant_w, gpu.memory_temperature_c) == (402.0, None)
+    assert (gpu.power_w, gpu.memory_temperature_c) == (398.0, None)
 
 
-def test_a_look_between_records_costs_three_calls(nvml: FakeNvml) -> None:
+def test_a_look_between_records_costs_two_calls(nvml: FakeNvml) -> None:
     nvml.set({"0.samples": "1000:50"})
     read_one(nvml, 1.0)
     nvml.set({"0.samples": "1000:50 2000:70"})
     nvml.count_calls()
     assert nvml.read(1.5) == []
     calls = nvml.count_calls()
-    assert set(calls) == {
-        "nvmlDeviceGetSamples",
-        "nvmlDeviceGetCurrentClocksEventReasons",
-        "nvmlDeviceGetFieldValues",
-    }
-    assert calls["nvmlDeviceGetFieldValues"] == 1
+    assert set(calls) == {"nvmlDeviceGetSamples", "nvmlDeviceGetCurrentClocksEventReasons"}
     nvml.set({"0.samples": "2000:70 3000:90"})
     gpu = read_one(nvml, 2.0)
     assert (gpu.util_samples, gpu.util_ratio) == ([0.7, 0.9], 0.8)

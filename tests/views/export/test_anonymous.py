@@ -51,6 +51,8 @@ KEPT = {
         "ThreadCpu.state",
         "Throttle.cause",
         "TraceTaken.torch",
+        "TracedFlops.dtype",
+        "TracedFlops.kind",
         "TracedSync.call",
         "TracedWait.cause",
     ),

@@ -14,7 +14,6 @@ _OPTIMIZERS_LIMIT = 4
 #: Most tensors that are counted, 0.4 us each.
 _TENSORS_LIMIT = 8192
 _NAME_CHARACTERS = 64
-_SETTINGS = ("fused", "foreach", "capturable")
 
 #: Weak references, and what is known of each; the latest last.
 _known: List[Tuple[Callable[[], Any], Dict[str, Any]]] = []
@@ -61,20 +60,11 @@ def _describe(optimizer: Any, described: Dict[str, Any]) -> None:
     described["name"] = str(kind.__name__)[:_NAME_CHARACTERS]
     described["package"] = str(kind.__module__).partition(".")[0][:_NAME_CHARACTERS]
     groups = optimizer.param_groups
-    for setting in _SETTINGS:
-        value = groups[0].get(setting)
-        if isinstance(value, bool):
-            described[setting] = value
+    if isinstance(groups[0].get("fused"), bool):
+        described["fused"] = groups[0]["fused"]
     described["groups"] = len(groups)
     if sum(len(group["params"]) for group in groups) > _TENSORS_LIMIT:
         return
     trained = [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
     described["tensors"] = len(trained)
     described["elements"] = sum(parameter.numel() for parameter in trained)
-    described["sparse"] = any(_has_sparse_gradient(parameter) for parameter in trained)
-
-
-def _has_sparse_gradient(parameter: Any) -> bool:
-    """Of a leaf: torch warns where another's gradient is read."""
-    gradient = parameter.grad if parameter.is_leaf else None
-    return gradient is not None and bool(gradient.is_sparse)

@@ -83,7 +83,6 @@ class RingWriter:
         self._names: Dict[str, int] = {}
         self._table: Tuple[int, int] = (0, NAMES_OFFSET)  # how many names, and where the next one goes
         self._interning = Turn(self.name_id)
-        self._slot_count = slot_count
         self._latest = [0]  # sequence of the latest marker that was written; in a list: no closure holds ``self``
         self._words = memoryview(self._map)[SLOTS_OFFSET:].cast("Q")
         #: ``emit_of(thread, kind, value, flag)`` emits for another thread; ``hold`` has markers wait from now on.

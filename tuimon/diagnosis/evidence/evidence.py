@@ -187,9 +187,10 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def earlier_runs(self) -> list[EarlierRun]:
         """The earlier runs of the same command in this setting, oldest first."""
+        earlier = self._view.session.earlier
         return [
             run
-            for run in self._view.session.earlier_runs
+            for run in (earlier.runs if earlier is not None else ())
             if Setting(run.cpu_count, tuple(run.gpus), run.ranks, run.batch_size) == self.setting
         ]
 

@@ -8,9 +8,10 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD, TOGETHER_MS, UNEVEN_SHARE, Exchange
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place, sampling_error
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.needs import RANKS, SAMPLES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
@@ -35,6 +36,7 @@ class _Communication(Struct, frozen=True, gc=False):
     called: float  # samples in torch.distributed
     in_backward: float  # backward that waits: on the CPU neither running nor runnable, on a GPU by ``exchange``
     hot: HotFunction | None
+    error: float  # of ``share``, half the width of its 95 % interval
     gpus: tuple[GpuRow, ...] = ()
     exchange: Exchange | None = None  # where the share rests on GPU times
 
@@ -56,7 +58,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     if not measured:
         return None
     least = min(measured, key=lambda rank: rank.share)
-    if least.share < REPORTED:
+    if not is_sure(evidence, least.share, error=least.error):
         return None
     whole = len(measured) == len(compared) and len(evidence.rank_rows) == process.world_size
     return Finding(
@@ -154,15 +156,18 @@ def _communication(rank: Evidence, exchanges: Mapping[int, Exchange]) -> _Commun
     calls = [stack for stack in stacks if stack.activity == "ranks" and stack.phase != "backward"]
     called = sum(stack.count for stack in calls) / total
     waiting = sum(stack.count for stack in stacks if stack.activity in _WAITS) / total
-    exchange = exchanges.get(rank.pid)
+    exchange, sampled = exchanges.get(rank.pid), called
     if rank.uses_gpu is False:
         exchange, in_backward = None, _idle_in_backward(rank, called + waiting)
+        if in_backward:
+            sampled = waiting  # counters then show the calls and backward together, and what else waits beside them
     else:
         in_backward = exchange.at_least if exchange is not None else 0.0
     if in_backward is None:
         return None
     hot = hottest_place((stack.place, stack.count) for stack in calls) if called >= in_backward else None
-    return _Communication(called, in_backward, hot, rank.gpus, exchange if in_backward > called else None)
+    error = sampling_error(sampled, total)
+    return _Communication(called, in_backward, hot, error, rank.gpus, exchange if in_backward > called else None)
 
 
 def _idle_in_backward(rank: Evidence, elsewhere: float) -> float | None:
@@ -187,7 +192,7 @@ RULES = (
             " rank that came last in the same step; and the time by which backward exceeds three times forward."
         ),
         needs=(RANKS, SAMPLES),
-        thresholds=(REPORTED, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, MOST, UNEVEN_SHARE),
+        thresholds=(REPORTED, *CONFIDENCE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, MOST, UNEVEN_SHARE),
         contradicts_order=True,
     ),
 )

@@ -7,7 +7,13 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.collections import sampled_collections, without_collections
-from tuimon.diagnosis.evidence.places.side_work import model_share, saves_checkpoint, side_function, update_share
+from tuimon.diagnosis.evidence.places.side_work import (
+    SideWorkKind,
+    kind_of_work,
+    model_share,
+    side_function,
+    update_share,
+)
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
@@ -22,8 +28,29 @@ from tuimon.session.rows import PhaseRow, PhaseTable
 
 #: When else the training can do side work.
 _ELSEWHERE = "asynchronously, or after the epoch"
-#: How a checkpoint is written beside the training.
-_SAVE_BESIDE = "beside the training: a thread writes a copy of the weights (torch.distributed.checkpoint.async_save)"
+
+
+class _Kind(NamedTuple):
+    """A kind of side work in words: all of it, a part of it, and the fix for a place."""
+
+    whole: str
+    part: str
+    fix: str
+
+
+_KINDS: dict[SideWorkKind, _Kind] = {
+    "checkpoint": _Kind(
+        "the saving of checkpoints",
+        "saving checkpoints",
+        "save less often at {}, or beside the training: a thread writes a copy of the weights"
+        " (torch.distributed.checkpoint.async_save)",
+    ),
+    "network": _Kind(
+        "calls over the network",
+        "calls over the network",
+        "collect what {} sends and send it less often, or from a thread: the training need not wait for the answer",
+    ),
+}
 
 
 class _SideWork(NamedTuple):
@@ -33,7 +60,7 @@ class _SideWork(NamedTuple):
     hot: HotFunction | None
     hot_part: float  # the part of it that this function takes
     runs_model: bool
-    saves: bool
+    kind: SideWorkKind | None
     is_sampled: bool
 
 
@@ -61,7 +88,7 @@ def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWor
         hot=hot,
         hot_part=beside_update * (hot.share if hot else 1.0),
         runs_model=runs_model,
-        saves=hot is not None and saves_checkpoint(samples, hot),
+        kind=kind_of_work(samples, hot) if hot is not None else None,
         is_sampled=bool(samples.total),
     )
 
@@ -76,7 +103,7 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
     )
     return Finding(
         rule="side_work",
-        cause="checkpoint" if work.saves else None,
+        cause=work.kind,
         severity="warning" if hot or not work.is_sampled else "info",  # samples show nothing to act on
         headline=(
             (
@@ -101,8 +128,8 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
 
 
 def _kind(work: _SideWork) -> str:
-    if work.saves and work.hot_part >= NEARLY_ALL:
-        return "the saving of checkpoints"
+    if work.kind is not None and work.hot_part >= NEARLY_ALL:
+        return _KINDS[work.kind].whole
     return f"side work {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}"
 
 
@@ -111,7 +138,7 @@ def _part_in(work: _SideWork) -> str:
     hot = work.hot
     if hot is None or work.hot_part >= NEARLY_ALL:
         return in_library(hot)
-    what = "saving checkpoints" if work.saves else "one function"
+    what = _KINDS[work.kind].part if work.kind is not None else "one function"
     return f", {percent(work.claim.share * work.hot_part)} in {what}{in_library(hot)}"
 
 
@@ -136,8 +163,8 @@ def _action(evidence: Evidence, work: _SideWork, *, is_output: bool) -> str:
         return f"make {at_hot(hot)} cheaper, or do it in another process while the model runs"
     if hot.library is not None and not work.runs_model:
         return less_by_option(evidence.launching.owner, hot.library)
-    if work.saves:
-        return f"save less often at {at_hot(hot)}, or {_SAVE_BESIDE}"
+    if work.kind is not None:
+        return _KINDS[work.kind].fix.format(at_hot(hot))
     return f"run {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"
 
 

@@ -37,7 +37,7 @@ RULES = (
         ),
         needs=(STEPS, SAMPLES),
         thresholds=(REPORTED, EVALUATION_SHARE, LARGE, NEARLY_ALL, *CONFIDENCE, GPU_CLOCK_WAIT_S),
-        causes=("checkpoint", "evaluation"),
+        causes=("checkpoint", "network", "evaluation"),
         contradicts_order=True,
     ),
 )

@@ -141,23 +141,19 @@ class Device:
         self._near_nodes = _near_nodes(handle, root)
         self.name = name_of(handle)
         self._clock_max_mhz: int | None = handle.query("nvmlDeviceGetMaxClockInfo", handle.api.NVML_CLOCK_SM)
-        self._peak_mw: float | None = None
         handle.reset_counts()
 
     def poll(self) -> None:
         """Query what changes within a window; costs microseconds. Raises NvmlError when the GPU is gone."""
         self._utilisation.poll()
         self._throttling.poll()
-        self._fields.read(fields.QUICK)
-        self._track_peak_power()
 
     def read(self, t: float) -> Gpu:
         """The record of the window that ends now. Raises NvmlError when nothing answers."""
         self._new_xids += self._xids.poll()  # first: they explain why the other queries fail
         self._utilisation.poll()
         self._throttling.poll()
-        self._fields.read(fields.ALL)
-        self._track_peak_power()
+        self._fields.read()
         self._gpm.read(t)
         if self._slow.is_due(t):
             self._poll_slow_figures(t)
@@ -182,7 +178,6 @@ class Device:
         throttle, throttled = self._throttling.window()
         used, total = memory(self.handle)
         energy_mj = self._fields.value(fields.ENERGY)
-        peak_mw, self._peak_mw = self._peak_mw, None
         processes = self._processes
         return Gpu(
             t=t,
@@ -199,7 +194,6 @@ class Device:
             memory_used_bytes=used,
             memory_total_bytes=total,
             power_w=_watt(self._power_mw()),
-            power_instant_w=_watt(peak_mw),
             power_limit_w=_watt(self._power_limit_mw),
             energy_j=None if energy_mj is None else round(energy_mj / 1000, 1),
             temperature_c=self._temperature(),
@@ -247,11 +241,6 @@ class Device:
         if celsius is None:  # future drivers, which may drop the older name
             celsius = self.handle.query("nvmlDeviceGetTemperatureV", sensor)
         return _degrees(celsius)
-
-    def _track_peak_power(self) -> None:
-        instant_mw = self._fields.value(fields.POWER_INSTANT)
-        if instant_mw is not None:
-            self._peak_mw = max(instant_mw, self._peak_mw or 0)
 
     def _power_mw(self) -> float | None:
         average_mw = self._fields.value(fields.POWER_AVERAGE)

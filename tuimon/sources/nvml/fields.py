@@ -5,7 +5,7 @@ Units are those of nvml.h, at the NVML_FI_DEV_* of the same number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from tuimon.sources.nvml.library import INVALID_ARGUMENT, NO_PERMISSION, NOT_SUPPORTED, Handle
@@ -13,7 +13,6 @@ from tuimon.sources.nvml.library import INVALID_ARGUMENT, NO_PERMISSION, NOT_SUP
 MEMORY_TEMPERATURE = 82  # degrees C
 ENERGY = 83  # mJ
 POWER_AVERAGE = 185  # mW
-POWER_INSTANT = 186  # mW
 PCIE_TX, PCIE_RX = 197, 198  # bytes
 NVLINK_TX, NVLINK_RX = 138, 139  # KiB
 #: Time for which a cause held the clocks down, in ns.
@@ -25,19 +24,7 @@ THROTTLE_NS = {
     271: "power brake",
 }
 
-#: Fields that take microseconds, to be read often; POWER_AVERAGE alone takes 3 ms.
-QUICK = (POWER_INSTANT,)
-ALL = (
-    POWER_INSTANT,
-    POWER_AVERAGE,
-    ENERGY,
-    MEMORY_TEMPERATURE,
-    PCIE_TX,
-    PCIE_RX,
-    NVLINK_TX,
-    NVLINK_RX,
-    *THROTTLE_NS,
-)
+ALL = (POWER_AVERAGE, ENERGY, MEMORY_TEMPERATURE, PCIE_TX, PCIE_RX, NVLINK_TX, NVLINK_RX, *THROTTLE_NS)
 _ALL_LINKS = 0xFFFFFFFF  # scope of the NVLink counters: the sum over the links
 _SCOPED = frozenset({NVLINK_TX, NVLINK_RX})
 #: By nvmlValueType_t: how to read the value, and by how much it jumps back when it overflows.
@@ -64,10 +51,10 @@ class Fields:
         self._overflow: dict[int, int] = {}
         self._before: dict[int, tuple[float, float]] = {}  # counter: time and value when its rate was last computed
 
-    def read(self, fields: Iterable[int]) -> None:
-        """Query these fields in one call."""
+    def read(self) -> None:
+        """Query all fields in one call; costs milliseconds, of which POWER_AVERAGE takes 3."""
         self._values = {}
-        wanted = [field for field in fields if field not in self._never]
+        wanted = [field for field in ALL if field not in self._never]
         if not wanted:
             return
         self._read_s = self._clock()

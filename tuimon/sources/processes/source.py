@@ -276,6 +276,7 @@ class ProcessSource:
             gpu_uuids=list(own.gpu_uuids),
             parameter_dtypes=list(own.parameter_dtypes),
             tf32=own.tf32,
+            cudnn_tf32=own.cudnn_tf32,
             matmul_dtypes=list(own.matmul_dtypes),
             grad_scaler=own.grad_scaler,
             optimizers=list(own.optimizers),

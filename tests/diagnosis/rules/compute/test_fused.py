@@ -40,7 +40,7 @@ def adamw(**more: object) -> OptimizerFacts:
 
 
 def test_tensors_one_by_one_are_fused_with_nearly_all_of_their_time_gained() -> None:
-    found = fix(SINGLE, adamw(foreach=False))
+    found = fix(SINGLE, adamw())
     assert found is not None and found.low is not None
     assert "fused=True for AdamW instead of foreach=False" in found.action and "800 tensors" in found.action
     assert found[1:4] == pytest.approx((1 / (1 - 0.6 * 0.9), 1 / (1 - 0.6 * 0.8), 1 / (1 - 0.6)))
@@ -59,7 +59,7 @@ def test_what_is_fused_already_is_not_advised() -> None:
 
 
 def test_an_optimizer_without_a_fused_form_updates_its_tensors_together() -> None:
-    found = fix(SINGLE, adamw(name="RMSprop", foreach=False))
+    found = fix(SINGLE, adamw(name="RMSprop"))
     assert found is not None
     assert "RMSprop without foreach=False" in found.action
     assert fix(MULTI, adamw(name="RMSprop")) is None

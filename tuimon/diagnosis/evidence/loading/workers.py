@@ -43,6 +43,7 @@ class Workers(Struct, frozen=True, gc=False):
     gone: bool  # there were workers, and none is left
     renewed: bool  # they were started anew lately
     idle: int = 0  # beside these: they have no part of the data
+    on_network: bool = False  # most of their work calls other machines
 
     @property
     def waiting(self) -> bool:
@@ -85,6 +86,7 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         gone=not live and view.session.run_processes.had_workers(pid),
         renewed=renewed,
         idle=len(idle),
+        on_network=(_all_of(own).where(_works).share_where(lambda sample: sample.has("network")) or 0.0) >= MOST,
     )
 
 

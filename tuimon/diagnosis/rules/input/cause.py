@@ -142,8 +142,9 @@ def _cause_in_workers(workers: Workers, free_cores: float) -> Cause:
     are = f"{_all(workers)} {'is' if workers.number == 1 else 'are'}"
     if workers.waiting:
         cpu = f" ({percent(workers.cpu_ratio)} CPU)" if workers.cpu_ratio is not None else ""
+        how = "waiting for the network" if workers.on_network else "blocked"
         on = "" if hot else ": disk, network or sleep"
-        clause = f": {are} blocked, not computing{cpu}{on}{in_library(hot)}"
+        clause = f": {are} {how}, not computing{cpu}{on}{in_library(hot)}"
         return Cause("workers_saturated", hot, clause)
     clause = f": {are} {percent(min(1.0, workers.busy_ratio))} busy{in_library(hot)}"
     room = free_cores >= MOST * min(1.0, workers.ran_ratio or 1.0)
