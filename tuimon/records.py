@@ -860,6 +860,18 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     folded: Count = 0  # operators, kernels, waits and syncs that are not listed
 
 
+class DiskReads(Record, frozen=True, kw_only=True, tag="disk_reads"):
+    """What a training process and its workers have read from disks since they were first seen, and from which.
+
+    Of a network file system only where the kernel counts its reads as those of a disk; what the page cache holds is not
+    read. ``mount``: where most of the files were that they had open, ``kind``: of that file system ("ext4", "nfs4").
+    """
+
+    total_bytes: Count
+    mount: str | None = None
+    kind: str | None = None
+
+
 class PlacedProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Where a training process runs: ``[pid, node, nodes]``, by numbers of NUMA nodes.
 
@@ -1051,6 +1063,7 @@ AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
     Compiler,
     MemoryHistory,
     TraceTaken,
+    DiskReads,
     MachineMemory,
     Standstill,
     Collectives,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 
@@ -11,6 +11,7 @@ from tuimon.records import (
     Collectives,
     Compiler,
     Cost,
+    DiskReads,
     EarlierRuns,
     Exit,
     Frames,
@@ -35,6 +36,7 @@ from tuimon.records import (
     TraceTaken,
 )
 from tuimon.session.compiler import CompilerStats
+from tuimon.session.disk_reads import DiskReadStats
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.loop_tree.frame_table import FrameTable
@@ -86,6 +88,7 @@ class Tables:
         self.threads = ThreadTable(self.run_processes, self.nodes.cpu_counts, self.worker_names.name)
         self.gpu_times: dict[int, GpuTimeStats] = {}
         self.compilers: dict[int, CompilerStats] = {}
+        self.disk_reads: defaultdict[int, DiskReadStats] = defaultdict(DiskReadStats)
         self.loaders = LoaderTable(self.worker_names.name)
         self.ranks = RankTable()
         self._step_sizes: dict[int, StepSizes] = {}
@@ -101,6 +104,7 @@ class Tables:
             Frames: lambda record: self.frames.add_frames(record.first, record.frames),
             Gil: self.gil.add_gil,
             Loader: self._fold_loader,
+            DiskReads: lambda record: self.disk_reads[record.pid].add_reads(record),
             Gpu: lambda record: self.nodes.tables_of(node_of(record.pid)).devices.add_gpu(record),
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
@@ -208,7 +212,8 @@ class Tables:
         self._note_change()
         self._pids.discard(pid)
         for held in (
-            self.step_stats, self.samples, self.gpu_times, self.compilers, self._step_sizes, self.memory_history
+            self.step_stats, self.samples, self.gpu_times, self.compilers, self._step_sizes, self.memory_history,
+            self.disk_reads,
         ):  # fmt: skip
             held.pop(pid, None)
         self.nodes.tables_of(node_of(pid)).machine.forget(pid)
@@ -280,6 +285,8 @@ class Tables:
     def _fold_loader(self, record: Loader) -> None:
         self.loaders.add_loader(record)
         self.worker_names.add_loader(record)
+        if record.epochs and record.role == "train":
+            self.disk_reads[record.pid].end_epochs(record.t, record.epochs)
         if (record.fetches or record.counted) and record.role == "train":
             self._samples_of(record.pid).note_loader()
 

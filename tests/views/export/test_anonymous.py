@@ -26,6 +26,7 @@ KEPT = {
     *(
         "CompilerEvents.what",
         "CountSettings.what",
+        "DiskReads.kind",
         "EarlierRun.gpus",
         "Exit.signal",
         "Frame.packages",

@@ -33,6 +33,7 @@ from tuimon.diagnosis.evidence.level import Hours, Level, Setting, hours_of, lev
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, training_loader
 from tuimon.diagnosis.evidence.loading.producer import Pool, pool
+from tuimon.diagnosis.evidence.loading.reads import ReadAgain, read_again
 from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers, epoch_starts, worker_evidence
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
@@ -276,6 +277,12 @@ class Evidence(Struct, frozen=True, dict=True):
     def evaluation_loader(self) -> LoaderRow | None:
         """The one DataLoader whose batches are evaluated; None without, or without markers."""
         return evaluation_loader(self._view.loaders(self.pid))
+
+    @cached_property
+    def read_again(self) -> ReadAgain | None:
+        """The data that every epoch reads from the disk anew; None where that is not known."""
+        stats = self._view.session.disk_reads.get(self.pid)
+        return read_again(stats.epochs() if stats is not None else None, self.loader)
 
     @cached_property
     def child_workers(self) -> tuple[Process, ...]:
