@@ -357,12 +357,17 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     length: Count | None = None  # batches of an epoch
 
 
+#: A line keeps what has a graph, a figure or a hook each time, or, as far as its text shows, some other object.
+Kept = Literal["graph", "figure", "hook", "object"]
+
+
 class KeepingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line in a loop that keeps what has a graph, or a figure, each time: ``[line, function, source]``."""
+    """A line that keeps one more of something, step after step: ``[line, function, source, kept]``."""
 
     line: Count
     function: str
     source: str
+    kept: Kept = "graph"
 
 
 #: How many threads share an operation of torch's on the CPU, how many workers load, which cores may be used.
@@ -510,6 +515,9 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     # of that, what is its own: neither pages of files, which the kernel takes back at will, nor shared memory; in one
     # record of two seconds
     own_bytes: Count | None = None
+    # of one worker, now and then: what it has written and shares with no other process. Pages that it copied from its
+    # trainer are not in it until then; ``own_bytes`` has them from the fork on.
+    private_bytes: Count | None = None
     threads: Annotated[list[ThreadCpu], _LISTED]
     folded: Count = 0  # threads not listed
     ended_cpu_s: Seconds | None = None  # CPU of its children that is in no record of theirs
@@ -902,6 +910,9 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     #: use the same ones.
     run_cores: str | None = None
     placed: Annotated[list[PlacedProcess], _LISTED] = msgspec.field(default_factory=list)  # if it has two NUMA nodes
+    oom_kills: Count | None = (
+        None  # processes of the run's groups that the kernel killed for memory, since tuimon began
+    )
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -6,7 +6,7 @@ from msgspec import structs
 from tests.session import records
 from tests.session.records import session_of
 from tuimon.records import Exit, Loader, LoaderFacts, MeasuredBatches
-from tuimon.session.progress import Left, rates_of, run_progress
+from tuimon.session.progress import Left, rates_in, run_progress
 from tuimon.session.rows import EpochRow
 from tuimon.views.progress_text import left_text, padding_text, position_text, progress_json, rate_texts
 
@@ -121,7 +121,7 @@ def test_samples_are_those_of_all_ranks():
     known = run_progress(session, 100)
     assert (known.samples_per_s, known.ranks) == (320 + 160, 2)
     assert run_progress(session, 101).samples_per_s == known.samples_per_s
-    assert rates_of(session, 101).samples == 160
+    assert rates_in(session.shown(), 101).samples == 160
     assert progress_json(known)["text"] == "480 samples/s on 2 ranks"
 
 

@@ -79,16 +79,12 @@ def run_progress(session: Session, pid: int) -> RunProgress:
     )
 
 
-def rates_of(session: Session, pid: int) -> Rates:
-    """Samples and tokens a second of one process."""
-    return _rates_in(session.shown(), pid)
-
-
 @once
-def _rates_in(view: SessionView, pid: int) -> Rates:
-    session, steps = view.session, view.steps(pid)
+def rates_in(view: SessionView, pid: int) -> Rates:
+    """Samples and tokens a second of one process."""
+    steps = view.steps(pid)
     per_s = steps.per_second if steps is not None else None
-    told = session.step_sizes(pid).rates(per_s, whole_run=session.exit is not None)
+    told = view.session.step_sizes(pid).rates(per_s, whole_run=view.is_whole)
     return _rates(_training_loaders(view, pid, steps), told)
 
 
@@ -100,7 +96,7 @@ def _rates_of_ranks(view: SessionView, first: int) -> tuple[Rates, int]:
     """
     session = view.session
     pids = [rank.pid for rank in training_of(session.over("recent"), first) if session.exit or not rank.ended]
-    known = [rates for pid in pids or [first] if (rates := _rates_in(view, pid)) != Rates()]
+    known = [rates for pid in pids or [first] if (rates := rates_in(view, pid)) != Rates()]
     return Rates(_sum_of_known(each.samples for each in known), _sum_of_known(each.tokens for each in known)), len(
         known
     )

@@ -265,7 +265,8 @@ class Tables:
         self.threads.add_threads(record)
         self.ranks.add_threads(record)
         of_node = self.nodes.tables_of(node_of(record.pid))
-        of_node.machine.add_threads(record)
+        stats = self.step_stats.get(record.pid)
+        of_node.machine.add_threads(record, stats.total if stats is not None else 0)
         of_node.core_use.add_threads(record)
         of_node.recent_waits.add_threads(record)
 

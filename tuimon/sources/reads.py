@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from tuimon.proc import procfs
 from tuimon.proc.mounts import Mount, files_read, mount_of, mounts_of
 from tuimon.records import DiskReads, Record
+from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
 
 _PERIOD_S = 5.0
@@ -29,7 +30,7 @@ class _Training(Struct):
     turn: int = 0
 
 
-class ReadsSource:
+class ReadsSource(Source):
     """A record of each training process every five seconds, once it has read from a disk."""
 
     name = "reads"
@@ -52,9 +53,6 @@ class ReadsSource:
         self._known = {key: training for key, training in self._known.items() if key in live}
         for key in live:
             yield from self._of(key, workers.get(key[0], []))
-
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
 
     def _of(self, key: tuple[int, int | None], workers: list[int]) -> Iterable[Record]:
         pid = key[0]

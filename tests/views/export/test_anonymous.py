@@ -34,6 +34,7 @@ KEPT = {
         "Gpu.throttle",
         "GpuPhase.name",
         "Header.mode",
+        "KeepingLine.kept",
     ),
     *("Lead.boundary", "Loader.role", "LoaderFacts.context", "LoaderFacts.kind", "LoopStack.boundary"),
     *("MachineMemory.run_cores", "MemoryHistory.device", "MemoryHistory.trigger", "Notice.level", "Notice.source"),

@@ -7,8 +7,16 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.standstill_first import First, first_of
-from tuimon.diagnosis.evidence.standstill_waits import Rank, Wait, peers_of, sampled_stack, stack_of, wait_of
+from tuimon.diagnosis.evidence.standstill_waits import (
+    First,
+    Rank,
+    Wait,
+    first_of,
+    peers_of,
+    sampled_stack,
+    stack_of,
+    wait_of,
+)
 from tuimon.records import Frame, Place, Process, Threads
 from tuimon.records import Standstill as Taken
 from tuimon.session.loop_tree.activity import activity_of, innermost_wait

@@ -7,8 +7,7 @@ from tuimon.diagnosis.comparison.speed import SAME_WITHIN
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.level import HELD_UP
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.needs import STEP_TIMES
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import STEP_TIMES, Rule
 from tuimon.diagnosis.words import percent
 from tuimon.text import ms_text
 

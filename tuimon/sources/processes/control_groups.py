@@ -1,4 +1,4 @@
-"""The limits of the run's control groups: memory, and CPU time (cgroups(7); version 1 and 2)."""
+"""The run's control groups: their limits on memory and CPU time, and who was killed (cgroups(7); version 1 and 2)."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class GroupCpu(NamedTuple):
 class ControlGroups:
     """The groups of one process, and all above these: each of them limits it. In a container some may be hidden."""
 
-    def __init__(self, pid: int, root: str) -> None:
-        """``root``: where /proc and /sys are."""
-        self._pid = pid
+    def __init__(self, listed: str, root: str) -> None:
+        """``listed``: what /proc/PID/cgroup holds; ``root``: where /proc and /sys are."""
+        self._listed = listed
         self._root = root
 
     def tightest_memory(self) -> GroupMemory | None:
@@ -65,9 +65,21 @@ class ControlGroups:
                 groups += self._cpu(f"{_MOUNT}/{controllers}", path, names, "throttled_time", 1e9)
         return min(groups, default=None)
 
+    def oom_counter(self) -> str | None:
+        """The file that counts the processes of its own group which the kernel has killed for memory."""
+        for controllers, path in self._paths():
+            is_old = "memory" in controllers.split(",")
+            if not controllers or is_old:
+                mount, name = (f"{_MOUNT}/memory", "memory.oom_control") if is_old else (_MOUNT, "memory.events")
+                files = (f"{folder}/{name}" for folder in _folders(mount, path))
+                found = next((file for file in files if oom_kills(self._root + file) is not None), None)
+                if found is not None:
+                    return self._root + found
+        return None
+
     def _paths(self) -> Iterator[tuple[str, str]]:
         """Controllers (none: version 2) and path of each group."""
-        for line in self._text(f"/proc/{self._pid}/cgroup").splitlines():
+        for line in self._listed.splitlines():
             _, controllers, path = line.split(":", 2)
             yield controllers, path
 
@@ -97,6 +109,11 @@ def _folders(mount: str, path: str) -> Iterator[str]:
     parts = [part for part in path.split("/") if part not in ("", "..")][:_DEEPEST]
     for depth in range(len(parts), -1, -1):
         yield "/".join([mount, *parts[:depth]])
+
+
+def oom_kills(counter: str) -> int | None:
+    """The count of such a file; None where there is none."""
+    return fields(text(counter)).get("oom_kill")
 
 
 def fields(of: str) -> dict[str, int]:

@@ -16,8 +16,9 @@ from tuimon.proc import procfs
 from tuimon.proc.core_list import core_list, core_numbers
 from tuimon.proc.numa import cores_by_node
 from tuimon.records import MachineMemory, PlacedProcess, Record
+from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, fields, text
+from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, fields, oom_kills, text
 
 #: Between two records; swapping is a rate over this long.
 _PERIOD_S = 5.0
@@ -38,7 +39,7 @@ class _Used(Struct, frozen=True, gc=False):
     held_s: float | None  # None without a CPU limit
 
 
-class MachineSource:
+class MachineSource(Source):
     """One record every five seconds."""
 
     name = "machine"
@@ -53,13 +54,15 @@ class MachineSource:
         self._used: _Used | None = None
         self._of_run: frozenset[int] = frozenset()  # the cores that it may use, or has used; empty: not known
         self._nodes = cores_by_node(self._root)
+        self._listed: dict[str, None] = {}
+        self._killed: dict[str, tuple[int, int]] = {}  # by file that counts, at first and lately
 
     def read(self) -> Iterable[Record]:
         """The record that is due; none where nothing can be read."""
         now_s = self._clock()
         total_bytes, available_bytes = self._machine_memory()
         window_s, swap_in, swap_out = self._swapping(now_s)
-        groups = [ControlGroups(pid, self._root) for pid in self._group_pids()]
+        groups = [ControlGroups(listed, self._root) for listed in self._listed_groups()]
         memories = [memory for each in groups if (memory := each.tightest_memory()) is not None]
         group = min(memories, key=lambda memory: memory.left_bytes, default=None)
         limit = min((cpu for each in groups if (cpu := each.tightest_cpu()) is not None), default=None)
@@ -85,10 +88,8 @@ class MachineSource:
             held_cores=held,
             run_cores=core_list(of_run) if of_run and of_run != own else None,
             placed=list(self._placed()) if len(self._nodes) > 1 else [],
+            oom_kills=self._oom_kills(groups),
         )
-
-    def close(self) -> None:
-        """Do nothing: nothing is held open."""
 
     def _swapping(self, now_s: float) -> tuple[float, float | None, float | None]:
         """Seconds since the last read, bytes a second in and out; None at the first."""
@@ -105,10 +106,19 @@ class MachineSource:
         ]
         return span_s, round(rates[0]), round(rates[1])
 
-    def _group_pids(self) -> Iterable[int]:
-        """A process of each control group of the run: its root, and those that train."""
+    def _listed_groups(self) -> Iterable[str]:
+        """The control groups of the run's root, and of those that train, as the kernel lists them, or did at last."""
         pids = [self._table.root_pid, *sorted(self._table.trainers() - {self._table.root_pid})]
-        return {self._text(f"/proc/{pid}/cgroup"): pid for pid in reversed(pids)}.values()
+        self._listed = dict.fromkeys(filter(None, (self._text(f"/proc/{pid}/cgroup") for pid in pids))) or self._listed
+        return self._listed
+
+    def _oom_kills(self, groups: Iterable[ControlGroups]) -> int | None:
+        """How many processes of the run's groups the kernel has killed since these were found; they may have ended."""
+        counters = {counter for group in groups if (counter := group.oom_counter()) is not None}
+        for counter in counters | self._killed.keys():
+            if (count := oom_kills(counter)) is not None:
+                self._killed[counter] = (self._killed.get(counter, (count, count))[0], count)
+        return sum(count - first for first, count in self._killed.values()) if self._killed else None
 
     def _cores_of_run(self) -> frozenset[int]:
         """The cores that any of its training processes and workers may use; empty where that is not known."""

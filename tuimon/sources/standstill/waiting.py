@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct
 
 from tuimon.proc import connections, procfs
-from tuimon.sources.standstill.suspicion import Suspect
+from tuimon.sources.base import Suspect
 
 #: Bytes a second from which a process moves: our choice, above what logs, heartbeats and our own sampling thread write
 #: (10 kB/s), and below any storage that still answers.
