@@ -27,8 +27,6 @@ VARIABLE = "TUIMON_HISTORY"
 _COMPARED = 5
 #: Lines of the file, and how many are left of it when it has more; a line has 300 bytes.
 _MOST_LINES, _KEPT_LINES = 2000, 1000
-#: Share of the time that a thread waited for a core, from which a run says nothing of later ones.
-_HELD_UP = 0.05
 #: Tries to lock the file, which others hold for milliseconds.
 _TRIES, _PAUSE_S = 40, 0.05
 
@@ -92,8 +90,6 @@ def run_of(session: Session) -> EarlierRun | None:
     pid, header = session.trainer(), session.header
     evidence = evidence_of(session.over("whole"), pid) if pid is not None else None
     if evidence is None or header is None or evidence.level is None:
-        return None
-    if (evidence.training_thread.delay_ratio or 0.0) >= _HELD_UP:
         return None
     level, setting = evidence.level, evidence.setting
     return EarlierRun(
