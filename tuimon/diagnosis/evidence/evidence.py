@@ -29,7 +29,7 @@ from tuimon.diagnosis.evidence.gpu.launching import Launching, launching
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.late_ranks import Turns, chosen_ranks, late_turns
-from tuimon.diagnosis.evidence.level import Hours, Level, Setting, hours_of, level_of
+from tuimon.diagnosis.evidence.level import Hours, Level, Setting, level_of, slower_hours
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, training_loader
 from tuimon.diagnosis.evidence.loading.producer import Pool, pool
@@ -192,9 +192,9 @@ class Evidence(Struct, frozen=True, dict=True):
         return level_of(self.stretches, self._view.between_parts(self.pid))
 
     @cached_property
-    def hours(self) -> Hours | None:
-        """Its fastest hour and its last one."""
-        return hours_of(self.stretches, self._view.between_parts(self.pid))
+    def slower_hours(self) -> Hours | None:
+        """Its fastest hour and its last one, if that is slower."""
+        return slower_hours(self.stretches, self._view.between_parts(self.pid))
 
     @cached_property
     def setting(self) -> Setting:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.course import (
     COMPARABLE_WINDOWS,
+    DRIFT_RATIO,
     WARMUP_WINDOWS,
     GrownPhase,
     Growth,
@@ -81,7 +82,7 @@ def _phases_ms(row: StepStretch, between_parts: Sequence[float]) -> list[float]:
 
 
 class Hours(NamedTuple):
-    """The fastest hour of a run, how long ago it ended, and the last hour."""
+    """The fastest hour of a run, how long ago it ended, and the last hour, which is slower."""
 
     best: Level
     ago_s: float
@@ -89,8 +90,8 @@ class Hours(NamedTuple):
     least: float  # how much longer steps take now, at least: by the quartiles that face each other
 
 
-def hours_of(stretches: Sequence[StepStretch], between_parts: Sequence[float]) -> Hours | None:
-    """The hours of a run, counted from its end; None of fewer than two."""
+def slower_hours(stretches: Sequence[StepStretch], between_parts: Sequence[float]) -> Hours | None:
+    """The last hour of a run and the best, counted from its end; None of fewer than two, or if it is hardly slower."""
     rows = stretches[WARMUP_WINDOWS:]
     if not rows or rows[-1].end_s - rows[0].begin_s < 2 * HOUR_S:
         return None
@@ -98,14 +99,15 @@ def hours_of(stretches: Sequence[StepStretch], between_parts: Sequence[float]) -
     by_hour: dict[int, list[StepStretch]] = {}
     for row in rows:
         by_hour.setdefault(int((end_s - row.end_s) / HOUR_S), []).append(row)
-    hours = {ago: each for ago, each in by_hour.items() if len(each) >= _LEAST}
-    if 0 not in hours:
+    times = {ago: [work_ms(row) for row in each] for ago, each in by_hour.items() if len(each) >= _LEAST}
+    if 0 not in times:
         return None
-    best = min(hours, key=lambda ago: median(map(work_ms, hours[ago])))
-    least = quantiles(map(work_ms, hours[0]))[0] / quantiles(map(work_ms, hours[best]))[2]
-    return Hours(
-        level_over(hours[best], between_parts),
-        end_s - hours[best][-1].end_s,
-        level_over(hours[0], between_parts),
-        least,
-    )
+    medians = {ago: median(each) for ago, each in times.items()}
+    best = min(medians, key=medians.__getitem__)
+    if medians[0] < DRIFT_RATIO * medians[best]:
+        return None
+    least = quantiles(times[0])[0] / quantiles(times[best])[2]
+    if least <= 1.0:
+        return None
+    ago_s = end_s - by_hour[best][-1].end_s
+    return Hours(level_over(by_hour[best], between_parts), ago_s, level_over(by_hour[0], between_parts), least)

@@ -113,8 +113,8 @@ def _jump(evidence: Evidence) -> Finding | None:
 
 def _slower_hour(evidence: Evidence) -> Finding | None:
     """Slower than its own best hour, beyond what the history of single windows shows."""
-    hours = evidence.hours
-    if hours is None or hours.least <= 1.0 or hours.last.step_ms < DRIFT_RATIO * hours.best.step_ms:
+    hours = evidence.slower_hours
+    if hours is None:
         return None
     before, now = hours.best, hours.last
     phase, longer, more_work = now.grown_since(before), now.step_ms / before.step_ms, now.does_more_work_than(before)
