@@ -40,6 +40,8 @@ def found(rule, *args, **more):
 def test_the_phase_that_grew_is_told_with_both_times():
     (slow,) = found("slower_run", USUAL | {"data": 31}, earlier(1.0, 1.01, 0.99, 1.0, 1.005))
     assert slow.headline == "19 % slower than the last 5 runs of this command: data 12.0 ms -> 31.0 ms"
+    (twice,) = found("slower_run", USUAL | {"data": 132}, earlier(1.0, 1.01, 0.99, 1.0, 1.005))
+    assert twice.headline.startswith("2.2x slower than the last 5 runs of this command: data 12.0 ms -> 132 ms")
     assert slow.severity == "warning" and 1.05 < slow.best.low < 1.19 < slow.best.high
 
 

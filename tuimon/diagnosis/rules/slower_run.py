@@ -21,6 +21,7 @@ def slower_run(evidence: Evidence) -> Finding | None:
     if since is None or since.longer.low < 1 + SAME_WITHIN:
         return None
     before, longer = since.before, now.step_ms / since.before.step_ms
+    slower = f"{longer:.1f}x" if longer >= 2 else percent(longer - 1)
     phase = now.grown_since(before)
     hot = evidence.hottest_in(phase.name)
     more_work = evidence.setting.batch_size is None and now.does_more_work_than(before)
@@ -29,7 +30,7 @@ def slower_run(evidence: Evidence) -> Finding | None:
         rule="slower_run",
         severity="info" if more_work else "warning",
         headline=(
-            f"{percent(longer - 1)} slower than the last {since.runs} runs of this command:"
+            f"{slower} slower than the last {since.runs} runs of this command:"
             f" {phase.name} {ms_text(phase.before_ms)} -> {ms_text(phase.now_ms)}"
         ),
         fixes=(Fix(action) if more_work else Fix(action, longer, *since.longer),),
