@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
+from tuimon.diagnosis.evidence.loading.reads import ALIKE, EPOCHS, LEAST_BYTES
 from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS
 from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
@@ -76,6 +77,7 @@ def _figures(
         "workers": workers.number,
         "worker_cpu_ratio": workers.cpu_ratio,
         "worker_busy_ratio": workers.busy_ratio if cause.name != "rollout" else None,  # they may wait for a message
+        "read_every_epoch": evidence.read_again.text if evidence.read_again is not None else None,
         "hot_share": cause.hot.share if cause.hot else None,
         **(
             {"fetch_ms": evidence.loader.wait_ms, "batch_ms": workers.batch_ms}
@@ -107,7 +109,10 @@ RULES = (
             " the model takes most of that, it is only mentioned, unless more environments at once surely gain."
         ),
         needs=(STEPS, SAMPLES),
-        thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL, *CONFIDENCE),
+        thresholds=(
+            *(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL),
+            *(EPOCHS, ALIKE, LEAST_BYTES, *CONFIDENCE),
+        ),
         causes=(
             "no_workers",
             "workers_saturated",
