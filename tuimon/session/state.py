@@ -137,8 +137,8 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     is_sampled = (latest.open_for_s or 0.0) >= LONG_S  # since this part of the step began
     if seen is not None and seen.words == COMPILING and is_sampled:
         doing, doing_for_s = seen.words, session.now_s - seen.since_s
-    taken = session.standstills.taken_since(latest.t - (latest.open_for_s or 0.0))
-    if taken is not None and any(each.pid == pid and each.has_left for each in taken.processes):
+    past = session.standstills.since(latest.t - (latest.open_for_s or 0.0))
+    if past is not None and any(each.pid == pid and each.has_left for each in past.taken.processes):
         doing = OVER  # it has left every loop that it trained in: it serves, or waits for somebody
     if _is_stopped(session, pid):
         doing = ", ".join(filter(None, (_stopped(pid), doing)))

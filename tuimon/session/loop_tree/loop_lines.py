@@ -68,10 +68,9 @@ class LoopLines:
         self.aligned = OtherCalls(self._path, samples).aligned
         pairs = [(sample, self.aligned(sample.frames)) for sample in samples]
         samples = [*samples, *(sample.at(sample.phase, own) for sample, own in pairs if own is not sample.frames)]
-        self._last_line = {depth: frame.line for depth, frame in enumerate(self._path)}
         own: StackPhase = "backward" if to_backward else "forward" if self._is_forward else "optimizer"
         # depth -> line -> what it leads to, in the frames of the path
-        self._boundaries: dict[int, dict[int, str]] = {d: {n: own} for d, n in self._last_line.items()}
+        self._boundaries: dict[int, dict[int, str]] = {d: {f.line: own} for d, f in enumerate(self._path)}
         self._forward_line: dict[int, int] = {}  # depth -> first line of the forward pass in that frame of the path
         self._fetch_lines: set[tuple[int, int]] = set()  # depth and line of the fetches for training
         branches = [(sample, branch) for sample in samples if (branch := self.branch_of(sample.frames)) is not None]
@@ -80,8 +79,8 @@ class LoopLines:
         returned = returned_gradients(samples)
         for sample, (depth, line, _) in whole:
             if sample.phase in self._ends and sample.frames not in returned:
-                self._last_line[depth] = max(line, self._last_line[depth])
                 self._boundaries[depth].setdefault(line, sample.phase)
+        self._last_line = {depth: max(lines) for depth, lines in self._boundaries.items()}
         over = (self._loop_over(s.frames, branch) for s, branch in branches if s.phase == "data")
         loops = {branch for branch in over if branch is not None}
         runs = [("forward" if s.frames in returned else s.phase, b) for s, b in whole]
@@ -90,7 +89,11 @@ class LoopLines:
         self._note_fetch_and_forward(whole)
         self.fetches = has_loader or bool(self._fetch_lines)  # whether batches come from a DataLoader
         self.shows_forward = bool(self._forward_line)  # whether a sample has shown a line of the forward pass
-        self._model_lines = self._lines_of_models(samples)  # depth and line of calls of a model, in the forward pass
+        self._model_lines: set[tuple[int, int]] = set()  # depth and line of calls of a model, in the forward pass
+        for sample, branch in branches:
+            is_first = sample.phase == "forward" and branch.line == self._forward_line.get(branch.depth)
+            if is_first and branch[:2] not in self._model_lines and _runs_model(sample.frames):
+                self._model_lines.add(branch[:2])
         self._training_calls = {  # the user's functions that train
             branch.called for sample, branch in whole if sample.phase != "rest" and not self.is_evaluation(branch)
         }
@@ -222,7 +225,7 @@ class LoopLines:
             for place, n in ends.items()
             if (others[place] >= MANY * n if self._is_forward else is_torn(n, others[place]))
         }
-        return torn - set(self._last_line.items())
+        return torn - {(depth, frame.line) for depth, frame in enumerate(self._path)}
 
     def _loop_over(self, stack: Stack, branch: Branch) -> Branch | None:
         """The loop over the batches that a stack fetches: the branch's line, or the function that it calls."""
@@ -245,16 +248,6 @@ class LoopLines:
                 self._acting_calls.add(called)
             else:
                 self._forward_line[depth] = min(line, self._forward_line.get(depth, line))
-
-    def _lines_of_models(self, samples: Sequence[StackSample]) -> set[tuple[int, int]]:
-        out: set[tuple[int, int]] = set()
-        for sample in samples:
-            branch = self.branch_of(sample.frames) if sample.phase == "forward" and self._forward_line else None
-            if branch is None or branch[:2] in out:
-                continue
-            if branch.line == self._forward_line.get(branch.depth) and _runs_model(sample.frames):
-                out.add(branch[:2])
-        return out
 
 
 class _EvaluationLines:

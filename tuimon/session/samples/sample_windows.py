@@ -118,9 +118,6 @@ class RunSamples:
         self._latest: list[Stacks] = []
         self._shared: dict[tuple[int, ...], list[int]] = {}  # frames of a stack: the list of all windows
 
-    def __len__(self) -> int:
-        return len(self._older) + len(self._latest)
-
     def append(self, record: Stacks) -> None:
         """Add a window."""
         self._latest.append(record)
