@@ -18,7 +18,7 @@ from tuimon.proc.numa import cores_by_node
 from tuimon.records import MachineMemory, PlacedProcess, Record
 from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, fields, text
+from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, KernelFiles
 
 #: Between two records; swapping is a rate over this long.
 _PERIOD_S = 5.0
@@ -49,18 +49,18 @@ class MachineSource(Source):
         """``root``: where /proc and /sys are."""
         self._table = table
         self._clock = clock
-        self._root = root.rstrip("/")
+        self._files = KernelFiles(root.rstrip("/"))
         self._swapped: tuple[float, int, int] | None = None  # t, bytes in and out since boot
         self._used: _Used | None = None
         self._of_run: frozenset[int] = frozenset()  # the cores that it may use, or has used; empty: not known
-        self._nodes = cores_by_node(self._root)
+        self._nodes = cores_by_node(root.rstrip("/"))
 
     def read(self) -> Iterable[Record]:
         """The record that is due; none where nothing can be read."""
         now_s = self._clock()
         total_bytes, available_bytes = self._machine_memory()
         window_s, swap_in, swap_out = self._swapping(now_s)
-        groups = [ControlGroups(pid, self._root) for pid in self._group_pids()]
+        groups = [ControlGroups(pid, self._files) for pid in self._group_pids()]
         memories = [memory for each in groups if (memory := each.tightest_memory()) is not None]
         group = min(memories, key=lambda memory: memory.left_bytes, default=None)
         limit = min((cpu for each in groups if (cpu := each.tightest_cpu()) is not None), default=None)
@@ -90,7 +90,7 @@ class MachineSource(Source):
 
     def _swapping(self, now_s: float) -> tuple[float, float | None, float | None]:
         """Seconds since the last read, bytes a second in and out; None at the first."""
-        counts = self._fields("/proc/vmstat")
+        counts = self._files.fields("/proc/vmstat")
         pages_in, pages_out = counts.get("pswpin"), counts.get("pswpout")
         if pages_in is None or pages_out is None:
             return self.period_s, None, None
@@ -106,18 +106,18 @@ class MachineSource(Source):
     def _group_pids(self) -> Iterable[int]:
         """A process of each control group of the run: its root, and those that train."""
         pids = [self._table.root_pid, *sorted(self._table.trainers() - {self._table.root_pid})]
-        return {self._text(f"/proc/{pid}/cgroup"): pid for pid in reversed(pids)}.values()
+        return {self._files.text(f"/proc/{pid}/cgroup"): pid for pid in reversed(pids)}.values()
 
     def _cores_of_run(self) -> frozenset[int]:
         """The cores that any of its training processes and workers may use; empty where that is not known."""
         roles = self._table.roles.items()
         allowed = [self._allowed(pid) for pid, role in roles if role in ("trainer", "worker")]
-        lines = self._text("/proc/stat").splitlines()  # a mask may have cores that are offline
+        lines = self._files.text("/proc/stat").splitlines()  # a mask may have cores that are offline
         return frozenset().union(*allowed) & {int(name[3:]) for name, *_ in map(str.split, lines) if _CORE.match(name)}
 
     def _allowed(self, pid: int) -> frozenset[int]:
         """By its affinity and its cpuset: of its main thread."""
-        for line in self._text(f"/proc/{pid}/status").splitlines():
+        for line in self._files.text(f"/proc/{pid}/status").splitlines():
             if line.startswith("Cpus_allowed_list:"):
                 return core_numbers(line.partition(":")[2])
         return frozenset()
@@ -125,7 +125,7 @@ class MachineSource(Source):
     def _placed(self) -> Iterable[PlacedProcess]:
         """The NUMA nodes that training processes run on."""
         for pid in sorted(self._table.trainers())[:_PLACED]:
-            stat = procfs.parse_stat(self._text(f"/proc/{pid}/stat").encode())
+            stat = procfs.parse_stat(self._files.text(f"/proc/{pid}/stat").encode())
             node = next((node for node, cores in self._nodes.items() if stat is not None and stat.core in cores), None)
             allowed = self._allowed(pid)
             nodes = [number for number, cores in self._nodes.items() if cores & allowed]
@@ -137,7 +137,7 @@ class MachineSource(Source):
     ) -> tuple[float | None, float | None, float | None]:
         """Busy, stolen and held by the CPU limit since the last read; None at the first."""
         held_s = limit.throttled_s if limit is not None else None
-        before, self._used = self._used, _used(self._text("/proc/stat"), now_s, held_s, allowed)
+        before, self._used = self._used, _used(self._files.text("/proc/stat"), now_s, held_s, allowed)
         if before is None or self._used is None or now_s <= before.t or before.allowed != self._used.allowed:
             return None, None, None
         span_s, now = now_s - before.t, self._used
@@ -150,7 +150,7 @@ class MachineSource(Source):
 
     def _machine_memory(self) -> tuple[int | None, int | None]:
         """Total, and available without swapping, in bytes; None where /proc/meminfo cannot be read."""
-        known = self._fields("/proc/meminfo")
+        known = self._files.fields("/proc/meminfo")
         total, available, free = (known.get(f"{name}:") for name in ("MemTotal", "MemAvailable", "MemFree"))
         if total is None or available is None:
             return None, None
@@ -160,18 +160,12 @@ class MachineSource(Source):
 
     def _stalled_ratio(self) -> float | None:
         """``some avg10`` of the kernel's pressure figures; None where it is built without them."""
-        for line in self._text("/proc/pressure/memory").splitlines():
+        for line in self._files.text("/proc/pressure/memory").splitlines():
             kind, *pairs = line.split()
             share = dict(pair.split("=", 1) for pair in pairs if "=" in pair).get("avg10") if kind == "some" else None
             if share is not None:
                 return round(float(share) / 100, 4)
         return None
-
-    def _fields(self, path: str) -> dict[str, int]:
-        return fields(self._text(path))
-
-    def _text(self, path: str) -> str:
-        return text(self._root + path)
 
 
 def _own_cores() -> frozenset[int]:
