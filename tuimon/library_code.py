@@ -87,6 +87,19 @@ def may_be_loss(file: str) -> bool:
     return _DIFFERENTIABLE.search(file) is not None
 
 
+# ---- calls to other machines
+
+_NETWORK = re.compile(
+    r"(?:^|/)(?:ftplib|smtplib|socket|ssl|http/client|urllib/request)\.py$|-packages/(?:aiohttp|boto3|botocore|gcsfs|grpc"
+    r"|httpcore|httpx|huggingface_hub|paramiko|pymongo|pymysql|psycopg2?|redis|requests|s3fs|s3transfer|urllib3)/"
+)
+
+
+def is_network(file: str) -> bool:
+    """True if code of a file talks to other machines: ``/…/site-packages/urllib3/connection.py``."""
+    return _NETWORK.search(file) is not None
+
+
 # ---- loops that libraries own
 
 _ITERATIONS = frozenset({"__next__", "__iter__"})

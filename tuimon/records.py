@@ -102,6 +102,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     gpu_uuids: list[str] = msgspec.field(default_factory=list)  # of the GPUs that the process reports to use
     parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # of what its optimizers update: "float32", ...
     tf32: bool | None = None  # whether float32 matrix products may round to TF32
+    cudnn_tf32: bool | None = None  # whether convolutions and recurrent layers may
     # of what matrix products and convolutions gave in the first forward passes, as far as their graphs show: "bfloat16"
     # or "float16" of float32 parameters is autocast, or casts by hand
     matmul_dtypes: list[str] = msgspec.field(default_factory=list)
@@ -356,12 +357,17 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     length: Count | None = None  # batches of an epoch
 
 
+#: A line keeps what has a graph, a figure or a hook each time, or, as far as its text shows, some other object.
+Kept = Literal["graph", "figure", "hook", "object"]
+
+
 class KeepingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line in a loop that keeps what has a graph, or a figure, each time: ``[line, function, source]``."""
+    """A line that keeps one more of something, step after step: ``[line, function, source, kept]``."""
 
     line: Count
     function: str
     source: str
+    kept: Kept = "graph"
 
 
 #: How many threads share an operation of torch's on the CPU, how many workers load, which cores may be used.
@@ -509,6 +515,9 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     # of that, what is its own: neither pages of files, which the kernel takes back at will, nor shared memory; in one
     # record of two seconds
     own_bytes: Count | None = None
+    # of one worker, now and then: what it has written and shares with no other process. Pages that it copied from its
+    # trainer are not in it until then; ``own_bytes`` has them from the fork on.
+    private_bytes: Count | None = None
     threads: Annotated[list[ThreadCpu], _LISTED]
     folded: Count = 0  # threads not listed
     ended_cpu_s: Seconds | None = None  # CPU of its children that is in no record of theirs
@@ -827,6 +836,14 @@ class TracedSync(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.operator or self.call
 
 
+class TracedFlops(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Floating-point operations of one kind in numbers of one type, in all traced steps: ``[kind, dtype, flops]``."""
+
+    kind: str  # "product", "convolution", "recurrent", "attention"
+    dtype: str
+    flops: Count
+
+
 class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     """A trace of some steps of a process was taken; the whole of it is in ``file``, the heaviest rows are here."""
 
@@ -847,6 +864,7 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     kernels: Annotated[list[TracedWork], _LISTED] = msgspec.field(default_factory=list)
     waits: Annotated[list[TracedWait], _LISTED] = msgspec.field(default_factory=list)
     syncs: Annotated[list[TracedSync], _LISTED] = msgspec.field(default_factory=list)
+    flops: Annotated[list[TracedFlops], _LISTED] | None = None  # None where not all of them can be counted
     folded: Count = 0  # operators, kernels, waits and syncs that are not listed
 
 
@@ -880,10 +898,13 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     #: use the same ones.
     run_cores: str | None = None
     placed: Annotated[list[PlacedProcess], _LISTED] = msgspec.field(default_factory=list)  # if it has two NUMA nodes
+    oom_kills: Count | None = (
+        None  # processes of the run's groups that the kernel killed for memory, since tuimon began
+    )
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A process at a standstill: ``[pid, role, rank, state, io_bytes_per_s, unknown, tid, has_left, peers]``.
+    """A process at a standstill: ``[pid, role, rank, state, io_bytes_per_s, unknown, tid, has_left, peers, listens]``.
 
     ``state``: of its main thread. A worker has the rank of its trainer. ``io_bytes_per_s``: what it read and wrote just
     then, files and pipes alike.
@@ -900,6 +921,7 @@ class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     #: Processes of the run at the other end of the pipe or connection that it is blocked on, itself included; all
     #: idle. None if it is blocked on none, that end is not known, or may itself wait for something outside the run.
     peers: Annotated[list[Pid], _LISTED] | None = None
+    listens: bool = False  # whether it accepts TCP connections: it may be a server, which waits by nature
 
 
 class StackGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):

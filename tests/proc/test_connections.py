@@ -109,3 +109,14 @@ def test_of_a_process_that_is_gone_nothing_is_known():
     assert connections.wake_ups(1 << 30, 1 << 30) is None
     assert connections.other_ends(os.getpid(), "socket:[1]", []) is None
     assert connections.blocked_on(os.getpid(), threading.get_native_id()) is None
+
+
+def test_who_accepts_connections_listens():
+    with program(f"{TCP}b = s.accept(); a.recv(9)") as process, program("r, w = os.pipe(); os.read(r, 9)") as other:
+        try:
+            assert until(lambda: connections.listens(process.pid), "a listening socket")
+            blocked(other.pid)
+            assert not connections.listens(other.pid)
+        finally:
+            process.kill()
+            other.kill()

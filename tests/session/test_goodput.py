@@ -49,6 +49,55 @@ def test_all_of_the_time_before_the_loop_has_a_name():
     assert found.ratio == 0.0
 
 
+@pytest.mark.parametrize(
+    ("part", "said", "lines"),
+    [
+        (
+            "network",
+            "calls over the network",
+            [
+                ("train.py", 5, "fetch", "session.get(url)", True),
+                ("/v/site-packages/requests/sessions.py", 7, "get"),
+                ("/usr/lib/python3.11/socket.py", 706, "readinto"),
+            ],
+        ),
+        (
+            "program",
+            "waiting for other programs",
+            [
+                ("train.py", 5, "install", "subprocess.check_call(command)", True),
+                ("/usr/lib/python3.11/subprocess.py", 1264, "wait"),
+            ],
+        ),
+        ("prompt", "at a prompt", [("train.py", 5, "ask", "input('start? ')", True)]),
+    ],
+)
+def test_waits_outside_before_the_loop_have_names(part, said, lines):
+    waits = [stacks(float(t), (list(range(20, 20 + len(lines))), 20)) for t in range(5, 9)]
+    before = [stacks(float(t), (IMPORT if t <= 4 else LOAD, 20)) for t in (*range(1, 5), 9, 10)]
+    records = sorted([*waits, *before], key=lambda record: record.t)
+    found = goodput(session_of(header(), process(), LINES, frames(*lines, first=20), *records))
+    assert found.parts == pytest.approx({"import": 4.0, part: 4.0, "set-up": 2.0})
+    assert f"{said} 40 %" in goodput_text(found)
+
+
+def test_the_time_of_a_program_in_python_that_ran_before_the_loop_is_a_part():
+    """It alone was looked at until it ended: it might have become the training."""
+    pip = process(101, ppid=100, start_unix_s=1.7e9 + 1.0, torch=None, markers=False)
+    ended = process(101, ppid=100, start_unix_s=1.7e9 + 1.0, torch=None, markers=False, ended=True, t=6.0)
+    samples = [stacks(float(t), (IMPORT if t <= 8 else LOAD, 20)) for t in range(7, 11)]
+    found = goodput(session_of(header(), process(), pip, LINES, ended, *samples, *made(11, ((TRAIN, 20),))))
+    assert found.parts == pytest.approx({"program": 5.0, "import": 3.0, "set-up": 2.0, "training": 1.0})
+
+
+def test_somebody_at_a_debugger_is_no_training():
+    stopped = frames(
+        ("train.py", 13, "main", "breakpoint()", True), ("/usr/lib/python3.11/bdb.py", 90, "trace_dispatch"), first=20
+    )
+    halted = [stopped, *made(12, ((TRAIN, 5), ([20, 21], 15))), *made(13, ((TRAIN, 20),))]
+    assert parts(*made(11, ((TRAIN, 20),)), *halted).parts["prompt"] == pytest.approx(0.75)
+
+
 def test_the_time_before_the_first_samples_is_divided_as_they_are():
     found = goodput(session_of(header(), process(), LINES, stacks(3.0, (IMPORT, 20)), stacks(4.0, (LOAD, 20))))
     assert found.parts == pytest.approx({"import": 3.0, "set-up": 1.0})

@@ -1,11 +1,12 @@
 """How far a run has come, from literal records."""
 
 import pytest
+from msgspec import structs
 
 from tests.session import records
 from tests.session.records import session_of
 from tuimon.records import Exit, Loader, LoaderFacts, MeasuredBatches
-from tuimon.session.progress import Left, run_progress
+from tuimon.session.progress import Left, rates_in, run_progress
 from tuimon.session.rows import EpochRow
 from tuimon.views.progress_text import left_text, padding_text, position_text, progress_json, rate_texts
 
@@ -100,3 +101,33 @@ def test_of_an_ended_run_nothing_is_left():
     assert known.left is None
     assert position_text(known) == "3 of 3 epochs done"
     assert progress_json(known)["text"].startswith("3 of 3 epochs done")
+
+
+def ranks(*more):
+    """Two ranks that make ten steps a second, and the process that started them."""
+    found = session_of(records.header())
+    for rank in range(2):
+        found.add(records.process(pid=100 + rank, rank=rank, world_size=2, ppid=99))
+    for t in range(1, 21):
+        for rank in range(2):
+            found.add(records.steps(float(t), PHASES, first_index=10 * (t - 1), pid=100 + rank))
+    for record in more:
+        found.add(record)
+    return found
+
+
+def test_samples_are_those_of_all_ranks():
+    session = ranks(loader(20.0), structs.replace(loader(20.0, batch_size=16), pid=101))
+    known = run_progress(session, 100)
+    assert (known.samples_per_s, known.ranks) == (320 + 160, 2)
+    assert run_progress(session, 101).samples_per_s == known.samples_per_s
+    assert rates_in(session.shown(), 101).samples == 160
+    assert progress_json(known)["text"] == "480 samples/s on 2 ranks"
+
+
+def test_a_rank_that_loads_no_data_or_has_ended_adds_nothing():
+    known = run_progress(ranks(loader(20.0)), 100)
+    assert (known.samples_per_s, known.ranks) == (320, 1)
+    gone = structs.replace(records.process(pid=101, rank=1, world_size=2, ppid=99), t=20.5, ended=True)
+    other = structs.replace(loader(20.0), pid=101)
+    assert run_progress(ranks(loader(20.0), other, gone), 100).samples_per_s == 320

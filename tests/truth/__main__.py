@@ -13,6 +13,7 @@ from tests.truth.gpu import GpuTruth
 from tests.truth.hang import Hang
 from tests.truth.inject import Inject
 from tests.truth.kind import Kind, run
+from tests.truth.leaks import Leaks
 from tests.truth.loops import Loops
 from tests.truth.pairs import Pairs
 from tests.truth.programs import Wild
@@ -26,6 +27,7 @@ KINDS: dict[str, type[Kind[Any, Any]]] = {
     "gpu": GpuTruth,
     "hang": Hang,
     "inject": Inject,
+    "leaks": Leaks,
     "loops": Loops,
     "pairs": Pairs,
     "rank": Rank,

@@ -28,6 +28,7 @@ CASES = (
     Case("checkpoints"),
     Case("after_evaluation", ("--save-after-evaluation",)),
     Case("without_loader", ("--no-loader",)),
+    Case("installs", ("--install=8", "--download=6")),
     Case("does_not_end", ("--after=40", "--save-every=1000")),
 )
 

@@ -35,6 +35,10 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     """The findings on all of the run's steady part; ``states``: those of rules about a moment."""
     pid = session.trainer()
     evidence = evidence_of(session.over("whole"), pid) if pid is not None else None
+    if evidence is not None and evidence.run.has_ended:
+        ending = _found(evidence, [rule for rule in RULES if rule.of_end])
+        ended = {finding.rule for finding in ending}
+        states = [*ending, *(state for state in states if state.rule not in ended)]
     if evidence is None or not evidence.has_steps or (evidence.steps and evidence.steps.recent < FIRST_STEPS):
         return ranked(attributed(list(states), BY_NAME))
     rules = [rule for rule in RULES if not rule.of_moment and rule is not WARMUP]

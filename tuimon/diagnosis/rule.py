@@ -1,4 +1,4 @@
-"""A row of the rule table: everything that defines one rule."""
+"""A row of the rule table: everything that defines one rule, and the evidence that it abstains without."""
 
 from __future__ import annotations
 
@@ -6,10 +6,170 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu.steps import has_enough_steps
+from tuimon.diagnosis.evidence.places.collections import sampled_collections
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Severity
-from tuimon.diagnosis.needs import Need
 from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import percent
+
+
+def _nothing(_evidence: Evidence) -> str | None:
+    return None
+
+
+class Need(Struct, frozen=True):
+    """A kind of evidence. ``missing`` gives the reason for people; None where it is there, or nothing to report.
+
+    A run may rightly lack it (a second rank): then there is nothing to judge, and nothing is reported.
+    """
+
+    what: str
+    missing: Callable[[Evidence], str | None] = _nothing
+    reported_as: str | None = None  # instead of the names of the rules that need it
+
+
+#: ... though samples show that a model runs: nothing is hooked that would end a step of such a loop.
+_UNMARKED = ", and a model runs: without DataLoader, backward and optimizer, tuimon.step() says where one ends"
+
+
+def _no_steps(evidence: Evidence) -> str | None:
+    if evidence.phases is not None:
+        return None if evidence.phases.trains else "the steps have no batch, backward pass or update that was seen"
+    process = evidence.process
+    if process is None or process.markers:
+        runs_model = evidence.stacks.main.in_phase("forward").total >= MIN_SAMPLES
+        return f"no step has ended{_UNMARKED if runs_model else ''}"
+    samples = _no_training(evidence.stacks.main.total)
+    return f"no markers: {process.markers_reason or 'attached without them'}; and {samples}"
+
+
+def _no_training(samples: int) -> str:
+    """Time worth three samples is in at least one sample in 95 of 100 cases."""
+    if samples < MIN_SAMPLES:
+        return "too few samples to find a training loop"
+    return (
+        f"none of {samples} samples is in backward or an update: if it trains, these take less than"
+        f" {percent(3 / samples)} of its time (--inject brings the markers)"
+    )
+
+
+def _no_step_times(evidence: Evidence) -> str | None:
+    if evidence.phases is None:
+        return None  # a matter of STEPS
+    if evidence.phases.inferred:
+        return "no markers: shares are inferred from stacks, step times are not known"
+    if sum(ms is not None for ms in evidence.step_history) < COMPARABLE_WINDOWS:
+        return "the run is too short to compare its end with its beginning"
+    return None
+
+
+def _no_boundaries(evidence: Evidence) -> str | None:
+    if evidence.phases is not None and evidence.phases.inferred:
+        return "no markers: the beginning and end of a step are not known"
+    return None
+
+
+def _no_samples(evidence: Evidence) -> str | None:
+    if evidence.stacks.are_taken:
+        return None
+    notice, missing = evidence.run.notices.get("stacks"), "no stack samples"
+    if notice is None:
+        return missing
+    return notice.message if notice.message.startswith(missing) else f"{missing}: {notice.message}"
+
+
+def _no_run_queue(evidence: Evidence) -> str | None:
+    if evidence.run.here.demand is not None or all(process.ended for process in evidence.run.processes.values()):
+        return None
+    return "the kernel does not report how long threads wait for a core (schedstat)"
+
+
+def _no_gpu_times(evidence: Evidence) -> str | None:
+    if evidence.uses_gpu is False or _has_gpu_times(evidence):
+        return None
+    if evidence.process is not None and not evidence.process.markers:
+        return "no GPU events: attached without markers"
+    if evidence.phases is None:
+        return "no GPU events: no step has ended"
+    return "no GPU events yet, or none that could be timed (captured graphs, other streams, another accelerator)"
+
+
+def _has_gpu_times(evidence: Evidence) -> bool:
+    return evidence.gpu_time is not None and has_enough_steps(evidence.gpu_time.steps, evidence.gpu_time.timed_s)
+
+
+def _no_gpu_waits(evidence: Evidence) -> str | None:
+    if evidence.uses_gpu is False or not _has_gpu_times(evidence) or evidence.gpu_waits is not None:
+        return None
+    return "too few stack samples to say what the CPU waits for"
+
+
+def _no_gpu_counters(evidence: Evidence) -> str | None:
+    if evidence.uses_gpu is False or evidence.gpus:
+        return None
+    notice = evidence.run.notices.get("gpu")
+    return notice.message if notice else "no figures of the GPU"
+
+
+def _no_tensor_activity(evidence: Evidence) -> str | None:
+    if evidence.uses_gpu is False or not evidence.gpus:
+        return None
+    if any(gpu.latest.tensor_ratio is not None for gpu in evidence.gpus):
+        return None
+    return "this GPU does not report the activity of its tensor cores (GPM: Hopper and later)"
+
+
+def _no_gpu_load(evidence: Evidence) -> str | None:
+    if evidence.uses_gpu is False or not evidence.gpus:
+        return None
+    latest = (gpu.latest for gpu in evidence.gpus)
+    if any(gpu.util_ratio is not None and gpu.memory_used_bytes is not None for gpu in latest):
+        return None
+    return "this GPU does not report its utilisation and memory"
+
+
+def _no_allocator(evidence: Evidence) -> str | None:
+    if evidence.uses_gpu is False or not evidence.gpus:
+        return None
+    if any(memory.retries is not None for memory in evidence.torch_memory):
+        return None
+    return "torch's allocator has not reported its counters, or not for long enough"
+
+
+def _no_collections(evidence: Evidence) -> str | None:
+    if evidence.steps is not None and evidence.steps.collections is not None:
+        return None
+    if sampled_collections(evidence.stacks.main) is not None:
+        return None
+    return "without markers the garbage collector's pauses are not recorded"
+
+
+def _no_machine_memory(evidence: Evidence) -> str | None:
+    return None if evidence.run.memory is not None else "the machine's memory is not recorded"
+
+
+MARKERS = Need("markers of steps")
+STEPS = Need("phases of steps", _no_steps)
+STEP_TIMES = Need("step times from the beginning of the run on", _no_step_times)
+BOUNDARIES = Need("the beginning and end of steps", _no_boundaries)
+SAMPLES = Need("stack samples", _no_samples, reported_as="places")
+RUN_QUEUE = Need("run-queue delay of threads (schedstat)", _no_run_queue)
+RANKS = Need("two or more ranks of one training")
+GPU_TIMES = Need("GPU times of steps", _no_gpu_times)
+GPU_WAITS = Need("stack samples of waits for the GPU", _no_gpu_waits)
+GPU_COUNTERS = Need("NVML's counters", _no_gpu_counters)
+TENSOR_ACTIVITY = Need("activity of the tensor cores (GPM)", _no_tensor_activity)
+GPU_LOAD = Need("utilisation and memory of the GPU", _no_gpu_load)
+ALLOCATOR = Need("counters of torch's allocator", _no_allocator)
+COLLECTIONS = Need("pauses of the garbage collector", _no_collections)
+MACHINE_MEMORY = Need("the machine's memory", _no_machine_memory)
+NUMA_NODES = Need("two NUMA nodes or more")
+
+#: In the order in which they are reported.
+NEEDS = tuple(each for each in list(globals().values()) if isinstance(each, Need))
 
 
 class Rule(Struct, frozen=True):
@@ -24,11 +184,12 @@ class Rule(Struct, frozen=True):
     judge: Callable[[Evidence], Finding | None]
     explanation: str  # one paragraph: what it means and what it rests on
     needs: tuple[Need, ...]
-    thresholds: tuple[Threshold, ...]
+    thresholds: tuple[Threshold, ...] = ()
     causes: tuple[str, ...] = ()
     contradicts_order: bool = False  # while it holds (but for benign findings), the loop is not in order
     from_outside: bool = False  # caused by others or by the machine: ranked after what the run does to itself
     is_harm: bool = False  # it may end the run: grave whatever a fix gains, and ranked first of its severity
     of_moment: bool = False  # about a state of a moment, such as full memory, not about steps
+    of_end: bool = False  # judged once more when the run has ended: that may be what ended it
     before_steps: bool = False  # judged before the first whole step too: harm that no step has to show
     ranked_as: Severity | None = None  # another severity than its findings' own, for their order

@@ -7,6 +7,7 @@ from typing import get_args
 from tuimon.diagnosis.finding import Severity
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules import (
+    after,
     collections,
     comm,
     cores,
@@ -26,6 +27,7 @@ from tuimon.diagnosis.rules.input import waiting
 _FAMILIES = (
     start.RULES,
     hang.RULES,
+    after.RULES,
     course.RULES,
     waiting.RULES,
     launches.RULES,

@@ -1,4 +1,4 @@
-"""How grave a finding is: that follows from what its fix gains."""
+"""How grave a finding is, and which comes first: both follow from what its fix gains."""
 
 from __future__ import annotations
 

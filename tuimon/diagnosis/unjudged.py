@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
-from tuimon.diagnosis.needs import NEEDS
+from tuimon.diagnosis.rule import NEEDS
 from tuimon.diagnosis.rulebook import RULES
 from tuimon.session.session import Session
 

@@ -8,6 +8,7 @@ from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import name_of
 from tuimon.diagnosis.reading import Reading
+from tuimon.diagnosis.rules.after import is_over
 from tuimon.diagnosis.rules.hang import may_hang
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.monitor.pollers import Pollers
@@ -77,11 +78,12 @@ def _primary(findings: Sequence[Finding]) -> str | None:
 
 
 def suspicion(session: Session) -> Suspicion | None:
-    """The training that may hang, all its ranks and their workers; None while one comes further."""
+    """The training that may hang, or is over, all its ranks and their workers; None while one comes further."""
     pid = session.trainer()
     if pid is None or session.exit is not None:
         return None
-    still = next((each for each in evidence_of(session.over("recent"), pid).standstills if may_hang(each)), None)
+    found = evidence_of(session.over("recent"), pid).standstills
+    still = next((each for each in found if may_hang(each) or is_over(each)), None)
     if still is None:
         return None
     ranks = [Suspect(rank.pid, "trainer", rank.rank, rank.tid, _loops(session, rank.pid)) for rank in still.ranks]

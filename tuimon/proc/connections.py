@@ -76,6 +76,12 @@ def has_other_connections(pid: int, among: Iterable[int]) -> bool:
     return False
 
 
+def listens(pid: int) -> bool:
+    """True if a process accepts TCP connections."""
+    own = _holders([pid])
+    return any(row[3] == _LISTENING and f"socket:[{row[9].decode()}]" in own for row in _tcp_rows(pid))
+
+
 def _holders(pids: Iterable[int]) -> dict[str, set[int]]:
     """Which of these processes hold a pipe or a socket, of those that may be read."""
     found: dict[str, set[int]] = {}

@@ -198,6 +198,19 @@ def own_bytes(pid: int) -> int | None:
         return None
 
 
+def private_bytes(pid: int) -> int | None:
+    """Memory that a process has written and shares with no other, such as the one that it was forked from.
+
+    None when it is gone, or may not be read. The kernel walks all pages: 0.1 ms for each 10 MB. psutil reads smaps,
+    whose text takes it three times as long.
+    """
+    for line in (read_bytes(f"/proc/{pid}/smaps_rollup", 4096) or b"").splitlines():
+        name, _, size = line.partition(b":")
+        if name == b"Private_Dirty":
+            return int(size.split()[0]) << 10
+    return None
+
+
 def read_thread_stat(pid: int, tid: int) -> ThreadStat | None:
     """One thread; None when it is gone."""
     raw = read_bytes(f"/proc/{pid}/task/{tid}/stat")

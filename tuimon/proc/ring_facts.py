@@ -34,6 +34,7 @@ class RingFacts(Struct, frozen=True, gc=False):
     gpu_uuids: tuple[_Text, ...] = ()
     parameter_dtypes: tuple[_Text, ...] = ()
     tf32: bool | None = None
+    cudnn_tf32: bool | None = None
     matmul_dtypes: tuple[_Text, ...] = ()
     grad_scaler: bool | None = None
     optimizers: _Optimizers = ()

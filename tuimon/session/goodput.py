@@ -23,15 +23,20 @@ Part = Literal[
     "compile",
     "evaluation",
     "checkpoint",
+    "network",
+    "program",
+    "prompt",
     "hang",
     "outside",
     "after",
 ]
 #: In the order in which they are shown. ``restart``: until the process in focus started, where an earlier one of its
-#: rank had trained; ``outside``: a notebook between its cells; ``after``: since the last step.
+#: rank had trained; ``outside``: a notebook between its cells; ``after``: since the last step;
+#: ``network`` and ``program``: the calls to other machines before the loop, and the waits there for other programs such
+#: as an installation; ``prompt``: somebody at a debugger or a console.
 PARTS: tuple[Part, ...] = get_args(Part)
 #: The parts of the time before the loop that samples show.
-_BEFORE: tuple[Part, ...] = ("import", "compile", "checkpoint", "first batch")
+_BEFORE: tuple[Part, ...] = ("import", "compile", "checkpoint", "network", "program", "prompt", "first batch")
 
 
 class Goodput(Struct, frozen=True, gc=False):
@@ -73,13 +78,16 @@ def goodput(session: Session) -> Goodput | None:
     spent = sampled.spent if sampled is not None else Spent(session.frames)
     has_begun = stats is not None and stats.begin_s is not None
     begin_s = max(started_s, stats.begin_s) if stats is not None and stats.begin_s is not None else now_s
-    before = spent.before(started_s)
+    awaited_s = _awaited_s(session, pid, begin_s)
+    before = spent.before(started_s, awaited_s)
+    before["program"] += awaited_s
     divided.add(begin_s - started_s, {work: before[work] for work in _BEFORE}, "set-up")
     if stats is not None and has_begun:
         last_s = max(begin_s, stats.last_step_s or begin_s)
         divided.add(last_s - begin_s, _in_loop(session, stats, spent, Span(begin_s, last_s)), "training")
         after: dict[Part, float] = {
             "checkpoint": spent.since_step["checkpoint"],
+            "prompt": spent.since_step["prompt"],
             "evaluation": stats.evaluated_since_step_s,
             "outside": stats.outside_since_step_s,
         }
@@ -95,6 +103,7 @@ def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> di
         "first batch": stats.first_batch_s,
         "compile": spent.in_loop["compile"],
         "checkpoint": spent.in_loop["checkpoint"],
+        "prompt": spent.in_loop["prompt"],
         "evaluation": stats.evaluated_s or _sampled_evaluation_s(session, stats, loop),
     }
 
@@ -109,6 +118,18 @@ def _started_s(session: Session, pid: int, start_s: float) -> float:
     if any(one is not None and one.ended and one.rank == process.rank and one.t <= started_s for one in before):
         return min(session.now_s, max(start_s, started_s))
     return start_s
+
+
+def _awaited_s(session: Session, pid: int, begin_s: float) -> float:
+    """How long programs in Python that a process started before its loop were looked at in its place: ``pip``."""
+    header = session.header
+    if header is None:
+        return 0.0
+    return sum(
+        max(0.0, child.t - header.t - (child.start_unix_s - header.wall_unix_s))
+        for child in session.processes()
+        if child.ppid == pid and child.role == "trainer" and child.ended and child.t <= begin_s
+    )
 
 
 def _overlap_s(past: Past, span: Span) -> float:

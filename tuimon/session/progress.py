@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 from tuimon.records import Printed
+from tuimon.session.flops import flops_rate
+from tuimon.session.rank_list import training_of
 from tuimon.session.rows import EpochRow, LoaderRow, StepSummary
-from tuimon.session.session import Session, SessionView
+from tuimon.session.session import Session, SessionView, once
 from tuimon.session.step_sizes import Rates
 
 
@@ -22,9 +25,12 @@ class Left(NamedTuple):
 class RunProgress(Struct, frozen=True, gc=False):
     """The progress of one process; None where it is unknown."""
 
-    samples_per_s: float | None = None
+    samples_per_s: float | None = None  # of all ranks
     tokens_per_s: float | None = None  # without padding, where a mask shows it
+    ranks: int = 1  # that these are sums of
     padding_ratio: float | None = None  # 0..1 of the positions in batches of text
+    flops_per_s: float | None = None  # of this process
+    mfu_ratio: float | None = None
     step: int | None = None  # with ``steps``, those that its Trainer makes in all
     steps: int | None = None
     epoch: EpochRow | None = None  # of its training loader, if it has one
@@ -43,11 +49,11 @@ class _Loader(NamedTuple):
 def run_progress(session: Session, pid: int) -> RunProgress:
     """Over the last 30 s, or over the run once that has ended."""
     run = session.shown()
-    steps, process, told = run.steps(pid), session.process(pid), session.step_sizes(pid)
+    steps, process = run.steps(pid), session.process(pid)
     loaders = _training_loaders(run, pid, steps)
-    rates = _rates(
-        loaders, told.rates(steps.per_second if steps is not None else None, whole_run=session.exit is not None)
-    )
+    ranks = training_of(session.over("recent"), pid)
+    rates, loading = _rates_of_ranks(run, ranks[0].pid if ranks else pid)
+    flops = flops_rate(session, pid)
     planned = process.planned_steps if process is not None else None
     done = steps.total if steps is not None and planned is not None and steps.total <= planned else None
     epochs = process.planned_epochs if process is not None else None
@@ -60,6 +66,9 @@ def run_progress(session: Session, pid: int) -> RunProgress:
     return RunProgress(
         samples_per_s=rates.samples,
         tokens_per_s=rates.tokens,
+        ranks=loading or 1,
+        flops_per_s=flops.per_s if flops is not None else None,
+        mfu_ratio=flops.mfu_ratio if flops is not None else None,
         padding_ratio=_padding_ratio(loaders),
         step=done,
         steps=planned if done is not None else None,
@@ -67,6 +76,29 @@ def run_progress(session: Session, pid: int) -> RunProgress:
         epochs=epochs if epoch is not None and epoch.done is not None and epoch.done <= (epochs or 0) else None,
         left=left,
         printed=session.printed,
+    )
+
+
+@once
+def rates_in(view: SessionView, pid: int) -> Rates:
+    """Samples and tokens a second of one process."""
+    steps = view.steps(pid)
+    per_s = steps.per_second if steps is not None else None
+    told = view.session.step_sizes(pid).rates(per_s, whole_run=view.is_whole)
+    return _rates(_training_loaders(view, pid, steps), told)
+
+
+@once
+def _rates_of_ranks(view: SessionView, first: int) -> tuple[Rates, int]:
+    """The sums over those ranks of a training that go on and load data, and how many these are.
+
+    Of a pipeline, for instance, only the first rank loads data.
+    """
+    session = view.session
+    pids = [rank.pid for rank in training_of(session.over("recent"), first) if session.exit or not rank.ended]
+    known = [rates for pid in pids or [first] if (rates := rates_in(view, pid)) != Rates()]
+    return Rates(_sum_of_known(each.samples for each in known), _sum_of_known(each.tokens for each in known)), len(
+        known
     )
 
 
@@ -114,6 +146,10 @@ def _rates(loaders: list[_Loader], told: Rates) -> Rates:
 def _sum(rates: list[float | None]) -> float | None:
     known = [rate for rate in rates if rate is not None]
     return sum(known) if known and len(known) == len(rates) else None
+
+
+def _sum_of_known(rates: Iterable[float | None]) -> float | None:
+    return _sum([rate for rate in rates if rate is not None])
 
 
 def _padding_ratio(loaders: list[_Loader]) -> float | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from tuimon.records import Price, Process, bare_uuid
-from tuimon.session.progress import run_progress
+from tuimon.records import Price
+from tuimon.session.flops import gpus_of
+from tuimon.session.progress import rates_in
 from tuimon.session.rank_list import training_of
 from tuimon.session.session import Session
 
@@ -36,25 +37,18 @@ def running_cost(session: Session, pid: int) -> RunningCost | None:
     process, price = session.process(pid), session.price
     if process is None or price is None:
         return None
-    run, own = session.shown(), _gpus_of(session, [process])
+    run, own = session.shown(), gpus_of(session, [process])
     if not own:
         return None
     steps = run.steps(pid)
     steps_per_s = steps.per_second if steps is not None else None
-    samples_per_s = run_progress(session, pid).samples_per_s
+    samples_per_s = rates_in(run, pid).samples
     per_s = samples_per_s or steps_per_s
     joules = next((row.joules_per_step for row in run.gpus() if row.joules_per_step is not None), None)
     return RunningCost(
         price=price,
-        gpus=len(_gpus_of(session, training_of(session.over("recent"), pid)) or own),
+        gpus=len(gpus_of(session, training_of(session.over("recent"), pid)) or own),
         of="samples" if samples_per_s else "steps",
         money=price.per_gpu_hour * len(own) / 3600 * THOUSAND / per_s if per_s else None,
         joules=joules * THOUSAND * steps_per_s / per_s if joules is not None and per_s and steps_per_s else None,
     )
-
-
-def _gpus_of(session: Session, processes: list[Process]) -> set[str]:
-    """The GPUs that processes report, and those on which the driver lists them, by bare UUID."""
-    pids = {process.pid for process in processes}
-    listed = {bare_uuid(gpu.uuid) for gpu in session.nodes.latest_gpus() if pids.intersection(gpu.pids)}
-    return listed | {bare_uuid(uuid) for process in processes for uuid in process.gpu_uuids}

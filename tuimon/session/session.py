@@ -266,7 +266,7 @@ class SessionView:
         stats = self.session.step_stats.get(focus) if focus is not None else None
         if stats is None:
             return []
-        return stats.run_spans() if self.is_whole else stats.recent_spans()
+        return stats.spans(whole=self.is_whole)
 
     def _between_shares(self, pid: int) -> SplitShares | None:
         sampled = self.process_samples(pid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from tuimon.node_ids import node_of
 from tuimon.records import (
@@ -95,23 +96,23 @@ class Tables:
             Steps: self._fold_steps,
             Threads: self._fold_threads,
             Stacks: self._fold_stacks,
-            Frames: self._fold_frames,
+            Frames: lambda record: self.frames.add_frames(record.first, record.frames),
             Gil: self.gil.add_gil,
             Loader: self._fold_loader,
-            Gpu: self._fold_gpu,
+            Gpu: lambda record: self.nodes.tables_of(node_of(record.pid)).devices.add_gpu(record),
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
             Compiler: self._fold_compiler,
-            MemoryHistory: self._fold_memory_history,
+            MemoryHistory: lambda record: self.memory_history.update({record.pid: record}),
             TraceTaken: self.traces.append,
             MachineMemory: self._fold_machine_memory,
             Node: self._fold_node,
             Standstill: self._fold_standstill,
             Collectives: self.standstills.add_collectives,
             Notice: self._fold_notice,
-            Cost: self._fold_cost,
-            Printed: self._fold_printed,
-            Exit: self._fold_exit,
+            Cost: partial(setattr, self, "cost"),
+            Printed: partial(setattr, self, "printed"),
+            Exit: partial(setattr, self, "exit"),
         }
 
     def add(self, record: Record) -> None:
@@ -171,15 +172,6 @@ class Tables:
         self.nodes.add_node(record)
         self.run_processes.nodes = len(self.nodes.known)
 
-    def _fold_exit(self, record: Exit) -> None:
-        self.exit = record
-
-    def _fold_printed(self, record: Printed) -> None:
-        self.printed = record
-
-    def _fold_cost(self, record: Cost) -> None:
-        self.cost = record
-
     def _fold_notice(self, record: Notice) -> None:
         if record.level == "ok":
             self.notices.pop(record.source, None)
@@ -213,28 +205,13 @@ class Tables:
         self._note_change()
         self._pids.discard(pid)
         for held in (
-            self.step_stats,
-            self.samples,
-            self.gpu_times,
-            self.compilers,
-            self._step_sizes,
-            self.memory_history,
-        ):
+            self.step_stats, self.samples, self.gpu_times, self.compilers, self._step_sizes, self.memory_history
+        ):  # fmt: skip
             held.pop(pid, None)
-        for table in (
-            self.run_processes,
-            self.worker_names,
-            self.threads,
-            self.sampler,
-            self.gil,
-            self.loaders,
-            self.ranks,
-            self.nodes.tables_of(node_of(pid)).machine,
-        ):
+        self.nodes.tables_of(node_of(pid)).machine.forget(pid)
+        processes = (self.run_processes, self.worker_names, self.threads)
+        for table in (*processes, self.sampler, self.gil, self.loaders, self.ranks):
             table.forget(pid)
-
-    def _fold_memory_history(self, record: MemoryHistory) -> None:
-        self.memory_history[record.pid] = record
 
     def _fold_compiler(self, record: Compiler) -> None:
         self.compilers.setdefault(record.pid, CompilerStats()).add_record(record)
@@ -280,7 +257,8 @@ class Tables:
         self.threads.add_threads(record)
         self.ranks.add_threads(record)
         of_node = self.nodes.tables_of(node_of(record.pid))
-        of_node.machine.add_threads(record)
+        stats = self.step_stats.get(record.pid)
+        of_node.machine.add_threads(record, stats.total if stats is not None else 0)
         of_node.core_use.add_threads(record)
         of_node.recent_waits.add_threads(record)
 
@@ -289,9 +267,6 @@ class Tables:
         of_node.machine.add_memory(record)
         self.nodes.note_run_cores(node_of(record.pid), record.run_cores)
         of_node.core_use.add_machine(record)
-
-    def _fold_gpu(self, record: Gpu) -> None:
-        self.nodes.tables_of(node_of(record.pid)).devices.add_gpu(record)
 
     def _fold_stacks(self, record: Stacks) -> None:
         self.sampler.add_stacks(record)
@@ -305,9 +280,6 @@ class Tables:
         self.worker_names.add_loader(record)
         if (record.fetches or record.counted) and record.role == "train":
             self._samples_of(record.pid).note_loader()
-
-    def _fold_frames(self, record: Frames) -> None:
-        self.frames.add_frames(record.first, record.frames)
 
     def _fold_gpu_time(self, record: GpuTime | TorchMemory) -> None:
         stats, on_gpu = self.step_stats.get(record.pid), self.gpu_times.get(record.pid)

@@ -15,18 +15,18 @@ HISTORY_LIMIT = 1800
 _IN_FULL = 2
 
 
-class Windowed(Protocol):
+class Timed(Protocol):
+    """A record dated by one moment, of a window by its end, in seconds of the records' clock."""
+
+    @property
+    def t(self) -> float: ...  # noqa: D102
+
+
+class Windowed(Timed, Protocol):
     """A record of a window."""
 
     @property
-    def t(self) -> float:
-        """Its end."""
-        ...
-
-    @property
-    def window_s(self) -> float:
-        """Its length."""
-        ...
+    def window_s(self) -> float: ...  # noqa: D102
 
 
 class Span(NamedTuple):
@@ -38,15 +38,6 @@ class Span(NamedTuple):
     def holds(self, record: Windowed) -> bool:
         """True if a window begins in it: the first may not hold what was before, the last may end after it."""
         return self.begin_s <= record.t - record.window_s < self.end_s
-
-
-class Timed(Protocol):
-    """A record dated by one moment."""
-
-    @property
-    def t(self) -> float:
-        """The moment, in seconds of the records' clock."""
-        ...
 
 
 R = TypeVar("R", bound=Timed)

@@ -23,6 +23,10 @@ class RawArgs(msgspec.Struct, gc=False):
     bytes: Any = None
     grid: Any = None
     block: Any = None
+    # of an operator's inputs, where shapes were recorded; decoded for those few that need them
+    sizes: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
+    types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw())
+    values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=msgspec.Raw())
 
 
 class RawEvent(msgspec.Struct, gc=False):

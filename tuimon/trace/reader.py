@@ -13,6 +13,7 @@ from tuimon.errors import NotATrace, TraceError
 from tuimon.text import plain, whole_number
 from tuimon.trace.chunks import TraceFile
 from tuimon.trace.events import Events, Kind, Stretch, Stretches, Track
+from tuimon.trace.products import Product, product_of
 from tuimon.trace.raw import RawArgs, RawEvent, RawHead, TakenBy, decode_events, decode_head
 
 #: Most events that are kept: 25 MB. Steps of a large model have ten to twenty thousand each.
@@ -51,6 +52,7 @@ class Trace(Struct):
     tracks: list[Track] = field(default_factory=list)
     steps: Stretches = field(default_factory=Stretches)
     phases: Stretches = field(default_factory=Stretches)  # by markers; none in files of other programs
+    products: list[Product] = field(default_factory=list)
     lines: Stretches = field(default_factory=Stretches)  # of the user's code, where the training thread was sampled
     multiprocessors: dict[int, int] = field(default_factory=dict)  # of each GPU
     device_names: dict[int, str] = field(default_factory=dict)
@@ -124,6 +126,9 @@ class _Builder:
             for i in range(len(column)):
                 column[i] -= first_ns
         events.sort()
+        trace.products = [
+            each._replace(begin_ns=each.begin_ns - first_ns, end_ns=each.end_ns - first_ns) for each in trace.products
+        ]
         trace.steps = Stretches([_moved(step, first_ns) for step in steps])
         trace.phases = Stretches([_moved(phase, first_ns) for phase in self._stretches[PHASE]])
         trace.lines = Stretches([_moved(line, first_ns) for line in self._stretches[LINE]])
@@ -150,6 +155,8 @@ class _Builder:
         track = self._track(event, device)
         if kind == Kind.ANNOTATION and str(event.name).startswith("ProfilerStep"):
             self._note_step(str(event.name), begin_ns, end_ns)
+        if kind == Kind.OPERATOR and (product := product_of(event.name, args, begin_ns, end_ns, track)) is not None:
+            self._trace.products.append(product)
         if kind < Kind.RUNTIME:
             self._trace.events.add_event(kind, named, track, begin_ns, end_ns)
             return

@@ -6,9 +6,10 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import asdict, replace
 
-from tuimon.records import TracedPhase, TracedSync, TracedWait, TracedWork, TraceTaken
+from tuimon.records import TracedFlops, TracedPhase, TracedSync, TracedWait, TracedWork, TraceTaken
 from tuimon.text import plain
 from tuimon.trace.events import Kind, Stretch, Stretches
+from tuimon.trace.flops import flops_of
 from tuimon.trace.gaps import Gap, GapFinder, cpu_waits
 from tuimon.trace.gpu import Gpu, gpus_of
 from tuimon.trace.nesting import Nesting
@@ -76,6 +77,7 @@ class Summary(NamedTuple):
     syncs: list[TracedSync]
     copies: list[CopyRow]
     launches: list[LaunchRow]
+    flops: list[TracedFlops] | None = None
     has_lines: bool = False  # True if lines of the user's code are known
 
 
@@ -99,6 +101,7 @@ def summarize(trace: Trace) -> Summary:
         syncs=sync_rows(events, nesting, phases, cpu_waits(events, nesting, span), trace.lines),
         copies=copy_rows(events, phases, gpus),
         launches=launch_rows(events, gpus),
+        flops=None if trace.dropped or trace.ended_early else flops_of(trace.products, events, span, gpus),
         has_lines=bool(trace.lines) or Kind.PYTHON in events.kind,
     )
 
@@ -166,6 +169,7 @@ def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
             for row in waits
         ],
         syncs=[_shortened(row) for row in syncs],
+        flops=summary.flops[:_RECORD_ROWS] if summary.flops is not None else None,
         folded=rows - len(operators) - len(kernels) - len(waits) - len(syncs),
     )
 

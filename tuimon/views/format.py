@@ -104,6 +104,14 @@ def timed_steps(ratio: float) -> str:
     return f"1 of {round(1 / ratio)} steps timed" if 0 < ratio < 0.6 else f"{percent(ratio)} of the steps timed"
 
 
+def flops(value: float | None) -> str:
+    """Floating-point operations as ``2.41 TFLOP``; a rate is this with an S."""
+    if value is None:
+        return ABSENT
+    prefix, unit = next((each for each in (("P", 1e15), ("T", 1e12), ("G", 1e9)) if value >= each[1]), ("M", 1e6))
+    return f"{number(value / unit)} {prefix}FLOP"
+
+
 def watt(value_w: float | None) -> str:
     """Power as ``310 W``."""
     return ABSENT if value_w is None else f"{value_w:.0f} W"

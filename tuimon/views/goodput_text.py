@@ -9,7 +9,13 @@ from tuimon.views.format import duration, percent
 
 #: Parts of a smaller share are left out of the line.
 _SHOWN = 0.005
-_NAMES: dict[Part, str] = {"outside": "outside the loop", "after": "after the last step"}
+_NAMES: dict[Part, str] = {
+    "network": "calls over the network",
+    "program": "waiting for other programs",
+    "prompt": "at a prompt",
+    "outside": "outside the loop",
+    "after": "after the last step",
+}
 
 #: The other parts are grey.
 _COLOURS: dict[Part, str] = {

@@ -27,7 +27,7 @@ from tuimon.views.goodput_text import goodput_text
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.memory_text import memory_lines
-from tuimon.views.progress_text import left_text, loss_text, position_text, progress_json, rate_texts
+from tuimon.views.progress_text import flops_text, left_text, loss_text, position_text, progress_json, rate_texts
 from tuimon.views.standstill_text import list_lines
 from tuimon.views.state_text import sampling_text, state_text, unseen_text
 
@@ -203,7 +203,7 @@ def _steps_parts(run: SessionView, pid: int) -> list[_Part]:
 def _place_parts(session: Session, pid: int) -> list[_Part]:
     """How far the run has come, how long it still takes, and its samples and tokens a second, if that is known."""
     known = run_progress(session, pid)
-    rates: list[_Part] = [(6, text) for text in rate_texts(known)]
+    rates: list[_Part] = [(6, text) for text in (*rate_texts(known), flops_text(known))]
     return [*rates, (3, position_text(known)), (4, left_text(known)), (6, loss_text(known))]
 
 

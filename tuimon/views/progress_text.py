@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuimon.session.progress import Left, RunProgress
-from tuimon.views.format import count, duration, number, percent, plain, rate
+from tuimon.views.format import count, duration, flops, number, percent, plain, rate
 
 #: From this share on, padding is named beside the rate of tokens.
 _PADDING = 0.01
@@ -49,6 +49,13 @@ def rate_texts(progress: RunProgress) -> list[str]:
     ]
 
 
+def flops_text(progress: RunProgress) -> str:
+    """``38 % MFU``; without the GPU's peak ``1.25 TFLOPS``; nothing before a trace."""
+    if progress.mfu_ratio is not None:
+        return f"{percent(progress.mfu_ratio)} MFU"
+    return f"{flops(progress.flops_per_s)}S" if progress.flops_per_s is not None else ""
+
+
 def loss_text(progress: RunProgress) -> str:
     """``loss 0.31``, as printed."""
     return f"loss {plain(progress.printed.loss)}" if progress.printed is not None and progress.printed.loss else ""
@@ -73,7 +80,10 @@ def progress_json(progress: RunProgress) -> dict[str, Any]:
     known = {
         "samples_per_second": progress.samples_per_s,
         "tokens_per_second": progress.tokens_per_s,
+        "ranks": progress.ranks if progress.ranks > 1 else None,
         "padding": progress.padding_ratio,
+        "flops_per_second": progress.flops_per_s,
+        "mfu": progress.mfu_ratio,
         "step": progress.step,
         "steps": progress.steps,
         "epochs_done": epoch.done if epoch is not None else None,
@@ -88,6 +98,9 @@ def progress_json(progress: RunProgress) -> dict[str, Any]:
     padding = padding_text(progress)
     if padding and progress.tokens_per_s is not None:
         rates[-1] += f" ({padding})"
-    text = ", ".join(filter(None, [position_text(progress), left_text(progress), *rates, loss_text(progress)]))
+    if rates and progress.ranks > 1:
+        rates[-1] += f" on {count(progress.ranks)} ranks"
+    parts = [position_text(progress), left_text(progress), *rates, flops_text(progress), loss_text(progress)]
+    text = ", ".join(filter(None, parts))
     whole = {name: round(value, 4) if isinstance(value, float) else value for name, value in known.items()}
     return {**{name: value for name, value in whole.items() if value is not None}, **({"text": text} if text else {})}

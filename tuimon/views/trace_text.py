@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from tuimon.records import TracedPhase, TraceTaken
+from tuimon.records import TracedFlops, TracedPhase, TraceTaken
 from tuimon.session.session import Session
 from tuimon.trace.raw import PhaseBefore, TakenBy
-from tuimon.views.format import ABSENT, count, ms, percent, plain
+from tuimon.views.format import ABSENT, count, flops, ms, percent, plain
 
 #: Rows of each table in the report.
 _ROWS = 5
@@ -36,7 +36,20 @@ def head_text(trace: TraceTaken) -> str:
 
 def trace_text(trace: TraceTaken) -> list[str]:
     """The head, then phases, waits of GPU and CPU, operators and kernels; times are of one step."""
-    return [head_text(trace), *_phase_lines(trace), *_wait_lines(trace), *_sync_lines(trace), *_work_lines(trace)]
+    parts = (_phase_lines, _flops_lines, _wait_lines, _sync_lines, _work_lines)
+    return [head_text(trace), *(text for part in parts for text in part(trace))]
+
+
+def flops_text(rows: Sequence[TracedFlops], steps: int) -> str:
+    """``2.41 TFLOP a step: 96 % product in bfloat16, 4 % attention in bfloat16``."""
+    total = sum(row.flops for row in rows)
+    parts = ", ".join(f"{percent(row.flops / total)} {plain(row.kind)} in {plain(row.dtype)}" for row in rows)
+    return f"{flops(total / steps)} a step: {parts}"
+
+
+def _flops_lines(trace: TraceTaken) -> Iterator[str]:
+    if trace.flops:
+        yield flops_text(trace.flops, trace.steps or 1)
 
 
 def _steps_text(trace: TraceTaken) -> str:

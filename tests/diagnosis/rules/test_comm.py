@@ -13,6 +13,7 @@ LINES = frames(
     ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
     ("train.py", 44, "main", "dist.all_reduce(loss)", True),
     ("/lib/site-packages/torch/distributed/distributed_c10d.py", 2000, "all_reduce"),
+    ("train.py", 50, "main", "time.sleep(0.01)", True),
 )
 PHASES = {"forward": 30, "backward": 60, "optimizer": 5, "other": 5}
 NO_GPU = process(100, rank=0, world_size=2)
@@ -55,6 +56,18 @@ def test_collectives_that_the_loop_calls_are_named():
     finding = ranks((0.98, 0.0), (0.98, 0.0), counted=(([0, 1], 30), ([2, 3], 50), ([4, 5], 20)))["comm_bound"]
     assert (finding.severity, finding.where[0].line) == ("warning", 44)
     assert finding.share_of_step == pytest.approx(0.2)
+
+
+def test_a_share_that_may_as_well_be_below_the_threshold_is_none():
+    few, many = ((([0, 1], 34 * n), ([2, 3], 50 * n), ([4, 5], 16 * n)) for n in (1, 10))
+    assert "comm_bound" not in ranks((0.98, 0.0), (0.98, 0.0), counted=few)  # 16 +- 7 %
+    assert ranks((0.98, 0.0), (0.98, 0.0), counted=many)["comm_bound"].share_of_step == pytest.approx(0.16)
+
+
+def test_what_else_waits_is_known_no_better_than_its_samples():
+    for samples, is_told in ((1, False), (10, True)):
+        counted = (([0, 1], 30 * samples), ([2, 3], 46 * samples), ([6], 24 * samples))
+        assert ("comm_bound" in ranks((0.62, 0.0), (0.62, 0.0), counted=counted)) is is_told
 
 
 def test_ranks_that_compute_do_not_wait():

@@ -4,8 +4,23 @@ import pytest
 
 from tests.session.records import header, process, steps, threads
 from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.unjudged import unjudged
-from tuimon.records import Frame, Frames, Gpu, KeepingLine, Loader, LoaderFacts, MachineMemory, Threads, TorchMemory
+from tuimon.records import (
+    Exit,
+    Frame,
+    Frames,
+    Gpu,
+    KeepingLine,
+    Loader,
+    LoaderFacts,
+    MachineMemory,
+    MemoryHistory,
+    MemoryLine,
+    Threads,
+    TorchMemory,
+)
+from tuimon.session.memory_readings import MemoryReadings
 from tuimon.session.session import Session
 
 GB = 1 << 30
@@ -170,7 +185,9 @@ def test_the_line_that_keeps_is_named():
     finding = run_that_holds(by(86), Frames(t=1.0, pid=0, first=0, frames=[KEEPS]))
     assert [(place.file, place.line) for place in finding.where] == [("train.py", 4)]
     assert finding.action == "keep numbers, not tensors with their graph, in main() train.py:4: .item(), or .detach()"
-    (figures,) = (Frame("plot.py", 1, "f", "f()", True, keeping=(KeepingLine(9, "draw", "figure = plt.figure()"),)),)
+    (figures,) = (
+        Frame("plot.py", 1, "f", "f()", True, keeping=(KeepingLine(9, "draw", "figure = plt.figure()", "figure"),)),
+    )
     finding = run_that_holds(by(86), Frames(t=1.0, pid=0, first=0, frames=[figures]))
     assert "plt.close(figure)" in finding.action
 
@@ -240,3 +257,172 @@ def test_the_memory_that_is_full_first_decides_when():
     session.add(near)
     (finding,) = [found for found in diagnose(session) if found.rule == "memory_pressure"]
     assert finding.evidence["left_bytes"] == 8 << 30
+
+
+# ---- runs that memory has ended
+
+
+def ended(*records, kills=0, steps_made=True, **end):
+    """The finding about a run that has ended, whose process held 3 GiB of a limit of 4 GiB."""
+    made = [steps(t, PHASES, first_index=10 * t) for t in range(1, 12)] if steps_made else []
+    held = Threads(t=11.0, pid=100, window_s=1.0, cpu_ratio=1.0, rss_bytes=4 * GB, own_bytes=3 * GB, threads=[])
+    memory = machine(t=12.0, limit_bytes=4 * GB, limit_used_bytes=GB, oom_kills=kills)
+    last = Exit(t=12.1, pid=100, **({"exit_code": 1} | end))
+    _, findings = fold([header(), process(), *made, held, *records, memory, last])
+    return {finding.cause: finding for finding in findings}.get("out_of_memory")
+
+
+def test_a_run_that_the_kernel_killed_for_memory():
+    finding = ended(kills=1, exit_code=137, signal="SIGKILL")
+    assert (finding.rule, finding.severity) == ("memory_pressure", "critical")
+    assert finding.headline == (
+        "the kernel killed the training for memory: the container's 4 GiB are full, the training (100) held 3 GiB"
+    )
+    assert ended(kills=1, exit_code=137, signal="SIGKILL", steps_made=False) is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "who"),
+    [
+        ("RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. ", "a DataLoader worker"),
+        ("RuntimeError: DataLoader worker (pid(s) 4711) exited unexpectedly", "a DataLoader worker"),
+        ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "a process of the run"),
+        (None, "a process of the run"),  # of a program on a terminal, tuimon does not read the output
+    ],
+)
+def test_a_child_that_the_kernel_killed_for_memory(line, who):
+    assert ended(kills=1, last_line=line).headline.startswith(f"the kernel killed {who} for memory")
+    assert ended(kills=0, last_line=line) is None
+
+
+@pytest.mark.parametrize(
+    ("kills", "end"),
+    [
+        (1, {"exit_code": 0}),
+        (1, {"exit_code": 1, "last_line": "KeyError: 'loss'"}),
+        (1, {"exit_code": None}),  # attached: how it ended is not known
+        (0, {"exit_code": 137, "signal": "SIGKILL"}),
+        (None, {"exit_code": 137, "signal": "SIGKILL"}),
+    ],
+)
+def test_other_ends_are_not_for_memory(kills, end):
+    assert ended(kills=kills, **end) is None
+
+
+def test_allocations_that_failed():
+    line = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79 GiB"
+    )
+    finding = ended(last_line=line)
+    assert finding.headline == "the training ended as a GPU had no room for 2.50 GiB: OutOfMemoryError"
+    assert "smaller" in finding.action
+    line = (
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 745. GiB for an array with shape (100000000000,)"
+    )
+    assert ended(last_line=line).headline == (
+        "the training ended as the machine had no room for 745. GiB: _ArrayMemoryError"
+    )
+    assert ended(last_line="MemoryError").headline == "the training ended as the machine had no room: MemoryError"
+    line = "RuntimeError: [enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory"
+    assert ended(last_line=line).headline.endswith("had no room: RuntimeError")
+
+
+def test_the_line_that_kept_is_named_after_the_end_too():
+    finding = ended(Frames(t=1.0, pid=0, first=0, frames=[KEEPS]), kills=1, exit_code=137)
+    assert [(place.file, place.line) for place in finding.where] == [("train.py", 4)]
+
+
+def test_without_a_line_that_keeps_the_allocators_history_names_one():
+    lines = [
+        MemoryLine("torch/nn.py", 5, "f", "", False, 900, 9, 90),
+        MemoryLine("train.py", 9, "main", "weights()", True, 800, 1, 0),
+        MemoryLine("train.py", 7, "main", "out = model(x)", True, 500, 5, 50),
+    ]
+    held = {"device": "cpu", "steps": 5, "live_bytes": 9000, "most_bytes": 9000}
+    history = MemoryHistory(t=12.0, pid=100, trigger="asked", lines=lines, **held)
+    assert [place.line for place in run_that_holds(by(86), history).where] == [7]
+    keeps = Frames(t=1.0, pid=0, first=0, frames=[KEEPS])
+    assert [place.line for place in run_that_holds(by(86), history, keeps).where] == [4]
+    assert [place.line for place in run_that_holds(by(86), history, fills_up()).where] == [7]
+
+
+def fills_up():
+    line = KeepingLine(6, "push", "self.moments.append(moment)", "object")
+    return Frames(t=1.0, pid=0, first=0, frames=[Frame("replay.py", 2, "push", "x", True, keeping=(line,))])
+
+
+def test_a_container_that_nothing_empties_is_named_and_may_still_be_a_cache():
+    finding = run_that_holds(by(86), fills_up(), loader=lambda t: reading(t, 1000.0))
+    assert (finding.severity, finding.where[0].line) == ("info", 6)
+    assert finding.action == "bound what push() replay.py:6 keeps, as deque(maxlen=N) does, or keep less of it"
+    worker = process(201, "worker", ppid=100)
+    assert run_that_holds(by(86), worker, fills_up(), pid=201).where[0].line == 6
+    keeps = Frames(t=1.0, pid=0, first=0, frames=[KEEPS])
+    assert not run_that_holds(by(86), worker, keeps, pid=201).where
+
+
+def test_readings_that_come_a_little_early_all_count():
+    readings = MemoryReadings()
+    for n in range(9):
+        readings.add(2.0 * n - 0.02 * (n % 2), (500 + 5 * n) * MIB)
+    assert readings.steady_growth(0.0) is not None
+
+
+def test_growth_that_slows_down_with_the_steps_is_steady():
+    slower, settled = MemoryReadings(), MemoryReadings()
+    for n in range(12):
+        steps_made = int(1000 * (1 - 0.9**n))
+        slower.add(2.0 * n, (500 + steps_made) * MIB, steps_made)
+        settled.add(2.0 * n, (500 + steps_made) * MIB, 100 * n)
+    assert slower.steady_growth(0.0) is not None
+    assert settled.steady_growth(0.0) is None
+
+
+# ---- forked workers that copy what they share
+
+
+def run_with_workers(private_mib, own_mib=2000, *, available=32 << 30, context="fork"):
+    """The finding about two workers, the private memory of one of which was read each four seconds."""
+    facts = LoaderFacts(dataset="Sentences", kind="map", workers=2, context=context)
+    session = Session()
+    for record in (header(), process(), process(201, "worker", ppid=100), process(202, "worker", ppid=100)):
+        session.add(record)
+    session.add(Loader(t=1.0, pid=100, number=0, window_s=1.0, role="train", fetches=20, facts=facts))
+    for n, mib in enumerate(private_mib):
+        for t in (4.0 * n + 1, 4.0 * n + 2, 4.0 * n + 3, 4.0 * n + 4):
+            session.add(steps(t, PHASES, first_index=int(10 * t)))
+        own = int((own_mib if isinstance(own_mib, int) else own_mib[n]) * MIB)
+        held = {"rss_bytes": own, "own_bytes": own, "private_bytes": int(mib * MIB)}
+        session.add(Threads(t=4.0 * n + 4, pid=201, window_s=1.0, cpu_ratio=1.0, threads=[], **held))
+    session.add(machine(t=4.0 * len(private_mib), total=64 << 30, available=available))
+    return {finding.rule: finding for finding in diagnose(session)}.get("memory_pressure")
+
+
+COPIES = [26, 60, 77, 105, 176, 268, 298, 321]
+
+
+def test_forked_workers_that_copy_the_data_set():
+    finding = run_with_workers(COPIES)
+    assert (finding.cause, finding.severity, finding.evidence["workers"]) == ("copied", "info", 2)
+    assert finding.headline == "2 forked workers copy 1.27 GiB of Sentences a minute: up to 3.28 GiB more"
+    assert "Sentences" in finding.action and "NumPy array" in finding.action
+
+
+def test_copies_that_do_not_fit_are_graver():
+    finding = run_with_workers(COPIES, available=int(3.25 * GB))
+    assert finding.severity == "critical" and finding.headline.endswith("a minute: full in 3 minutes")
+
+
+@pytest.mark.parametrize(
+    ("private", "how"),
+    [
+        (COPIES, {"context": "spawn"}),
+        (COPIES, {"own_mib": [2000 + mib for mib in COPIES]}),  # its own memory grows as much
+        ([26, 28, 30, 30, 130, 130, 130, 130], {}),  # at once, such as by the garbage collector
+        ([26, 60, 90, 120, 130, 131, 131, 131], {}),  # over
+        ([11, 13, 13, 14, 14, 14, 15, 15], {}),
+    ],
+)
+def test_workers_that_copy_nothing_more(private, how):
+    finding = run_with_workers(private, **how)
+    assert finding is None or finding.cause != "copied"

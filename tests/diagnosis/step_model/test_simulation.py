@@ -5,9 +5,8 @@ import itertools
 import pytest
 
 from tuimon.diagnosis.finding import Change
-from tuimon.diagnosis.step_model.edits import changed
+from tuimon.diagnosis.step_model.edits import Step, changed
 from tuimon.diagnosis.step_model.simulation import step_ms
-from tuimon.diagnosis.step_model.step import Step
 
 
 def step(**parameters):

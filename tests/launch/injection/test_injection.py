@@ -370,6 +370,7 @@ def test_gdb_that_is_killed_leaves_the_training_running(
     """While it holds the process stopped and looks for a safe point: there are no breakpoints to stay behind."""
     monkeypatch.setattr(gdb, "_SCRIPT", gdb._SCRIPT.replace("set $chosen = $_thread", "set $chosen = 0"))
     monkeypatch.setattr(gdb, "_BETWEEN_S", 0.0)
+    monkeypatch.setattr(gdb, "_TRIES", 10)  # gdb is deaf to some signals
     killed = 0
 
     def kill(pid: int, over: threading.Event) -> None:

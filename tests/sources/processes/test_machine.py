@@ -229,6 +229,26 @@ def test_version_one_and_its_way_of_no_limit(machine):
     assert (record.limit_bytes, record.limit_used_bytes) == (1000, 800)
 
 
+@pytest.mark.parametrize(
+    ("listed", "counter", "text"),
+    [
+        ("0::/jobs/mine\n", "sys/fs/cgroup/jobs/mine/memory.events", "oom {n}\noom_kill {n}\n"),
+        ("0::/\n4:cpu,memory:/hosts/box\n", "sys/fs/cgroup/memory/memory.oom_control", "under_oom 0\noom_kill {n}\n"),
+    ],
+)
+def test_kills_for_memory_are_counted_from_now_on_and_beyond_the_end(machine, listed, counter, text):
+    machine.write("proc/meminfo", MEMINFO)
+    machine.write("proc/{pid}/cgroup", listed)
+    assert machine.read()[0].oom_kills is None
+    machine.write(counter, text.format(n=7))
+    assert machine.read()[0].oom_kills == 0
+    (machine.folder / f"proc/{os.getpid()}/cgroup").unlink()
+    machine.write(counter, text.format(n=9))
+    assert machine.read()[0].oom_kills == 2
+    (machine.folder / counter).unlink()
+    assert machine.read()[0].oom_kills == 2
+
+
 def test_this_machine():
     (record,) = MachineSource(ProcessTable(os.getpid(), None)).read()
     assert 0 < record.available_bytes <= record.total_bytes

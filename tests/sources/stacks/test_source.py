@@ -109,13 +109,30 @@ def test_of_many_ranks_only_the_end_of_the_first_ones_window_is_awaited_closely(
     source = StackSource(ProcessTable(os.getpid(), None), clock=lambda: 100.0, binary=lambda: None)
     monkeypatch.setattr(source._sampled, "trainers", range(1, trainers + 1))
     monkeypatch.setattr(source._sampled, "are_due", lambda now_s: False)
-    ending = SimpleNamespace(recording=SimpleNamespace(due_s=100.0, poll=lambda now_s: None, stopping=True))
+    ending = SimpleNamespace(recording=SimpleNamespace(due_s=100.0, poll=lambda now_s: None, stopping=True), ended=None)
     monkeypatch.setattr(source, "_ending", {trainers: ending})
     source.read()
     assert source.period_s == sleeps_s
     monkeypatch.setattr(source, "_ending", {1: ending})
     source.read()
     assert source.period_s == 0.05
+
+
+def test_the_windows_of_a_process_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is still writing its file comes before a short one after it."""
+    source = StackSource(ProcessTable(os.getpid(), None), clock=lambda: 100.0, binary=lambda: None)
+    monkeypatch.setattr(source, "_records_of", lambda ended, *_: [ended])
+    monkeypatch.setattr(source._sampled, "are_due", lambda now_s: False)
+    first, second = [None, "first"], ["second"]
+
+    def window(results: list[str | None]) -> SimpleNamespace:
+        recording = SimpleNamespace(due_s=101.0, poll=lambda now_s: results.pop(0), stopping=False)
+        return SimpleNamespace(recording=recording, ended=None)
+
+    monkeypatch.setattr(source, "_ending", {7: window(first)})
+    monkeypatch.setattr(source, "_running", {7: window(second)})
+    assert source._ended_windows(100.0) == []
+    assert source._ended_windows(100.1) == ["first", "second"]
 
 
 def test_threads_bear_their_os_id_and_name(tmp_path: Path, start: Callable[..., SourceReader]) -> None:

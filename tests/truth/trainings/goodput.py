@@ -3,6 +3,9 @@
 import argparse
 import json
 import os
+import socket
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -45,6 +48,30 @@ def parsed(seconds):
     return TensorDataset(torch.randn(8_000, 256), torch.randn(8_000, 1))
 
 
+def installed(seconds):
+    """Wait for a program in Python, as pip is."""
+    with Timed("program"):
+        subprocess.check_call([sys.executable, "-c", f"import time; time.sleep({seconds})"])
+
+
+def downloaded(seconds):
+    """Read what a server in another process sends in drops."""
+    code = (
+        "import socket, sys, time\n"
+        "with socket.create_server(('127.0.0.1', 0)) as server:\n"
+        "    print(server.getsockname()[1], flush=True)\n"
+        "    there, _ = server.accept()\n"
+        "    for _ in range(10 * int(sys.argv[1])):\n"
+        "        there.sendall(bytes(1000))\n"
+        "        time.sleep(0.1)\n"
+    )
+    server = subprocess.Popen([sys.executable, "-c", code, str(seconds)], stdout=subprocess.PIPE, text=True)
+    port = int(server.stdout.readline())
+    with Timed("network"), socket.create_connection(("127.0.0.1", port)) as there, there.makefile("rb") as file:
+        file.read()
+    server.wait()
+
+
 def evaluate(model, held_out):
     model.eval()
     with torch.no_grad():
@@ -71,6 +98,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=20.0, help="of steps, evaluation and checkpoints")
     parser.add_argument("--set-up", type=float, default=4.0)
+    parser.add_argument("--install", type=int, default=0, metavar="SECONDS")
+    parser.add_argument("--download", type=int, default=0, metavar="SECONDS")
     parser.add_argument("--after", type=float, default=4.0)
     parser.add_argument("--save-every", type=int, default=20, metavar="STEPS")
     parser.add_argument("--save-after-evaluation", action="store_true")
@@ -82,6 +111,10 @@ def main():
         data = parsed(args.set_up)
         model = nn.Sequential(nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 1024), nn.ReLU(), nn.Linear(1024, 1))
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    if args.install:
+        installed(args.install)
+    if args.download:
+        downloaded(args.download)
     path = os.path.join(tempfile.mkdtemp(), "last.pt")
     steps, end = 0, time.monotonic() + args.seconds
     while time.monotonic() < end:

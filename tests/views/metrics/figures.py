@@ -9,7 +9,17 @@ from msgspec import structs
 from tests.session import records
 from tests.views.streams import INPUT_BOUND, SIDE_WORK, gpu, gpu_time
 from tuimon.diagnosis.finding import Finding
-from tuimon.records import Cost, Loader, LoaderFacts, LoaderWorker, Record, Throttle, TorchMemory
+from tuimon.records import (
+    Cost,
+    Loader,
+    LoaderFacts,
+    LoaderWorker,
+    Record,
+    Throttle,
+    TorchMemory,
+    TracedFlops,
+    TraceTaken,
+)
 from tuimon.session.session import Session
 from tuimon.views.metrics.metric import Distribution
 from tuimon.views.metrics.snapshot import RankLabels, Snapshot, take
@@ -32,6 +42,9 @@ def whole_session(ranks: int = 2, windows: int = 12) -> Session:
         for rank in range(ranks):
             for record in _second(t, rank):
                 found.add(record)
+    for rank in range(ranks):
+        found.add(TraceTaken(t=windows, pid=_pid(rank), begin_s=1.0, end_s=2.0, steps=2, wanted=2, file="t.json.gz",
+                             flops=[TracedFlops("product", "bfloat16", 2 * 10**13)]))  # fmt: skip
     return found
 
 

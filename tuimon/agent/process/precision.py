@@ -90,8 +90,9 @@ def facts() -> Dict[str, Any]:
         found["grad_scaler"] = _scalers[0]
     if not _types:
         return found
-    tf32 = _tf32(sys.modules.get("torch"))
-    return {**found, "parameter_dtypes": list(_types), **({} if tf32 is None else {"tf32": tf32})}
+    torch = sys.modules.get("torch")
+    rounded = {"tf32": _tf32(torch), "cudnn_tf32": _cudnn_tf32(torch)}
+    return {**found, "parameter_dtypes": list(_types), **{k: v for k, v in rounded.items() if v is not None}}
 
 
 def forget() -> None:
@@ -133,3 +134,14 @@ def _tf32(torch: Any) -> Any:
         return bool(torch.get_float32_matmul_precision() != "highest")
     except raised_by_us(Exception):
         return None
+
+
+def _cudnn_tf32(torch: Any) -> Any:
+    """True if convolutions of float32 may round to TF32; None where torch has no such setting."""
+    try:
+        return bool(torch.backends.cudnn.conv.fp32_precision == "tf32")
+    except raised_by_us(Exception):  # before 2.9
+        try:
+            return bool(torch.backends.cudnn.allow_tf32)
+        except raised_by_us(Exception):
+            return None

@@ -114,13 +114,17 @@ def _giving_way(original: Any, give_way: Callable[[], None]) -> Any:
 
 
 def _made(module: Any, uses_gpu: bool) -> Any:
-    """torch's own description of a trace; ``trace_only`` (2.13) leaves out events that only Python would read."""
+    """torch's own description of a trace; ``trace_only`` (2.13) leaves out events that only Python would read.
+
+    Shapes, by which operations are counted, double the time to stop and to write (measured: 127 to 258 ms of 16,000
+    events, torch 2.13).
+    """
     gpu = {"use_device": "cuda"} if uses_gpu else {}
     try:
         trace_only = sys.modules["torch"]._C._profiler._ExperimentalConfig(trace_only=True)
-        return module.profile(use_kineto=True, experimental_config=trace_only, **gpu)
+        return module.profile(use_kineto=True, record_shapes=True, experimental_config=trace_only, **gpu)
     except raised_by_us(TypeError, AttributeError):
-        return module.profile(use_kineto=True, **gpu)
+        return module.profile(use_kineto=True, record_shapes=True, **gpu)
 
 
 def _uses_gpu(torch: Any) -> bool:

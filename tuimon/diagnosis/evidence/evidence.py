@@ -19,7 +19,7 @@ from tuimon.diagnosis.evidence.course import (
     passes,
     quarters,
 )
-from tuimon.diagnosis.evidence.devices import STEPPING_S, process_gpus, runs_nothing, uses_gpu
+from tuimon.diagnosis.evidence.devices import process_gpus, runs_nothing, uses_gpu
 from tuimon.diagnosis.evidence.gil import Contention, contention
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
 from tuimon.diagnosis.evidence.gpu.copies import copying_by_bytes, copying_upper_bound
@@ -43,17 +43,19 @@ from tuimon.diagnosis.evidence.steps import (
     LongestSteps,
     StepEvidence,
     longest_steps,
+    mean_step_ms,
     phase_row,
     step_evidence,
 )
 from tuimon.node_ids import node_of
 from tuimon.records import CompilerEvents, CompilerWork, Place, Process, Threads, TraceTaken
+from tuimon.session.progress import rates_in
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.sampling import GilHeld
 from tuimon.session.session import SessionView, once
-from tuimon.session.windows import Span
+from tuimon.session.windows import WINDOW_S, Span
 
 
 class Evidence(Struct, frozen=True, dict=True):
@@ -74,6 +76,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def process(self) -> Process | None:
         """Its facts."""
         return self._view.process(self.pid)
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks its training has; 1 where that is not known."""
+        return (self.process.world_size if self.process is not None else None) or 1
 
     @cached_property
     def steps(self) -> StepEvidence | None:
@@ -98,6 +105,17 @@ class Evidence(Struct, frozen=True, dict=True):
     def phase(self, name: str) -> PhaseRow | None:
         """One of its phases."""
         return phase_row(self.phases, name)
+
+    @property
+    def step_ms(self) -> float | None:
+        """Its mean step in ms; None where that is not known."""
+        return mean_step_ms(self.phases) if self.phases is not None else None
+
+    @property
+    def in_steps(self) -> float:
+        """The part (0..1) of the time that goes to steps, and not to evaluation."""
+        evaluation = self.phase("eval")
+        return 1.0 - (evaluation.share if evaluation is not None else 0.0)
 
     @cached_property
     def step_history(self) -> tuple[float | None, ...]:
@@ -128,10 +146,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def does_more_work(self, step: Growth) -> str:
         """The work that has grown as steps have, because they do more of it; empty if nothing shows that they do.
 
-        It is the work before backward, and backward; or the environment and the policy of a rollout.
+        It is the work before backward, and backward; or the environment and the policy of a rollout. ``step``: without
+        waits for a core.
         """
         stats = self._view.session.step_stats.get(self.pid)
-        found = passes(stats.history.marked_ms() if stats is not None else ())
+        found = passes(stats.history.marked_ms(), stats.history.worked_ms()) if stats is not None else None
         if found is None:
             return ""
         if grow_together(*found, step):
@@ -233,6 +252,11 @@ class Evidence(Struct, frozen=True, dict=True):
         """The DataLoader whose batches train; None without, or without markers."""
         return training_loader(self._view.loaders(self.pid))
 
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples that it trains on in a second."""
+        return rates_in(self._view, self.pid).samples
+
     @cached_property
     def evaluation_loader(self) -> LoaderRow | None:
         """The one DataLoader whose batches are evaluated; None without, or without markers."""
@@ -290,7 +314,7 @@ class Evidence(Struct, frozen=True, dict=True):
             return False
         if self.steps is None:  # attached without markers: the readings of the GPU are all that there is
             return True
-        return self.steps.first_step_s is not None and self.run.now_s - self.steps.first_step_s >= STEPPING_S
+        return self.steps.first_step_s is not None and self.run.now_s - self.steps.first_step_s >= WINDOW_S
 
     @cached_property
     def gpu_time(self) -> GpuTimeRow | None:
@@ -312,9 +336,8 @@ class Evidence(Struct, frozen=True, dict=True):
         """Its steps on the GPU's clock; None with too few GPU times."""
         if self.gpu_time is None:  # then nothing of the rest is worked out: comm_bound queries 64 ranks on CPUs
             return None
-        ranks = self.process.world_size if self.process is not None else None
         copying = copying_upper_bound(self.stacks.main, self.torch_memory), copying_by_bytes(self.loader)
-        return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, ranks, copying)
+        return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, self.world_size, copying)
 
     @cached_property
     def launching(self) -> Launching:

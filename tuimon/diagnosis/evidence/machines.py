@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from statistics import median
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -18,10 +18,10 @@ from tuimon.diagnosis.evidence.cores import (
     waits_from_outside,
 )
 from tuimon.diagnosis.evidence.loading.workers import are_renewed
-from tuimon.records import CountSetting, MachineMemory, Place, Threads
+from tuimon.records import CountSetting, Kept, MachineMemory, Place, Threads
 from tuimon.session.memory_readings import Growth
 from tuimon.session.processes.core_use import CoresTaken
-from tuimon.session.processes.nodes import NodeTables, Placement, ProcessGrowth
+from tuimon.session.processes.nodes import NodeTables, Placement, ProcessCopies, ProcessGrowth, ProcessHeld
 from tuimon.session.session import SessionView
 
 #: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.
@@ -41,6 +41,18 @@ class Mask(NamedTuple):
     def text(self) -> str:
         """``core 0 of 16``, ``cores 0-3,8 of 16``."""
         return f"core{'s' * (self.allowed > 1)} {self.numbers} of {self.total}"
+
+
+class Keeping(NamedTuple):
+    """Lines that keep one more of something each step; ``tensor``: they make what stays, by the allocator's history."""
+
+    kept: Kept | Literal["tensor"]
+    places: tuple[Place, ...]
+
+    @property
+    def is_sure(self) -> bool:
+        """True unless the text shows no more than a container that nothing empties."""
+        return self.kept != "object"
 
 
 class Machine(Struct, frozen=True, dict=True):
@@ -84,14 +96,42 @@ class Machine(Struct, frozen=True, dict=True):
                     found.append(ProcessGrowth(pid, growth))
         return tuple(sorted(found, key=lambda each: -each.growth.bytes_per_s))
 
+    @cached_property
+    def copying(self) -> ProcessCopies | None:
+        """A forked worker that copies the pages of its trainer, one of several that are alike."""
+        stats = (self._view.session.step_stats.get(trainer) for trainer in self.trainers)
+        begun = [each.first_step_s for each in stats if each is not None and each.first_step_s is not None]
+        return self._tables.machine.copying(max(begun) + _SETTLES_S) if begun else None
+
     def steady_growth(self, pid: int, since_s: float) -> Growth | None:
         """How a process has grown since a moment, if it has all the time; else None."""
         return self._tables.machine.steady_growth(pid, since_s)
 
     @cached_property
-    def keeping(self) -> tuple[Place, ...]:
-        """Lines in the loops of the program that keep graphs or figures, as far as stacks lead to their files."""
-        return tuple(self._view.session.frames.keeping)
+    def keeping(self) -> tuple[Keeping, ...]:
+        """What the program's text shows to be kept, with its graph or without; else what the allocator's history does.
+
+        Text that shows neither a graph nor figures nor hooks is the last resort.
+        """
+        by_text = [Keeping(kept, tuple(places)) for kept, places in self._view.session.frames.keeping.items()]
+        return (
+            tuple(each for each in by_text if each.is_sure)
+            or tuple(self._left_behind())
+            or tuple(each for each in by_text if not each.is_sure)
+        )
+
+    def _left_behind(self) -> Iterator[Keeping]:
+        """The line of the program whose tensors grow most with each step."""
+        histories = self._view.session.memory_history
+        lines = [line for pid in self.trainers if pid in histories for line in histories[pid].lines if line.user]
+        most = max(lines, key=lambda line: line.growth_bytes or 0, default=None)
+        if most is not None and most.growth_bytes:
+            yield Keeping("tensor", (Place(most.file, most.line, most.function, most.source),))
+
+    @property
+    def most_held(self) -> ProcessHeld | None:
+        """The process that has held the most memory of its own at a time, as far as it was read."""
+        return self._tables.machine.most_held
 
     def steps_per_s(self, pid: int) -> float | None:
         """Steps a second of a training process; None where they are not known."""

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.standstill_first import First, first_of
-from tuimon.diagnosis.evidence.standstill_waits import Rank, Wait, peers_of, sampled_stack, stack_of, wait_of
+from tuimon.diagnosis.evidence.standstill_waits import (
+    First,
+    Rank,
+    Wait,
+    first_of,
+    peers_of,
+    sampled_stack,
+    stack_of,
+    wait_of,
+)
 from tuimon.records import Frame, Place, Process, Threads
 from tuimon.records import Standstill as Taken
-from tuimon.session.loop_tree.activity import innermost_wait
+from tuimon.session.loop_tree.activity import activity_of, innermost_wait
 from tuimon.session.loop_tree.stacks import user_place
 from tuimon.session.session import Session
 from tuimon.session.standing.collectives import Stuck
@@ -23,6 +32,8 @@ LEAST_S = 10.0
 #: CPU of a main thread from which it may compute what a training in another thread waits for: our choice, what one that
 #: computes gets of a core that two share; one that serves or draws takes less.
 COMPUTING_CPU = 0.5
+#: The reason why a program is there after its training: it sleeps, or waits for a thread of its own.
+Rest = Literal["sleep", "thread"]
 
 
 class StandingRank(Struct, frozen=True, gc=False):
@@ -42,6 +53,7 @@ class StandingRank(Struct, frozen=True, gc=False):
     peers: tuple[int, ...]  # who is at the other end of what it is blocked on, where these are known to wait as well
     is_stopped: bool  # by a signal or a debugger
     main_moves: bool  # whether its main thread, which is not the one that trains, goes on
+    rests: Rest | None  # below every loop that it trained in
     place: Place | None
     others: tuple[Place, ...]  # the user's lines that the threads or workers are at which it waits for
 
@@ -55,6 +67,7 @@ class Standstill(Struct, frozen=True, gc=False):
     taken: Taken | None
     stuck: tuple[Stuck, ...]  # collectives that do not end, as flight recorders have it
     has_moved: bool  # whether files were read or written lately
+    idle_s: float | None  # since all stacks were taken, or files were read or written after that
 
 
 def standstills(evidence: Rank, all_ranks: Sequence[Rank], session: Session) -> Iterator[Standstill]:
@@ -110,6 +123,7 @@ def _standstill(live: Sequence[Rank], members: Sequence[Rank], quiet_s: float, s
         taken=taken,
         stuck=tuple(past.stuck) if past is not None else (),
         has_moved=moved_s is not None and moved_s > max(begun_s, session.now_s - MOVED_S),
+        idle_s=session.now_s - max(taken.t, moved_s or 0.0) if taken is not None else None,
     )
 
 
@@ -135,6 +149,7 @@ def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Sess
         peers=tuple(peers_of(taken, pid)),
         is_stopped=main is not None and main.state == "stopped",
         main_moves=_main_moves(pid, tid, session),
+        rests=_rests(pid, tid, taken),
         place=sampled.threads.place_of(tid) if sampled is not None else None,
         others=tuple(_other_places(pid, tid, evidence.child_workers, session)),
     )
@@ -163,6 +178,21 @@ def _main_moves(pid: int, tid: int, session: Session) -> bool:
     """True if the main thread of a process that trains in another goes on, such as one that draws a progress bar."""
     sampled = session.samples.get(pid)
     return tid != pid and sampled is not None and sampled.threads.same_stack_s(pid) == 0.0
+
+
+def _rests(pid: int, tid: int, taken: Taken | None) -> Rest | None:
+    """How a main thread passes its time whose training is over; None of a server, and where that is not known."""
+    row = next((each for each in taken.processes if each.pid == pid), None) if taken is not None else None
+    if taken is None or row is None or not row.has_left or row.listens or tid != pid:
+        return None
+    stack = next((group.frames for group in taken.groups if (pid, tid) in group.threads), [])
+    if activity_of(stack) == "sleep":
+        return "sleep"
+    return (
+        "thread"
+        if stack and innermost_wait(stack) is None and waits_for_work(stack) and waits_for_thread(stack)
+        else None
+    )
 
 
 def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Session) -> Iterator[Place]:

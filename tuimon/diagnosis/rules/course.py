@@ -7,11 +7,10 @@ from statistics import median, quantiles
 
 from tuimon.diagnosis.evidence.course import (
     COMPARABLE_WINDOWS,
+    DRIFT_RATIO,
     GROWTH_SIGMAS,
     JUMP_AT_ONCE,
     JUMP_LASTS,
-    JUMP_RATIO,
-    TOGETHER,
     WARMUP_WINDOWS,
     Growth,
     first_and_last,
@@ -20,20 +19,11 @@ from tuimon.diagnosis.evidence.course import (
 )
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
-from tuimon.diagnosis.needs import STEP_TIMES
-from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.rule import STEP_TIMES, Rule
+from tuimon.diagnosis.threshold import MOST
 from tuimon.diagnosis.words import after, percent
 from tuimon.records import Place
 from tuimon.text import ms_text
-
-DRIFT_RATIO = Threshold(
-    1.15,
-    "growth of the median step time from which it is a drift",
-    "our choice: 15 % over a run is worth a search; the middle halves of both ends must not overlap either, which"
-    " keeps noise out",
-)
-
 
 _DENORMALS = "; if its values shrink towards zero, torch.set_flush_denormal(True): some CPUs are slow with such numbers"
 
@@ -47,9 +37,10 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     if now < DRIFT_RATIO * before:
         return _jump(evidence)
     phase, place = evidence.grown
-    together = evidence.does_more_work(Growth(before, now))
+    work = Growth(*(median(end) for end in first_and_last(steady_windows(evidence.work_history))))
+    together = evidence.does_more_work(work)
     if together:
-        return _more_work(evidence, before, now, together, place)
+        return _more_work(evidence, work, together, place)
     least = max(1.0, quantiles(late)[0] / quantiles(early)[2])
     gain = min(now / before, WIDEST_RANGE * least)
     return Finding(
@@ -72,8 +63,9 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     )
 
 
-def _more_work(evidence: Evidence, before: float, now: float, together: str, place: Place | None) -> Finding:
+def _more_work(evidence: Evidence, work: Growth, together: str, place: Place | None) -> Finding:
     """A fact, not a fault, as far as times show: longer episodes, sequences and batches are meant to take longer."""
+    before, now = work
     return Finding(
         rule="step_time_drift",
         severity="info",
@@ -149,7 +141,7 @@ RULES = (
             " lasted for a minute."
         ),
         needs=(STEP_TIMES,),
-        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, TOGETHER, JUMP_RATIO, JUMP_AT_ONCE, JUMP_LASTS),
+        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, MOST, JUMP_AT_ONCE, JUMP_LASTS),
         causes=("jump", "more_work"),
     ),
 )

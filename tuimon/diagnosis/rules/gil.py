@@ -7,8 +7,7 @@ from tuimon.diagnosis.evidence.gil import Contention
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import UNSURE
-from tuimon.diagnosis.needs import SAMPLES
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import SAMPLES, Rule
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import REPORTED

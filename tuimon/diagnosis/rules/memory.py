@@ -1,4 +1,4 @@
-"""The rule about memory: the machine runs out of it, or will if the run goes on to grow."""
+"""The rule about memory: the machine runs out of it, will if the run goes on to grow, or that has ended the run."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.finding import Finding, Fix, Severity
-from tuimon.diagnosis.needs import MACHINE_MEMORY
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import MACHINE_MEMORY, Rule
 from tuimon.diagnosis.rules.memory_growth import (
     LATER_S,
     LATEST_S,
     LEAST_RISE_BYTES,
     SOON_S,
+    copied_growth,
     gpu_growth,
     host_growth,
+    kept_in,
     less_memory,
     let_go,
     minutes,
+    places_of,
     who,
 )
+from tuimon.diagnosis.rules.out_of_memory import out_of_memory
 from tuimon.diagnosis.threshold import SMALL, Threshold
 from tuimon.node_ids import own_id
 from tuimon.records import MachineMemory
@@ -60,6 +63,8 @@ class _Store(Struct, frozen=True, gc=False):
 
 def memory_pressure(evidence: Evidence) -> Finding | None:
     """Memory is nearly full, a machine swaps, or memory grows; of several the worst, as all ranks wait for it."""
+    if evidence.run.has_ended:
+        return out_of_memory(evidence)
     found = [finding for machine in evidence.run.machines if (finding := _on(evidence, machine)) is not None]
     on_gpu = gpu_growth(evidence)
     found += [on_gpu] if on_gpu is not None else []
@@ -74,7 +79,8 @@ def _on(evidence: Evidence, machine: Machine) -> Finding | None:
     found = _pressure(evidence, machine, memory, min(stores, key=lambda store: store.left_share, default=None))
     if found is not None or not stores:
         return found
-    return host_growth(evidence, machine, min(store.left_bytes for store in stores))
+    left_bytes = min(store.left_bytes for store in stores)
+    return host_growth(evidence, machine, left_bytes) or copied_growth(evidence, machine, left_bytes)
 
 
 def _pressure(evidence: Evidence, machine: Machine, memory: MachineMemory, store: _Store | None) -> Finding | None:
@@ -89,7 +95,7 @@ def _pressure(evidence: Evidence, machine: Machine, memory: MachineMemory, store
         return None
     culprit = growing[0] if growing else None
     per_s = culprit.growth.bytes_per_s if culprit is not None else None
-    keeping = machine.keeping if culprit is not None and culprit.pid in machine.trainers else ()
+    keeping = kept_in(machine, culprit.pid) if culprit is not None else ()
     full_s = store.left_bytes / per_s if store is not None and per_s is not None else None
     soon = full_s is not None and full_s < SOON_S and store is not None and store.left_share < GROWING_ROOM_SHARE
     severity: Severity = "critical" if soon or (store is not None and store.left_share < SMALL / 2) else "warning"
@@ -97,8 +103,8 @@ def _pressure(evidence: Evidence, machine: Machine, memory: MachineMemory, store
         rule="memory_pressure",
         severity=severity,
         headline=machine.place + _headline(run, store, sum(swapped) if swaps else None, culprit, full_s),
-        fixes=(Fix(let_go(keeping) or less_memory(evidence, culprit)),),
-        where=keeping,
+        fixes=let_go(keeping) or (Fix(less_memory(evidence, culprit.pid if culprit is not None else None)),),
+        where=places_of(keeping),
         evidence={
             "total_bytes": store.total_bytes if store else None,
             "left_bytes": store.left_bytes if store else None,
@@ -153,12 +159,14 @@ RULES = (
             "Memory is nearly full, or the machine swaps, or a process has grown ever since the first steps. It rests"
             " on the memory that the kernel reports as available, swap counters and the limits of the run's control"
             " groups; the memory of the run's processes over two minutes, without files and shared memory, shows who"
-            " grows."
+            " grows. Once the run has ended, the kernel's count of processes that it killed for memory and the last"
+            " line of the output show whether that was why."
         ),
         needs=(MACHINE_MEMORY,),
         thresholds=(SMALL, GROWING_ROOM_SHARE, SWAP_BYTES_PER_S, SOON_S, LATER_S, LATEST_S, LEAST_RISE_BYTES),
-        causes=("growing",),
+        causes=("growing", "copied", "out_of_memory"),
         of_moment=True,
+        of_end=True,
         is_harm=True,
         before_steps=True,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.machines import Machine
+from tuimon.diagnosis.evidence.machines import Keeping, Machine
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.finding import Finding, Fix, Severity
 from tuimon.diagnosis.threshold import Threshold
@@ -11,7 +11,6 @@ from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import Place
 from tuimon.session.memory_readings import Growth
-from tuimon.session.processes.nodes import ProcessGrowth
 from tuimon.session.rows import TorchMemoryRow
 from tuimon.text import size_text
 
@@ -38,6 +37,14 @@ _LOOK = (
     "look for what grows with the steps: lists of losses or outputs (detach, .item()), caches, logs;"
     " tuimon run --memory lists the lines that keep tensors"
 )
+#: How a line can let go of what it keeps.
+_LET_GO: dict[str, str] = {
+    "graph": "keep numbers, not tensors with their graph, in {}: .item(), or .detach()",
+    "figure": "close each figure that {} opens: plt.close(figure)",
+    "hook": "register the hook in {} once, before the loop, or remove it after use: handle.remove()",
+    "tensor": "let go of the tensors that {} makes, or keep numbers of them: .item()",
+    "object": "bound what {} keeps, as deque(maxlen=N) does, or keep less of it",
+}
 
 
 def host_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Finding | None:
@@ -53,15 +60,16 @@ def host_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Findin
     steps_per_s = machine.steps_per_s(first.pid)
     each_step = first.growth.bytes_per_s / steps_per_s if steps_per_s else None
     more = _more(each_step, first.growth.bytes_per_s)
-    keeping = machine.keeping if steps_per_s else ()
+    keeping = kept_in(machine, first.pid)
+    is_known = any(each.is_sure for each in keeping)
     others = f", {len(growing) - 1} other processes grow too" if len(growing) > 1 else ""
     return Finding(
         rule="memory_pressure",
-        severity=_severity(full_s, may_be_cache=not keeping and _may_be_cache(evidence, machine, first.pid)),
+        severity=_severity(full_s, may_be_cache=not is_known and _may_be_cache(evidence, machine, first.pid)),
         cause="growing",
         headline=f"{machine.place}{who(evidence.run, first.pid)} keeps {more}{others}: full in {minutes(full_s)}",
-        fixes=(Fix(let_go(keeping) or less_memory(evidence, first)),),
-        where=keeping,
+        fixes=let_go(keeping) or (Fix(less_memory(evidence, first.pid)),),
+        where=places_of(keeping),
         evidence={
             "growing_pid": own_id(first.pid),
             "growth_bytes_per_s": per_s,
@@ -70,6 +78,41 @@ def host_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Findin
             "left_bytes": left_bytes,
             "full_in_s": full_s,
             **({"host": machine.host} if machine.host is not None else {}),
+        },
+    )
+
+
+def copied_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Finding | None:
+    """Forked workers copy the pages of the data set: each look at a Python object writes its reference count."""
+    loader, found = evidence.loader, machine.copying
+    if loader is None or loader.facts.context != "fork" or found is None:
+        return None
+    if found.growth.risen_bytes < LEAST_RISE_BYTES:
+        return None
+    number, dataset = len(machine.workers), loader.facts.dataset
+    per_s, most_bytes = number * found.growth.bytes_per_s, number * found.shared_bytes
+    full_s = left_bytes / per_s if most_bytes > left_bytes else None
+    end = f"full in {minutes(full_s)}" if full_s is not None else f"up to {size_text(most_bytes)} more"
+    return Finding(
+        rule="memory_pressure",
+        severity="info" if full_s is None else _severity(full_s, may_be_cache=False),
+        cause="copied",
+        headline=f"{machine.place}{number} forked workers copy {size_text(60 * per_s)} of {dataset} a minute: {end}",
+        fixes=(
+            Fix(
+                f"hold the data of {dataset} in one NumPy array or tensor, not in lists or dicts of Python objects:"
+                " each look at an object writes its reference count, and copies its page"
+            ),
+        ),
+        evidence={
+            "growing_pid": own_id(found.pid),
+            "workers": number,
+            "growth_bytes_per_s": per_s,
+            "held_bytes": found.growth.held_bytes,
+            "shared_bytes": found.shared_bytes,
+            "left_bytes": left_bytes,
+            "full_in_s": full_s,
+            **machine.facts,
         },
     )
 
@@ -93,14 +136,21 @@ def _may_be_cache(evidence: Evidence, machine: Machine, pid: int) -> bool:
     return loader.first_end_s is None or machine.steady_growth(pid, loader.first_end_s) is None
 
 
-def let_go(keeping: tuple[Place, ...]) -> str:
-    """How the lines that keep could let go; empty without any."""
-    if not keeping:
-        return ""
-    first = keeping[0]
-    if "plt." in first.source:
-        return f"close each figure that {at(first)} opens: plt.close(figure)"
-    return f"keep numbers, not tensors with their graph, in {at(first)}: .item(), or .detach()"
+def kept_in(machine: Machine, pid: int) -> tuple[Keeping, ...]:
+    """The lines that keep in a process: of the training's loop, or of what its workers run."""
+    if machine.steps_per_s(pid):
+        return machine.keeping
+    return tuple(each for each in machine.keeping if each.kept == "object") if pid in machine.workers else ()
+
+
+def places_of(keeping: tuple[Keeping, ...]) -> tuple[Place, ...]:
+    """All these lines."""
+    return tuple(place for each in keeping for place in each.places)
+
+
+def let_go(keeping: tuple[Keeping, ...]) -> tuple[Fix, ...]:
+    """How these lines could let go; none without any."""
+    return tuple(Fix(_LET_GO[each.kept].format(at(each.places[0]))) for each in keeping)
 
 
 def gpu_growth(evidence: Evidence) -> Finding | None:
@@ -127,14 +177,14 @@ def _on_gpu(evidence: Evidence, row: TorchMemoryRow, growth: Growth) -> Finding 
     machine = evidence.run.here
     steps_per_s = machine.steps_per_s(evidence.pid)
     each_step = growth.bytes_per_s / steps_per_s if steps_per_s else None
-    more = _more(each_step, growth.bytes_per_s)
+    more, keeping = _more(each_step, growth.bytes_per_s), machine.keeping
     return Finding(
         rule="memory_pressure",
         severity=_severity(full_s, may_be_cache=False),
         cause="growing",
         headline=f"the training keeps {more} on GPU {gpu.index}: full in {minutes(full_s)}",
-        fixes=(Fix(let_go(machine.keeping) or _LOOK),),
-        where=machine.keeping,
+        fixes=let_go(keeping) or (Fix(_LOOK),),
+        where=places_of(keeping),
         evidence={
             "device": row.device,
             "growth_bytes_per_s": growth.bytes_per_s,
@@ -153,9 +203,9 @@ def who(run: RunEvidence, pid: int) -> str:
     return f"{role} ({own_id(pid)})"
 
 
-def less_memory(evidence: Evidence, culprit: ProcessGrowth | None) -> str:
-    """Advice on a process that grows, or on memory that is full."""
-    process = evidence.run.processes.get(culprit.pid) if culprit is not None else None
+def less_memory(evidence: Evidence, pid: int | None) -> str:
+    """Advice on a process that grows, or holds most, or on memory that is full."""
+    process = evidence.run.processes.get(pid) if pid is not None else None
     if process is not None and process.role == "worker":
         return (
             "keep the data set's objects in one array or tensor, or use fewer workers or a smaller prefetch_factor:"

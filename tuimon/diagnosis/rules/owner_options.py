@@ -1,14 +1,34 @@
-"""Options of the libraries that own a loop: what their users can set, as advice names it."""
+"""What advice names first: settings for debugging that are in force, and options of the libraries that own a loop."""
 
 from __future__ import annotations
 
 import re
 
 from tuimon.code_origin import package_of
+from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.launching import Owner
 from tuimon.diagnosis.words import at
 from tuimon.records import Place
 
+_ANOMALY = (
+    "anomaly_detection",
+    "turn off autograd's anomaly detection (set_detect_anomaly, detect_anomaly=): it records where each operation was"
+    " called and searches each gradient for NaN",
+)
+#: By rule: the settings that slow down what it finds, and what to do about each.
+_ADVICE = {
+    "compute_bound_cpu": (_ANOMALY,),
+    "launch_bound": (
+        ("launch_blocking", "unset CUDA_LAUNCH_BLOCKING: with it, each launch waits for the GPU to finish"),
+        _ANOMALY,
+    ),
+    "comm_bound": (
+        (
+            "distributed_debug",
+            "unset TORCH_DISTRIBUTED_DEBUG=DETAIL: with it, the ranks compare each collective before they begin it",
+        ),
+    ),
+}
 #: How to update once for several batches; a trainer turns the exchange of gradients off in between by itself.
 ACCUMULATE: dict[Owner | None, str] = {
     None: "accumulate gradients under no_sync()",
@@ -29,6 +49,12 @@ _LESS_OFTEN: dict[Owner, tuple[tuple[re.Pattern[str], str], ...]] = {
         (_ANY, "override fewer hooks, or pass the Trainer fewer callbacks and enable_progress_bar=False"),
     ),
 }
+
+
+def advice_on_debugging(rule: str, evidence: Evidence) -> str | None:
+    """The fix for a debugging setting that slows down the work that this rule finds; None if none is on."""
+    settings = evidence.process.debug_settings if evidence.process is not None else []
+    return next((advice for setting, advice in _ADVICE[rule] if setting in settings), None)
 
 
 def less_by_option(owner: Owner | None, function: Place) -> str:

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Fix, What
 from tuimon.diagnosis.severity import WARNING_GAIN
-from tuimon.diagnosis.step_model.edits import EDITS, HALF, WHOLE, Part, changed
+from tuimon.diagnosis.step_model.edits import EDITS, HALF, WHOLE, Part, Step, changed
 from tuimon.diagnosis.step_model.simulation import step_ms
-from tuimon.diagnosis.step_model.step import Step
 from tuimon.diagnosis.threshold import Threshold
 
 #: From the lower end of the widest range to its middle, by ratio.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.step_model.step import Step
+from tuimon.diagnosis.step_model.edits import Step
 
 #: Most workers that are simulated one by one: more of them are taken for so many that are faster and use more cores.
 _MOST_WORKERS = 6

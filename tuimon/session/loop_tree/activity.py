@@ -14,6 +14,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.code_origin import WITHIN, is_import_system, is_torch
+from tuimon.library_code import is_network
 from tuimon.records import Frame
 from tuimon.torch_code import (
     is_backward_entry,
@@ -94,9 +95,7 @@ _WAITERS = (
     _file("ranks", is_distributed),
     _place("idle", r"multiprocessing/(queues|pool|managers)\.py$", r"_feed|worker|_handle_\w+|serve_forever"),
     _place("idle", r"concurrent/futures/\w+\.py$", "_worker|run"),
-    _place(
-        "io", r"(^|/)(socket|ssl|http/client|urllib/request)\.py$|/(requests|urllib3|aiohttp|httpx|boto3|botocore)/"
-    ),
+    _file("io", is_network),
 )
 
 #: The work of the innermost frame that matches.
@@ -107,11 +106,14 @@ _WORK = (
     _Rule("ranks", is_collective),
     _file("compile", is_compiler),
     _file("io", is_checkpoint_io),
-    _place("io", r"(^|/)(socket|ssl|shutil|tempfile|gzip|lzma|bz2|zipfile|tarfile|pathlib|codecs)\.py$"),
+    _file("io", is_network),
+    _place("io", r"(^|/)(shutil|tempfile|gzip|lzma|bz2|zipfile|tarfile|pathlib|codecs)\.py$"),
     _place("io", r"/(h5py|fsspec|lmdb|pyarrow|tensorboard|wandb|mlflow)/"),
     _file("torch", is_torch),
 )
 
+#: The text of a line that waits for another program.
+_PROGRAMS = re.compile(r"\bos\.(?:system|popen|wait(?:pid|id|3|4)?)\(|\bsubprocess\.(?:run|call|check_\w+)\(")
 #: Calls that the text of the innermost line betrays; the first that matches.
 _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
     ("sleep", re.compile(r"\b(?:time\.)?sleep\(")),
@@ -119,7 +121,7 @@ _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
     ("sync", re.compile(r"\btorch\.(?:nonzero|unique|masked_select|isnan\(.*\)\.any|equal|allclose)\(")),
     ("transfer", re.compile(r"\.(?:to|cuda|pin_memory)\(|\.copy_\(")),
     ("lock", re.compile(r"\.(?:acquire|join|wait)\(\s*(?:timeout=)?[\d.]*\s*\)|\bwith [\w.]*lock\b")),
-    ("io", re.compile(r"\bos\.(?:system|popen|wait(?:pid|id|3|4)?)\(")),
+    ("io", _PROGRAMS),
     ("io", re.compile(r"\bopen\(|\.(?:recv|recvfrom|sendall|read|readlines?|write|flush|fsync)\(|\bImage\.open")),
     ("io", re.compile(r"\b(?:torch|np|numpy|pickle|json)\.(?:load|save|loadtxt|dump)\(|\bread_(?:csv|parquet)\(")),
     ("torch", re.compile(r"\btorch\.|\bF\.\w+\(|\.backward\(|\bnn\.")),
@@ -183,6 +185,16 @@ def awaits_process(stack: Sequence[Frame]) -> bool:
     if leaf.user:
         return _RECEIVES.search(leaf.source) is not None
     return _wait(leaf.file, leaf.function) is not None and _MESSAGES.search(leaf.file) is not None
+
+
+def awaits_program(stack: Sequence[Frame]) -> bool:
+    """True if a stack (root first) waits for the end of another program that it has started, such as ``pip``."""
+    if not stack:
+        return False
+    leaf = stack[-1]
+    if leaf.user:
+        return _PROGRAMS.search(leaf.source) is not None
+    return _wait(leaf.file, leaf.function) is not None and leaf.file.endswith("subprocess.py")
 
 
 def innermost_wait(frames: Sequence[Frame]) -> Literal["batch", "ranks"] | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import astuple
 
-from tuimon.records import CountSetting, Frame, Place
+from tuimon.records import CountSetting, Frame, Kept, Place
 from tuimon.session.loop_tree.roles import Block, FrameKind, Role, block_of, frame_kind, roles_of
 
 #: How many frames of a log are held; what lies beyond has no name.
@@ -48,7 +48,7 @@ class FrameTable:
     def __init__(self) -> None:
         #: The lines of code that set these numbers.
         self.counts: dict[CountSetting, list[Place]] = {"threads": [], "workers": [], "cores": []}
-        self.keeping: list[Place] = []  # lines that keep a tensor with its graph, or a figure
+        self.keeping: dict[Kept, list[Place]] = {}  # lines that keep one more of these each step
         self._frames: dict[int, KnownFrame] = {}
         self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
 
@@ -61,8 +61,10 @@ class FrameTable:
                     self._texts.setdefault(frame.file, {})[frame.line] = frame.source
                 for one in frame.counts:
                     self._note_count(one.what, Place(frame.file, one.line, one.function, one.source))
-                for line in frame.keeping[: _KEEPING_LIMIT - len(self.keeping)]:
-                    self.keeping.append(Place(frame.file, line.line, line.function, line.source))
+                for line in frame.keeping:
+                    places = self.keeping.setdefault(line.kept, [])
+                    if len(places) < _KEEPING_LIMIT:
+                        places.append(Place(frame.file, line.line, line.function, line.source))
 
     def _note_count(self, what: CountSetting, place: Place) -> None:
         places = self.counts[what]

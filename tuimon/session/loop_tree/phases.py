@@ -76,9 +76,10 @@ class _Phases:
         self._augmentations = Augmentations(sampled)
         counted = [self._augmentations.without_module(sample) or sample for sample in sampled]
         self._forward_only = forward_only
-        self._rollouts = Rollouts([] if forward_only else [sample.outlined for sample in counted])
-        self._evaluation = EvaluationBlocks(counted, occasional, self._rollouts.are_known)
         completed = counted if seen is None else seen.completed(counted)
+        making = seen.making_data(counted) if seen is not None else []
+        self._rollouts = Rollouts([] if forward_only else [sample.outlined for sample in (*completed, *making)])
+        self._evaluation = EvaluationBlocks(counted, occasional, self._rollouts.are_known)
         completed = [
             sample for sample in completed if not self._evaluation.holds(sample)
         ]  # they show nothing of a step

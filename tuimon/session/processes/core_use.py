@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
+from operator import add
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from tuimon.records import MachineMemory, Threads
 from tuimon.session.windows import WINDOW_S
@@ -30,18 +32,19 @@ class CoresTaken(Struct, frozen=True, gc=False):
     limit: float | None = None  # that limit
 
 
-class _Sum:
-    """Core-seconds of windows of the machine that have been folded."""
+class _Sum(Struct, frozen=True, gc=False):
+    """Core-seconds of windows of the machine."""
 
-    def __init__(self) -> None:
-        self.seconds = self.busy = self.own = self.stolen = self.held = 0.0
+    seconds: float = 0.0
+    busy: float = 0.0
+    own: float = 0.0
+    stolen: float = 0.0
+    held: float = 0.0
 
-    def add(self, record: MachineMemory, own: float) -> None:
-        self.seconds += record.window_s
-        self.busy += (record.busy_cores or 0.0) * record.window_s
-        self.stolen += (record.stolen_cores or 0.0) * record.window_s
-        self.held += (record.held_cores or 0.0) * record.window_s
-        self.own += own * record.window_s
+    def plus(self, record: MachineMemory, own: float) -> _Sum:
+        seconds = record.window_s
+        cores = (record.busy_cores, own, record.stolen_cores, record.held_cores)
+        return _Sum(*map(add, astuple(self), (seconds, *((each or 0.0) * seconds for each in cores))))
 
 
 class CoreUse:
@@ -90,7 +93,7 @@ class CoreUse:
         if own is not None:
             self._recent.append((before, own))
         if own is not None and before.t - before.window_s >= self._begin_s:
-            self._sum.add(before, own)
+            self._sum = self._sum.plus(before, own)
         for second in [second for second in self._own if second + 1 < record.t - record.window_s]:
             del self._own[second]
 
@@ -100,34 +103,29 @@ class CoreUse:
 
     def latest(self, cores: int | None, monitor: float) -> CoresTaken | None:
         """Cores taken in the latest window; None before one was measured. ``monitor``: cores that tuimon uses."""
-        record = self._latest
-        own = self._own_in(record) if record is not None else None
-        if record is None or own is None:
-            return None
-        only = _Sum()
-        only.add(record, own)
-        return self._taken(only, cores, monitor)
+        return self._taken(self._with_latest(_Sum(), -math.inf), cores, monitor)
 
     def mean(self, cores: int | None, monitor: float) -> CoresTaken | None:
         """Since the first step; None before a window since then was measured."""
-        found, record = _Sum(), self._latest
-        vars(found).update(vars(self._sum))
-        own = self._own_in(record) if record is not None else None
-        if record is not None and own is not None and record.t - record.window_s >= self._begin_s:
-            found.add(record, own)
-        return self._taken(found, cores, monitor) if found.seconds > 0 else None
+        return self._taken(self._with_latest(self._sum, self._begin_s), cores, monitor)
 
     def since(self, since_s: float, cores: int | None, monitor: float) -> CoresTaken | None:
         """Cores taken in windows that ended in the last 30 s and began since a moment; None without any."""
+        found, latest = _Sum(), self._latest
+        if latest is None or self._own_in(latest) is None:
+            return None
+        for window, own in self._recent:
+            if window.t - window.window_s >= since_s and window.t > latest.t - WINDOW_S:
+                found = found.plus(window, own)
+        return self._taken(self._with_latest(found, since_s), cores, monitor)
+
+    def _with_latest(self, found: _Sum, since_s: float) -> _Sum:
+        """With the latest window, if that was measured and began since a moment."""
         record = self._latest
         own = self._own_in(record) if record is not None else None
-        if record is None or own is None:
-            return None
-        found, from_s = _Sum(), max(since_s, record.t - WINDOW_S)
-        for window, used in (*self._recent, (record, own)):
-            if window.t - window.window_s >= since_s and window.t > from_s:
-                found.add(window, used)
-        return self._taken(found, cores, monitor) if found.seconds > 0 else None
+        if record is None or own is None or record.t - record.window_s < since_s:
+            return found
+        return found.plus(record, own)
 
     def _own_in(self, record: MachineMemory) -> float | None:
         """Cores that the run used in a window of the machine, as far as its own windows reach; None where none does."""
@@ -138,7 +136,9 @@ class CoreUse:
         parts = (self._own.get(each, 0.0) * (min(end_s, each + 1) - max(begin_s, each)) for each in seconds)
         return sum(parts) / (end_s - begin_s)
 
-    def _taken(self, of: _Sum, cores: int | None, monitor: float) -> CoresTaken:
+    def _taken(self, of: _Sum, cores: int | None, monitor: float) -> CoresTaken | None:
+        if not of.seconds > 0:
+            return None
         busy, stolen = of.busy / of.seconds, of.stolen / of.seconds
         return CoresTaken(
             others=max(0.0, busy - of.own / of.seconds - monitor),

@@ -1,4 +1,4 @@
-"""How long a training thread has done what markers do not show: imports, compilation, checkpoints."""
+"""How long a training thread has done what markers do not show: imports, compilation, checkpoints, waits outside."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections import Counter, defaultdict
 from typing import Literal, NamedTuple
 
 from tuimon.records import Stacks, Steps
+from tuimon.session.loop_tree.activity import awaits_program, outside_wait
 from tuimon.session.loop_tree.frame_table import FrameTable, KnownFrame
 from tuimon.session.loop_tree.roles import stack_phase
 from tuimon.session.samples.set_up import imported_by, imported_for_compiler
 
-Work = Literal["import", "compile", "checkpoint", "first batch", "none"]
+Work = Literal["import", "compile", "checkpoint", "network", "program", "prompt", "first batch", "none"]
 
 #: Windows that are held until it is known when the loop began: a first step may compile for ten minutes.
 _HELD = 600
@@ -77,11 +78,14 @@ class Spent:
             _add(self.in_loop, self.since_step)
             self.since_step.clear()
 
-    def before(self, started_s: float) -> Seconds:
-        """Seconds from the start of the process to its loop; until that begins, all."""
+    def before(self, started_s: float, unseen_s: float) -> Seconds:
+        """Seconds from the start of the process to its loop; until that begins, all.
+
+        ``unseen_s``: how long a process that it has started was looked at in its place, before the first samples.
+        """
         seconds, first = self._before.copy(), self._first
         if first is not None and first.begin_s > started_s:
-            _add(seconds, first.works, (first.begin_s - started_s) / (first.end_s - first.begin_s))
+            _add(seconds, first.works, max(0.0, first.begin_s - started_s - unseen_s) / (first.end_s - first.begin_s))
         for window in self._early:
             _add(seconds, window.works)
         return seconds
@@ -96,9 +100,15 @@ def work_of(stack: tuple[KnownFrame, ...]) -> Work:
     """The work that a stack (root first) shows; ``none`` of what markers divide."""
     if any("saves" in frame.roles for frame in stack):
         return "checkpoint"
+    if outside_wait(stack) == "prompt":
+        return "prompt"
     kinds = [frame.kind for frame in stack]
     if "compile" in kinds:
         return "compile"
     if "import" in kinds[1:] and imported_by(stack) is not None:
         return "compile" if imported_for_compiler(stack) else "import"
-    return "first batch" if stack_phase(kinds) == "data" else "none"
+    if stack_phase(kinds) == "data":
+        return "first batch"
+    if any("network" in frame.roles for frame in stack):
+        return "network"
+    return "program" if awaits_program(stack) else "none"

@@ -56,11 +56,8 @@ class ThreadStacks:
         return self._names.get(tid)
 
     def place_of(self, tid: int) -> Place | None:
-        """The place where a thread was most often in the latest window; None if that began before the steps."""
-        if self._latest is None or self._latest.t - self._latest.window_s < self._begin_s:
-            return None
-        own = self._stacks_of(tid)
-        return place_of(self._frames.stack(max(own, key=_count).frames)) if own else None
+        """As ``place_in``, in whatever phase; None for a window that began before the steps."""
+        return self.place_in(tid, None, self._begin_s)
 
     def place_in(self, tid: int, phase: str | None, since_s: float) -> Place | None:
         """The place where a thread was most often in the latest window while in the phase that markers show now.

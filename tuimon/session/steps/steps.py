@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec import Struct
 
 from tuimon.records import Steps
@@ -232,15 +230,10 @@ class StepStats:
         windows = self._latest_windows.windows()
         return without_end([stretch_of(*row) for row in windows if row.record.t - row.record.window_s >= since_s])
 
-    def recent_spans(self) -> list[SteppingSpan]:
-        """The stretches that ``recent`` covers."""
-        return self._spans(without_end([stretch_of(record) for record in self._latest_windows.records()]))
-
-    def run_spans(self) -> list[SteppingSpan]:
-        """The stretches that ``whole_run`` covers."""
-        return self._spans(self.course.stretches())
-
-    def _spans(self, stretches: Sequence[StepStretch]) -> list[SteppingSpan]:
+    def spans(self, *, whole: bool) -> list[SteppingSpan]:
+        """The stretches that ``whole_run`` covers, or ``recent``."""
+        recent = () if whole else self._latest_windows.records()
+        stretches = self.course.stretches() if whole else without_end([stretch_of(record) for record in recent])
         return stepping_spans(stretches, self.steady_span().begin_s)
 
     def whole_run(self) -> Totals:

@@ -1,4 +1,4 @@
-"""The limits of the run's control groups: memory, and CPU time (cgroups(7); version 1 and 2)."""
+"""The run's control groups: their limits on memory and CPU time, and who was killed (cgroups(7); version 1 and 2)."""
 
 from __future__ import annotations
 
@@ -35,28 +35,13 @@ class GroupCpu(NamedTuple):
     throttled_s: float  # since it was made, of all cores: that threads ready to run were kept from them
 
 
-class KernelFiles:
-    """Files of the kernel's below ``root``, where /proc and /sys are."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-
-    def text(self, path: str) -> str:
-        """A file; empty where it cannot be read."""
-        return (procfs.read_bytes(self._root + path) or b"").decode("ascii", "replace")
-
-    def fields(self, path: str) -> dict[str, int]:
-        """Numbers by name, of a file with one of each a line."""
-        lines = (line.split() for line in self.text(path).splitlines())
-        return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
-
-
 class ControlGroups:
     """The groups of one process, and all above these: each of them limits it. In a container some may be hidden."""
 
-    def __init__(self, pid: int, files: KernelFiles) -> None:
-        self._pid = pid
-        self._files = files
+    def __init__(self, listed: str, root: str) -> None:
+        """``listed``: what /proc/PID/cgroup holds; ``root``: where /proc and /sys are."""
+        self._listed = listed
+        self._root = root
 
     def tightest_memory(self) -> GroupMemory | None:
         """The group with the least left; None without a limit."""
@@ -80,28 +65,43 @@ class ControlGroups:
                 groups += self._cpu(f"{_MOUNT}/{controllers}", path, names, "throttled_time", 1e9)
         return min(groups, default=None)
 
+    def oom_counter(self) -> str | None:
+        """The file that counts the processes of its own group which the kernel has killed for memory."""
+        for controllers, path in self._paths():
+            is_old = "memory" in controllers.split(",")
+            if not controllers or is_old:
+                mount, name = (f"{_MOUNT}/memory", "memory.oom_control") if is_old else (_MOUNT, "memory.events")
+                files = (f"{folder}/{name}" for folder in _folders(mount, path))
+                found = next((file for file in files if oom_kills(self._root + file) is not None), None)
+                if found is not None:
+                    return self._root + found
+        return None
+
     def _paths(self) -> Iterator[tuple[str, str]]:
         """Controllers (none: version 2) and path of each group."""
-        for line in self._files.text(f"/proc/{self._pid}/cgroup").splitlines():
+        for line in self._listed.splitlines():
             _, controllers, path = line.split(":", 2)
             yield controllers, path
 
     def _memory(self, mount: str, path: str, limit_name: str, used_name: str, cache_name: str) -> Iterable[GroupMemory]:
         for folder in _folders(mount, path):
-            limit, used = (
-                self._files.text(f"{folder}/{limit_name}").strip(),
-                self._files.text(f"{folder}/{used_name}").strip(),
-            )
+            limit, used = self._text(f"{folder}/{limit_name}").strip(), self._text(f"{folder}/{used_name}").strip()
             if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT_BYTES:
-                cache = self._files.fields(f"{folder}/memory.stat").get(cache_name, 0)
+                cache = self._fields(f"{folder}/memory.stat").get(cache_name, 0)
                 yield GroupMemory(int(limit), max(0, int(used) - cache))
 
     def _cpu(self, mount: str, path: str, names: tuple[str, ...], throttled: str, per_s: float) -> Iterable[GroupCpu]:
         for folder in _folders(mount, path):
-            words = " ".join(self._files.text(f"{folder}/{name}") for name in names).split()
+            words = " ".join(self._text(f"{folder}/{name}") for name in names).split()
             if len(words) == 2 and all(word.isdigit() and int(word) for word in words):  # else "max", or -1
-                since = self._files.fields(f"{folder}/cpu.stat").get(throttled, 0)
+                since = self._fields(f"{folder}/cpu.stat").get(throttled, 0)
                 yield GroupCpu(int(words[0]) / int(words[1]), since / per_s)
+
+    def _fields(self, path: str) -> dict[str, int]:
+        return fields(self._text(path))
+
+    def _text(self, path: str) -> str:
+        return text(self._root + path)
 
 
 def _folders(mount: str, path: str) -> Iterator[str]:
@@ -109,3 +109,19 @@ def _folders(mount: str, path: str) -> Iterator[str]:
     parts = [part for part in path.split("/") if part not in ("", "..")][:_DEEPEST]
     for depth in range(len(parts), -1, -1):
         yield "/".join([mount, *parts[:depth]])
+
+
+def oom_kills(counter: str) -> int | None:
+    """The count of such a file; None where there is none."""
+    return fields(text(counter)).get("oom_kill")
+
+
+def fields(of: str) -> dict[str, int]:
+    """Numbers by name, of a file with one of each a line."""
+    lines = (line.split() for line in of.splitlines())
+    return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
+
+
+def text(path: str) -> str:
+    """A file of the kernel's; empty where it cannot be read."""
+    return (procfs.read_bytes(path) or b"").decode("ascii", "replace")

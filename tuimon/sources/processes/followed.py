@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 from msgspec import Struct, field
 
-from tuimon.proc.procfs import ProcessStat, own_bytes
+from tuimon.proc.procfs import ProcessStat, own_bytes, private_bytes
 from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, Threads
 from tuimon.sources.processes.facts import ProcessFacts, fingerprint, read_facts
@@ -53,6 +55,8 @@ _REREAD_AFTER = 10
 _IDLE_RATIO = 0.01
 #: Between two readings of a process's own memory, in seconds, which grows slowly.
 _OWN_EVERY_S = 1.9
+#: The kernel walks all pages of a process for those that it shares with no other: at most this share of a core.
+_PRIVATE_RATIO = 0.005
 
 
 class Followed(Struct):
@@ -73,6 +77,7 @@ class Followed(Struct):
     window_cpu_s: float | None = None  # of the whole process when the window began
     least_window_s: float = 0.0  # its threads are not read before
     own_due_s: float = 0.0  # its own memory is not read before
+    private_due_s: float = 0.0  # nor what it shares with no other process
 
     def read(self, now_s: float) -> ProcessStat | None:
         """Read the counters of its threads, when due; returns the process, None when it has ended."""
@@ -108,8 +113,11 @@ class Followed(Struct):
         """Begin a window of Threads with what was read last."""
         self.window_from_s, self.window_cpu_s = self.read_s, cpu_s
 
-    def end_window(self, window_s: float, now_s: float) -> Threads:
-        """The record of the window that ends with what was read last; begins the next."""
+    def end_window(self, window_s: float, now_s: float, *, private: bool = False) -> Threads:
+        """The record of the window that ends with what was read last; begins the next.
+
+        ``private``: with its private memory, if that is due.
+        """
         rows, folded, cpu_ratio = self.meter.end_window(window_s)
         used = self.used()
         cpu_s = used.cpu_s if used is not None else None
@@ -124,6 +132,7 @@ class Followed(Struct):
             cpu_ratio=cpu_ratio,
             rss_bytes=used.rss_bytes if used is not None else None,
             own_bytes=self._own_bytes(now_s),
+            private_bytes=self._private_bytes(now_s) if private else None,
             threads=rows,
             folded=folded,
             ended_cpu_s=self.children.pass_unreported(),
@@ -135,6 +144,15 @@ class Followed(Struct):
             return None
         self.own_due_s = now_s + _OWN_EVERY_S
         return own_bytes(self.facts.pid)
+
+    def _private_bytes(self, now_s: float) -> int | None:
+        """A reading of what it shares with no other process, when due."""
+        if now_s < self.private_due_s:
+            return None
+        began_s = time.thread_time()
+        held = private_bytes(self.facts.pid)
+        self.private_due_s = now_s + max(_OWN_EVERY_S, (time.thread_time() - began_s) / _PRIVATE_RATIO)
+        return held
 
     def is_idle(self, now_s: float) -> bool:
         """True if it has used less than a hundredth of a core since its window began."""

@@ -18,7 +18,7 @@ from tuimon.proc.numa import cores_by_node
 from tuimon.records import MachineMemory, PlacedProcess, Record
 from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, KernelFiles
+from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, fields, oom_kills, text
 
 #: Between two records; swapping is a rate over this long.
 _PERIOD_S = 5.0
@@ -49,18 +49,20 @@ class MachineSource(Source):
         """``root``: where /proc and /sys are."""
         self._table = table
         self._clock = clock
-        self._files = KernelFiles(root.rstrip("/"))
+        self._root = root.rstrip("/")
         self._swapped: tuple[float, int, int] | None = None  # t, bytes in and out since boot
         self._used: _Used | None = None
         self._of_run: frozenset[int] = frozenset()  # the cores that it may use, or has used; empty: not known
-        self._nodes = cores_by_node(root.rstrip("/"))
+        self._nodes = cores_by_node(self._root)
+        self._listed: dict[str, None] = {}
+        self._killed: dict[str, tuple[int, int]] = {}  # by file that counts, at first and lately
 
     def read(self) -> Iterable[Record]:
         """The record that is due; none where nothing can be read."""
         now_s = self._clock()
         total_bytes, available_bytes = self._machine_memory()
         window_s, swap_in, swap_out = self._swapping(now_s)
-        groups = [ControlGroups(pid, self._files) for pid in self._group_pids()]
+        groups = [ControlGroups(listed, self._root) for listed in self._listed_groups()]
         memories = [memory for each in groups if (memory := each.tightest_memory()) is not None]
         group = min(memories, key=lambda memory: memory.left_bytes, default=None)
         limit = min((cpu for each in groups if (cpu := each.tightest_cpu()) is not None), default=None)
@@ -86,11 +88,12 @@ class MachineSource(Source):
             held_cores=held,
             run_cores=core_list(of_run) if of_run and of_run != own else None,
             placed=list(self._placed()) if len(self._nodes) > 1 else [],
+            oom_kills=self._oom_kills(groups),
         )
 
     def _swapping(self, now_s: float) -> tuple[float, float | None, float | None]:
         """Seconds since the last read, bytes a second in and out; None at the first."""
-        counts = self._files.fields("/proc/vmstat")
+        counts = self._fields("/proc/vmstat")
         pages_in, pages_out = counts.get("pswpin"), counts.get("pswpout")
         if pages_in is None or pages_out is None:
             return self.period_s, None, None
@@ -103,21 +106,30 @@ class MachineSource(Source):
         ]
         return span_s, round(rates[0]), round(rates[1])
 
-    def _group_pids(self) -> Iterable[int]:
-        """A process of each control group of the run: its root, and those that train."""
+    def _listed_groups(self) -> Iterable[str]:
+        """The control groups of the run's root, and of those that train, as the kernel lists them, or did at last."""
         pids = [self._table.root_pid, *sorted(self._table.trainers() - {self._table.root_pid})]
-        return {self._files.text(f"/proc/{pid}/cgroup"): pid for pid in reversed(pids)}.values()
+        self._listed = dict.fromkeys(filter(None, (self._text(f"/proc/{pid}/cgroup") for pid in pids))) or self._listed
+        return self._listed
+
+    def _oom_kills(self, groups: Iterable[ControlGroups]) -> int | None:
+        """How many processes of the run's groups the kernel has killed since these were found; they may have ended."""
+        counters = {counter for group in groups if (counter := group.oom_counter()) is not None}
+        for counter in counters | self._killed.keys():
+            if (count := oom_kills(counter)) is not None:
+                self._killed[counter] = (self._killed.get(counter, (count, count))[0], count)
+        return sum(count - first for first, count in self._killed.values()) if self._killed else None
 
     def _cores_of_run(self) -> frozenset[int]:
         """The cores that any of its training processes and workers may use; empty where that is not known."""
         roles = self._table.roles.items()
         allowed = [self._allowed(pid) for pid, role in roles if role in ("trainer", "worker")]
-        lines = self._files.text("/proc/stat").splitlines()  # a mask may have cores that are offline
+        lines = self._text("/proc/stat").splitlines()  # a mask may have cores that are offline
         return frozenset().union(*allowed) & {int(name[3:]) for name, *_ in map(str.split, lines) if _CORE.match(name)}
 
     def _allowed(self, pid: int) -> frozenset[int]:
         """By its affinity and its cpuset: of its main thread."""
-        for line in self._files.text(f"/proc/{pid}/status").splitlines():
+        for line in self._text(f"/proc/{pid}/status").splitlines():
             if line.startswith("Cpus_allowed_list:"):
                 return core_numbers(line.partition(":")[2])
         return frozenset()
@@ -125,7 +137,7 @@ class MachineSource(Source):
     def _placed(self) -> Iterable[PlacedProcess]:
         """The NUMA nodes that training processes run on."""
         for pid in sorted(self._table.trainers())[:_PLACED]:
-            stat = procfs.parse_stat(self._files.text(f"/proc/{pid}/stat").encode())
+            stat = procfs.parse_stat(self._text(f"/proc/{pid}/stat").encode())
             node = next((node for node, cores in self._nodes.items() if stat is not None and stat.core in cores), None)
             allowed = self._allowed(pid)
             nodes = [number for number, cores in self._nodes.items() if cores & allowed]
@@ -137,7 +149,7 @@ class MachineSource(Source):
     ) -> tuple[float | None, float | None, float | None]:
         """Busy, stolen and held by the CPU limit since the last read; None at the first."""
         held_s = limit.throttled_s if limit is not None else None
-        before, self._used = self._used, _used(self._files.text("/proc/stat"), now_s, held_s, allowed)
+        before, self._used = self._used, _used(self._text("/proc/stat"), now_s, held_s, allowed)
         if before is None or self._used is None or now_s <= before.t or before.allowed != self._used.allowed:
             return None, None, None
         span_s, now = now_s - before.t, self._used
@@ -150,7 +162,7 @@ class MachineSource(Source):
 
     def _machine_memory(self) -> tuple[int | None, int | None]:
         """Total, and available without swapping, in bytes; None where /proc/meminfo cannot be read."""
-        known = self._files.fields("/proc/meminfo")
+        known = self._fields("/proc/meminfo")
         total, available, free = (known.get(f"{name}:") for name in ("MemTotal", "MemAvailable", "MemFree"))
         if total is None or available is None:
             return None, None
@@ -160,12 +172,18 @@ class MachineSource(Source):
 
     def _stalled_ratio(self) -> float | None:
         """``some avg10`` of the kernel's pressure figures; None where it is built without them."""
-        for line in self._files.text("/proc/pressure/memory").splitlines():
+        for line in self._text("/proc/pressure/memory").splitlines():
             kind, *pairs = line.split()
             share = dict(pair.split("=", 1) for pair in pairs if "=" in pair).get("avg10") if kind == "some" else None
             if share is not None:
                 return round(float(share) / 100, 4)
         return None
+
+    def _fields(self, path: str) -> dict[str, int]:
+        return fields(self._text(path))
+
+    def _text(self, path: str) -> str:
+        return text(self._root + path)
 
 
 def _own_cores() -> frozenset[int]:

@@ -260,6 +260,7 @@ class ProcessSource(Source):
             gpu_uuids=list(own.gpu_uuids),
             parameter_dtypes=list(own.parameter_dtypes),
             tf32=own.tf32,
+            cudnn_tf32=own.cudnn_tf32,
             matmul_dtypes=list(own.matmul_dtypes),
             grad_scaler=own.grad_scaler,
             optimizers=list(own.optimizers),
@@ -278,6 +279,7 @@ class ProcessSource(Source):
         idle = {pid for pid, followed in self._known.items() if roles[pid] == "other" and followed.is_idle(now_s)}
         wait_s = (len(self._known) - trainers - len(idle)) / (_THREADS_PER_S * max(trainers, 1))
         longest_s = longest_intervals(trainers, self.period_s) * self.period_s
+        first_worker = next((pid for pid in self._known if roles[pid] == "worker"), None)  # they are all alike
         for pid, followed in self._known.items():
             if followed.reported is None:
                 continue
@@ -294,7 +296,7 @@ class ProcessSource(Source):
             followed.least_window_s = least_s if roles[pid] == "trainer" else 0.0
             window_s = followed.read_s - followed.window_from_s
             if window_s >= max(least_s, self.period_s * _LEAST_OF_PERIOD):
-                yield followed.end_window(window_s, now_s)
+                yield followed.end_window(window_s, now_s, private=pid == first_worker)
 
     def _may_wait(self, pid: int, followed: Followed) -> bool:
         """True if the threads of a rank may be read less often: it is out of focus, and not new."""

@@ -38,6 +38,7 @@ class _Running(Struct):
     recording: recorder.Recording
     window: PlannedWindow
     files: TargetFiles
+    ended: recorder.Ended | None = None
 
     @property
     def key(self) -> ProcessKey:
@@ -117,11 +118,12 @@ class StackSource(Source):
         out: list[Record] = []
         for windows in (self._ending, self._running):
             for pid, running in list(windows.items()):
-                ended = running.recording.poll(now_s)
-                if ended is not None:
+                running.ended = running.ended or running.recording.poll(now_s)
+                is_next = windows is self._ending or pid not in self._ending  # the windows of a process in their order
+                if running.ended is not None and is_next:
                     del windows[pid]
                     self._begin_s = now_s
-                    out.extend(self._records_of(ended, running, now_s))
+                    out.extend(self._records_of(running.ended, running, now_s))
         for pid, running in list(self._running.items()):
             if running.recording.stopping and pid not in self._ending:
                 self._begin_s = now_s

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tuimon.code_origin import is_agent_file, is_user_file
-from tuimon.proc import procfs
+from tuimon.proc import connections, procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Collectives, Frame, Record, StackGroup, StandingProcess, Standstill
@@ -201,6 +201,7 @@ class StandstillSource(Source):
                     each.tid,
                     codes.has_left(each, stacks[each.pid]),
                     idle_peers(each.pid, before, after, self._table.pids()),
+                    connections.listens(each.pid),
                 )
                 for each in live
             ],

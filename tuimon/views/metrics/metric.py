@@ -12,6 +12,7 @@ _UNITS = {
     "s": "seconds",
     "{sample}/s": "per_second",
     "{token}/s": "per_second",
+    "{operation}/s": "per_second",
     "By": "bytes",
     "By/s": "bytes_per_second",
     "Cel": "celsius",

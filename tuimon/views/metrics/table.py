@@ -75,6 +75,12 @@ TOKENS_RATE = Metric(
     "tuimon.tokens", "gauge", "{token}/s",
     "Tokens that the rank trains on in a second, over the last 30 s; without padding, where a mask shows it.", (RANK,),
 )  # fmt: skip
+FLOPS_RATE = Metric(
+    "tuimon.flops", "gauge", "{operation}/s",
+    "Floating-point operations a second, by the shapes in the rank's latest trace and the pace of the last 30 s.",
+    (RANK,),
+)  # fmt: skip
+MFU = Metric("tuimon.mfu", "gauge", "1", "These operations, as a share of the dense peak of the rank's GPUs.", (RANK,))
 TIME_LEFT = Metric(
     "tuimon.time_left", "gauge", "s",
     "How long the run still takes at the pace of the last 30 s, where its Trainer says how many steps it makes.",

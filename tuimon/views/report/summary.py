@@ -114,6 +114,7 @@ def _trace(trace: TraceTaken) -> dict[str, Json]:
         "gpu_idle": rounded(idle),
         "text": trace_text(trace),
         **{name: [asdict(row) for row in getattr(trace, name)] for name in _OF_TRACE},
+        "flops": [asdict(row) for row in trace.flops] if trace.flops is not None else None,
     }
 
 

@@ -53,6 +53,7 @@ class Trace(Struct):
     kernels: list[TracedRow]
     waits: list[TracedRow]  # of TracedWait
     syncs: list[TracedRow]  # of TracedSync
+    flops: list[TracedRow] | None  # of TracedFlops; None where not all of them can be counted
 
 
 Absent = UnsetType  # a field that may be absent
@@ -146,12 +147,16 @@ class Steps(Struct):
 class Progress(Struct):
     """How far the run had come: what its loader, its Trainer or its output says, the rest is absent.
 
-    Rates are of the whole run; of one that has not ended, of the last 30 s. ``tokens_per_second``: without padding, if
-    a mask shows it. ``left_s``: by that pace.
+    Rates are of the whole run; of one that has not ended, of the last 30 s. Samples and tokens are those of all
+    ``ranks`` that load data, tokens without padding, if a mask shows it. ``left_s``: by that pace.
+    ``flops_per_second``: of one process, by the shapes in its latest trace; ``mfu``: its share of the GPU's dense peak.
     """
 
     samples_per_second: float | Absent = UNSET
     tokens_per_second: float | Absent = UNSET
+    ranks: int | Absent = UNSET  # where they are several
+    flops_per_second: float | Absent = UNSET
+    mfu: float | Absent = UNSET
     padding: float | Absent = UNSET  # share of the positions in batches of text
     step: int | Absent = UNSET
     steps: int | Absent = UNSET  # that the Trainer makes in all

@@ -416,6 +416,18 @@ def test_workers_that_wait_for_the_network_are_too_few_on_any_machine():
     assert first.estimated_speedup == pytest.approx(1 / 0.40, rel=0.05)
 
 
+def test_workers_that_read_from_another_machine_wait_for_the_network():
+    remote = frames(
+        ("data.py", 95, "download", "return session.get(url).content", True),
+        ("/lib/site-packages/requests/sessions.py", 602, "get"),
+        ("/usr/lib/python3.11/socket.py", 706, "readinto"),
+        first=30,
+    )
+    idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
+    first, *_ = run(STARVED, remote, idle, *workers(2, 0.03, ([0, 30, 31, 32], 40)))
+    assert "both workers are waiting for the network, not computing (3 % CPU)" in first.headline
+
+
 def test_no_gain_is_promised_by_what_needs_a_core_that_others_hold():
     first, *_ = run(STARVED, threads(12, (100, "python", 0.6, "running", 0.4), cpu_ratio=0.6))
     assert first.cause == "no_workers"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from tuimon.code_origin import is_others_package
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, with_callees
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
@@ -98,8 +98,7 @@ def draws_indices(data: ThreadSamples) -> Callable[[StackSample], bool]:
 
 def drawing_function(data: ThreadSamples) -> HotFunction | None:
     """The user's function that draws indices in most samples; its share is of all those of the data phase."""
-    draws = draws_indices(data)
-    return with_callees(hottest_place((s.place if draws(s) else None, s.count) for s in data.stacks), data)
+    return with_callees(data.hottest_where(draws_indices(data)), data)
 
 
 def may_draw(data: ThreadSamples) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Container
+from typing import Literal
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.places.libraries import in_library, is_library, library_frame, with_library
@@ -12,6 +13,7 @@ from tuimon.diagnosis.evidence.samples import ThreadSamples, with_callees
 from tuimon.diagnosis.threshold import MOST
 from tuimon.records import Frame, Place
 from tuimon.session.loop_tree.frame_table import Function
+from tuimon.session.loop_tree.roles import Role
 from tuimon.session.loop_tree.stacks import Stack, StackSample, function_at, without_imports
 
 #: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.
@@ -21,6 +23,9 @@ _TRAINING = ("backward", "optimizer")
 _SHARED_PART = 0.25
 #: A line that does nothing but read a clock, as a limit on the time does: what samples show there is not its work.
 _CLOCK, _CALL = re.compile(r"\b(?:time\.)?(?:time|monotonic|perf_counter)(?:_ns)?\(\)"), re.compile(r"[\w\])]\(")
+#: The kinds of side work, by the role of the frames that do it: a checkpoint may be saved to another machine.
+SideWorkKind = Literal["checkpoint", "network"]
+_KINDS: tuple[tuple[Role, SideWorkKind], ...] = (("saves", "checkpoint"), ("network", "network"))
 #: A line of code: its file and number.
 _Line = tuple[str, int]
 #: Calls that training makes at every update beside the optimizer's step: nobody can make them less often. A function of
@@ -216,11 +221,15 @@ def model_share(samples: ThreadSamples) -> float:
     )
 
 
-def saves_checkpoint(samples: ThreadSamples, hot: HotFunction) -> bool:
-    """True if most samples of side work at a line save the model."""
+def kind_of_work(samples: ThreadSamples, hot: HotFunction) -> SideWorkKind | None:
+    """The kind of work that most samples of side work at a line show."""
     line = _line(hot.library or hot.place)
     at_line = [each for each in samples.in_phase("other").stacks if any(_line(frame) == line for frame in each.frames)]
-    return ThreadSamples(tuple(at_line)).part_where(lambda each: each.has("saves")) >= MOST
+    least = MOST * sum(each.count for each in at_line)
+    return next(
+        (kind for role, kind in _KINDS if least and sum(each.count for each in at_line if each.has(role)) >= least),
+        None,
+    )
 
 
 def _place(frames: Stack) -> Place | None:

@@ -2,18 +2,155 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tuimon.diagnosis.evidence.devices import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.steps import mean_step_ms
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.places.model_python import (
+    has_no_frames_below,
+    is_one_line,
+    is_surely_python,
+    keeps_no_gradients,
+    looping_function,
+    looping_share,
+    loops_over_operations,
+    python_function,
+    python_share,
+)
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
-from tuimon.diagnosis.needs import STEPS
-from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.compute.model_python import LOOKS, SMALL_PART, python_in_model
+from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.settings import lower_is_faster
-from tuimon.diagnosis.rules.debug_settings import advice_on_debugging
-from tuimon.diagnosis.threshold import MOST, REPORTED
-from tuimon.diagnosis.words import percent
+from tuimon.diagnosis.rules.owner_options import advice_on_debugging
+from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.threshold import MOST, REPORTED, Threshold
+from tuimon.diagnosis.words import at_hot, in_library, percent
+from tuimon.session.rows import PhaseTable
+
+SMALL_PART = Threshold(
+    0.15,
+    "the same where a single line of it is at work, from which that calls operations that are all overhead",
+    "our choice, between what torch 2.13 showed: 0.2 to 0.4 for operations of 2 to 7 µs, 0.04 to 0.13 for those"
+    " of 10 µs and more; the part is above it in nine of ten cases",
+)
+LOOKS = Threshold(
+    2,
+    "looks that find the GIL held in a function that loops, from which its operations may be small",
+    "our choice: operations of 0.1 ms hold it for a hundredth of their time, and hardly ever twice in fifty looks",
+)
+#: Phases in which the model computes.
+_PHASES = ("forward", "backward")
+
+
+class _PythonWork(NamedTuple):
+    """A function of the user's that the model calls, and what its work is."""
+
+    hot: HotFunction
+    share: float  # of the step
+    held_ratio: float | None  # share of all time in which it holds the GIL
+    is_operations: bool  # of torch's, so small that what surrounds them takes most of their time
+    in_backward: float = 0.0  # share of the step in which backward goes through them again, as in the forward pass
+
+
+def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
+    """A finding about a Python function in forward or backward that takes a large part of the step.
+
+    A faster device does nothing for it.
+    """
+    work = _most_of(_python_work(evidence, table), _looping_work(evidence))
+    if work is None:
+        return None
+    hot, model = work.hot, host_model(evidence)
+    what = "goes into tiny operations, one by one" if work.is_operations else "is Python code in the model"
+    told = work.in_backward if work.in_backward >= REPORTED else 0.0  # less may be none: of what needs no gradients
+    again = f", and about {percent(told)} into their backward" if told else ""
+    fix = model.without(
+        "model",
+        f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result: no GPU makes it"
+        " faster",
+        model.own_part(work.share + told, work.in_backward),
+    )
+    return Finding(
+        rule="compute_bound_cpu",
+        severity="warning",
+        cause="python",
+        headline=f"{percent(work.share)} of each step {what}{again}{in_library(hot)}",
+        fixes=(fix,),
+        share_of_step=work.share,
+        where=(hot.place,),
+        evidence={
+            "step_ms": evidence.step_ms,
+            "gil_ratio": work.held_ratio,
+            "hot_share": hot.share,
+            **{f"{row.name}_share": row.share for row in table.rows if row.name in _PHASES},
+        },
+    )
+
+
+def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
+    """The function that takes most of forward and backward, where that is much of the step and Python's work.
+
+    On a line of the user's own an operation of torch looks the same, but releases the GIL: only a function that holds
+    it counts, or one whose lines call nothing but other packages. If operations are so small that what surrounds
+    them takes most of their time, the GIL is held for a good part of it, too.
+    """
+    samples = evidence.stacks.main.in_phases(_PHASES).whole
+    hot = python_function(samples)
+    if hot is None or samples.total < MIN_SAMPLES:
+        return None
+    rows = [row for row in table.rows if row.name in _PHASES]
+    # how long a phase takes is known better than samples show it
+    share = sum(row.share * python_share(samples.in_phases((row.name,)), hot.place) for row in rows)
+    if not is_sure(evidence, share):
+        return None
+    hot = hot._replace(share=share / sum(row.share for row in rows))
+    of_all_time = share * evidence.in_steps
+    held = evidence.gil_held_in(hot.place)
+    is_python = is_surely_python(samples, hot.place) or (held is not None and held.ratio >= MOST * of_all_time)
+    is_small = held is not None and held.surely >= SMALL_PART * of_all_time and is_one_line(samples, hot.place)
+    if not (is_python or is_small):
+        return None
+    is_operations = not is_python and has_no_frames_below(samples, hot.place)
+    return _PythonWork(hot, share, held.ratio if held is not None else None, is_operations)
+
+
+def _looping_work(evidence: Evidence) -> _PythonWork | None:
+    """The function that takes most of the forward pass with a loop of its own, where its operations are small.
+
+    On its lines Python and operations of torch take turns. That it loops is what its text shows: so two samples that
+    find the GIL held are enough to tell small operations from large ones.
+    """
+    main, forward = evidence.stacks.main, evidence.phase("forward")
+    samples, training = main.in_phase("forward").whole, main.in_phases(("backward", "optimizer"))
+    hot = looping_function(samples, frozenset().union(*(sample.functions for sample in training.stacks)))
+    if hot is None or forward is None or samples.total < MIN_SAMPLES:
+        return None
+    part = looping_share(samples, hot.place)
+    share, held = forward.share * part, evidence.gil_held_in(hot.place)
+    of_all_time = share * evidence.in_steps
+    if not is_sure(evidence, share) or held is None or held.held < LOOKS or held.ratio < SMALL_PART * of_all_time:
+        return None
+    is_operations = loops_over_operations(samples, hot.place) or held.ratio < MOST * of_all_time
+    backward = evidence.phase("backward")
+    has_backward = is_operations and backward is not None and not keeps_no_gradients(samples, hot.place)
+    again = _again(forward.share, part, backward.share) if backward is not None and has_backward else 0.0
+    return _PythonWork(hot._replace(share=part), share, held.ratio, is_operations, again)
+
+
+def _again(forward: float, part: float, backward: float) -> float:
+    """The share of the step in which backward goes through this part of the forward pass again.
+
+    It takes the same part of backward, but leaves the rest of the model at least as long there as its forward pass
+    took, as layers do: operations on the batch, such as features of it, need no gradients.
+    """
+    return max(0.0, min(backward * part, backward - forward * (1.0 - part)))
+
+
+def _most_of(python: _PythonWork | None, looping: _PythonWork | None) -> _PythonWork | None:
+    found = [work for work in (python, looping) if work is not None]
+    return max(found, key=lambda work: work.share, default=None)
 
 
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
@@ -31,7 +168,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     unsure = max((r.error for r in table.rows if r.name in compute and r.error is not None), default=0.0)
     if not is_sure(evidence, share, MOST, unsure, early=False):
         return None
-    cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.known_cores
+    cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.here.cores
     heaviest = max(compute, key=compute.__getitem__)
     hot = evidence.hottest_in(heaviest)
     on = f" ({cpu:.1f} of {cores} cores)" if cpu is not None and cores is not None else ""
@@ -44,7 +181,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
         where=(hot.place,) if hot else (),
         evidence={
             "cpu_ratio": cpu,
-            "step_ms": mean_step_ms(table),
+            "step_ms": evidence.step_ms,
             **{f"{name}_share": s for name, s in compute.items()},
         },
     )

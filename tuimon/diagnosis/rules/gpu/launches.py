@@ -2,30 +2,216 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, advice
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
+from tuimon.diagnosis.evidence.gpu.launching import Launching
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.needs import GPU_TIMES
-from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.compute.fused import FOREACH_OF_SINGLE, FUSED_OF_FOREACH, FUSED_OF_SINGLE, TAKES_ERROR
-from tuimon.diagnosis.rules.gpu.launch_fixes import (
-    AUTOCAST_TAKES,
-    BATCH_MEMORY,
-    LaunchFixes,
-    launch_fixes,
-    without_idling,
+from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.rule import GPU_TIMES, Rule
+from tuimon.diagnosis.rules.compute.optimizer import (
+    FOREACH_OF_SINGLE,
+    FUSED_OF_SINGLE,
+    FUSED_TAKES,
+    fused_fix,
 )
 from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
-from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE
-from tuimon.diagnosis.words import at_hot, idle_part, in_library
+from tuimon.diagnosis.rules.owner_options import advice_on_debugging
+from tuimon.diagnosis.severity import CRITICAL_GAIN
+from tuimon.diagnosis.speedup import TAKES_ERROR, likely, speedup_without
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE, Threshold
+from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
+from tuimon.records import Gpu, Place, Process
+from tuimon.session.rows import LoaderRow, TorchMemoryRow
+from tuimon.text import number_text
 
+AUTOCAST_TAKES = Threshold(
+    0.35,
+    "part of forward and backward that autocast's casts take where launches set the pace",
+    "measured in bench/launches.py: 0.14 to 0.25 on a CPU, where a cast is no launch; 0.39 on an H100, of 24 linear"
+    " layers with norms",
+)
+BATCH_MEMORY = Threshold(
+    0.8,
+    "share of the GPU's memory that a larger batch may fill, if all that is allocated grows with it",
+    "our choice: room for fragments, and for a length that is longer than those seen",
+)
+#: Most times as large that a batch is advised to be: our choice; learning rates that fit are not known beyond.
+_MOST_TIMES = 8
+_GIB = 1 << 30
+
+#: How the owner of the loop names what it can change.
+_COMPILE = {
+    None: "use torch.compile(model, mode='reduce-overhead') or CUDA graphs: one launch instead of many",
+    "transformers": "set torch_compile=True, torch_compile_mode='reduce-overhead' in TrainingArguments: one launch"
+    " instead of many",
+    "lightning": "call torch.compile(model, mode='reduce-overhead') before trainer.fit(): one launch instead of many",
+}
+_BATCH = {
+    None: "use a batch",
+    "transformers": "make per_device_train_batch_size",
+    "lightning": "make batch_size of the DataLoader",
+}
+_AUTOCAST = {
+    None: "",
+    "transformers": " (fp16=False, bf16=False in TrainingArguments)",
+    "lightning": " (precision='32-true' in the Trainer)",
+}
 #: Why the GPU waits, unless the loop does something that others do not.
 _CAUSE = "many small kernels, launched one at a time"
 _OF_COMPILED = "the compiled model's kernels end before the next ones are launched"
+
+
+class LaunchFixes(NamedTuple):
+    """Why a loop launches so much, for people, where it does what others do not; and the fixes, never none."""
+
+    why: str
+    fixes: list[Fix]
+
+
+def launch_fixes(evidence: Evidence, idle: IdleBounds) -> LaunchFixes:
+    """First what mends what this very loop does, where that surely gains, then all others by their gains."""
+    debugging = advice_on_debugging("launch_bound", evidence)
+    if debugging:
+        return LaunchFixes("a setting for debugging slows each launch", [without_idling(evidence, debugging, idle)])
+    found = evidence.launching
+    own = {fix: why for why, fix in _of_this_loop(evidence, found, idle)}
+    by_gain = sorted((*own, *_of_any_loop(evidence, found, idle)), key=lambda fix: -(fix.estimated_speedup or 0.0))
+    first = [fix for fix in by_gain if fix in own and (fix.low or 0.0) >= CRITICAL_GAIN]
+    fixes = [*first, *(fix for fix in by_gain if fix not in first)] or [Fix("put more work into each launch")]
+    return LaunchFixes(own[first[0]] if first else "", fixes)
+
+
+def _of_this_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Iterator[tuple[str, Fix]]:
+    if found.cells is not None:
+        whole = (
+            f"call nn.LSTM or nn.GRU on the whole sequence instead of a cell per time step at {at_hot(found.cells)}:"
+            " that takes a few launches"
+        )
+        yield (
+            "one recurrent cell is called per time step",
+            without_idling(evidence, whole, idle)._replace(high=math.inf),
+        )  # less work as well
+    update = fused_fix(evidence, idle.at_most)
+    if update is not None:
+        yield "the optimizer updates many tensors separately", update
+    if found.scaler > 0.0 or _is_autocast(evidence.process):
+        yield "autocast adds one cast per weight", _without_autocast(evidence, found, idle)
+
+
+def _is_autocast(process: Process | None) -> bool:
+    """True if its matrix products give half precision of parameters in full: autocast, or casts by hand."""
+    if process is None or process.parameter_dtypes != ["float32"]:
+        return False
+    return bool({"float16", "bfloat16"}.intersection(process.matmul_dtypes))
+
+
+def _without_autocast(evidence: Evidence, found: Launching, idle: IdleBounds) -> Fix:
+    """A GradScaler belongs to autocast: a cast for each weight and input, and its own checks."""
+    steps = evidence.stacks.main.in_steps
+    passes = steps.share_where(lambda sample: sample.phase in ("forward", "backward")) or 0.0
+    shares = [passes * part + found.scaler for part in (AUTOCAST_TAKES - TAKES_ERROR, AUTOCAST_TAKES)]
+    most = passes * (AUTOCAST_TAKES + TAKES_ERROR) + found.scaler
+    low, gained, high = (speedup_without(evidence, min(share, idle.at_most)) for share in (*shares, most))
+    option = _AUTOCAST[found.owner]
+    if not found.scaler:
+        return Fix(f"train without autocast{option}: on an idle GPU its casts only add launches", gained, low, high)
+    action = (
+        f"train without autocast and GradScaler{option}: on an idle GPU they only add launches; bfloat16 at least needs"
+        " no scaler"
+    )
+    return Fix(action, gained, low, high)
+
+
+def _of_any_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Iterator[Fix]:
+    larger = larger_batch(evidence, idle)
+    if larger is not None:
+        yield larger
+    gpu = evidence.gpu_steps
+    if gpu is not None and not found.is_compiled and not found.is_graphed:  # the update is launched as before
+        yield without_idling(evidence, _COMPILE[found.owner], gpu.idle_in("forward", "backward"))
+    yield from _of_compiled(evidence)
+    if found.loop is not None and found.cells is None:
+        yield Fix(f"replace the loop at {at_hot(found.loop)} by one operation on whole tensors")
+
+
+def _of_compiled(evidence: Evidence) -> Iterator[Fix]:
+    """A model that is compiled in pieces, or without CUDA graphs where these were wanted; what is gained is unknown."""
+    breaks = evidence.compiler_events_of_run("graph_break")
+    if breaks:
+        first, number = breaks[0], len({(each.file, each.line) for each in breaks})
+        place = at(Place(first.file, first.line, first.function))
+        more = f", and {number - 1} more" if number > 1 else ""
+        yield Fix(f"let torch.compile take the model whole: its graph breaks at {place} ({first.reason}){more}")
+    without = evidence.compiler_events_of_run("no_cuda_graphs")
+    if without:
+        yield Fix(f"let torch.compile use CUDA graphs: it skips them ({without[0].reason or 'TORCH_LOGS=cudagraphs'})")
+
+
+def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
+    """A batch so many times as large that the GPU is full: steps take as long as now, each with more samples.
+
+    None where the GPU is more than half busy, its memory would not hold it, or making the batch takes long as well.
+    """
+    data = evidence.phase("data")
+    if idle.at_least < TRACE or (data is not None and data.share >= REPORTED):
+        return None
+    busy = max(1.0 - idle.likely, 1.0 / _MOST_TIMES)
+    times = 2 ** math.floor(math.log2(1.0 / busy)) if busy < 1.0 else 1
+    holds, room = _memory(evidence)
+    while holds is not None and room is not None and holds * times > BATCH_MEMORY * room:
+        times //= 2
+    if times < 2:
+        return None
+    size, per_s = _batch_size(evidence.loader), evidence.samples_per_s
+    sizes = f" ({size} -> {times * size})" if size else ""
+    rates = f" ({number_text(per_s)} -> {number_text(times * per_s)} a second)" if per_s else ""
+    memory = (
+        f"torch holds {holds / _GIB:.2g} GiB, then up to {times * holds / _GIB:.2g} of {room / _GIB:.3g}"
+        if holds and room
+        else "its memory use is unknown"
+    )
+    action = (
+        f"{_BATCH[evidence.launching.owner]} {times}x as large{sizes}: a step takes as long on this GPU, with {times}x"
+        f" the samples{rates}; {memory}; {CHANGES_TRAINING}"
+    )
+    return Fix.by(action, float(times))
+
+
+def _batch_size(loader: LoaderRow | None) -> int | None:
+    """Samples of a batch, as the loader was made, or as its batches show."""
+    if loader is None or loader.facts.batch_size is not None:
+        return loader.facts.batch_size if loader is not None else None
+    return round(loader.batches.mean_samples) if loader.batches is not None and loader.batches.mean_samples else None
+
+
+def _memory(evidence: Evidence) -> tuple[int | None, int | None]:
+    """Bytes that torch has allocated on its GPU, and those of the GPU that nobody else holds."""
+    held = [row.peak_bytes or row.allocated_bytes for row in evidence.torch_memory]
+    rooms = [_room(gpu.latest, evidence.torch_memory) for gpu in evidence.gpus]
+    most = max((held_bytes for held_bytes in held if held_bytes), default=None)
+    return most, min((room for room in rooms if room), default=None)
+
+
+def _room(gpu: Gpu, rows: Iterable[TorchMemoryRow]) -> int | None:
+    own = sum(row.reserved_bytes or 0 for row in rows if row.uuid in (gpu.uuid, None))
+    others = max(0, gpu.memory_used_bytes - own) if gpu.memory_used_bytes is not None and own else 0
+    return gpu.memory_total_bytes - others if gpu.memory_total_bytes else None
+
+
+def without_idling(evidence: Evidence, action: str, idle: IdleBounds) -> Fix:
+    """A fix by which the GPU idles no more; an end within the error of its bound, or next to all, is not known."""
+    low, high = (
+        speedup_without(evidence, share) if TRACE <= share < 1.0 - TRACE else None
+        for share in (idle.at_least, idle.at_most)
+    )
+    return Fix(action, likely(low, high), low, high)
 
 
 def launch_bound(evidence: Evidence) -> Finding | None:
@@ -41,7 +227,10 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         return None
     allocator = evidence.allocator_waits
     hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
-    why, fixes = _fixes(evidence, idle, allocator, hot)
+    if allocator is None:
+        why, fixes = launch_fixes(evidence, idle)
+    else:
+        why, fixes = "", [without_idling(evidence, advice(allocator, [at_hot(hot)] if hot else []), idle)]
     return Finding(
         rule="launch_bound",
         severity="warning",
@@ -62,14 +251,6 @@ def _headline(idle: IdleBounds, allocator: AllocatorWaits | None, why: str) -> s
 
 def _cause(evidence: Evidence) -> str:
     return _OF_COMPILED if evidence.launching.is_compiled else _CAUSE
-
-
-def _fixes(
-    evidence: Evidence, idle: IdleBounds, allocator: AllocatorWaits | None, hot: HotFunction | None
-) -> LaunchFixes:
-    if allocator is None:
-        return launch_fixes(evidence, idle)
-    return LaunchFixes("", [without_idling(evidence, advice(allocator, [at_hot(hot)] if hot else []), idle)])
 
 
 def _launch_figures(
@@ -125,7 +306,7 @@ RULES = (
             AUTOCAST_TAKES,
             TAKES_ERROR,
             FUSED_OF_SINGLE,
-            FUSED_OF_FOREACH,
+            FUSED_TAKES,
             FOREACH_OF_SINGLE,
             BATCH_MEMORY,
             REPORTED,

@@ -12,8 +12,7 @@ from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, traced_waits
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.finding import Change, Finding, Fix
-from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
 from tuimon.diagnosis.speedup import speedup_without, within
 from tuimon.diagnosis.step_model.measured import queue_model
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE

@@ -15,20 +15,13 @@ from tuimon.diagnosis.evidence.loading.batches import (
 )
 from tuimon.diagnosis.evidence.loading.producer import producer
 from tuimon.diagnosis.evidence.loading.ready import draws_for_longer, is_held_back, late_worker, lie_ready
-from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers
+from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY, EpochStarts, Workers
 from tuimon.diagnosis.rules.input.at_once import draws_in_few
-from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
 from tuimon.text import ms_text
-
-SATURATED_BUSY = Threshold(
-    0.80,
-    "share of time in which the workers make batches, from which they count as saturated",
-    "measured in tests/scenarios: 0.94 to 0.98 where workers are too slow (padding_in_worker, slow_augmentation,"
-    " remote_images), 0.02 where they keep up (healthy_trainer)",
-)
 
 
 class Cause(Struct, frozen=True, gc=False):
@@ -142,8 +135,9 @@ def _cause_in_workers(workers: Workers, free_cores: float) -> Cause:
     are = f"{_all(workers)} {'is' if workers.number == 1 else 'are'}"
     if workers.waiting:
         cpu = f" ({percent(workers.cpu_ratio)} CPU)" if workers.cpu_ratio is not None else ""
+        how = "waiting for the network" if workers.on_network else "blocked"
         on = "" if hot else ": disk, network or sleep"
-        clause = f": {are} blocked, not computing{cpu}{on}{in_library(hot)}"
+        clause = f": {are} {how}, not computing{cpu}{on}{in_library(hot)}"
         return Cause("workers_saturated", hot, clause)
     clause = f": {are} {percent(min(1.0, workers.busy_ratio))} busy{in_library(hot)}"
     room = free_cores >= MOST * min(1.0, workers.ran_ratio or 1.0)

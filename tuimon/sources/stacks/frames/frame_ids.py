@@ -216,7 +216,9 @@ class FrameIds:
 _BRANCH = re.compile(rb"(?:if|elif|else)\b")
 _LOOP = re.compile(rb"(?:async\s+for|for|while)\b")
 _COMPREHENSION = re.compile(rb"\S\s+for\s.+\sin\s")
-_MAY_KEEP = re.compile(rb"\.backward\(|\bplt\.(?:figure|subplots)\(")
+_MAY_KEEP = re.compile(
+    rb"\.backward\(|\bplt\.(?:figure|subplots)\(|\bself\.\w+(?:\.(?:append|appendleft|add|extend)\(|\[[^\]]+\] = )"
+)
 _FUNCTION = re.compile(rb"(?:async\s+)?(?:def|class)\b")
 
 

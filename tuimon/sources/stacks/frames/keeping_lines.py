@@ -1,4 +1,4 @@
-"""Lines in the loops of a training that keep, step after step, what has a graph; or open figures and close none.
+"""Lines of a training that keep, step after step, what has a graph, figures, hooks, or other objects.
 
 This loads Python's parser: import it late.
 """
@@ -7,20 +7,54 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from tuimon.records import KeepingLine
+from tuimon.records import KeepingLine, Kept
 from tuimon.sources.source_blocks import parsed
 from tuimon.sources.source_text import SOURCE_CHARS
+from tuimon.sources.stacks.frames.assignments import assigned, called, dotted, is_renewed
+from tuimon.sources.stacks.frames.kept_objects import FUNCTIONS, KEEPERS, InLoop, KeptObjects
 from tuimon.text import plain
 
 #: Most lines that are reported of a file.
 _LIMIT = 4
-_KEEPERS = frozenset({"append", "appendleft", "add", "extend", "insert"})
 _FIGURES = frozenset({"figure", "subplots"})
+_HOOKS = frozenset(
+    f"register_{name}hook" for name in ("forward_", "forward_pre_", "full_backward_", "full_backward_pre_")
+)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+#: Methods of a tensor that give something without a graph.
+_CUTTING = frozenset(
+    {
+        "item",
+        "detach",
+        "tolist",
+        "numpy",
+        "argmax",
+        "argmin",
+        "size",
+        "dim",
+        "numel",
+        "eq",
+        "ne",
+        "gt",
+        "ge",
+        "lt",
+        "le",
+    }
+    | {"backward", "type", "tensor", "as_tensor"}
+)
+_NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
+
+
+class _Found(NamedTuple):
+    kept: Kept
+    line: int
+    function: str
 
 
 def keeping_lines(lines: Sequence[bytes]) -> list[KeepingLine]:
-    """Those of a file, by its lines.
+    """Those of a file, by its lines; what has a graph, figures and hooks come first.
 
     In this code they are 5 and 6, but not 7::
 
@@ -34,11 +68,16 @@ def keeping_lines(lines: Sequence[bytes]) -> list[KeepingLine]:
     """
     text = b"\n".join(lines)
     try:
-        found = _Program(parsed(text)).keeping(figures=b"close(" not in text)
-        rows = sorted({(node.lineno, function) for node, function in found})
+        tree = parsed(text)
+        program = _Program(tree)
+        found = {*program.keeping(closes=b"close(" in text, removes=b".remove(" in text)}
+        known = {each.line for each in found}
+        objects = KeptObjects(tree).keeping(program.in_loops(), program.step_loops())
+        found |= {_Found("object", line, function) for line, function in objects if line not in known}
     except RecursionError:  # a sum of a thousand terms
         return []
-    return [KeepingLine(number, function, _text(lines[number - 1])) for number, function in rows[:_LIMIT]]
+    rows = sorted(found, key=lambda each: (each.kept == "object", each.line))
+    return [KeepingLine(line, function, _text(lines[line - 1]), kept) for kept, line, function in rows[:_LIMIT]]
 
 
 class _Program:
@@ -48,66 +87,98 @@ class _Program:
         self._tree = tree
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         attributes = [(call, call.func) for call in calls if isinstance(call.func, ast.Attribute)]
-        #: what has parameters: a call of it gives what has a graph
-        self._modules = {_dotted(func.value) for _, func in attributes if func.attr == "parameters"} - {""}
+        assigns = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+        #: what has parameters, and losses of torch's: a call of it gives what has a graph
+        self._modules = {dotted(func.value) for _, func in attributes if func.attr == "parameters"} - {""}
+        self._losses = {
+            dotted(target)
+            for each in assigns
+            if isinstance(each.value, ast.Call) and dotted(each.value.func).startswith(("nn.", "torch.nn."))
+            for target in each.targets
+        }
         self._graphs: set[str] = set()
         for call, func in attributes:
             if func.attr == "backward":
                 self._graphs |= self._values([func.value, *call.args])
-        functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
         #: functions that return what has a graph, and those that make steps
         self._returning = {each.name for each in functions if self._returns_graph(each)}
         self._stepping = {"backward"}
-        self._stepping |= {each.name for each in functions if self._makes_steps(each)}
-        for assign in (node for node in ast.walk(tree) if isinstance(node, ast.Assign)):
-            if self._is_call_with_graph(assign.value):
-                self._graphs |= {target.id for target in assign.targets if isinstance(target, ast.Name)}
+        self._stepping |= {each.name for each in functions if self.makes_steps(each)}
+        for _ in range(2):  # y = model(x), then z = y.mean()
+            for assign in assigns:
+                if isinstance(assign.value, ast.Call) and self._has_graph(assign.value):
+                    self._graphs |= {target.id for target in assign.targets if isinstance(target, ast.Name)}
         self._bounded = {
-            _dotted(target)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-            for target in node.targets
-            if any(keyword.arg == "maxlen" for keyword in node.value.keywords)
+            dotted(target)
+            for assign in assigns
+            if isinstance(assign.value, ast.Call)
+            for target in assign.targets
+            if any(keyword.arg == "maxlen" for keyword in assign.value.keywords)
         }
 
-    def keeping(self, *, figures: bool) -> Iterator[tuple[ast.stmt, str]]:
-        """The statements that keep, with the function that each is in."""
-        for statement, function, loops in self._in_loops(self._tree, "<module>", ()):
-            if figures and any(_opens_figure(node) for node in ast.walk(statement)):
-                yield statement, function
-            loop = next((loop for loop in reversed(loops) if self._makes_steps(loop)), loops[-1])
-            kept = self._kept_by(statement, loop)
-            if kept and kept not in self._bounded and not _is_renewed(kept, loop):
-                yield statement, function
+    def keeping(self, *, closes: bool, removes: bool) -> Iterator[_Found]:
+        """The statements that keep, with the function that each is in.
 
-    def _in_loops(
-        self, node: ast.AST, function: str, loops: tuple[ast.AST, ...]
-    ) -> Iterator[tuple[ast.stmt, str, tuple[ast.AST, ...]]]:
-        """Simple statements in loops, with their function and the loops around them, the outermost first."""
+        ``closes``: the file closes figures; ``removes``: it may remove hooks.
+        """
+        for statement, function, loops in self.in_loops():
+            if not closes and any(_opens_figure(node) for node in ast.walk(statement)):
+                yield _Found("figure", statement.lineno, function)
+            loop = next((loop for loop in reversed(loops) if self.makes_steps(loop)), loops[-1])
+            if not removes and self.is_each_step(loop) and any(_adds_hook(node) for node in ast.walk(statement)):
+                yield _Found("hook", statement.lineno, function)
+            kept = self._kept_by(statement, loop)
+            if kept and kept not in self._bounded and not is_renewed(kept, loop):
+                yield _Found("graph", statement.lineno, function)
+
+    def in_loops(self) -> Iterator[InLoop]:
+        """Simple statements in loops, with their function and the loops around them, the outermost first.
+
+        Without those that run without gradients.
+        """
+        return self._in_loops(self._tree, "<module>", ())
+
+    def _in_loops(self, node: ast.AST, function: str, loops: tuple[ast.AST, ...]) -> Iterator[InLoop]:
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                yield from self._in_loops(child, child.name, ())
-            elif isinstance(child, (ast.For, ast.AsyncFor, ast.While)):
+            if isinstance(child, FUNCTIONS):
+                if not any(map(_is_no_grad, child.decorator_list)):
+                    yield from self._in_loops(child, child.name, ())
+            elif isinstance(child, (ast.With, ast.AsyncWith)):
+                if not any(_is_no_grad(item.context_expr) for item in child.items):
+                    yield from self._in_loops(child, function, loops)
+            elif isinstance(child, _LOOPS):
                 yield from self._in_loops(child, function, (*loops, child))
             elif loops and isinstance(child, (ast.Expr, ast.Assign, ast.AugAssign)):
                 yield child, function, loops
             elif isinstance(child, (ast.stmt, ast.ExceptHandler)):
                 yield from self._in_loops(child, function, loops)
 
+    def makes_steps(self, node: ast.AST) -> bool:
+        """True if it calls backward, or a function of the file that does."""
+        return bool(called(node) & self._stepping)
+
+    def step_loops(self) -> list[ast.AST]:
+        """The loops whose turns are steps."""
+        return [node for node in ast.walk(self._tree) if isinstance(node, _LOOPS) and self.is_each_step(node)]
+
+    def is_each_step(self, loop: ast.AST) -> bool:
+        """True if a turn of a loop is a step, and not an epoch."""
+        inner = (node for node in ast.walk(loop) if isinstance(node, _LOOPS) and node is not loop)
+        return self.makes_steps(loop) and not any(map(self.makes_steps, inner))
+
     def _kept_by(self, statement: ast.stmt, loop: ast.AST) -> str:
         """The keeper of something with a graph from now on, one more in each turn of a loop; empty if there is none."""
         match statement:
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=keeper, attr=attr), args=args)) if attr in _KEEPERS:
-                return _dotted(keeper) if any(map(self._has_graph, args)) else ""
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=keeper, attr=attr), args=args)) if attr in KEEPERS:
+                return dotted(keeper) if any(map(self._has_graph, args)) else ""
             case ast.AugAssign(target=target, op=ast.Add(), value=value):
-                return _dotted(target) if self._has_graph(value) else ""
+                return dotted(target) if self._has_graph(value) else ""
             case ast.Assign(targets=[ast.Subscript(value=keeper, slice=key)], value=value):
-                is_new = bool(self._values([key]) & _assigned(loop))
-                return _dotted(keeper) if is_new and self._has_graph(value) else ""
-            case ast.Assign(
-                targets=[ast.Name(id=name)], value=ast.BinOp(left=ast.Name(id=left), op=ast.Add(), right=right)
-            ):
-                return name if name == left and self._has_graph(right) else ""
+                is_new = bool(self._values([key]) & assigned(loop))
+                return dotted(keeper) if is_new and self._has_graph(value) else ""
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp(op=ast.Add()) as value):
+                return name if name in self._values([value]) and self._has_graph(value) else ""
         return ""
 
     def _has_graph(self, value: ast.expr) -> bool:
@@ -119,15 +190,14 @@ class _Program:
                 return self._has_graph(left) or self._has_graph(right)
             case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
                 return any(map(self._has_graph, parts))
-            case ast.Call():
-                return self._is_call_with_graph(value)
+            case ast.Call(func=func, args=args):
+                called = dotted(func)
+                if called in self._modules or called.rpartition(".")[2] in self._returning:
+                    return True
+                if called in self._losses or called.startswith(("F.", "torch.")):
+                    return called.rpartition(".")[2] not in _CUTTING and any(map(self._has_graph, args))
+                return isinstance(func, ast.Attribute) and func.attr not in _CUTTING and self._has_graph(func.value)
         return False
-
-    def _is_call_with_graph(self, value: ast.expr) -> bool:
-        if not isinstance(value, ast.Call):
-            return False
-        called = _dotted(value.func)
-        return called in self._modules or called.rpartition(".")[2] in self._returning
 
     def _values(self, nodes: Sequence[ast.expr]) -> set[str]:
         """The names of variables in expressions, but for those that are called."""
@@ -146,33 +216,9 @@ class _Program:
         returned = (node.value for node in ast.walk(function) if isinstance(node, ast.Return))
         return any(isinstance(value, ast.Name) and value.id in self._graphs for value in returned)
 
-    def _makes_steps(self, node: ast.AST) -> bool:
-        """True if it calls backward, or a function of the file that does."""
-        called = (call.func for call in ast.walk(node) if isinstance(call, ast.Call))
-        names = {str(getattr(func, "attr", None) or getattr(func, "id", "")) for func in called}
-        return bool(names & self._stepping)
 
-
-def _is_renewed(keeper: str, loop: ast.AST) -> bool:
-    """True if what keeps begins anew, or is emptied, in each turn of a loop."""
-    for node in ast.walk(loop):
-        match node:
-            case ast.Assign(targets=targets, value=value) if not isinstance(value, ast.BinOp):
-                names = {_dotted(part) for target in targets for part in getattr(target, "elts", [target])}
-                if keeper in names:
-                    return True
-            case ast.Call(func=ast.Attribute(value=emptied, attr="clear" | "pop" | "popleft")):
-                if _dotted(emptied) == keeper:
-                    return True
-            case ast.Delete(targets=targets):
-                if any(_dotted(getattr(target, "value", target)) == keeper for target in targets):
-                    return True
-    return False
-
-
-def _assigned(loop: ast.AST) -> set[str]:
-    """The variables that a loop assigns."""
-    return {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+def _is_no_grad(node: ast.expr) -> bool:
+    return dotted(getattr(node, "func", node)).rpartition(".")[2] in _NO_GRADIENTS
 
 
 def _opens_figure(node: ast.AST) -> bool:
@@ -180,17 +226,12 @@ def _opens_figure(node: ast.AST) -> bool:
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in _FIGURES
-        and _dotted(node.func.value) in ("plt", "pyplot", "matplotlib.pyplot")
+        and dotted(node.func.value) in ("plt", "pyplot", "matplotlib.pyplot")
     )
 
 
-def _dotted(node: ast.AST) -> str:
-    """``self.losses`` of such an expression; empty of any other."""
-    name, value = getattr(node, "attr", None), getattr(node, "value", None)
-    if isinstance(name, str) and value is not None:
-        base = _dotted(value)
-        return f"{base}.{name}" if base else ""
-    return str(getattr(node, "id", ""))
+def _adds_hook(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _HOOKS
 
 
 def _text(line: bytes) -> str:

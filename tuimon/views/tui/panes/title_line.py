@@ -15,7 +15,7 @@ from tuimon.session.state import stands_still
 from tuimon.session.trainings import Which, which_training
 from tuimon.views.format import count, duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text
-from tuimon.views.progress_text import left_text, loss_text, position_text, rate_texts
+from tuimon.views.progress_text import flops_text, left_text, loss_text, position_text, rate_texts
 from tuimon.views.state_text import nodes_text
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
 from tuimon.views.tui.drawing.pane import Pane
@@ -165,6 +165,7 @@ def _progress(progress: RunProgress, *, ended: bool) -> list[_Item]:
         (place, position_text(progress), "text"),
         (4, left_text(progress), "text"),
         (5, loss_text(progress), "text"),
+        (6, flops_text(progress), "text"),
     ]
     return [item for item in found if item[1]]
 

@@ -11,7 +11,7 @@ from tuimon.trace.reader import Trace
 from tuimon.trace.summary import PhaseRow, Summary
 from tuimon.trace.tables import CopyRow, KernelRow, LaunchRow, WaitRow
 from tuimon.views.format import ABSENT, count, ms, percent, phase_name, plain, size
-from tuimon.views.trace_text import CAUSES
+from tuimon.views.trace_text import CAUSES, flops_text
 from tuimon.views.tui.drawing.lines import Line, Span, column, line, paragraph
 
 _ROWS = 12
@@ -51,6 +51,8 @@ def headline(taken: TakenBy | None, summary: Summary) -> str:
 def _notes(trace: Trace, summary: Summary, width: int) -> list[Line]:
     taken = trace.taken
     lines = [line((headline(taken, summary), "strong"))]
+    if summary.flops:
+        lines += paragraph(f"{flops_text(summary.flops, summary.steps)}.", width)
     if taken is not None and taken.stop_ms is not None:
         lines += paragraph(
             f"The profiler slows the traced steps; to stop and to write held the training up for {ms(taken.stop_ms)}.",

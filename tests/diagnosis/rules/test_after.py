@@ -1,0 +1,89 @@
+"""A program that stays after its training, and those that may."""
+
+import pytest
+
+from tests.diagnosis.rules.test_hang_over import ANSWERS, BATCH, LOCK, SERVES, SLEEPS, WAITS, standing
+from tests.session.records import process, steps, threads
+from tuimon.diagnosis.judging import diagnose_state
+from tuimon.diagnosis.rules.after import IDLE_S, LONG_S
+from tuimon.monitor.judging import suspicion
+from tuimon.records import Exit, Gpu, GpuProcess, Standstill
+
+TAKEN_S = 29.0  # when ``standing`` has the stacks taken, and from when the training is idle
+
+
+def idle(place, idle_s, *, cpu=0.0, util=None, moved_s=None, child=0.0, **of_process):
+    """The session of a run that has been idle at ``place`` for so long since its stacks were taken."""
+    of_process.setdefault("has_left", True)
+    session, now = standing(place, 20.0, **of_process), TAKEN_S + idle_s
+    if moved_s is not None:
+        session.add(Standstill(t=TAKEN_S + moved_s, pid=0, quiet_s=20.0 + moved_s, moving=[100]))
+    session.add(steps(now, {}, count=0, first_index=90, open_phase="between", open_for_s=now - 9.0))
+    if util is not None:
+        on_gpu = [GpuProcess(100, 12 << 30)]
+        session.add(
+            Gpu(t=now, pid=0, index=0, uuid="GPU-0", name="H100", util_ratio=util, processes=on_gpu, pids=[100])
+        )
+    session.add(process(pid=200, role="other", ppid=100))
+    session.add(threads(now, (200, "python", child, "waiting"), pid=200, cpu_ratio=child))
+    session.add(threads(now, (100, "python", cpu, "waiting"), cpu_ratio=cpu))
+    return session
+
+
+def found(place, idle_s, **more):
+    return [each for each in diagnose_state(idle(place, idle_s, **more)) if each.rule == "not_ended"]
+
+
+def test_one_that_sleeps_or_waits_for_its_thread_is_told_with_its_line():
+    (sleeps,) = found(SLEEPS, 300.0)
+    assert sleeps.headline == "the training ended 5 min 20 s ago, and the process sleeps"
+    assert (sleeps.severity, sleeps.where[0].line, sleeps.where[0].function) == ("info", 9, "main")
+    (waits,) = found(WAITS, 300.0)
+    assert waits.headline.endswith("waits for a thread of its own") and "daemon" in waits.action
+    assert not found(SLEEPS, IDLE_S - 1)
+
+
+def test_it_is_a_warning_once_it_has_held_a_gpu_for_long():
+    (lately,) = found(SLEEPS, LONG_S - 1, util=0.0)
+    (long,) = found(SLEEPS, LONG_S + 1, util=0.0)
+    assert (lately.severity, long.severity) == ("info", "warning")
+    assert long.headline == "the training ended 10 min 21 s ago, and the process sleeps and holds 12 GiB of GPU memory"
+    assert [each.severity for each in found(SLEEPS, LONG_S + 1)] == ["info"]
+
+
+@pytest.mark.parametrize(
+    "healthy",
+    [
+        {"place": SERVES},
+        {"place": ANSWERS},
+        {"place": SLEEPS, "listens": True},
+        {"place": SLEEPS, "has_left": False},
+        {"place": BATCH},
+        {"place": LOCK},
+        {"place": SLEEPS, "cpu": 0.3},
+        {"place": SLEEPS, "child": 0.3},
+        {"place": SLEEPS, "util": 0.4},
+        {"place": SLEEPS, "moved_s": 295.0},
+        {"place": SLEEPS, "in_thread": True},
+    ],
+    ids=str,
+)
+def test_a_server_and_one_that_evaluates_saves_or_computes_are_wanted(healthy):
+    assert not found(idle_s=300.0, **healthy)
+
+
+def test_after_an_upload_it_counts_from_its_end():
+    assert not found(SLEEPS, 300.0, moved_s=200.0)
+    (late,) = found(SLEEPS, 400.0, moved_s=200.0)
+    assert late.evidence["idle_for_s"] == 200.0
+
+
+def test_files_are_watched_as_long_as_it_stays():
+    assert suspicion(idle(SLEEPS, 300.0)) is not None
+    assert suspicion(idle(SLEEPS, 300.0, listens=True)) is None
+
+
+def test_nothing_is_told_of_one_that_has_ended():
+    session = idle(SLEEPS, 300.0)
+    session.add(Exit(t=400.0, pid=100, exit_code=0))
+    assert not [each for each in diagnose_state(session) if each.rule == "not_ended"]

@@ -1,0 +1,159 @@
+"""Floating-point operations of one operator, by the shapes of its inputs: two for each product of two numbers.
+
+Counted are matrix products, convolutions, recurrent layers and attention, forward and backward; all else is small
+beside them. The backward pass of attention counts twice its forward pass, also if its kernel computes scores again. The
+other formulas are those of ``torch.utils.flop_counter``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import NamedTuple
+
+import msgspec
+
+from tuimon.trace.raw import RawArgs
+
+_Shape = list[int]
+#: More than any operator has: what is larger is damaged.
+_MOST = 2**60
+#: Types by kineto's names; the rest are C++ types such as ``c10::BFloat16``.
+_TYPES = {
+    "float": "float32",
+    "double": "float64",
+    "c10::BFloat16": "bfloat16",
+    "c10::Half": "float16",
+    "c10::Float8_e4m3fn": "float8",
+    "c10::Float8_e5m2": "float8",
+}
+
+
+class Product(NamedTuple):
+    """One operator that multiplies; ``flops`` is None where its shapes do not say how much."""
+
+    begin_ns: int
+    end_ns: int
+    track: int
+    kind: str
+    dtype: str
+    flops: int | None
+
+
+class _Inputs(NamedTuple):
+    """The inputs of an operator: sizes of tensors, ``[]`` of others, and those as text."""
+
+    sizes: list[list[int | list[int]]]
+    texts: list[str]
+
+    def shape(self, index: int) -> _Shape:
+        """Of a tensor. Raises ValueError where the input is none."""
+        sizes = [size for size in self.sizes[index] if isinstance(size, int)]
+        if not sizes or len(sizes) < len(self.sizes[index]):
+            raise ValueError("no tensor")
+        return sizes
+
+    def numbers(self, index: int) -> list[int]:
+        """Of a list such as ``[2, 2]``."""
+        return msgspec.json.decode(self.texts[index], type=list[int])
+
+
+def _matrices(first: int) -> Callable[[_Inputs], int]:
+    """Of inputs ``first`` and the next: two matrices, batches of both, or one for groups of the other's rows."""
+
+    def flops(inputs: _Inputs) -> int:
+        a, b = inputs.shape(first), inputs.shape(first + 1)
+        batch = a[0] if len(a) == len(b) == 3 else 1
+        return 2 * batch * a[-2] * a[-1] * b[-1]
+
+    return flops
+
+
+def _convolution(inputs: _Inputs) -> int:
+    """``convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)``."""
+    sizes, weight = inputs.shape(0), inputs.shape(1)
+    places = sizes[2:]
+    if inputs.texts[6] != "True":
+        steps = zip(places, weight[2:], *(_each(inputs.numbers(i), len(places)) for i in (3, 4, 5)), strict=True)
+        places = [(size + 2 * pad - gap * (width - 1) - 1) // stride + 1 for size, width, stride, pad, gap in steps]
+    return 2 * sizes[0] * prod(weight) * prod(places)
+
+
+def _each(numbers: list[int], count: int) -> list[int]:
+    return numbers * count if len(numbers) == 1 else numbers
+
+
+def _convolution_backward(inputs: _Inputs) -> int:
+    """``convolution_backward(grad_output, input, weight, ..., transposed, output_padding, groups, output_mask)``."""
+    weight = inputs.shape(2)
+    sizes = inputs.shape(1 if inputs.texts[7] == "True" else 0)
+    gradients = inputs.texts[10].strip("[]").split(", ")[:2].count("True")  # of input and weight
+    return gradients * 2 * sizes[0] * prod(weight) * prod(sizes[2:])
+
+
+def _attention(first: int, times: int) -> Callable[[_Inputs], int]:
+    """Of query, key and value from input ``first`` on, ``[batch, heads, length, width]``; no mask makes it less."""
+
+    def flops(inputs: _Inputs) -> int:
+        query, key, value = (inputs.shape(first + i) for i in range(3))
+        return times * 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+    return flops
+
+
+def _cudnn_rnn(times: int) -> Callable[[_Inputs], int]:
+    """``_cudnn_rnn(input, weights, ...)``: each matrix among the weights multiplies each element of the sequences."""
+
+    def flops(inputs: _Inputs) -> int:
+        matrices = [weight for weight in inputs.sizes[1] if isinstance(weight, list) and len(weight) == 2]
+        if not matrices:
+            raise ValueError("no weights")
+        return times * 2 * prod(inputs.shape(0)[:-1]) * sum(map(prod, matrices))
+
+    return flops
+
+
+def _mkldnn_rnn(times: int) -> Callable[[_Inputs], int]:
+    """``mkldnn_rnn_layer(input, weight_ih, weight_hh, ...)``: one layer in one direction."""
+
+    def flops(inputs: _Inputs) -> int:
+        return times * 2 * prod(inputs.shape(0)[:-1]) * sum(prod(inputs.shape(i)) for i in (1, 2))
+
+    return flops
+
+
+_FLOPS: dict[str, tuple[str, Callable[[_Inputs], int]]] = {
+    **dict.fromkeys(("mm", "bmm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm"), ("product", _matrices(0))),
+    **dict.fromkeys(("addmm", "baddbmm", "_addmm_activation"), ("product", _matrices(1))),
+    **dict.fromkeys(("convolution", "_convolution"), ("convolution", _convolution)),
+    "convolution_backward": ("convolution", _convolution_backward),
+    "_cudnn_rnn": ("recurrent", _cudnn_rnn(1)),
+    "_cudnn_rnn_backward": ("recurrent", _cudnn_rnn(2)),
+    "mkldnn_rnn_layer": ("recurrent", _mkldnn_rnn(1)),
+    "mkldnn_rnn_layer_backward": ("recurrent", _mkldnn_rnn(2)),
+}
+for _kernel in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention"):
+    _name, _, _cpu = _kernel.partition("_for_")
+    _backward = f"{_name}{f'_for_{_cpu}' if _cpu else ''}_backward"
+    _FLOPS[f"_scaled_dot_product_{_kernel}"] = "attention", _attention(0, 1)
+    _FLOPS[f"_scaled_dot_product_{_backward}"] = "attention", _attention(1, 2)
+
+
+def product_of(name: object, args: RawArgs, begin_ns: int, end_ns: int, track: int) -> Product | None:
+    """The operator, if it is one that multiplies."""
+    found = _FLOPS.get(name.removeprefix("aten::")) if isinstance(name, str) else None
+    if found is None:
+        return None
+    kind, formula = found
+    dtype, flops = "", None
+    try:
+        types = msgspec.json.decode(args.types, type=list[str])
+        inputs = _Inputs(
+            msgspec.json.decode(args.sizes, type=list[list[int | list[int]]]),
+            msgspec.json.decode(args.values, type=list[str]) if args.values else [],
+        )
+        dtype = _TYPES.get(types[0], types[0].removeprefix("c10::"))[:20]
+        flops = formula(inputs)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, ValueError, IndexError, ZeroDivisionError):
+        flops = None
+    return Product(begin_ns, end_ns, track, kind, dtype, flops if flops is not None and 0 <= flops < _MOST else None)
