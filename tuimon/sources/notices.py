@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from tuimon.records import Notice
+from tuimon.records import Notice, Record
 from tuimon.sources.base import Done, Source
 
 
@@ -29,15 +29,15 @@ class Problem(NamedTuple):
 
 
 class NoticeSource(Source):
-    """A source of a few notices that are known from the start."""
+    """A source of a few notices, or other records, that are known from the start."""
 
     name = "options"
     period_s = 0.2
 
-    def __init__(self, notices: Iterable[Notice]) -> None:
+    def __init__(self, notices: Iterable[Record]) -> None:
         self._notices = list(notices)
 
-    def read(self) -> list[Notice]:
+    def read(self) -> list[Record]:
         """All of them, once. Raises Done after that."""
         if not self._notices:
             raise Done

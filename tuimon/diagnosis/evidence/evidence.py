@@ -29,9 +29,11 @@ from tuimon.diagnosis.evidence.gpu.launching import Launching, launching
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.late_ranks import Turns, chosen_ranks, late_turns
+from tuimon.diagnosis.evidence.level import Hours, Level, Setting, level_of, slower_hours
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, training_loader
 from tuimon.diagnosis.evidence.loading.producer import Pool, pool
+from tuimon.diagnosis.evidence.loading.reads import ReadAgain, read_again
 from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers, epoch_starts, worker_evidence
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
@@ -47,14 +49,16 @@ from tuimon.diagnosis.evidence.steps import (
     phase_row,
     step_evidence,
 )
+from tuimon.diagnosis.threshold import SMALL
 from tuimon.node_ids import node_of
-from tuimon.records import CompilerEvents, CompilerWork, Place, Process, Threads, TraceTaken
+from tuimon.records import CompilerEvents, CompilerWork, EarlierRun, Place, Process, Threads, TraceTaken
 from tuimon.session.progress import rates_in
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.sampling import GilHeld
 from tuimon.session.session import SessionView, once
+from tuimon.session.steps.course import StepStretch
 from tuimon.session.windows import WINDOW_S, Span
 
 
@@ -175,6 +179,42 @@ class Evidence(Struct, frozen=True, dict=True):
         return jump_of(self._view.session, self.pid, windows, self.step_history, self.phase_history)
 
     @cached_property
+    def stretches(self) -> tuple[StepStretch, ...]:
+        """The course of its steps over the whole run."""
+        stats = self._view.session.step_stats.get(self.pid)
+        return tuple(row for row in stats.course.stretches() if row.steps) if stats is not None else ()
+
+    @cached_property
+    def level(self) -> Level | None:
+        """What its steps have taken over the whole run; None if it is too short, or others use its GPUs as well."""
+        if any((process.sm_ratio or 0.0) >= SMALL for row in self.gpus for process in row.others):
+            return None
+        return level_of(self.stretches, self._view.between_parts(self.pid))
+
+    @cached_property
+    def slower_hours(self) -> Hours | None:
+        """Its fastest hour and its last one, if that is slower."""
+        return slower_hours(self.stretches, self._view.between_parts(self.pid))
+
+    @cached_property
+    def setting(self) -> Setting:
+        """What has to be equal in another run for its steps to be compared with these."""
+        gpus = sorted(row.latest.name for row in self.run.gpus if row.used_by_run)
+        ranks = self.process.world_size if self.process is not None else None
+        batch_size = self.loader.facts.batch_size if self.loader is not None else None
+        return Setting(self.run.here.cores, tuple(gpus), ranks or 1, batch_size)
+
+    @cached_property
+    def earlier_runs(self) -> list[EarlierRun]:
+        """The earlier runs of the same command in this setting, oldest first."""
+        earlier = self._view.session.earlier
+        return [
+            run
+            for run in (earlier.runs if earlier is not None else ())
+            if Setting(run.cpu_count, tuple(run.gpus), run.ranks, run.batch_size) == self.setting
+        ]
+
+    @cached_property
     def standstills(self) -> tuple[Standstill, ...]:
         """Signs of a hang: of its training, then of each other of several ranks."""
         return tuple(standstills(self, self.ranks, self._view.session))
@@ -261,6 +301,12 @@ class Evidence(Struct, frozen=True, dict=True):
     def evaluation_loader(self) -> LoaderRow | None:
         """The one DataLoader whose batches are evaluated; None without, or without markers."""
         return evaluation_loader(self._view.loaders(self.pid))
+
+    @cached_property
+    def read_again(self) -> ReadAgain | None:
+        """The data that every epoch reads from the disk anew; None where that is not known."""
+        stats = self._view.session.disk_reads.get(self.pid)
+        return read_again(stats.epochs() if stats is not None else None, self.loader)
 
     @cached_property
     def child_workers(self) -> tuple[Process, ...]:

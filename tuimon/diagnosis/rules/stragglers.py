@@ -17,6 +17,7 @@ from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
+from tuimon.session.loop_tree.activity import innermost_wait
 from tuimon.text import ms_text
 
 #: The cause of these findings.
@@ -155,7 +156,7 @@ def _hottest(own: Evidence, late: LateRank) -> HotFunction | None:
     Backward, in which it may wait, counts only if the user's code that it runs, such as hooks, is what takes longer.
     """
     samples = own.stacks.main.in_phase(late.phase)
-    inside = samples.where(lambda stack: not stack.may_wait_for_ranks)
+    inside = samples.where(lambda stack: innermost_wait(stack.frames) != "ranks")
     share = inside.total / max(1, samples.total)
     phase_ms = dict(late.row.phases).get(late.phase, 0.0) * (late.row.step_ms or 0.0)
     if inside.total < samples.total and share * phase_ms >= MOST * late.longer_ms:

@@ -86,7 +86,9 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         disk_ratio=sum(disk) / len(disk) if disk else 0.0,
         hot=with_callees(hottest_function(merged_lines(s.hot_lines() for s in spots)), _all_of(own)),
         working=_all_of(own).where(_works).hottest,
-        hot_in_collate=hottest_function(merged_lines(s.hot_lines_in_collate() for s in spots)),
+        hot_in_collate=hottest_function(
+            merged_lines(s.hot_lines_under(lambda frame: "collates" in frame.roles) for s in spots)
+        ),
         collate_share=collate_share(loader, spots),
         batch_ms=_batch_ms(loader),
         gone=not live and view.session.run_processes.had_workers(pid),

@@ -123,9 +123,9 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "rollout":
             return _of_rollout(hot, evidence, model)
         case "disk_wait":
-            return [
-                Way("read fewer, larger files, or cache the data set in memory or on a faster disk", Change("items", 0))
-            ]
+            again = evidence.read_again
+            how = "read fewer, larger files, or cache the data set in memory or on a faster disk"
+            return [Way(again.remedy if again is not None else how, Change("items", 0))]
         case _:
             return making
 
@@ -169,6 +169,8 @@ def _beside_workers(hot: HotFunction | None, evidence: Evidence, model: StepMode
         return [*_more_workers(company, evidence, model), *_cheaper(evidence, hot, "items", _part(hot, evidence))]
     company += f": each computes only {percent(workers.ran_ratio or 0.0)} of its time"
     making = _cheaper(evidence, hot, "items", _part(hot, evidence), how="cache, or read ahead")
+    if evidence.read_again is not None:
+        making = [way._replace(action=f"{evidence.read_again.remedy}, or {way.action}") for way in making]
     return [*_more_workers(company, evidence, model), *making]
 
 

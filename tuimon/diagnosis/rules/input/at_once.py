@@ -42,7 +42,7 @@ def with_loaders_own(evidence: Evidence) -> list[Way]:
 
 def _makes_item(sample: StackSample) -> bool:
     """True if a fetch is in code of the user's, and does not make a batch of items there."""
-    if "fetch" not in sample.kinds or sample.collates:
+    if "fetch" not in sample.kinds or sample.has("collates"):
         return False
     return any(frame.user for frame in sample.frames[sample.kinds.index("fetch") :])
 

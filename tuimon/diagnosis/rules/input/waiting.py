@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
+from tuimon.diagnosis.evidence.loading.reads import ALIKE, EPOCHS, LEAST_BYTES
 from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS, LATE_TIMES
 from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Finding
@@ -75,6 +76,7 @@ def _figures(
         "workers": workers.number,
         "worker_cpu_ratio": workers.cpu_ratio,
         "worker_busy_ratio": workers.busy_ratio if cause.name != "rollout" else None,  # they may wait for a message
+        "read_every_epoch": evidence.read_again.text if evidence.read_again is not None else None,
         "hot_share": cause.hot.share if cause.hot else None,
         **(
             {"fetch_ms": evidence.loader.wait_ms, "batch_ms": workers.batch_ms}
@@ -106,7 +108,10 @@ RULES = (
             " the model takes most of that, it is only mentioned, unless more environments at once surely gain."
         ),
         needs=(STEPS, SAMPLES),
-        thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, LATE_TIMES, NEARLY_ALL, *CONFIDENCE),
+        thresholds=(
+            *(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, LATE_TIMES, NEARLY_ALL),
+            *(EPOCHS, ALIKE, LEAST_BYTES, *CONFIDENCE),
+        ),
         causes=(
             "no_workers",
             "workers_saturated",
