@@ -3,7 +3,7 @@
 from tests.views import streams
 from tuimon.monitor.monitor import Monitor
 from tuimon.sources.base import Source
-from tuimon.sources.stacks.sampled_processes import sampling_order
+from tuimon.sources.stacks.schedule import sampling_order
 
 
 class Sampler(Source):

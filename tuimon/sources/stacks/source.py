@@ -20,8 +20,7 @@ from tuimon.sources.stacks.gil_sampler import GilSampler
 from tuimon.sources.stacks.in_process import AgentSamplers
 from tuimon.sources.stacks.pyspy import errors, recorder, same_core
 from tuimon.sources.stacks.pyspy.output import WindowSamples
-from tuimon.sources.stacks.sampled_processes import SampledProcesses
-from tuimon.sources.stacks.schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, WindowSchedule
+from tuimon.sources.stacks.schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, SampledProcesses, WindowSchedule
 from tuimon.sources.stacks.window_records import WindowRecords, lost_window
 from tuimon.torch_code import is_loader_idle_loop, loads_data
 
