@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis.gpu import USUAL, session_of
-from tests.session.records import frames, header, process, stacks
+from tests.session.records import frames, header, process, stacks, steps
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.unjudged import unjudged
 from tuimon.records import Notice
@@ -25,13 +25,22 @@ def test_what_could_not_be_judged_is_reported_with_its_reason():
     assert "launch_bound" not in reasons  # no GPU: nothing to judge
 
 
-@pytest.mark.parametrize(("samples", "asks"), [(3, False), (60, True)])
-def test_a_loop_that_only_runs_a_model_is_told_how_to_mark_its_steps(samples: int, asks: bool):
+@pytest.mark.parametrize(("stack", "asks"), [((0,), False), ((0, 1), True)])
+def test_a_loop_that_only_runs_a_model_is_told_how_to_mark_its_steps(stack: tuple[int, ...], asks: bool):
     session = Session()
     places = [("a.py", 7, "main", "model(x)", True), ("/v/site-packages/torch/nn/modules/module.py", 2, "_call_impl")]
-    for record in (header(), process(), frames(*places), stacks(1.0, ([0, 1], samples))):
+    decoding = frames(("a.py", 8, "main", "decode(y)", True), first=2)
+    for record in (header(), process(), frames(*places), decoding, stacks(1.0, (stack, 1), ((2,), 60))):
         session.add(record)
     assert ("tuimon.step() says" in dict(unjudged(session))["input_bound"]) == asks
+
+
+def test_a_step_that_was_not_timed_has_ended_all_the_same():
+    session = Session()
+    untimed = steps(2.0, {}, count=1, timed=0, slowed=1, slowed_ns=10**9)
+    for record in (header(), process(), untimed):
+        session.add(record)
+    assert dict(unjudged(session))["input_bound"] == "no step that has ended was timed"
 
 
 @pytest.mark.parametrize("reason", ["no stack samples: ptrace is denied", "no stack samples of process 7: it ended"])

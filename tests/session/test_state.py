@@ -4,7 +4,8 @@ import pytest
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.records import NO_TORCH_YET, Exit
-from tuimon.session.state import RunState, run_state, stands_still
+from tuimon.session.state import RunState, run_state, stands_still, unseen_trainings
+from tuimon.views.state_text import state_text
 
 LOADING = frames(("/home/me/prep.py", 40, "load", "for line in text:", True))
 STEP = {"data": 10, "forward": 50, "backward": 40}
@@ -15,6 +16,24 @@ def test_before_the_first_step_it_starts_whatever_it_does():
     state = run_state(session)
     assert state[:4] == ("starting", 3.0, "setting up", 2.0)
     assert (state.place.function, state.place.line) == ("load", 40)
+
+
+def test_a_process_that_only_waits_for_those_it_has_started_does_not_start():
+    joining = frames(
+        ("/home/me/serve.py", 39, "<module>", "mp.spawn(run, nprocs=2)", True),
+        ("/v/site-packages/torch/multiprocessing/spawn.py", 140, "join"),
+        ("/lib/python3.11/multiprocessing/connection.py", 930, "wait"),
+    )
+    session = session_of(header(), process(), joining, process(101, "worker", ppid=100, markers=False))
+    for t in range(1, 70):
+        session.add(stacks(t, ([0, 1, 2], 30)))
+    assert state_text(run_state(session)) == "waiting for its processes for 1m09s"
+    session.add(threads(70, (101, "python", 0.9, "running"), pid=101, cpu_ratio=0.9))
+    assert state_text(run_state(session)) == "waiting for its processes for 1m10s: they compute on 0.9 cores"
+    (unseen,) = unseen_trainings(session)
+    assert unseen.pid == 101 and "over RPC" in unseen.reason
+    session.add(Exit(t=71, pid=100, exit_code=0))
+    assert "mostly waiting for its processes at serve.py:39" in state_text(run_state(session))
 
 
 def test_a_run_that_has_ended_before_any_step_starts_no_more():

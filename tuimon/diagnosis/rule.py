@@ -34,9 +34,11 @@ _UNMARKED = ", and a model runs: without DataLoader, backward and optimizer, tui
 def _no_steps(evidence: Evidence) -> str | None:
     if evidence.phases is not None:
         return None if evidence.phases.trains else "the steps have no batch, backward pass or update that was seen"
+    if evidence.steps is not None and evidence.steps.total:
+        return "no step that has ended was timed"
     process = evidence.process
     if process is None or process.markers:
-        runs_model = evidence.stacks.main.in_phase("forward").total >= MIN_SAMPLES
+        runs_model = evidence.stacks.main.in_phase("forward").total > 0
         return f"no step has ended{_UNMARKED if runs_model else ''}"
     samples = _no_training(evidence.stacks.main.total)
     return f"no markers: {process.markers_reason or 'attached without them'}; and {samples}"

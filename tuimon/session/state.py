@@ -12,14 +12,14 @@ from msgspec import Struct
 
 from tuimon.node_ids import own_id
 from tuimon.records import NO_TORCH_YET, Place, Process
-from tuimon.session.samples.set_up import COMPILING
+from tuimon.session.samples.set_up import AWAITS_PROCESSES, COMPILING
 from tuimon.session.steps.steps import LatestWindow, StepStats
 
 if TYPE_CHECKING:
     from tuimon.session.samples.process_samples import ProcessSamples
     from tuimon.session.session import Session
 
-StateName = Literal["starting", "ended", "training", "step_open", "between_steps"]
+StateName = Literal["starting", "waiting", "ended", "training", "step_open", "between_steps"]
 
 #: The state shown of a program that goes on below its training loop.
 OVER = "its training loop has ended"
@@ -56,7 +56,7 @@ class RunState(NamedTuple):
 
 
 def run_state(session: Session) -> RunState:
-    """State of the process in focus: until its first whole step, or the end of the run, it is starting."""
+    """State of the process in focus: until its first whole step it is starting, or waits for processes of its own."""
     pid = session.trainer()
     stats = session.step_stats.get(pid) if pid is not None else None
     if pid is not None and stats is not None and (stats.total or stats.open_backwards):
@@ -74,7 +74,16 @@ def run_state(session: Session) -> RunState:
         return RunState(name, for_s, "this program never imported torch; nothing was measured")
     if doing is None:
         return RunState(name, for_s)
+    if pid is not None and session.exit is None and doing.words == AWAITS_PROCESSES:
+        return RunState("waiting", session.now_s - doing.since_s, _computing(session, pid))
     return RunState(name, for_s, doing.words, session.now_s - doing.since_s, doing.place)
+
+
+def _computing(session: Session, pid: int) -> str | None:
+    """Who computes while a process waits for those that it has started; None where none of them does for long."""
+    latest = (session.threads.of(each.pid) for each in session.processes() if each.pid != pid and not each.ended)
+    cores = sum(threads.cpu_ratio or 0.0 for threads in latest if threads is not None)
+    return f"they compute on {cores:.1f} cores" if cores >= _BUSY_CORES else None
 
 
 def _is_stopped(session: Session, pid: int) -> bool:
@@ -184,7 +193,9 @@ def unseen_trainings(session: Session) -> list[Unseen]:
     if any(now.phases(process.pid) is not None for process in known):
         return []
     on_gpu = {pid for row in now.gpus() for pid in row.latest.pids}
-    found = [_unseen(session, process, process.pid in on_gpu) for process in known if process.role != "worker"]
+    waits = run_state(session).name == "waiting"
+    own = [process for process in known if process.role != "worker" or waits]
+    found = [_unseen(session, process, process.pid in on_gpu) for process in own]
     return sorted((each for each in found if each is not None), key=lambda each: -(each.cores or 0.0))
 
 
@@ -201,7 +212,7 @@ def _unseen(session: Session, process: Process, on_gpu: bool) -> Unseen | None:
 
 
 def _reason(process: Process) -> str:
-    if process.markers:
+    if process.markers or process.role == "worker":  # the hooks of a worker keep still until it trains
         return (
             "no backward or optimizer step of torch's Python interface has run yet; a loop in C++, over RPC or in a"
             " captured graph becomes visible by tuimon.step() at the end of each step"

@@ -197,6 +197,19 @@ def awaits_program(stack: Sequence[Frame]) -> bool:
     return _wait(leaf.file, leaf.function) is not None and leaf.file.endswith("subprocess.py")
 
 
+#: Where Python's multiprocessing, and torch's, waits for a process that it has started.
+_ENDS_OF_PROCESSES = (("multiprocessing/process.py", "join"), ("torch/multiprocessing/spawn.py", "join"))
+
+
+def awaits_own_process(stack: Sequence[Frame]) -> bool:
+    """True if a stack (root first) waits for the end of a program, or of a process, that it has started."""
+    if awaits_program(stack):
+        return True
+    return any(
+        frame.file.endswith(file) and frame.function == join for frame in stack for file, join in _ENDS_OF_PROCESSES
+    )
+
+
 def innermost_wait(frames: Sequence[Frame]) -> Literal["batch", "ranks"] | None:
     """True if a rank waits for other ranks or for a batch, with none of the user's code inside that wait."""
     for frame in reversed(frames):

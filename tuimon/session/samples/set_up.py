@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 from tuimon.code_origin import is_agent_file, is_import_system, package_of
 from tuimon.records import Frame, Place, StackCount, Stacks
-from tuimon.session.loop_tree.activity import Activity, activity_of
+from tuimon.session.loop_tree.activity import Activity, activity_of, awaits_own_process
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.stacks import UPDATES, StackSample, place_of
 from tuimon.torch_code import is_compiler, is_module_body
 
 _IMPORT = re.compile(r"\s*(?:from\s+([\w.]+)|import\s+([\w.]+)(?:\s+as\s+\w+)?\s*(,.*)?)")
 COMPILING = "compiling"
+AWAITS_PROCESSES = "waiting for its processes"
 #: Words for activities that no phase of a loop explains; for all others "setting up".
 _WORDS: dict[Activity, str] = {
     "compile": COMPILING,
@@ -112,6 +113,8 @@ class SetUp:
         imported = imported_by(frames)
         if imported is not None and not imported_for_compiler(frames):
             return f"importing {imported or 'modules'}", None
+        if awaits_own_process(frames):
+            return AWAITS_PROCESSES, place_of(frames)
         activity: Activity = activity_of(frames) if imported is None else "compile"
         phase = StackSample.unplaced(frames, 1).phase
         words = _WORDS.get(activity) if activity == "compile" else _PHASES.get(phase) or _WORDS.get(activity)

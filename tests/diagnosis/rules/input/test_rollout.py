@@ -85,6 +85,13 @@ def test_what_a_function_makes_of_the_models_answer_is_the_policys():
     assert bound.evidence["policy_share"] == pytest.approx(0.9)
 
 
+def test_a_forward_pass_that_is_mostly_the_loss_still_takes_the_states_in_few_calls():
+    loss, making = (([5, 4], 4), ([5], 7), ([6, 7], 20), ([8, 9], 5)), (([0, 1, 2], 22), ([0, 21, 22, 4], 78))
+    assert found(*making, training=loss)["input_bound"].estimated_speedup > 1.5
+    without_model = (([5], 11), ([6, 7], 20), ([8, 9], 5))
+    assert found(*making, training=without_model)["input_bound"].estimated_speedup is None
+
+
 @pytest.mark.parametrize(("forward", "severity"), [(20, "critical"), (80, "info")])
 def test_more_environments_save_calls_of_the_policy_but_not_the_forward_pass_of_their_states(forward, severity):
     training = (([5, 4], forward), ([6, 7], 20), ([8, 9], 5))

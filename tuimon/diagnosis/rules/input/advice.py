@@ -24,7 +24,7 @@ from tuimon.diagnosis.step_model.edits import HALF, WHOLE, Part, Way
 from tuimon.diagnosis.step_model.fitting import OWN_PART
 from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
 from tuimon.diagnosis.step_model.model import StepModel
-from tuimon.diagnosis.threshold import MOST
+from tuimon.diagnosis.threshold import SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, percent
 from tuimon.text import ms_text
 
@@ -279,7 +279,7 @@ def _more_at_once(evidence: Evidence) -> Way:
     """
     made, data, forward = evidence.rollout, evidence.phase("data"), evidence.phase("forward")
     in_model = evidence.stacks.main.in_phase("forward").part_where(lambda sample: sample.passes("module"))
-    known = evidence.uses_gpu is False and in_model >= MOST
+    known = evidence.uses_gpu is False and in_model >= SMALL
     if not known or data is None or forward is None or made is None or not made.environment:
         return Way("run the model for more environments or prompts at once: each call costs about the same")
     calls = max(0.0, made.policy - forward.share / data.share)
