@@ -58,6 +58,14 @@ def test_it_is_off_by_the_option_the_variable_and_for_ranks_but_the_first(path, 
     assert history_of(header(), Options()) is None
 
 
+def test_a_run_that_starts_in_a_folder_that_is_gone_has_none(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert history_of(header(), Options()) is None
+
+
 def test_damaged_lines_are_left_out(path):
     history_of(header(), Options()).close(session_of(*records(USUAL)), [])
     with path.open("ab") as file:

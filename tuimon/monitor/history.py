@@ -80,7 +80,9 @@ def history_of(header: Header, options: Options) -> History | None:
     if not options.history or os.environ.get(VARIABLE) == "0" or not header.command or not is_first:
         return None
     folder = lasting_folder()
-    return History(os.path.join(folder, "history.jsonl"), header, os.getcwd()) if folder is not None else None
+    with contextlib.suppress(OSError):  # the folder that it starts in may be gone
+        return History(os.path.join(folder, "history.jsonl"), header, os.getcwd()) if folder is not None else None
+    return None
 
 
 def run_of(session: Session) -> EarlierRun | None:
