@@ -12,7 +12,7 @@ import time
 
 import tuimon.agent
 from tuimon.agent import runtime
-from tuimon.agent.control import commands, orders
+from tuimon.agent.control import orders
 from tuimon.agent.outside import shielded
 from tuimon.agent.ring import control_words, layout
 from tuimon.agent.ring.reader import RingReader
@@ -179,7 +179,7 @@ class _Echo:
 def orders_given(ring):
     """An order that is taken and carried out, cut short: the next one must be answered."""
     words, number = ring.writer.control_words(), [0]
-    commands.module_of = lambda command: _Echo
+    orders.module_of = lambda command: _Echo
     orders.forget()
     orders.listen(ring.writer)
 

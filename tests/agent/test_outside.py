@@ -326,7 +326,7 @@ KEEPERS = """
 import dis, json, os, sys, threading
 import torch
 from torch.utils.data import DataLoader, TensorDataset
-from _tuimon_agent.control import commands
+from _tuimon_agent.control import orders
 import _tuimon_agent
 
 agent, found, main = _tuimon_agent.__path__[0], set(), threading.get_ident()
@@ -362,8 +362,8 @@ child = os.fork()
 train(0)
 if child:
     os.waitpid(child, 0)
-    for command in commands.KNOWN:
-        commands.module_of(command)
+    for command in orders.KNOWN:
+        orders.module_of(command)
 sys.setprofile(None)
 os.write(1, (json.dumps(sorted(found)) + "\\n").encode())
 os._exit(0)

@@ -82,7 +82,7 @@ def _no_samples(evidence: Evidence) -> str | None:
 
 
 def _no_run_queue(evidence: Evidence) -> str | None:
-    if evidence.run.demand is not None or all(process.ended for process in evidence.run.processes.values()):
+    if evidence.run.here.demand is not None or all(process.ended for process in evidence.run.processes.values()):
         return None
     return "the kernel does not report how long threads wait for a core (schedstat)"
 
@@ -169,24 +169,7 @@ MACHINE_MEMORY = Need("the machine's memory", _no_machine_memory)
 NUMA_NODES = Need("two NUMA nodes or more")
 
 #: In the order in which they are reported.
-NEEDS = (
-    MARKERS,
-    STEPS,
-    STEP_TIMES,
-    BOUNDARIES,
-    SAMPLES,
-    RUN_QUEUE,
-    RANKS,
-    GPU_TIMES,
-    GPU_WAITS,
-    GPU_COUNTERS,
-    TENSOR_ACTIVITY,
-    GPU_LOAD,
-    ALLOCATOR,
-    COLLECTIONS,
-    MACHINE_MEMORY,
-    NUMA_NODES,
-)
+NEEDS = tuple(each for each in list(globals().values()) if isinstance(each, Need))
 
 
 class Rule(Struct, frozen=True):
@@ -201,7 +184,7 @@ class Rule(Struct, frozen=True):
     judge: Callable[[Evidence], Finding | None]
     explanation: str  # one paragraph: what it means and what it rests on
     needs: tuple[Need, ...]
-    thresholds: tuple[Threshold, ...]
+    thresholds: tuple[Threshold, ...] = ()
     causes: tuple[str, ...] = ()
     contradicts_order: bool = False  # while it holds (but for benign findings), the loop is not in order
     from_outside: bool = False  # caused by others or by the machine: ranked after what the run does to itself

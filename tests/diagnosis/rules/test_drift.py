@@ -11,7 +11,7 @@ from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.rules.course import is_drift
 from tuimon.records import Gpu, ThreadCpu, Threads
 
-SEEDS = 200
+SEEDS = 100
 WINDOWS = 300
 
 
@@ -177,10 +177,13 @@ def test_workers_that_wait_for_a_core_ever_longer_are_a_neighbours():
 # ---- more work
 
 
-def course_of(*windows, samples=(), places=(), records=()):
-    """What is said of steps with these phases, window by window."""
+def course_of(*windows, samples=(), places=(), records=(), delays=()):
+    """What is said of steps with these phases, window by window; ``delays``: shares in which they wait for a core."""
     session = session_of(header(), process(), *records, frames(*places))
     for t, phases in enumerate(windows, 1):
+        for delay in delays[t - 1 : t]:
+            row = ThreadCpu(100, "python", 1.0 - delay, "running", delay)
+            session.add(Threads(t=t, pid=100, window_s=1.0, cpu_ratio=1.0, rss_bytes=1, threads=[row]))
         session.add(steps(t + 0.1, phases, first_index=10 * (t - 1)))
         if samples:
             session.add(stacks(t + 0.2, *samples[t - 1]))
@@ -194,6 +197,17 @@ def test_steps_whose_forward_and_backward_grow_alike_do_more_work():
         found = course_of(*course)
         assert (found.severity, found.cause, found.estimated_speedup) == ("info", "more_work", None)
         assert "forward and backward alike" in found.headline
+
+
+def test_more_work_is_told_by_what_steps_compute_beside_a_neighbour_that_goes():
+    delays = [0.7 if t < 15 else 0.0 for t in range(30)]
+    course = [
+        {"between": (10 + 8 * t) / (1 - delay), "backward": (5 + 3 * t) / (1 - delay), "optimizer": 0.8 + t / 60}
+        for t, delay in enumerate(delays)
+    ]
+    found = course_of(*course, delays=delays)
+    assert found.cause == "more_work"
+    assert found.evidence["now_ms"] / found.evidence["first_ms"] > 3
 
 
 def test_on_a_cpu_the_same_work_may_be_slow_with_numbers_near_zero():
@@ -226,15 +240,20 @@ ROLLOUT = (
     ("train.py", 21, "collect", "action = policy(state)", True),
     ("/lib/site-packages/torch/nn/modules/module.py", 1, "_wrapped_call_impl"),
     ("train.py", 8, "main", "batch = collect()", True),
+    ("train.py", 18, "collect", "action = policy(state)", True),
+    ("train.py", 19, "collect", "action = Categorical(logits).sample()", True),
 )
 
 
-def rollouts(environment_ms, policy_ms):
-    """A loop whose rollouts take so long, in each window, before an update that takes 20 ms."""
+def rollouts(environment_ms, policy_ms, *, acting=(6, 4, 5), until=30):
+    """A loop whose rollouts take so long, in each window, before an update that takes 20 ms.
+
+    ``acting``: a stack of its policy; ``until``: the windows in which samples show backward.
+    """
     windows = [{"between": e + p, "backward": 20} for e, p in zip(environment_ms, policy_ms, strict=True)]
     samples = [
-        (([0, 1], 20), ([6, 2, 3], round(e)), ([6, 4, 5], round(p)))
-        for e, p in zip(environment_ms, policy_ms, strict=True)
+        (*[([0, 1], 20)][: n < until], ([6, 2, 3], round(e)), (acting, round(p)), ([6, 7, 5], 1))
+        for n, (e, p) in enumerate(zip(environment_ms, policy_ms, strict=True))
     ]
     return course_of(*windows, samples=samples, places=ROLLOUT)
 
@@ -243,6 +262,15 @@ def test_rollouts_of_more_steps_are_more_work_though_the_update_is_as_long_as_ev
     found = rollouts([20 + 8 * t for t in range(30)], [30 + 9 * t for t in range(30)])
     assert found.cause == "more_work"
     assert "environment and policy alike" in found.headline
+
+
+def test_a_rollout_is_known_though_late_samples_show_no_update():
+    growing = [20 + 8 * t for t in range(30)], [30 + 9 * t for t in range(30)]
+    assert rollouts(*growing, until=10).cause == "more_work"
+
+
+def test_what_is_made_of_the_policys_answer_before_the_environment_steps_grows_with_it():
+    assert rollouts([4 + t for t in range(30)], [40 + 9 * t for t in range(30)], acting=(6, 8)).cause == "more_work"
 
 
 def test_an_environment_that_grows_slower_is_drift():

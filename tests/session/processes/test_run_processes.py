@@ -22,6 +22,21 @@ def test_workers_are_those_of_their_parent_in_the_order_in_which_they_last_chang
     assert ([each.pid for each in table.workers(10)], table.workers(20)) == ([11], [])
 
 
+def test_workers_that_a_fork_server_forks_are_those_of_its_parent() -> None:
+    table, server = RunProcesses(), ["python", "-c", "from multiprocessing.forkserver import main; main(13)"]
+    table.add_process(process(10))
+    table.add_process(process(15, "other", ppid=10, command=server))
+    for pid in (21, 22):
+        table.add_process(process(pid, "worker", ppid=15, command=server))
+    assert ([each.pid for each in table.workers(10)], table.workers(15)) == ([21, 22], [])
+    assert table.had_workers(10)
+    table.add_process(process(15, "other", ppid=1, command=server))  # its parent has ended
+    table.add_process(process(21, "worker", ppid=15, command=server, ended=True))
+    assert [each.pid for each in table.workers(10)] == [22]
+    table.forget(22)
+    assert (table.workers(10), table.had_workers(15)) == ([], False)
+
+
 def test_workers_of_one_epoch_follow_those_of_the_last() -> None:
     table = RunProcesses()
     table.add_process(process(10))

@@ -18,7 +18,6 @@ from tuimon.diagnosis.evidence.places.side_work import (
     update_share,
 )
 from tuimon.diagnosis.evidence.samples import ThreadSamples
-from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
@@ -235,7 +234,7 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
         where=(hot.place,) if hot else (),
         evidence={
             "other_ms_per_step": other.ms_per_step,
-            "step_ms": mean_step_ms(table),
+            "step_ms": evidence.step_ms,
             "hot_share": hot.share if hot else None,
             **(on_gpu.as_evidence() if on_gpu else {}),
             **({"speedup_at_most": most} if on_gpu else {}),
@@ -300,11 +299,10 @@ def _without_collections(evidence: Evidence) -> tuple[ThreadSamples, float]:
 
 def side_work(evidence: Evidence) -> Finding | None:
     """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it."""
-    table, other, evaluation = evidence.phases, evidence.phase("other"), evidence.phase("eval")
+    table, other = evidence.phases, evidence.phase("other")
     if table is None or other is None or evidence.awaits_gpu_times:
         return None
-    in_steps = 1.0 - (evaluation.share if evaluation else 0.0)
-    if (found := evaluation_work(evidence, other.share * in_steps)) is not None:
+    if (found := evaluation_work(evidence, other.share * evidence.in_steps)) is not None:
         return found
     return work_outside_phases(evidence, table, other)
 

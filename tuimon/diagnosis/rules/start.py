@@ -5,14 +5,8 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.steps import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.ledger.claims import SETTLED_S
 from tuimon.diagnosis.rule import MARKERS, Rule
-from tuimon.diagnosis.threshold import Threshold
-
-FRESH_S = Threshold(
-    3.0,
-    "seconds after the first step for which a slow start is worth the verdict line",
-    "our choice: time to read the line; longer would hide the first real verdict",
-)
 
 
 def warmup(evidence: Evidence) -> Finding | None:
@@ -29,7 +23,7 @@ def warmup(evidence: Evidence) -> Finding | None:
             evidence={"open_phase": steps.open_phase, "open_for_s": steps.open_for_s},
         )
     median, first = steps.median_ms, steps.first_slowest_ms
-    if median is None or evidence.run.now_s - steps.first_step_s > FRESH_S:
+    if median is None or evidence.run.now_s - steps.first_step_s > SETTLED_S:
         return None
     slow = first is not None and first > SLOW_RATIO * median
     if not slow and steps.total >= FIRST_STEPS:
@@ -55,6 +49,6 @@ WARMUP = Rule(
         " step has ended there is no finding at all, but of harm: memory that runs out."
     ),
     needs=(MARKERS,),
-    thresholds=(SLOW_RATIO, FIRST_STEPS, FRESH_S),
+    thresholds=(SLOW_RATIO, FIRST_STEPS, SETTLED_S),
 )
 RULES = (WARMUP,)

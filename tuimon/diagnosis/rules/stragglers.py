@@ -6,7 +6,8 @@ from statistics import median
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.late_ranks import LateRank, Turns, Why, late_rank
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import LongestSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import RANKS, Rule
@@ -16,6 +17,7 @@ from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
+from tuimon.session.loop_tree.activity import innermost_wait
 from tuimon.text import ms_text
 
 #: The cause of these findings.
@@ -90,7 +92,7 @@ def _where(evidence: Evidence, phase: str) -> tuple[str, HotFunction | None]:
     if not counts:
         return ("the step" if phase == BETWEEN else phase), None
     most = max(counts, key=counts.__getitem__)
-    return most, hottest_place((stack.place, stack.count) for name, stack in stacks if name == most)
+    return most, ThreadSamples(tuple(stack for name, stack in stacks if name == most)).hottest
 
 
 def _turns_headline(turns: Turns, phase: str) -> str:
@@ -153,15 +155,15 @@ def _hottest(own: Evidence, late: LateRank) -> HotFunction | None:
 
     Backward, in which it may wait, counts only if the user's code that it runs, such as hooks, is what takes longer.
     """
-    stacks = own.stacks.main.in_phase(late.phase).stacks
-    inside = [stack for stack in stacks if not stack.may_wait_for_ranks]
-    share = sum(stack.count for stack in inside) / max(1, sum(stack.count for stack in stacks))
+    samples = own.stacks.main.in_phase(late.phase)
+    inside = samples.where(lambda stack: innermost_wait(stack.frames) != "ranks")
+    share = inside.total / max(1, samples.total)
     phase_ms = dict(late.row.phases).get(late.phase, 0.0) * (late.row.step_ms or 0.0)
-    if len(inside) < len(stacks) and share * phase_ms >= MOST * late.longer_ms:
-        return hottest_place((stack.place, stack.count) for stack in inside)
-    if not any(stack.activity == "ranks" for stack in stacks):
+    if inside.total < samples.total and share * phase_ms >= MOST * late.longer_ms:
+        return inside.hottest
+    if not samples.activities["ranks"]:
         return own.hottest_in(late.phase)
-    return hottest_place((stack.place, stack.count) for stack in stacks if stack.activity != "ranks")
+    return samples.where(lambda stack: stack.activity != "ranks").hottest
 
 
 def _headline(late: LateRank, few: LongestSteps | None) -> str:

@@ -10,10 +10,9 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gil import OWN_WAITS
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading.batches import draws_indices, working_share
-from tuimon.diagnosis.evidence.loading.ready import is_held_back, lie_ready
+from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS, is_held_back, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import without_starts
 from tuimon.diagnosis.evidence.samples import ThreadSamples
-from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.step_model.edits import Step
 from tuimon.diagnosis.step_model.fitting import (
     OWN_PART,
@@ -25,15 +24,9 @@ from tuimon.diagnosis.step_model.fitting import (
 )
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import MOST_APART, step_ms
-from tuimon.diagnosis.threshold import MOST, Threshold
+from tuimon.diagnosis.threshold import MOST
 from tuimon.session.rows import LoaderRow, PhaseTable
 
-HAND_OVER_MS = Threshold(
-    2.0,
-    "ms that a batch from a worker is taken to cost the training thread where there are no workers yet",
-    "measured where batches lie ready, two tensors each: 2.1 ms in healthy_trainer of tests/scenarios, 2.2 to 2.4 ms in"
-    " loops of tests/gain_truth",
-)
 #: Times as much that it costs at most, for larger batches and busier machines: our choice.
 _HAND_OVER_AT_MOST = 1.5
 #: Threads of a pool, after the first, of which a late one holds up all the others: our choice; 1 was measured.
@@ -63,7 +56,7 @@ def host_model(evidence: Evidence) -> StepModel:
 
 def queue_model(evidence: Evidence) -> StepModel | None:
     """The model with the GPU's queue; None without a GPU, or where its queue is not understood."""
-    mean_ms = mean_step_ms(evidence.phases) if evidence.phases is not None else None
+    mean_ms = evidence.step_ms
     gpu, data = evidence.gpu_steps, evidence.phase("data")
     if not mean_ms or gpu is None or data is None:
         return None
@@ -80,7 +73,7 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
 
     The part of the data phase that a GPU's work covers is not a wait.
     """
-    mean_ms = (mean_step_ms(evidence.phases) if evidence.phases is not None else None) or 1.0
+    mean_ms = evidence.step_ms or 1.0
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
     if _is_crowded(evidence):
         likely = in_a_crowd(evidence, likely, mean_ms)
@@ -117,14 +110,13 @@ def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: f
     """A model with the evaluation in its measured share of the time, however long the simulated steps take."""
     ratio = _evaluation_ratio(evidence)
     likely, certain = (replace(step, evaluation_ms=ratio * step_ms(step)) for step in (likely, certain))
-    in_ms = evidence.gpu_steps is None and evidence.phases is not None and bool(mean_step_ms(evidence.phases))
+    in_ms = evidence.gpu_steps is None and bool(evidence.step_ms)
     return StepModel(likely, certain, mean_ms, in_ms, own_ms)
 
 
 def _evaluation_ratio(evidence: Evidence) -> float:
     """Evaluation, as a part of the steps' time."""
-    evaluation = evidence.phase("eval")
-    share = min(0.99, evaluation.share) if evaluation is not None else 0.0
+    share = min(0.99, 1.0 - evidence.in_steps)
     return share / (1.0 - share)
 
 
@@ -210,10 +202,9 @@ def _drawing_share(data: ThreadSamples) -> float:
 
 
 def _by_trainer(evidence: Evidence, fetch_ms: float, drawing_ms: float) -> _Fetch:
-    known = mean_step_ms(evidence.phases) if evidence.phases is not None else None
     pool = evidence.pool
     running = 1.0 - _waiting(evidence.stacks.data_phase) if pool is None else min(1.0, pool.cores)
-    return _Fetch(fetch_ms - drawing_ms, running, HAND_OVER_MS if known else 0.0, drawing_ms)
+    return _Fetch(fetch_ms - drawing_ms, running, HAND_OVER_MS if evidence.step_ms else 0.0, drawing_ms)
 
 
 def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_ms: float) -> _Fetch:
@@ -242,7 +233,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
 
 def _is_crowded(evidence: Evidence) -> bool:
     """True if the run's own threads want more cores than there are: what they wait for one is simulated, then."""
-    demand = evidence.run.demand
+    demand = evidence.run.here.demand
     return demand is not None and demand.wanted > demand.cores and sum(demand.busy_threads.values()) > demand.cores
 
 

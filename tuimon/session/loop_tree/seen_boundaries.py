@@ -1,4 +1,4 @@
-"""Evidence of where a loop trains and evaluates while no sample shows it: remembered, or from the hooks."""
+"""Evidence of where a loop trains, evaluates and makes its data while no sample shows it: remembered, or by hooks."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class SeenBoundaries:
     def __init__(self) -> None:
         self._stacks: dict[_Kept, dict[Stack, StackSample]] = {kept: {} for kept in get_args(_Kept)}
         self.noted: list[StackSample] = []  # what the hooks noted of the loop
+        self._making: dict[Stack, StackSample] = {}
         self._evaluating: set[Lines] = set()
 
     def add_noted(self, stacks: Sequence[LoopStack], frames: FrameTable) -> None:
@@ -47,12 +48,24 @@ class SeenBoundaries:
         """These samples, and the remembered stacks of each boundary that none of them shows."""
         out = list(samples)
         for kept, stacks in self._stacks.items():
-            shown = [sample for sample in samples if sample.phase == kept]
-            out += [] if shown else stacks.values()
-            for sample in shown[:_STACKS]:
-                stacks.pop(sample.frames, None)
-                stacks[sample.frames] = sample
-            for stack in list(stacks)[:-_STACKS]:
-                del stacks[stack]
+            out += _kept_instead([sample for sample in samples if sample.phase == kept], stacks)
         shown_boundaries = {sample.phase for sample in out}
         return out + [sample for sample in self.noted if sample.phase not in shown_boundaries]
+
+    def making_data(self, samples: Sequence[StackSample]) -> list[StackSample]:
+        """The remembered stacks that make data, if none of these samples does.
+
+        An environment that takes a hundredth of a rollout is in few samples: the rollout goes on all the while.
+        """
+        return _kept_instead([sample for sample in samples if sample.makes_data], self._making)
+
+
+def _kept_instead(shown: Sequence[StackSample], kept: dict[Stack, StackSample]) -> list[StackSample]:
+    """The stacks that are kept if none is shown; those shown are kept from now on."""
+    instead = [] if shown else list(kept.values())
+    for sample in shown[:_STACKS]:
+        kept.pop(sample.frames, None)
+        kept[sample.frames] = sample
+    for stack in list(kept)[:-_STACKS]:
+        del kept[stack]
+    return instead

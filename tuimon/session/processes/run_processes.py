@@ -17,6 +17,8 @@ _KNOWN_LIMIT = 1024
 LAST_MOMENT_S = 10.0
 #: Most workers that are remembered, and most loaders, those that reported last: of 64 nodes with as many as are known.
 _LIMIT = 8192
+#: In the command line of Python's fork server, and of the processes that it forks: their parent is no trainer.
+_FORK_SERVER = "multiprocessing.forkserver"
 
 
 class RunProcesses:
@@ -27,12 +29,13 @@ class RunProcesses:
         self.known: dict[int, Process] = {}  # the latest record of each, by pid
         self._ended: set[int] = set()
         self._sweep_from = 0  # ended processes from which the limits are checked again
-        self._workers: dict[int, dict[int, None]] = {}  # parent -> its workers, in the order of ``known``
-        self._worker_numbers: dict[int, int] = {}  # pid -> number among all that its parent has had
+        self._trainers: dict[int, int] = {}  # worker -> its parent, or that of the fork server that has forked it
+        self._workers: dict[int, dict[int, None]] = {}  # trainer -> its workers, in the order of ``known``
+        self._worker_numbers: dict[int, int] = {}  # pid -> number among all that its trainer has had
         self._worker_places: dict[int, int] = {}  # pid -> number among those that lived when it appeared
-        self._worker_counts: dict[int, int] = {}  # parent -> workers seen so far
-        self._no_workers: dict[int, int] = {}  # parent -> of these, forked ranks that had yet to train
-        self._together: dict[int, list[int]] = {}  # parent -> workers that lived when the latest of them appeared
+        self._worker_counts: dict[int, int] = {}  # trainer -> workers seen so far
+        self._no_workers: dict[int, int] = {}  # trainer -> of these, forked ranks that had yet to train
+        self._together: dict[int, list[int]] = {}  # trainer -> workers that lived when the latest of them appeared
         self._appeared_s: dict[int, float] = {}  # pid -> when it was first seen
 
     def add_process(self, record: Process, trained_pids: Callable[[], Container[int]] = tuple) -> list[int]:
@@ -40,15 +43,16 @@ class RunProcesses:
         self._drop(record.pid)  # the newest last
         self._hold(record)
         self._appeared_s.setdefault(record.pid, record.t)
+        trainer = self._trainers.get(record.pid, record.ppid)
         if record.role == "worker" and record.pid not in self._worker_numbers:
-            number = self._worker_counts.get(record.ppid, 0)
+            number = self._worker_counts.get(trainer, 0)
             self._worker_numbers[record.pid] = number
-            self._worker_counts[record.ppid] = number + 1
-            self._together[record.ppid] = [p.pid for p in self._workers_of(record.ppid) if not p.ended]
-            taken = {self._worker_places.get(pid) for pid in self._together[record.ppid]}
+            self._worker_counts[trainer] = number + 1
+            self._together[trainer] = [p.pid for p in self._workers_of(trainer) if not p.ended]
+            taken = {self._worker_places.get(pid) for pid in self._together[trainer]}
             self._worker_places[record.pid] = next(place for place in count() if place not in taken)
         if record.role == "trainer" and self._worker_numbers.pop(record.pid, None) is not None:
-            self._no_workers[record.ppid] = self._no_workers.get(record.ppid, 0) + 1
+            self._no_workers[trainer] = self._no_workers.get(trainer, 0) + 1
         nodes = max(1, self.nodes)
         if len(self.known) <= _KNOWN_LIMIT * nodes and (not record.ended or len(self._ended) < self._sweep_from):
             return []
@@ -72,20 +76,28 @@ class RunProcesses:
         if record.ended:
             self._ended.add(record.pid)
         if record.role == "worker":
-            self._workers.setdefault(record.ppid, {})[record.pid] = None
+            trainer = self._trainers.setdefault(record.pid, self._trainer_of(record))
+            self._workers.setdefault(trainer, {})[record.pid] = None
+
+    def _trainer_of(self, worker: Process) -> int:
+        parent = self.known.get(worker.ppid)
+        is_server = parent is not None and any(_FORK_SERVER in word for word in parent.command)
+        return parent.ppid if parent is not None and is_server else worker.ppid
 
     def _drop(self, pid: int) -> None:
         known = self.known.pop(pid, None)
         self._ended.discard(pid)
         if known is not None and known.role == "worker":
-            workers = self._workers[known.ppid]
+            trainer = self._trainers[pid]
+            workers = self._workers[trainer]
             del workers[pid]
             if not workers:
-                del self._workers[known.ppid]
+                del self._workers[trainer]
 
     def forget(self, pid: int) -> None:
         """Drop a process, or what is known of a pid that another process has now."""
         self._drop(pid)
+        self._trainers.pop(pid, None)
         self._appeared_s.pop(pid, None)
         self._worker_numbers.pop(pid, None)
         self._worker_places.pop(pid, None)
@@ -134,10 +146,12 @@ class RunProcesses:
     def successions(self, pids: Iterable[int]) -> list[list[int]]:
         """Each process alone, but for a trainer's workers that lived one after the other, epoch by epoch."""
         found: list[list[int]] = []
-        of_workers: dict[int, list[list[int]]] = {}  # by parent
+        of_workers: dict[int, list[list[int]]] = {}  # by trainer
         for pid in sorted(pids, key=lambda pid: self._worker_numbers.get(pid, -1)):
             process = self.known[pid]
-            earlier = of_workers.setdefault(process.ppid, []) if process.role == "worker" else []
+            earlier = (
+                of_workers.setdefault(self._trainers.get(pid, process.ppid), []) if process.role == "worker" else []
+            )
             succession = next((each for each in earlier if self._had_ended(each[-1], self._appeared_s[pid])), None)
             if succession is None:
                 succession = []
@@ -159,7 +173,7 @@ class RunProcesses:
         return self._worker_counts.get(trainer, 0) > self._no_workers.get(trainer, 0)
 
     def worker_number(self, pid: int) -> int:
-        """A worker's number from 0: the lowest that none of its parent's others had when it appeared."""
+        """A worker's number from 0: the lowest that none of its trainer's others had when it appeared."""
         return self._worker_places.get(pid, 0)
 
     def lived_together(self, pid: int, other: int) -> bool:
@@ -219,7 +233,7 @@ class WorkerNames:
         """``worker 2``, ``eval worker 2``; of several such loaders at a time ``loader 1 worker 2``.
 
         The number is torch's, ``get_worker_info().id``; before its loader has reported, that of the free place among
-        its parent's workers.
+        its trainer's workers.
         """
         known = self._known.get(pid)
         if known is None:

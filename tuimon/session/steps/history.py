@@ -73,6 +73,14 @@ class StepHistory:
         rows = zip(self._means_ms, _ROW.iter_unpack(self._rows), strict=True)
         return [None if math.isnan(ms) else row[: _BETWEEN + 1] for ms, row in rows]
 
+    def worked_ms(self) -> list[tuple[float, ...] | None]:
+        """``marked_ms`` less what threads and workers waited for a core, from each part in proportion to its time."""
+        rows = zip(self._means_ms, _ROW.iter_unpack(self._rows), strict=True)
+        return [
+            None if math.isnan(ms) else _scaled(row, max(0.0, 1.0 - row[_WAITED] / ms) if ms else 1.0)
+            for ms, row in rows
+        ]
+
     def begin_of(self, window: int) -> WindowBegin | None:
         """The beginning of a window of ``means_ms``; None without a step."""
         at = range(len(self._means_ms))[window]
@@ -98,6 +106,10 @@ def _row(record: Steps, usual: int, waited_ratio: float, workers_waited_ratio: f
     waited_ns = waited_ratio * total_ns + min(data_ns, workers_waited_ratio * total_ns)
     parts[_WAITED] = int(waited_ns) / usual / 1e6
     return _ROW.pack(*parts, record.t - record.window_s, float(record.first_index))
+
+
+def _scaled(row: tuple[float, ...], ratio: float) -> tuple[float, ...]:
+    return tuple(ratio * ms for ms in row[: _BETWEEN + 1])
 
 
 def _split(row: tuple[float, ...], between_parts: Sequence[float]) -> tuple[float, ...]:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from tuimon.proc.processes import is_alive, start_unix_s
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Record
+from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.cpu_budget import FASTEST_HZ
 from tuimon.sources.stacks.failures import SamplingFailures
@@ -46,7 +47,7 @@ class _Running(Struct):
         return self.window.key
 
 
-class StackSource:
+class StackSource(Source):
     """Samples the run's Python processes through py-spy within a CPU budget."""
 
     name = "stacks"

@@ -4,6 +4,7 @@ import pytest
 
 from tests.diagnosis.gpu import (
     BACKWARD,
+    END_S,
     EVAL_FETCH,
     EVAL_ITEM,
     EVAL_MODEL,
@@ -19,14 +20,11 @@ from tests.diagnosis.gpu import (
     USUAL,
     findings,
 )
-from tests.gpu_simulator.sessions import records
 from tests.gpu_simulator.training import PID
 from tests.session.records import frames, stacks
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.rules.gpu.sync import _advice, _calls, _Wait
 from tuimon.records import Place, TracedSync, TraceTaken
-
-END_S = max(record.t for record in records("sync_item", 20.0))
 
 
 def test_an_item_that_lets_the_gpu_run_dry():

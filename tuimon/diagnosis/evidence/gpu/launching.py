@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.session.loop_tree.stacks import StackSample
@@ -54,15 +54,15 @@ def launching(samples: ThreadSamples) -> Launching:
         return Launching()
     forward = steps.in_phase("forward")
     compiled = forward.share_where(_passes(is_compiled_call)) or 0.0
-    looped = ThreadSamples(tuple(stack for stack in forward.stacks if _is_in_models_loop(stack, samples)))
+    looped = forward.where(lambda stack: _is_in_models_loop(stack, samples))
     has_loop = looped.total >= max(MIN_SAMPLES, MOST * forward.total)
-    cells = ThreadSamples(tuple(stack for stack in looped.stacks if _calls_cell(stack)))
+    cells = looped.where(_calls_cell)
     by_cells = has_loop and cells.total >= MOST * looped.total
     return Launching(
         is_compiled=compiled >= SMALL,
         is_graphed=any(_passes(is_graph_replay)(stack) for stack in steps.stacks),
-        cells=_hottest(cells) if by_cells else None,
-        loop=_hottest(looped) if has_loop and not by_cells else None,
+        cells=cells.hottest if by_cells else None,
+        loop=looped.hottest if has_loop and not by_cells else None,
         scaler=steps.share_where(_is_scalers_own) or 0.0,
         update=steps.share_where(lambda stack: stack.phase == "optimizer") or 0.0,
         tensor_by_tensor=steps.share_where(_passes(is_single_tensor_update)) or 0.0,
@@ -102,7 +102,3 @@ def _calls_cell(stack: StackSample) -> bool:
         return False
     in_layer = any(is_recurrent_layer(frame.file) for frame in stack.frames)
     return bool(_CELL_CALL.search(leaf.source)) or (in_layer and bool(_ONE_AT_A_TIME.search(leaf.source)))
-
-
-def _hottest(samples: ThreadSamples) -> HotFunction | None:
-    return hottest_place((sample.place, sample.count) for sample in samples.stacks)

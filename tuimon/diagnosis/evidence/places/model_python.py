@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Container
 
 from tuimon.code_origin import is_agent_file, is_package_file
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.records import Place
 from tuimon.session.loop_tree.frame_table import Function
@@ -23,7 +23,7 @@ _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
 
 def python_function(samples: ThreadSamples) -> HotFunction | None:
     """The user's function in which most samples run Python; its share is of all the samples. None without any."""
-    return hottest_place((sample.place if _runs_python(sample) else None, sample.count) for sample in samples.stacks)
+    return samples.hottest_where(_runs_python)
 
 
 def python_share(samples: ThreadSamples, place: Place) -> float:
@@ -37,10 +37,7 @@ def looping_function(samples: ThreadSamples, training: Container[Function]) -> H
     ``training``: functions whose loop is the training's. The share is of all the samples, and holds what the loop calls
     of libraries, such as a distribution's ``log_prob``.
     """
-    return hottest_place(
-        (sample.place if _loops(sample) and _function_of(sample) not in training else None, sample.count)
-        for sample in samples.stacks
-    )
+    return samples.hottest_where(lambda sample: _loops(sample) and _function_of(sample) not in training)
 
 
 def looping_share(samples: ThreadSamples, place: Place) -> float:

@@ -46,10 +46,10 @@ class _Parts(NamedTuple):
     stepping: frozenset[Function]  # lead to the environment, or to what generates
     acting: frozenset[Function]  # call the model
     loop: frozenset[Function]  # lead to backward and the update
-    lines: dict[Function, tuple[int, int]]  # of the loop's that step the environment: from the first call of either
+    lines: dict[Function, tuple[int, int]]  # of those that also step the environment: from the first call of either
 
     def is_between(self, sample: StackSample) -> bool:
-        """True if a sample is in the loop's own lines from the policy to the environment, in no function beside it."""
+        """True if a sample is in lines from the policy to the environment, and in no function beside these."""
         ends = ((frame.line, self.lines.get(frame.code, (0, -1))) for frame in sample.frames)
         return any(first <= line <= last for line, (first, last) in ends) and not self.is_beside(sample)
 
@@ -70,11 +70,11 @@ def _parts(main: ThreadSamples) -> _Parts | None:
     stepping = frozenset[Function]().union(*(sample.functions for sample in making))
     loop = frozenset[Function]().union(*(sample.functions for sample in main.in_phases(_UPDATE).stacks))
     acting = frozenset(filter(None, map(_caller_of_model, data.stacks))) - stepping - loop
-    return _Parts(stepping, acting, loop, _lines_of_loop(data.stacks, loop))
+    return _Parts(stepping, acting, loop, _acting_lines(data.stacks))
 
 
-def _lines_of_loop(data: Iterable[StackSample], loop: frozenset[Function]) -> dict[Function, tuple[int, int]]:
-    """Of functions of the loop that step the environment themselves: the lines from the policy's call to that."""
+def _acting_lines(data: Iterable[StackSample]) -> dict[Function, tuple[int, int]]:
+    """Of functions that step the environment themselves: the lines from the policy's call to that."""
     calling, stepping = set[KnownFrame](), set[KnownFrame]()
     for sample in data:
         if sample.maker_depth:
@@ -82,7 +82,7 @@ def _lines_of_loop(data: Iterable[StackSample], loop: frozenset[Function]) -> di
                 stepping.add(sample.frames[sample.maker_depth - 1])
         elif sample.passes("module"):
             calling.update(frame for frame in sample.before("module")[-1:] if frame.user)
-    last = {step.code: max(s.line for s in stepping if s.code == step.code) for step in stepping if step.code in loop}
+    last = {step.code: max(s.line for s in stepping if s.code == step.code) for step in stepping}
     return {
         function: (min(f.line for f in calling | stepping if f.code == function), line)
         for function, line in last.items()
@@ -93,8 +93,8 @@ def rollout_shares(main: ThreadSamples) -> Rollout | None:
     """The rollout that makes the data of the training thread; None if there is none, or if samples are few.
 
     A function that leads to the environment, and not to the update, is part of the rollout with all that it does. So
-    is one that calls the model: what it makes of the answer, to draw an action from it, is the policy's. If the loop
-    itself does both, its lines from the one to the other are.
+    is one that calls the model: what it makes of the answer, to draw an action from it, is the policy's. If one
+    function does both, its lines from the one to the other are.
     """
     data, parts = main.in_phase("data"), _parts(main)
     if parts is None:

@@ -19,7 +19,6 @@ from tuimon.diagnosis.evidence.places.model_python import (
     python_share,
 )
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
-from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
@@ -82,7 +81,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         share_of_step=work.share,
         where=(hot.place,),
         evidence={
-            "step_ms": mean_step_ms(table),
+            "step_ms": evidence.step_ms,
             "gil_ratio": work.held_ratio,
             "hot_share": hot.share,
             **{f"{row.name}_share": row.share for row in table.rows if row.name in _PHASES},
@@ -107,8 +106,7 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     if not is_sure(evidence, share):
         return None
     hot = hot._replace(share=share / sum(row.share for row in rows))
-    evaluation = evidence.phase("eval")
-    of_all_time = share * (1.0 - (evaluation.share if evaluation is not None else 0.0))
+    of_all_time = share * evidence.in_steps
     held = evidence.gil_held_in(hot.place)
     is_python = is_surely_python(samples, hot.place) or (held is not None and held.ratio >= MOST * of_all_time)
     is_small = held is not None and held.surely >= SMALL_PART * of_all_time and is_one_line(samples, hot.place)
@@ -131,7 +129,7 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
         return None
     part = looping_share(samples, hot.place)
     share, held = forward.share * part, evidence.gil_held_in(hot.place)
-    of_all_time = share * (1.0 - (evaluation.share if (evaluation := evidence.phase("eval")) is not None else 0.0))
+    of_all_time = share * evidence.in_steps
     if not is_sure(evidence, share) or held is None or held.held < LOOKS or held.ratio < SMALL_PART * of_all_time:
         return None
     is_operations = loops_over_operations(samples, hot.place) or held.ratio < MOST * of_all_time
@@ -170,7 +168,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     unsure = max((r.error for r in table.rows if r.name in compute and r.error is not None), default=0.0)
     if not is_sure(evidence, share, MOST, unsure, early=False):
         return None
-    cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.known_cores
+    cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.here.cores
     heaviest = max(compute, key=compute.__getitem__)
     hot = evidence.hottest_in(heaviest)
     on = f" ({cpu:.1f} of {cores} cores)" if cpu is not None and cores is not None else ""
@@ -183,7 +181,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
         where=(hot.place,) if hot else (),
         evidence={
             "cpu_ratio": cpu,
-            "step_ms": mean_step_ms(table),
+            "step_ms": evidence.step_ms,
             **{f"{name}_share": s for name, s in compute.items()},
         },
     )

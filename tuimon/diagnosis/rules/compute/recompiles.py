@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
-from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
@@ -115,7 +113,7 @@ def recompiles(evidence: Evidence) -> Finding | None:
     share = _share(main)
     if not is_sure(evidence, share) or not is_sure(evidence, _share(evidence.samples_since_first_step)):
         return _gave_up(evidence) or _breaks(evidence)
-    hot = hottest_place((sample.place, sample.count) for sample in main.in_steps.stacks if sample.compiles)
+    hot = main.in_steps.where(lambda sample: sample.compiles).hottest
     again = evidence.compiler_events("recompiled")
     guard = guard_of(again[0].reason if again else "")
     model = host_model(evidence)
@@ -130,7 +128,7 @@ def recompiles(evidence: Evidence) -> Finding | None:
         where=(hot.place,) if hot else (),
         evidence={
             "compiling_share": share,
-            "step_ms": mean_step_ms(evidence.phases) if evidence.phases is not None else None,
+            "step_ms": evidence.step_ms,
             **_figures(evidence, again),
         },
     )

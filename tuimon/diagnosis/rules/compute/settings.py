@@ -7,12 +7,12 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.severity import WARNING_GAIN
+from tuimon.diagnosis.speedup import TAKES_ERROR
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import StepModel
@@ -32,23 +32,18 @@ AVX2_TAKES = Threshold(
     "the same on a CPU without AVX-512",
     "measured in bench/cpu_settings.py: 0.08 to 0.20",
 )
-BFLOAT16_ERROR = Threshold(0.15, "how far off these parts may be", "measured in bench/cpu_settings.py")
 FLOAT64_TAKES = Threshold(
     0.50,
     "part of the time of forward, backward and update in float64 on a CPU that float32 takes",
     "measured in bench/cpu_settings.py: 0.44 to 0.63, but 0.21 of convolutions",
 )
-FLOAT64_ERROR = Threshold(0.15, "how far off that part may be", "measured in bench/cpu_settings.py")
 TRACED_TAKES = Threshold(
     0.45,
     "part of the time of Python code under a profiler or tracer that it takes without",
     "measured in bench/cpu_settings.py: 0.33 to 0.67 under cProfile, 0.23 to 0.55 under sys.settrace",
 )
 TRACED_ERROR = Threshold(0.25, "how far off that part may be", "measured in bench/cpu_settings.py")
-CHECKS_TAKE = Threshold(
-    0.05, "part of the time of these checks that is left without them", "our choice: a look at a flag, for each of them"
-)
-#: Nothing is ever gone whole: our choice.
+#: Nothing is ever gone whole, and these checks still look at a flag: our choice.
 _LEAST_LEFT = 0.05
 _BF16_HERE = ("amx", "avx512_bf16")
 _EMULATED = {"avx512": AVX512_TAKES, "avx2": AVX2_TAKES}
@@ -104,7 +99,7 @@ def _bfloat16(evidence: Evidence) -> _Slow | None:
         "bfloat16",
         f"forward and backward take {percent(share)} of each step in bfloat16, which this CPU has no instructions for",
         share,
-        _of_model(evidence, f"compute in float32 on this machine ({how})", share, float(takes), BFLOAT16_ERROR),
+        _of_model(evidence, f"compute in float32 on this machine ({how})", share, float(takes), TAKES_ERROR),
     )
 
 
@@ -118,7 +113,7 @@ def _float64(evidence: Evidence) -> _Slow | None:
         "float64",
         f"the parameters are float64: computing with them takes {percent(share)} of each step",
         share,
-        _of_model(evidence, action, share, float(FLOAT64_TAKES), FLOAT64_ERROR),
+        _of_model(evidence, action, share, float(FLOAT64_TAKES), TAKES_ERROR),
     )
 
 
@@ -142,13 +137,10 @@ def _tracer(evidence: Evidence) -> _Slow | None:
 def _checks(evidence: Evidence) -> _Slow | None:
     """torch.distributions checks the arguments of each distribution, and the values whose probability is asked for."""
     samples = evidence.stacks.main.in_steps
-    share = samples.share_where(_checks_arguments)
-    if share is None:
+    checking = samples.where(_checks_arguments)
+    if checking.total < MIN_SAMPLES:
         return None
-    hits = [(sample.place, sample.count) for sample in samples.stacks if _checks_arguments(sample)]
-    hot = hottest_place(hits)
-    if sum(count for _, count in hits) < MIN_SAMPLES:
-        return None
+    share, hot = checking.total / samples.total, checking.hottest
     action = (
         "turn off the checks of torch.distributions once the program is right:"
         " torch.distributions.Distribution.set_default_validate_args(False), or validate_args=False"
@@ -157,7 +149,7 @@ def _checks(evidence: Evidence) -> _Slow | None:
         "validation",
         f"torch.distributions checks its arguments for {percent(share)} of each step",
         share,
-        _of_model(evidence, action, share, float(CHECKS_TAKE), 0.0),
+        _of_model(evidence, action, share, _LEAST_LEFT, 0.0),
         hot.place if hot is not None else None,
     )
 
@@ -208,12 +200,10 @@ RULES = (
         thresholds=(
             AVX512_TAKES,
             AVX2_TAKES,
-            BFLOAT16_ERROR,
             FLOAT64_TAKES,
-            FLOAT64_ERROR,
             TRACED_TAKES,
             TRACED_ERROR,
-            CHECKS_TAKE,
+            TAKES_ERROR,
             *CONFIDENCE,
         ),
         causes=("bfloat16", "float64", "tracer", "validation"),

@@ -6,19 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.devices import READINGS, STEPPING_S, is_free, runs_nothing, whole_gpus
+from tuimon.diagnosis.evidence.devices import READINGS, is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
-from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, TRACE, Threshold
+from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, TRACE
 from tuimon.records import GpuProcess, Process, bare_uuid
 from tuimon.session.processes.nodes import Placement
 from tuimon.session.rows import GpuRow
 from tuimon.text import plain, size_text
 
-PLACES = Threshold(
-    6, "readings of where a process runs, from which that counts", "our choice: 30 s; a thread moves now and then"
-)
 #: The first version of torch whose torchrun has --numa-binding: https://docs.pytorch.org/docs/2.9/elastic/numa.html
 _NUMA_BINDING = (2, 9)
 
@@ -217,7 +214,7 @@ def _far(evidence: Evidence) -> Iterator[_Far]:
 
 def _stays_away(place: Placement, near: Sequence[int]) -> bool:
     away = sum(node not in near for node in place.ran_on)
-    return len(place.ran_on) >= PLACES and away >= NEARLY_ALL * len(place.ran_on)
+    return len(place.ran_on) >= READINGS and away >= NEARLY_ALL * len(place.ran_on)
 
 
 def _nearer(far: _Far) -> str:
@@ -250,7 +247,7 @@ RULES = (
             " are left out."
         ),
         needs=(GPU_COUNTERS,),
-        thresholds=(READINGS, STEPPING_S, TRACE, SMALL),
+        thresholds=(READINGS, TRACE, SMALL),
         causes=("unused", "held", "model_on_cpu", "context"),
         of_moment=True,
     ),
@@ -266,7 +263,7 @@ RULES = (
             " nodes are unknown, there is nothing to judge."
         ),
         needs=(NUMA_NODES,),
-        thresholds=(PLACES, NEARLY_ALL),
+        thresholds=(READINGS, NEARLY_ALL),
         of_moment=True,
     ),
 )

@@ -17,15 +17,14 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_TIMES, Rule
 from tuimon.diagnosis.rules.compute.optimizer import (
     FOREACH_OF_SINGLE,
-    FUSED_OF_FOREACH,
     FUSED_OF_SINGLE,
-    TAKES_ERROR,
+    FUSED_TAKES,
     fused_fix,
 )
 from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.severity import CRITICAL_GAIN
-from tuimon.diagnosis.speedup import likely, speedup_without
+from tuimon.diagnosis.speedup import TAKES_ERROR, likely, speedup_without
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
 from tuimon.records import Gpu, Place, Process
@@ -228,7 +227,10 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         return None
     allocator = evidence.allocator_waits
     hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
-    why, fixes = _fixes(evidence, idle, allocator, hot)
+    if allocator is None:
+        why, fixes = launch_fixes(evidence, idle)
+    else:
+        why, fixes = "", [without_idling(evidence, advice(allocator, [at_hot(hot)] if hot else []), idle)]
     return Finding(
         rule="launch_bound",
         severity="warning",
@@ -249,14 +251,6 @@ def _headline(idle: IdleBounds, allocator: AllocatorWaits | None, why: str) -> s
 
 def _cause(evidence: Evidence) -> str:
     return _OF_COMPILED if evidence.launching.is_compiled else _CAUSE
-
-
-def _fixes(
-    evidence: Evidence, idle: IdleBounds, allocator: AllocatorWaits | None, hot: HotFunction | None
-) -> LaunchFixes:
-    if allocator is None:
-        return launch_fixes(evidence, idle)
-    return LaunchFixes("", [without_idling(evidence, advice(allocator, [at_hot(hot)] if hot else []), idle)])
 
 
 def _launch_figures(
@@ -312,7 +306,7 @@ RULES = (
             AUTOCAST_TAKES,
             TAKES_ERROR,
             FUSED_OF_SINGLE,
-            FUSED_OF_FOREACH,
+            FUSED_TAKES,
             FOREACH_OF_SINGLE,
             BATCH_MEMORY,
             REPORTED,

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction, sampling_error
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
+from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Change, Fix
 from tuimon.diagnosis.rules.input.at_once import (
     drawn_at_once,
@@ -34,8 +35,6 @@ MOST_WORKERS_RATIO = 4
 _LEFT = 4
 #: Most workers to begin with.
 MOST_FIRST_WORKERS = 8
-#: Part of their time that other processes run, from which they do so beside the training too: our choice.
-ALWAYS_BUSY = 0.8
 #: Causes by which the training process makes its data itself; workers that it has make other data, or step its
 #: environments while it waits for them.
 _MADE_HERE = ("hand_rolled_loader", "rollout")
@@ -53,7 +52,7 @@ def fixes_for(cause: str | None, hot: HotFunction | None, evidence: Evidence, wa
     line that may cost nothing.
     """
     model = measured_model(evidence, *waiting)
-    if cause == "slow_thread" or (cause == "messages" and (evidence.workers.ran_ratio or 0.0) >= ALWAYS_BUSY):
+    if cause == "slow_thread" or (cause == "messages" and (evidence.workers.ran_ratio or 0.0) >= SATURATED_BUSY):
         model = _made_beside(model, _undisturbed(cause, evidence))
     elif cause == "messages" or (cause in _MADE_HERE and evidence.workers.number):
         model = _made_after_the_fetch(model, *waiting)
@@ -124,9 +123,9 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "rollout":
             return _of_rollout(hot, evidence, model)
         case "disk_wait":
-            return [
-                Way("read fewer, larger files, or cache the data set in memory or on a faster disk", Change("items", 0))
-            ]
+            again = evidence.read_again
+            how = "read fewer, larger files, or cache the data set in memory or on a faster disk"
+            return [Way(again.remedy if again is not None else how, Change("items", 0))]
         case _:
             return making
 
@@ -170,6 +169,8 @@ def _beside_workers(hot: HotFunction | None, evidence: Evidence, model: StepMode
         return [*_more_workers(company, evidence, model), *_cheaper(evidence, hot, "items", _part(hot, evidence))]
     company += f": each computes only {percent(workers.ran_ratio or 0.0)} of its time"
     making = _cheaper(evidence, hot, "items", _part(hot, evidence), how="cache, or read ahead")
+    if evidence.read_again is not None:
+        making = [way._replace(action=f"{evidence.read_again.remedy}, or {way.action}") for way in making]
     return [*_more_workers(company, evidence, model), *making]
 
 
