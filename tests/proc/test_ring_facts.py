@@ -12,7 +12,7 @@ from tuimon.records import OptimizerFacts
 def test_facts_of_a_rank() -> None:
     meta = {"run": "r1", "rank": 3, "world_size": 8, "torch": "2.13.0", "gpu_uuids": ["GPU-1"], "tf32": False}
     meta |= {"intra_op_threads": 4, "debug_settings": ["anomaly_detection"], "vectors": "avx2"}
-    meta |= {"matmul_dtypes": ["bfloat16"], "grad_scaler": True}
+    meta |= {"matmul_dtypes": ["bfloat16"], "grad_scaler": True, "cudnn_tf32": True}
     assert ring_facts(meta) == RingFacts(
         run="r1",
         rank=3,
@@ -20,6 +20,7 @@ def test_facts_of_a_rank() -> None:
         torch="2.13.0",
         gpu_uuids=("GPU-1",),
         tf32=False,
+        cudnn_tf32=True,
         matmul_dtypes=("bfloat16",),
         grad_scaler=True,
         intra_op_threads=4,

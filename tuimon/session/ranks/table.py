@@ -12,6 +12,7 @@ from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.ranks.stats import RankStats
 from tuimon.session.ranks.waits import NO_SAMPLES, PhaseSamples, RankTimes
 from tuimon.session.samples.process_samples import ProcessSamples
+from tuimon.session.step_sizes import RatesOfRanks
 
 #: How many ranks' samples are sorted at a time: those of a rank take about 2 ms, and a thousand ranks wait their turn.
 _SAMPLED_AT_ONCE = 16
@@ -106,3 +107,4 @@ class Held(Struct):
     trainings: list[list[Process]] | None = None
     last: int | None = None  # the process in focus once all have ended
     pids: dict[int, list[int]] | None = None  # by node, in the order in which the processes came
+    rates: dict[int, RatesOfRanks] = field(default_factory=dict)  # by the first rank of a training
