@@ -1,7 +1,7 @@
 """What casts of autocast, and updates that go through many tensors, take of a loop that only launches; prints a table.
 
 ``python bench/launches.py``. The operations are so small that calling them takes all of the time, as where a GPU waits
-for launches; there a cast is a launch as well, and takes more. See ``AUTOCAST_TAKES`` and ``FUSED_TAKES`` in
+for launches; there a cast is a launch as well, and takes more. See ``AUTOCAST_TAKES`` and ``FUSED_OF_SINGLE`` in
 ``tuimon.diagnosis.rules.gpu``.
 """
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.gpu_simulator import recorded_session
-from tests.gpu_simulator.recorded_training import run_length_s
 from tests.gpu_simulator.recording import names as recordings
 from tests.recorded_logs import LOGS
 from tests.truth.pairs import all_sides
@@ -47,7 +46,7 @@ def corpora() -> dict[str, list[Run]]:
 
 
 def _of_recording(name: str) -> Iterable[Record]:
-    return recorded_session.records(name, run_length_s(name))
+    return recorded_session.records(name)
 
 
 def text_of(runs: Iterable[Run]) -> str:

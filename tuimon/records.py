@@ -515,6 +515,9 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     # of that, what is its own: neither pages of files, which the kernel takes back at will, nor shared memory; in one
     # record of two seconds
     own_bytes: Count | None = None
+    # of one worker, now and then: what it has written and shares with no other process. Pages that it copied from its
+    # trainer are not in it until then; ``own_bytes`` has them from the fork on.
+    private_bytes: Count | None = None
     threads: Annotated[list[ThreadCpu], _LISTED]
     folded: Count = 0  # threads not listed
     ended_cpu_s: Seconds | None = None  # CPU of its children that is in no record of theirs
@@ -865,6 +868,18 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     folded: Count = 0  # operators, kernels, waits and syncs that are not listed
 
 
+class DiskReads(Record, frozen=True, kw_only=True, tag="disk_reads"):
+    """What a training process and its workers have read from disks since they were first seen, and from which.
+
+    Of a network file system only where the kernel counts its reads as those of a disk; what the page cache holds is not
+    read. ``mount``: where most of the files were that they had open, ``kind``: of that file system ("ext4", "nfs4").
+    """
+
+    total_bytes: Count
+    mount: str | None = None
+    kind: str | None = None
+
+
 class PlacedProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Where a training process runs: ``[pid, node, nodes]``, by numbers of NUMA nodes.
 
@@ -1005,6 +1020,29 @@ class Exit(Record, frozen=True, kw_only=True, tag="exit"):
     survivors: list[Pid] = msgspec.field(default_factory=list)  # pids of the run that are still alive
 
 
+class EarlierRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """An earlier run of the same command here, and what its steps took: medians over the run, without warm-up.
+
+    ``[began_unix_s, steps, step_ms, phases_ms, cpu_count, gpus, ranks, batch_size]``; ``phases_ms``: of the first five
+    of PHASES. ``step_ms`` is without waits for a core. ``gpus``: the names of those that it used.
+    """
+
+    began_unix_s: Moment
+    steps: Count
+    step_ms: Amount
+    phases_ms: Annotated[list[Amount], _LISTED]
+    cpu_count: Count | None = None
+    gpus: Annotated[list[str], _LISTED] = msgspec.field(default_factory=list)
+    ranks: Count = 1
+    batch_size: Count | None = None
+
+
+class EarlierRuns(Record, frozen=True, kw_only=True, tag="earlier_runs"):
+    """The latest earlier runs of the same command in the same folder of this machine, oldest first."""
+
+    runs: Annotated[list[EarlierRun], _LISTED]
+
+
 class Node(Record, frozen=True, kw_only=True, tag="node"):
     """A node of a run over several, as the reader of their logs sees it; ``t`` of its latest record.
 
@@ -1036,12 +1074,14 @@ AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
     Compiler,
     MemoryHistory,
     TraceTaken,
+    DiskReads,
     MachineMemory,
     Standstill,
     Collectives,
     Notice,
     Cost,
     Printed,
+    EarlierRuns,
     Exit,
 ]
 

@@ -1,6 +1,7 @@
 """A program, of any Python that the agent supports: raises at every single bytecode of the agent, as a handler may.
 
-Prints as JSON how many bytecodes each call had, and what was wrong after an interruption.
+Prints as JSON how many bytecodes each call had, and what was wrong after an interruption. Its arguments: of how many
+bytecodes one is tried, and of how many in the making of a ring, which has 1,700.
 """
 
 import json
@@ -12,7 +13,7 @@ import time
 
 import tuimon.agent
 from tuimon.agent import runtime
-from tuimon.agent.control import commands, orders
+from tuimon.agent.control import orders
 from tuimon.agent.outside import shielded
 from tuimon.agent.ring import control_words, layout
 from tuimon.agent.ring.reader import RingReader
@@ -53,7 +54,7 @@ def interrupted(number, call):
 
 
 def at_every_bytecode(call, check, step=1):
-    """How many bytecodes ``call`` has; ``check`` gives what is wrong after it was interrupted at one of them."""
+    """How many bytecodes ``call`` has; ``check`` gives what is wrong after it was interrupted at one in ``step``."""
     number, wrong = 1, []
     while True:
         was_interrupted, lost = interrupted(number, call)
@@ -179,7 +180,7 @@ class _Echo:
 def orders_given(ring):
     """An order that is taken and carried out, cut short: the next one must be answered."""
     words, number = ring.writer.control_words(), [0]
-    commands.module_of = lambda command: _Echo
+    orders.module_of = lambda command: _Echo
     orders.forget()
     orders.listen(ring.writer)
 
@@ -219,16 +220,17 @@ class _Followed(Ring):
 def main():
     """All calls."""
     found = {}
+    step, step_in_making = map(int, sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TUIMON_RING_DIR"] = os.path.join(folder, "rings")
-        found["callback"] = at_every_bytecode(*callbacks())
+        found["callback"] = at_every_bytecode(*callbacks(), step)
         ring = fresh_ring(folder)
-        found["emit"] = at_every_bytecode(ring.emit_some, ring.check)
-        found["flush"] = at_every_bytecode(lambda: (ring.emit_some(5), ring.writer.flush()), ring.check)
-        found["name_id"] = at_every_bytecode(*names(ring))
-        found["orders"] = at_every_bytecode(*orders_given(ring))
+        found["emit"] = at_every_bytecode(ring.emit_some, ring.check, step)
+        found["flush"] = at_every_bytecode(lambda: (ring.emit_some(5), ring.writer.flush()), ring.check, step)
+        found["name_id"] = at_every_bytecode(*names(ring), step)
+        found["orders"] = at_every_bytecode(*orders_given(ring), step)
         orders.forget()
-        found["first marker"] = at_every_bytecode(*first_markers(), step=int(sys.argv[1]))
+        found["first marker"] = at_every_bytecode(*first_markers(), step_in_making)
     print(json.dumps(found))
 
 

@@ -29,7 +29,7 @@ from _tuimon_agent import runtime
 from _tuimon_agent.ring import layout
 from _tuimon_agent.ring.reader import RingReader
 reader = RingReader(runtime._writer.path)
-facts = {k: reader.meta()[k] for k in ("rank", "world_size", "local_rank")}
+facts = {k: reader.meta()[k] for k in ("rank", "world_size")}
 found = [[m.kind for m in reader.read() if m.kind != layout.GC_PAUSE], facts]
 with open(os.path.join(sys.argv[1], str(dist.get_rank())), "w") as file:
     json.dump(found, file)
@@ -50,7 +50,7 @@ def test_two_ranks(tmp_path):
     for rank in (0, 1):
         kinds, meta = json.loads((tmp_path / str(rank)).read_text())
         assert kinds == [4, 5, layout.OPTIMIZER_MADE, 6, 7] + [4, 5, 6, 7] * 2
-        assert meta == {"rank": rank, "world_size": 2, "local_rank": rank}
+        assert meta == {"rank": rank, "world_size": 2}
 
 
 SPAWN = """

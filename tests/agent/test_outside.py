@@ -13,6 +13,7 @@ from _thread import get_ident
 import pytest
 
 from tests.agent.programs import AGENT, ROOT, environment, printed_json, python
+from tests.warm_torch import warm_python
 from tuimon.agent.outside import raised_by_us, shielded, undisturbed
 
 #: Functions (or whole files) with an ``except`` that may catch what comes from outside, and why.
@@ -326,7 +327,7 @@ KEEPERS = """
 import dis, json, os, sys, threading
 import torch
 from torch.utils.data import DataLoader, TensorDataset
-from _tuimon_agent.control import commands
+from _tuimon_agent.control import orders
 import _tuimon_agent
 
 agent, found, main = _tuimon_agent.__path__[0], set(), threading.get_ident()
@@ -362,8 +363,8 @@ child = os.fork()
 train(0)
 if child:
     os.waitpid(child, 0)
-    for command in commands.KNOWN:
-        commands.module_of(command)
+    for command in orders.KNOWN:
+        orders.module_of(command)
 sys.setprofile(None)
 os.write(1, (json.dumps(sorted(found)) + "\\n").encode())
 os._exit(0)
@@ -375,7 +376,7 @@ RAISE_AGAIN = {"join below <listcomp>", "join below _make_ring"}
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="an instruction for the kind of an except")
 def test_no_function_with_an_except_of_its_own_runs_for_the_agent_where_handlers_run(tmp_path):
     """In the training and in a process that it forks; ``os.environ.get`` would be one."""
-    done = python("-c", KEEPERS, env=environment(tmp_path / "rings", {"TUIMON_MEMORY": "1"}))
+    done = warm_python("-c", KEEPERS, env=environment(tmp_path / "rings", {"TUIMON_MEMORY": "1"}))
     found = [set(json.loads(line)) - RAISE_AGAIN for line in done.stdout.splitlines()]
     assert (found, done.stderr) == ([set(), set()], "")
 
@@ -432,6 +433,6 @@ def test_a_timeout_is_not_lost_while_iterators_begin_and_end(tmp_path):
 
     Where callbacks are not shielded, 31 of them do not; where ``os.path.exists`` looks for the ring, one in 25,000.
     """
-    raised, printed = printed_json(python("-c", PROGRAM, env=environment(tmp_path / "rings")))
+    raised, printed = printed_json(warm_python("-c", PROGRAM, env=environment(tmp_path / "rings")))
     assert raised == 1000
     assert printed == 0

@@ -54,6 +54,8 @@ LINES = frames(
 )
 #: Samples of each loop, as shares of its CPU time fall.
 USUAL = (([FORWARD, MODULE], 30), ([BACKWARD, IN_BACKWARD], 35), ([STEP, IN_STEP], 15))
+#: When the loops of ``session_of`` end, about.
+END_S = 1020.0
 
 
 def gpu(t, util=0.5, **figures):

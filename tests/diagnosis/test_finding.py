@@ -2,8 +2,7 @@
 
 import math
 
-from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.finding_json import finding_json
+from tuimon.diagnosis.finding import Finding, Fix, finding_json
 
 OTHER = Fix.by("make tone_map() twice as fast", 1.3)
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tests.session.records import header
 from tuimon.diagnosis import verdicts
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
-from tuimon.diagnosis.settled_gains import SettledGains
+from tuimon.diagnosis.hysteresis import SettledGains
 from tuimon.records import Place
 from tuimon.session.session import Session
 

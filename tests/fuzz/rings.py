@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from tests.fuzz.hostile import hostile_text
-from tuimon.agent.control import commands, orders
+from tuimon.agent.control import orders
 from tuimon.agent.control.task import Task
 from tuimon.agent.ring import control_words, layout
 from tuimon.agent.ring.loading_slots import SLOT as LOADING_SLOT
@@ -94,12 +94,12 @@ def _attend(path: str, rng: random.Random) -> None:
         orders.orders.words, orders.orders.name_id = words, lambda text: 1
         orders.orders.bell = words[control_words.BELL_WORD : control_words.BELL_WORD + 1]
         orders.orders.heard = orders.orders.rung = rng.choice(_EXTREMES)
-        was = commands.module_of
-        commands.module_of = lambda command: _Echo()
+        was = orders.module_of
+        orders.module_of = lambda command: _Echo()
         try:
             orders.attend()
         finally:
-            commands.module_of = was
+            orders.module_of = was
             orders.forget()
         file.seek(0)
         file.write(data)

@@ -60,6 +60,8 @@ class Stream:
         gpu, ends = self.gpu, self.ends
         kind, gap_ns, limit = gpu.hardware, gpu.hardware.gap_ns, gpu.hardware.queue_limit
         now_ns, end_ns = gpu.cpu.now_ns, self.end_ns
+        latency_ns, late_ns, draw = kind.latency_ns, kind.late_latency_ns, gpu.random.random
+        is_drawn = late_ns != latency_ns
         for _ in range(count):  # half of the time that simulations take
             now_ns += cost_ns
             while ends and ends[0] <= now_ns:
@@ -67,7 +69,8 @@ class Stream:
             if len(ends) >= limit:
                 for _ in range(kind.room):
                     now_ns = ends.popleft()
-            start_ns, ready_ns = now_ns + gpu.latency_ns(), end_ns + gap_ns
+            start_ns = now_ns + (late_ns if is_drawn and draw() < _LATE else latency_ns)
+            ready_ns = end_ns + gap_ns
             if ready_ns > start_ns:
                 self.busy_ns += min(gap_ns, ready_ns - start_ns)
                 start_ns = ready_ns
@@ -116,11 +119,6 @@ class Gpu:
     streams: dict[int, Stream] = field(default_factory=dict)
     hardware: Hardware = field(default_factory=lambda: hardware.current)
     random: random.Random = field(default_factory=lambda: random.Random(3))
-
-    def latency_ns(self) -> int:
-        """From the end of a launch call to the work's beginning on this GPU when it is idle."""
-        late = self.hardware.late_latency_ns != self.hardware.latency_ns and self.random.random() < _LATE
-        return self.hardware.late_latency_ns if late else self.hardware.latency_ns
 
     def free(self, duration_ns: int) -> None:
         """``cudaFree``, as an allocator without room calls it: it waits for all work of the GPU."""

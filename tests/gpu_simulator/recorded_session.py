@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from functools import cache
 
 from tests.diagnosis.gpu import (
     BACKWARD,
@@ -22,7 +23,7 @@ from tests.diagnosis.gpu import (
 )
 from tests.gpu_simulator.recorded_timeline import Timeline, blocking_copies
 from tests.gpu_simulator.recorded_training import RecordedTraining, recorded
-from tests.gpu_simulator.recorded_truth import TimelineTruth
+from tests.gpu_simulator.recorded_truth import truth
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID
 from tests.session.records import header, process, session_of, stacks, threads
@@ -44,11 +45,11 @@ _AFTER = {
 _WAITS = {"synchronise": (ITEM,), "copy": (TO_DEVICE,)}
 
 
-def records(name: str, seconds: float, *, counters: bool = True) -> list[Record]:
+def records(name: str, *, counters: bool = True) -> list[Record]:
     """All records of a session, in order; ``counters``: with NVML's beside them."""
-    training, marked = recorded(name, seconds)
+    training, marked = recorded(name)
     timeline = training.timeline
-    busy = round(TimelineTruth(timeline).kernel_ratio, 2)
+    busy = round(truth(name).kernel_ratio, 2)
     sampled = samples(timeline)
     out: list[Record] = _beginning(training, marked[0].t - 1.0)
     for record in marked:
@@ -60,9 +61,10 @@ def records(name: str, seconds: float, *, counters: bool = True) -> list[Record]
     return out
 
 
-def session(name: str, seconds: float, *, counters: bool = True) -> Session:
+@cache
+def session(name: str, *, counters: bool = True) -> Session:
     """``records`` folded."""
-    return session_of(*records(name, seconds, counters=counters))
+    return session_of(*records(name, counters=counters))
 
 
 def samples(timeline: Timeline) -> Counter[tuple[int, ...]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from tests.gpu_simulator.recording import COPY, MAIN, Mark, Recording, Wait, Work
+from tests.gpu_simulator.recording import COPY, MAIN, Mark, Recording, Wait, Work, load
 from tuimon.agent.ring import layout
 
 #: A work that starts later than this after it was launched and the one before it ended waits for another stream.
@@ -102,6 +103,12 @@ class Timeline:
                 if held_ns > launched_ns:
                     launched_ns = before.end_ns  # nothing can run until the other stream is done
                 yield Gap(before.end_ns, min(max(before.end_ns, launched_ns), after.start_ns), after.start_ns)
+
+
+@cache
+def timeline(name: str) -> Timeline:
+    """Of a recording by its name."""
+    return Timeline(load(name))
 
 
 def _step_begins(marks: Iterable[Mark]) -> Iterator[Mark]:

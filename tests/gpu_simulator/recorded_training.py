@@ -10,8 +10,8 @@ from math import ceil
 from tests.gpu_simulator import hardware
 from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
 from tests.gpu_simulator.machine import SECOND, Cpu, Gpu
-from tests.gpu_simulator.recorded_timeline import Timeline
-from tests.gpu_simulator.recording import Mark, load
+from tests.gpu_simulator.recorded_timeline import Timeline, timeline
+from tests.gpu_simulator.recording import Mark
 from tests.gpu_simulator.training import Training
 from tuimon.agent.gpu_clock.clock import GpuClock
 from tuimon.agent.ring import layout
@@ -73,7 +73,7 @@ class RecordedTraining(Training):
 
     def __init__(self, name: str, drift_ppm: float = 20.0) -> None:
         super().__init__(drift_ppm)
-        self.timeline = Timeline(load(name))
+        self.timeline = timeline(name)
         self.ring.world_size = self.timeline.recording.world_size
         recorded = RecordedStream(self.cpu, self.timeline)
         self.device = RecordedDevice(self.cpu, self.gpus, recorded)
@@ -114,14 +114,9 @@ class RecordedTraining(Training):
 
 
 @cache
-def recorded(name: str, seconds: float) -> tuple[RecordedTraining, tuple[Record, ...]]:
-    """A recorded training after it has run for so long, and its records."""
+def recorded(name: str) -> tuple[RecordedTraining, tuple[Record, ...]]:
+    """A recorded training after whole periods, so that what is timed is what the truth is of; and its records."""
     training = RecordedTraining(name)
+    period_s = training.timeline.period_ns / SECOND
+    seconds = max(ceil(_SECONDS / period_s), ceil(_STEPS / training.timeline.steps)) * period_s
     return training, (*training.repeat(seconds), *training.end())
-
-
-def run_length_s(name: str) -> float:
-    """Whole periods of a recorded training, so that what is timed is what the truth is of."""
-    timeline = Timeline(load(name))
-    period_s = timeline.period_ns / SECOND
-    return max(ceil(_SECONDS / period_s), ceil(_STEPS / timeline.steps)) * period_s

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from operator import itemgetter
 
-from tests.gpu_simulator.recorded_timeline import Timeline
+from tests.gpu_simulator.recorded_timeline import Timeline, timeline
 from tests.gpu_simulator.recording import COPY, Mark
 from tuimon.agent.ring import layout
 
@@ -74,6 +75,12 @@ class TimelineTruth:
         phase.starved_ns += _within(self._starved, reached)
         phase.held_up_ns += _within(self._held, reached)
         phase.device_idle_ns += span_ns - _within(self._busy, reached)
+
+
+@cache
+def truth(name: str) -> TimelineTruth:
+    """Of a recording by its name."""
+    return TimelineTruth(timeline(name))
 
 
 def _phase(before: int, after: int) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from tests.gpu_simulator.recorded_session import session
-from tests.gpu_simulator.recorded_training import recorded, run_length_s
 from tests.gpu_simulator.recorded_truth import TimelineTruth
+from tests.gpu_simulator.recorded_truth import truth as truth_of
 from tests.gpu_simulator.training import PID
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
@@ -87,11 +88,10 @@ class Verdict(NamedTuple):
         return None if self.at_least is None or self.at_most is None else self.at_most - self.at_least
 
 
+@cache
 def verdict(name: str, *, counters: bool = True) -> Verdict:
     """Run a recording for as long as its steps need, and judge."""
-    seconds = run_length_s(name)
-    truth = TimelineTruth(recorded(name, seconds)[0].timeline)
-    folded = session(name, seconds, counters=counters)
+    truth, folded = truth_of(name), session(name, counters=counters)
     steps = evidence_of(folded.over("whole"), PID).gpu_steps
     rows = []
     for phase in truth.phases:

@@ -15,7 +15,7 @@ from tuimon.records import Record
 UUID = "GPU-00000000-0000-0000-0000-000000000001"
 
 
-def simulated(kind: str, seconds: float = 30.0) -> tuple[Training, tuple[Record, ...]]:
+def simulated(kind: str, seconds: float = 20.0) -> tuple[Training, tuple[Record, ...]]:
     """A loop of ``loops.LOOPS`` after it has run for so long, and its records."""
     return _simulated(kind, seconds, hardware.current)
 
@@ -28,7 +28,7 @@ def _simulated(kind: str, seconds: float, of: Hardware) -> tuple[Training, tuple
     return training, (*first, *training.run(LOOPS[kind], seconds))
 
 
-def records(kind: str, seconds: float = 30.0) -> list[Record]:
+def records(kind: str, seconds: float = 20.0) -> list[Record]:
     """``kind``: "gpu_bound", "launch_bound", "data_starved", "sync_item", "queue_full" or "transfer".
 
     Header, Process, Steps, GpuTime and TorchMemory of process ``training.PID``, as the markers source makes them.

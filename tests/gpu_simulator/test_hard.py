@@ -50,7 +50,7 @@ def test_graphs_that_are_captured_are_left_alone():
         run.device.graph_capture = run.cpu.random.random() < 0.1
         loops.data_starved(run)
 
-    assert_right(training, training.run(turn, 60))
+    assert_right(training, training.run(turn, 30))
 
 
 def test_turns_that_change_their_stream_are_left_out():
@@ -65,7 +65,7 @@ def test_turns_that_change_their_stream_are_left_out():
         run.use(number=0)
         run.step(lambda: run.kernels(20, 60 * US))
 
-    records = training.run(turn, 60)
+    records = training.run(turn, 30)
     assert shares(records).steps >= 50
     assert sum(record.given_up for record in timed(records)) >= 20
     assert shares(records).of("backward").span == pytest.approx(
@@ -82,7 +82,7 @@ def test_two_devices_in_one_process():
             for _ in range(200):
                 loops.data_starved(run)
 
-    records = training.run(turns, 60)
+    records = training.run(turns, 40)
     by_device = {device: [r for r in timed(records) if r.device == device] for device in (0, 1)}
     for told in by_device.values():
         assert shares(told).steps >= 50

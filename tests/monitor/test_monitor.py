@@ -17,12 +17,13 @@ from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_attach
 from tuimon.monitor.options import Options
 from tuimon.records import Cost, Exit, Header, Notice, Record
+from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
 from tuimon.sources.log.reader import read_log
 from tuimon.sources.log.writer import LogWriter
 
 
-class Given:
+class Given(Source):
     """A source that hands out what it is given; the last batch only at the last read."""
 
     name = "given"

@@ -12,10 +12,10 @@ from tuimon.errors import TuimonError
 from tuimon.monitor import poller
 from tuimon.monitor.poller import Poller, RecordQueue
 from tuimon.records import Mark, Notice, Record
-from tuimon.sources.base import Done
+from tuimon.sources.base import Done, Source
 
 
-class Fake:
+class Fake(Source):
     """Reads what a function returns for the n-th call."""
 
     name = "fake"

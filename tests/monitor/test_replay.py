@@ -13,7 +13,7 @@ from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_log
 from tuimon.recorded import read_log
 from tuimon.records import Exit, Header, Record, StackCount, Stacks
-from tuimon.sources.base import Done
+from tuimon.sources.base import Done, Source
 from tuimon.sources.log.writer import LogWriter
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
@@ -79,16 +79,13 @@ def test_a_replayed_run_that_was_killed_in_a_hang_says_so(tmp_path: Path) -> Non
 
 
 def test_a_replay_longer_than_the_queue_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Long:
+    class Long(Source):
         name = "log"
         period_s = 0.0
 
         def read(self) -> Iterable[Record]:
             yield from (steps(float(t)) for t in range(3000))
             raise Done
-
-        def close(self) -> None:
-            pass
 
     monkeypatch.setattr("tuimon.monitor.monitor.QUEUE_LIMIT", 10)
     monitor = Monitor([Long()], replay=True)

@@ -2,22 +2,17 @@
 
 from tests.views import streams
 from tuimon.monitor.monitor import Monitor
-from tuimon.sources.stacks.sampled_processes import sampling_order
+from tuimon.sources.base import Source
+from tuimon.sources.stacks.schedule import sampling_order
 
 
-class Sampler:
+class Sampler(Source):
     """A source of stacks that keeps what it was told."""
 
     name, period_s, first, focus = "stacks", 3600.0, None, frozenset()
 
     def read(self):
         return []
-
-    def close(self):
-        pass
-
-    def limit_cpu(self, max_cpu_ratio):
-        pass
 
     def sample_first(self, pid):
         self.first = pid

@@ -96,3 +96,26 @@ def test_a_held_file_is_closed_once(monkeypatch):
     held.close()
     held.close()
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_private_memory_is_what_a_forked_process_has_written_itself() -> None:
+    shared = bytearray(os.urandom(1)) * (32 << 20)
+    asked, answer = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        os.read(asked[0], 1)
+        shared[::4096] = bytes(len(shared) // 4096)
+        os.write(answer[1], b"x")
+        os.read(asked[0], 1)
+        os._exit(0)
+    before = procfs.private_bytes(child)
+    os.write(asked[1], b"x")
+    os.read(answer[0], 1)
+    after = procfs.private_bytes(child)
+    os.write(asked[1], b"x")
+    os.waitpid(child, 0)
+    for end in (*asked, *answer):
+        os.close(end)
+    assert before is not None and after is not None
+    assert after - before >= 32 << 20
+    assert procfs.private_bytes(child) is None

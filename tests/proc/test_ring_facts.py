@@ -11,8 +11,8 @@ from tuimon.records import OptimizerFacts
 
 def test_facts_of_a_rank() -> None:
     meta = {"run": "r1", "rank": 3, "world_size": 8, "torch": "2.13.0", "gpu_uuids": ["GPU-1"], "tf32": False}
-    meta |= {"intra_op_threads": 4, "debug_settings": ["anomaly_detection", 7], "vectors": "avx2"}
-    meta |= {"matmul_dtypes": ["bfloat16"], "grad_scaler": True}
+    meta |= {"intra_op_threads": 4, "debug_settings": ["anomaly_detection"], "vectors": "avx2"}
+    meta |= {"matmul_dtypes": ["bfloat16"], "grad_scaler": True, "cudnn_tf32": True}
     assert ring_facts(meta) == RingFacts(
         run="r1",
         rank=3,
@@ -20,6 +20,7 @@ def test_facts_of_a_rank() -> None:
         torch="2.13.0",
         gpu_uuids=("GPU-1",),
         tf32=False,
+        cudnn_tf32=True,
         matmul_dtypes=("bfloat16",),
         grad_scaler=True,
         intra_op_threads=4,
@@ -41,7 +42,7 @@ def test_the_stacks_of_the_loop_are_whole_or_not_there() -> None:
         assert ring_facts({"loop": strange}).loop == ()
 
 
-def test_optimizers_are_described_as_far_as_their_facts_are_of_the_right_type() -> None:
+def test_optimizers_are_described_where_all_their_facts_are_of_the_right_type() -> None:
     adam = {
         "name": "AdamW",
         "package": "torch",
@@ -50,14 +51,13 @@ def test_optimizers_are_described_as_far_as_their_facts_are_of_the_right_type() 
         "tensors": 148,
         "elements": 124 << 20,
     }
-    odd = {"name": "Odd", "package": "mine", "fused": 1, "tensors": -1, "elements": 1 << 70}
-    found = ring_facts({"optimizers": [adam, odd, {"name": 7, "package": "torch"}, {"name": "SGD"}, "SGD"]}).optimizers
+    found = ring_facts({"optimizers": [adam, {"name": "Odd", "package": "mine"}]}).optimizers
     assert found == (
         OptimizerFacts("AdamW", "torch", fused=True, groups=148, tensors=148, elements=124 << 20),
         OptimizerFacts("Odd", "mine"),
     )
-    assert len(ring_facts({"optimizers": [adam] * 9}).optimizers) == 4
-    for strange in (7, {}, adam, None):
+    odd = [{**adam, **wrong} for wrong in ({"fused": 1}, {"tensors": -1}, {"elements": 1 << 70}, {"name": 7})]
+    for strange in (7, {}, adam, None, [adam] * 9, [adam, {"name": "SGD"}], ["SGD"], *([each] for each in odd)):
         assert ring_facts({"optimizers": strange}).optimizers == ()
 
 
@@ -85,4 +85,4 @@ def test_facts_of_the_wrong_type_are_unknown() -> None:
         "torch": None,
     }
     assert ring_facts(strange) == RingFacts()
-    assert ring_facts({"rank": True, "gpu_uuids": [None, 1, "GPU-1"]}) == RingFacts(gpu_uuids=("GPU-1",))
+    assert ring_facts({"rank": True, "gpu_uuids": [None, 1, "GPU-1"]}) == RingFacts()

@@ -13,16 +13,16 @@ from tuimon.session.steps.course import Course
 def test_neighbours_are_added_up_when_there_are_too_many() -> None:
     course = Course(1, limit=4)
     for at in range(1, 7):
-        course.add_window(at - 1, at, 10 * at, [at])
+        course.add_row((at - 1, at, 10 * at, at))
     assert course.rows() == [(0, 2, 10, 3), (2, 4, 30, 7), (4, 6, 50, 11)]
-    course.add_window(6, 7, 70, [7])
+    course.add_row((6, 7, 70, 7))
     assert course.rows()[-1] == (6, 7, 70, 7)
 
 
 def test_a_day_stays_bounded_and_whole() -> None:
     course = Course(2)
     for at in range(86_400):
-        course.add_window(at, at + 1, at, [1, 2])
+        course.add_row((at, at + 1, at, 1, 2))
     rows = course.rows()
     assert len(rows) <= 480
     assert sum(row[3] for row in rows) == 86_400
@@ -35,7 +35,7 @@ def test_a_limit_that_changes_loses_nothing(windows: int, limits: tuple[int, ...
     course = Course(1, limit=limits[0])
     for at in range(windows * len(limits)):
         course.limit = limits[at // windows]
-        course.add_window(at, at + 1, at, [2.0**at])
+        course.add_row((at, at + 1, at, 2.0**at))
     rows = course.rows()
     assert sum(row[3] for row in rows) == 2.0 ** (windows * len(limits)) - 1
     assert all(before[1] == after[0] == after[2] for before, after in pairwise(rows))

@@ -6,7 +6,7 @@ from msgspec import structs
 from tests.session import records
 from tests.session.records import session_of
 from tuimon.records import Exit, Loader, LoaderFacts, MeasuredBatches
-from tuimon.session.progress import Left, rates_of, run_progress
+from tuimon.session.progress import Left, rates_in, run_progress
 from tuimon.session.rows import EpochRow
 from tuimon.views.progress_text import left_text, padding_text, position_text, progress_json, rate_texts
 
@@ -103,13 +103,13 @@ def test_of_an_ended_run_nothing_is_left():
     assert progress_json(known)["text"].startswith("3 of 3 epochs done")
 
 
-def ranks(*more):
-    """Two ranks that make ten steps a second, and the process that started them."""
+def ranks(*more, number=2, since=1):
+    """Ranks that make ten steps a second."""
     found = session_of(records.header())
-    for rank in range(2):
-        found.add(records.process(pid=100 + rank, rank=rank, world_size=2, ppid=99))
-    for t in range(1, 21):
-        for rank in range(2):
+    for rank in range(number):
+        found.add(records.process(pid=100 + rank, rank=rank, world_size=number, ppid=99))
+    for t in range(since, 21):
+        for rank in range(number):
             found.add(records.steps(float(t), PHASES, first_index=10 * (t - 1), pid=100 + rank))
     for record in more:
         found.add(record)
@@ -121,7 +121,7 @@ def test_samples_are_those_of_all_ranks():
     known = run_progress(session, 100)
     assert (known.samples_per_s, known.ranks) == (320 + 160, 2)
     assert run_progress(session, 101).samples_per_s == known.samples_per_s
-    assert rates_of(session, 101).samples == 160
+    assert rates_in(session.shown(), 101).samples == 160
     assert progress_json(known)["text"] == "480 samples/s on 2 ranks"
 
 
@@ -131,3 +131,13 @@ def test_a_rank_that_loads_no_data_or_has_ended_adds_nothing():
     gone = structs.replace(records.process(pid=101, rank=1, world_size=2, ppid=99), t=20.5, ended=True)
     other = structs.replace(loader(20.0), pid=101)
     assert run_progress(ranks(loader(20.0), other, gone), 100).samples_per_s == 320
+
+
+def test_the_rates_of_many_ranks_are_worked_out_anew_only_now_and_then():
+    """640 ranks, whose windows come every few seconds, every ten seconds."""
+    session = ranks(loader(20.0), number=640, since=20)
+    assert run_progress(session, 100).ranks == 1
+    session.add(structs.replace(loader(25.0), pid=101))
+    assert run_progress(session, 100).ranks == 1
+    session.add(records.steps(31.0, PHASES, first_index=200))
+    assert run_progress(session, 100).ranks == 2

@@ -18,6 +18,7 @@ from tests.truth.loops import Loops
 from tests.truth.pairs import Pairs
 from tests.truth.programs import Wild
 from tests.truth.rank import Rank
+from tests.truth.rates import Rates
 from tests.truth.scenarios import Scenarios, Simulated
 
 KINDS: dict[str, type[Kind[Any, Any]]] = {
@@ -31,6 +32,7 @@ KINDS: dict[str, type[Kind[Any, Any]]] = {
     "loops": Loops,
     "pairs": Pairs,
     "rank": Rank,
+    "rates": Rates,
     "scenarios": Scenarios,
     "simulated": Simulated,
     "wild": Wild,

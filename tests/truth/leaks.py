@@ -55,7 +55,7 @@ class Leaks(Programs):
             found,
             found is not None and case.is_right(found),
             "{}:{}".format(*places[0]) if places else "",
-            bool(places) and places[0] in case.lines(found),
+            not case.blamed or (bool(places) and places[0] in case.lines(found)),
             told[0][0] if told else None,
             tuple(dict.fromkeys(str(name_of(each)) for each in false)),
         )

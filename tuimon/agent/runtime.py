@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional
 from .gpu_clock import cuda, points
 from .gpu_clock.clock import GpuClock
 from .outside import raised_by_us, shielded_at_fork
-from .process import facts, loop_stacks, optimizer_facts, plan, precision, role, starter, yama
+from .process import facts, loop_stacks, optimizer_facts, plan, precision, starter, yama
 from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
 from .ring.names import RangeNames
@@ -115,7 +115,7 @@ def start(torch: Any) -> None:
     yama.allow_tracers()
     if cuda.is_built(torch) and variable("TUIMON_GPU_EVENTS") != "0":
         clock = cuda.WaitingClock(torch.cuda, _start_clock)
-    if role.is_auxiliary():
+    if starter.is_auxiliary():
         _open_at_first_marker()
     else:
         open_ring()

@@ -226,6 +226,7 @@ def options_of(parsed: argparse.Namespace) -> Options:
         gpu=not parsed.no_gpu,
         markers=not parsed.no_markers,
         memory=parsed.memory,
+        history=not getattr(parsed, "no_history", True),
         price=parsed.price,
         observers=(*_reactions(parsed), *metrics_of(parsed)),
     )

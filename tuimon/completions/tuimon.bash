@@ -40,7 +40,7 @@ _tuimon() {
   esac
   case "${COMP_WORDS[1]}" in
     demo) options="-h --help --list" words="starved sync launch-bound late-rank healthy" ;;
-    run) options="-h --help --headless --interval --no-markers --no-gpu --memory --price --no-stacks --rate --max-cpu --log --log-max --run --force --on-hang --on-finding --prometheus --prometheus-textfile --otlp" ;;
+    run) options="-h --help --headless --interval --no-markers --no-gpu --memory --price --no-stacks --rate --max-cpu --log --log-max --run --force --on-hang --on-finding --prometheus --prometheus-textfile --otlp --no-history" ;;
     attach) options="-h --help --headless --interval --no-markers --no-gpu --memory --price --no-stacks --rate --max-cpu --log --log-max --run --force --on-hang --on-finding --prometheus --prometheus-textfile --otlp --duration --inject --keep-hooks" ;;
     view) options="-h --help --speed --headless --run --price --prometheus --prometheus-textfile --otlp" ;;
     report) options="-h --help --run --price --format --full -o --output --force --fail-on" ;;

@@ -26,6 +26,7 @@ complete -c tuimon -n '__fish_seen_subcommand_from run' -l on-finding -x -d 'run
 complete -c tuimon -n '__fish_seen_subcommand_from run' -l prometheus -x -d 'serve metrics for Prometheus; without ADDR only on 127.0.0.1'
 complete -c tuimon -n '__fish_seen_subcommand_from run' -l prometheus-textfile -r -F -d 'write metrics every 5 s to a *.prom file that everybody may read, for node_exporter'\''s textfile collector'
 complete -c tuimon -n '__fish_seen_subcommand_from run' -l otlp -x -d 'send metrics to an OpenTelemetry collector, over HTTP'
+complete -c tuimon -n '__fish_seen_subcommand_from run' -l no-history -d 'do not compare with earlier runs of the same command, nor keep figures of this one (TUIMON_HISTORY=0)'
 complete -c tuimon -n '__fish_seen_subcommand_from run' -F
 complete -c tuimon -n __fish_use_subcommand -a attach -d 'watch a training that is already running'
 complete -c tuimon -n '__fish_seen_subcommand_from attach' -s h -l help -d 'show this help message and exit'

@@ -28,9 +28,5 @@ def is_minor(rule: str, severity: str) -> bool:
 
 def _rank(finding: Finding) -> tuple[int, bool, bool, bool, float]:
     rule = BY_NAME[finding.rule]
-    gain = likely_gain(finding)
-    return _gravity(finding), not rule.is_harm, rule.from_outside, is_minor(finding.rule, finding.severity), -gain
-
-
-def _gravity(finding: Finding) -> int:
-    return SEVERITY[BY_NAME[finding.rule].ranked_as or finding.severity]
+    gravity, is_no_headline = SEVERITY[rule.ranked_as or finding.severity], is_minor(finding.rule, finding.severity)
+    return gravity, not rule.is_harm, rule.from_outside, is_no_headline, -likely_gain(finding)

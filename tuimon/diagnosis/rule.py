@@ -16,10 +16,6 @@ from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import percent
 
 
-def _nothing(_evidence: Evidence) -> str | None:
-    return None
-
-
 class Need(Struct, frozen=True):
     """A kind of evidence. ``missing`` gives the reason for people; None where it is there, or nothing to report.
 
@@ -27,7 +23,7 @@ class Need(Struct, frozen=True):
     """
 
     what: str
-    missing: Callable[[Evidence], str | None] = _nothing
+    missing: Callable[[Evidence], str | None] = lambda _: None
     reported_as: str | None = None  # instead of the names of the rules that need it
 
 
@@ -84,7 +80,7 @@ def _no_samples(evidence: Evidence) -> str | None:
 
 
 def _no_run_queue(evidence: Evidence) -> str | None:
-    if evidence.run.demand is not None or all(process.ended for process in evidence.run.processes.values()):
+    if evidence.run.here.demand is not None or all(process.ended for process in evidence.run.processes.values()):
         return None
     return "the kernel does not report how long threads wait for a core (schedstat)"
 
@@ -171,24 +167,7 @@ MACHINE_MEMORY = Need("the machine's memory", _no_machine_memory)
 NUMA_NODES = Need("two NUMA nodes or more")
 
 #: In the order in which they are reported.
-NEEDS = (
-    MARKERS,
-    STEPS,
-    STEP_TIMES,
-    BOUNDARIES,
-    SAMPLES,
-    RUN_QUEUE,
-    RANKS,
-    GPU_TIMES,
-    GPU_WAITS,
-    GPU_COUNTERS,
-    TENSOR_ACTIVITY,
-    GPU_LOAD,
-    ALLOCATOR,
-    COLLECTIONS,
-    MACHINE_MEMORY,
-    NUMA_NODES,
-)
+NEEDS = tuple(each for each in list(globals().values()) if isinstance(each, Need))
 
 
 class Rule(Struct, frozen=True):
@@ -203,7 +182,7 @@ class Rule(Struct, frozen=True):
     judge: Callable[[Evidence], Finding | None]
     explanation: str  # one paragraph: what it means and what it rests on
     needs: tuple[Need, ...]
-    thresholds: tuple[Threshold, ...]
+    thresholds: tuple[Threshold, ...] = ()
     causes: tuple[str, ...] = ()
     contradicts_order: bool = False  # while it holds (but for benign findings), the loop is not in order
     from_outside: bool = False  # caused by others or by the machine: ranked after what the run does to itself

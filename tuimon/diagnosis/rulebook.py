@@ -17,6 +17,7 @@ from tuimon.diagnosis.rules import (
     memory,
     neighbour,
     side_work,
+    slower_run,
     start,
     stragglers,
 )
@@ -29,6 +30,7 @@ _FAMILIES = (
     hang.RULES,
     after.RULES,
     course.RULES,
+    slower_run.RULES,
     waiting.RULES,
     launches.RULES,
     pace.RULES,

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.hysteresis import Change, Hysteresis
+from tuimon.diagnosis.hysteresis import Change, Hysteresis, SettledGains
 from tuimon.diagnosis.judging import diagnose, diagnose_run, diagnose_state
 from tuimon.diagnosis.rulebook import BY_NAME
-from tuimon.diagnosis.settled_gains import SettledGains
 from tuimon.session.rank_list import ranks_end
 from tuimon.session.session import Session
 from tuimon.session.state import stands_still

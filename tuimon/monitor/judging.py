@@ -14,7 +14,7 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.monitor.pollers import Pollers
 from tuimon.records import Frame
 from tuimon.session.session import Session
-from tuimon.sources.standstill.suspicion import Suspect, Suspicion
+from tuimon.sources.base import Suspect, Suspicion
 
 EVERY_S = 1.0
 #: Once its first finding has been the same for so long, a run is judged half as often: that is most of what we cost.

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.launch.child import Ended, Launched
 from tuimon.monitor.observers import Observer, Observers
-from tuimon.monitor.parts import Target
 from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S, RecordQueue
 from tuimon.monitor.pollers import Pollers
 from tuimon.records import Cost, Exit, Header, Notice, Record
@@ -28,6 +27,25 @@ if TYPE_CHECKING:
     from tuimon.monitor.judging import Judging  # the rules: the first frame needs none
     from tuimon.sources.log.writer import LogWriter  # only a run with a log does
     from tuimon.sources.stacks.closeup import CloseUp
+
+
+class Target(Protocol):
+    """The process that a run began with: launched, or attached to."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    @property
+    def run_id(self) -> str | None:
+        """The mark in the environment of all processes of its run; None unless tuimon started it."""
+        ...
+
+    def poll(self) -> Ended | None:
+        """How it ended; None while it runs."""
+        ...
+
 
 QUEUE_LIMIT = 10_000
 #: A tick handles records for at most this long, so that the screen keeps responding while a long log is replayed.

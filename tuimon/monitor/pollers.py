@@ -6,13 +6,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tuimon.monitor.parts import Focusable, Inspector, MemoryRecorder, Replayed, StackSampler
 from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller, RecordQueue
 from tuimon.sources.base import Source
-from tuimon.sources.standstill.suspicion import Suspicion
 
 if TYPE_CHECKING:
-    from tuimon.sources.log.lines import Backlog
+    from tuimon.sources.base import Backlog, Suspicion
 
 
 class Pollers:
@@ -26,10 +24,6 @@ class Pollers:
         self._clock = clock
         self._lossless = lossless
         self._each: list[Poller] = []
-        self._samplers: list[StackSampler] = []
-        self._focusable: list[Focusable] = []
-        self._recorders: list[MemoryRecorder] = []
-        self._inspectors: list[Inspector] = []
         self._later: Iterator[Source] | None = sources if isinstance(sources, Iterator) else None
         if self._later is None:
             self._add(sources)
@@ -52,7 +46,7 @@ class Pollers:
     @property
     def backlog(self) -> Backlog | None:
         """How far a source has read of what was written before; None where none has more to read."""
-        each = (poller.source.backlog for poller in self._each if isinstance(poller.source, Replayed))
+        each = (poller.source.backlog for poller in self._each)
         return next((backlog for backlog in each if backlog is not None), None)
 
     def start(self) -> None:
@@ -66,14 +60,6 @@ class Pollers:
     def _add(self, sources: Iterable[Source]) -> None:
         for source in sources:
             self._each.append(Poller(source, self._records, self._clock, lossless=self._lossless))
-            if isinstance(source, StackSampler):
-                self._samplers.append(source)
-            if isinstance(source, Focusable):
-                self._focusable.append(source)
-            if isinstance(source, MemoryRecorder):
-                self._recorders.append(source)
-            if isinstance(source, Inspector):
-                self._inspectors.append(source)
 
     def request_stop(self) -> None:
         """Let the sources read one last time and close; does not wait for them."""
@@ -89,26 +75,24 @@ class Pollers:
 
     def limit_sampling(self, max_cpu_ratio: float) -> None:
         """Let sampling stacks use at most this much of a core from now on."""
-        for sampler in self._samplers:
-            sampler.limit_cpu(max_cpu_ratio)
+        for poller in self._each:
+            poller.source.limit_cpu(max_cpu_ratio)
 
     def sample_first(self, pid: int | None) -> None:
-        """Sample this process all the time and the others in rotation; None: the first rank."""
-        for sampler in self._samplers:
-            sampler.sample_first(pid)
+        """See ``Source``."""
+        for poller in self._each:
+            poller.source.sample_first(pid)
 
     def focus_on(self, pids: Collection[int]) -> None:
-        """Read these processes as often as ever, however many there are."""
-        for source in self._focusable:
-            source.focus_on(pids)
+        """See ``Source``."""
+        for poller in self._each:
+            poller.source.focus_on(pids)
 
     def record_memory(self) -> bool:
         """Record the allocator's history of the next steps; False where no source can give it."""
-        for recorder in self._recorders:
-            recorder.record_memory()
-        return bool(self._recorders)
+        return any(poller.source.record_memory() for poller in self._each)
 
     def inspect(self, suspicion: Callable[[], Suspicion | None]) -> None:
-        """Have all stacks taken when nothing moves."""
-        for inspector in self._inspectors:
-            inspector.inspect(suspicion())
+        """See ``Source``."""
+        for poller in self._each:
+            poller.source.inspect(suspicion)

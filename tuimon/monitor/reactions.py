@@ -17,8 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import IO, Any, NamedTuple
 
-from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.finding_json import finding_json
+from tuimon.diagnosis.finding import Finding, finding_json
 from tuimon.diagnosis.hysteresis import HOLD_S, name_of
 from tuimon.launch.candidates import processes_with
 from tuimon.records import Notice

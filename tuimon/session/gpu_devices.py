@@ -124,7 +124,22 @@ class DeviceTable:
         means = {uuid: device.counters.means(spans) for uuid, device in self._devices.items()}
         joules = self._joules_per_step(focus, steps_per_s, means)
         rows = [
-            self._row(device, now_s, used, pids, joules.get(uuid), means[uuid])
+            GpuRow(
+                latest=device.latest,
+                stale_s=max(0.0, now_s - device.latest.t),
+                used_by_run=uuid in used,
+                run_pids=frozenset(process.pid for process in device.latest.processes if process.pid in pids),
+                util_history=tuple(device.util),
+                sm_history=tuple(device.sm),
+                tensor_history=tuple(device.tensor),
+                dram_history=tuple(device.dram),
+                memory_history=tuple(device.memory),
+                power_history=tuple(device.power),
+                throttled=device.throttled(),
+                joules_per_step=joules.get(uuid),
+                xids=tuple(device.xids),
+                means=means[uuid],
+            )
             for uuid, device in self._devices.items()
         ]
         return sorted(rows, key=_order)
@@ -152,33 +167,6 @@ class DeviceTable:
         if not gpus or len(watts) < len(uuids):
             return {}
         return {min(gpus, key=lambda gpu: gpu.index).uuid: sum(watts) / steps_per_s}
-
-    def _row(
-        self,
-        device: _Device,
-        now_s: float,
-        used: set[str],
-        pids: set[int],
-        joules_per_step: float | None,
-        means: GpuMeans | None,
-    ) -> GpuRow:
-        gpu = device.latest
-        return GpuRow(
-            latest=gpu,
-            stale_s=max(0.0, now_s - gpu.t),
-            used_by_run=gpu.uuid in used,
-            run_pids=frozenset(process.pid for process in gpu.processes if process.pid in pids),
-            util_history=tuple(device.util),
-            sm_history=tuple(device.sm),
-            tensor_history=tuple(device.tensor),
-            dram_history=tuple(device.dram),
-            memory_history=tuple(device.memory),
-            power_history=tuple(device.power),
-            throttled=device.throttled(),
-            joules_per_step=joules_per_step,
-            xids=tuple(device.xids),
-            means=means,
-        )
 
 
 def _order(row: GpuRow) -> tuple[bool, int, bool, str]:

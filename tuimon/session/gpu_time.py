@@ -265,7 +265,9 @@ class GpuTimeStats:
         steps: Counter[int] = Counter()
         recent: dict[int, list[GpuTime]] = {}
         until_s = math.inf
-        ends = [(record.t + _span_s(record), record) for record in self._window.records if record.steps]
+        timed = [record for record in self._window.records if record.steps]
+        stays_s = (max(WINDOW_S, min(_LONGEST_S, _STEPS * each.total_ns / each.steps / 1e9)) for each in timed)
+        ends = [(record.t + s, record) for record, s in zip(timed, stays_s, strict=True)]
         kept = [(ends_s, record) for ends_s, record in ends if ends_s >= now_s]
         self._window.records = [record for _, record in kept]  # the others never are again
         for ends_s, record in kept:
@@ -275,11 +277,6 @@ class GpuTimeStats:
         device, count = next(iter(steps.most_common(1)), (0, 0))
         records = recent[device] if count else []
         return _Recent(until_s, records, _summed(records))
-
-
-def _span_s(record: GpuTime) -> float:
-    """How long a record stays recent (s)."""
-    return max(WINDOW_S, min(_LONGEST_S, _STEPS * record.total_ns / record.steps / 1e9))
 
 
 def _summed(records: Iterable[GpuTime]) -> GpuShares:

@@ -103,10 +103,6 @@ class _Worker:
         while self.reports[0][0] < t - WINDOW_S:
             self.reports.popleft()
 
-    @property
-    def last_s(self) -> float:
-        return self.reports[-1][0]
-
 
 def _worker_row(pid: int, name: str, sums: _WorkerSums, hot: HotLine | None, ended: bool) -> LoaderWorkerRow:
     batches, span_ms = sums.batches, sums.items_ms + sums.collate_ms + sums.wait_ms + (sums.handed_ms or 0.0)
@@ -177,17 +173,17 @@ class LoaderStats:
             self._workers[report.pid] = worker  # the latest last
             worker.add_report(record.t, report)
             self._run_by_number.setdefault(report.number, _WorkerSums()).add_report(report)
-        while self._workers and self._has_gone(next(iter(self._workers.values())), record.t):
-            del self._workers[next(iter(self._workers))]
+        while self._workers:
+            pid, silent_longest = next(iter(self._workers.items()))
+            if silent_longest.reports[-1][0] >= record.t - _WORKER_SILENT_S and len(self._workers) <= _WORKERS:
+                break
+            del self._workers[pid]
 
     def _note_epoch(self, record: Loader) -> None:
         done, given, length = self._epoch
         if record.epochs or record.fetches or record.counted:
             given = record.given
         self._epoch = EpochRow((done or 0) + record.epochs, given, record.length or length)
-
-    def _has_gone(self, silent_longest: _Worker, now_s: float) -> bool:
-        return silent_longest.last_s < now_s - _WORKER_SILENT_S or len(self._workers) > _WORKERS
 
     def row(
         self, now_s: float, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], span: Span | None
@@ -196,7 +192,8 @@ class LoaderStats:
         latest, facts = self.latest, self.facts
         if latest is None or facts is None:
             return None
-        records = self._window.records if span is None else self._run_within(span)
+        whole = () if span is None else map(_Stretch._make, self._run.rows())
+        records = self._window.records if span is None else [each for each in whole if span.holds(each)]
         fetches = sum(record.fetches for record in records)
         known = sum(record.ready_fetches for record in records)
         span_s = sum(record.used_s for record in records)
@@ -228,9 +225,6 @@ class LoaderStats:
             held_ms=held_ms / fetches if fetches else None,
             late_ms=sum(record.held_ms2 for record in records) / held_ms if held_ms else None,
         )
-
-    def _run_within(self, span: Span) -> list[_Stretch]:
-        return [stretch for stretch in map(_Stretch._make, self._run.rows()) if span.holds(stretch)]
 
     def _worker_rows(
         self, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], whole_run: bool

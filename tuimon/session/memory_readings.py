@@ -17,6 +17,8 @@ _STEADY_READINGS = 9
 #: Part of the largest rise a step, from one quarter of them to the next, that each other must have, and of the whole
 #: rate that of the last quarter: our choice. Less is a cache that levels off, or a jump.
 _STEADY_PART = 0.6
+#: Readings from which a growth is going on, and the part of it that the later half of them must have: our choice.
+_GOING_ON_READINGS, _GOING_ON_PART = 5, 0.25
 
 
 class Growth(Struct, frozen=True, gc=False):
@@ -49,9 +51,23 @@ class MemoryReadings:
         while readings[0] < t - SPAN_S or len(readings) > 3 * _MOST_READINGS:
             del readings[:3]
 
+    @property
+    def latest_bytes(self) -> int | None:
+        """The latest one."""
+        return int(self._readings[-2]) if self._readings else None
+
     def growth(self) -> Growth | None:
         """None unless the later half of the readings is all above the earlier half."""
         return _growth(self._each())
+
+    def growth_going_on(self, since_s: float) -> Growth | None:
+        """The growth since a moment, be it slower now; None if it was a jump, or is over."""
+        readings = [reading for reading in self._each() if reading.t >= since_s]
+        growth = _growth(readings) if len(readings) >= _GOING_ON_READINGS else None
+        if growth is None:
+            return None
+        lately_bytes = readings[-1].held_bytes - readings[len(readings) // 2].held_bytes
+        return growth if lately_bytes >= _GOING_ON_PART * growth.risen_bytes else None
 
     def steady_growth(self, since_s: float) -> Growth | None:
         """The growth since a moment; None unless there has been one for 16 s that does not level off.

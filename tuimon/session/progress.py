@@ -12,7 +12,10 @@ from tuimon.session.flops import flops_rate
 from tuimon.session.rank_list import training_of
 from tuimon.session.rows import EpochRow, LoaderRow, StepSummary
 from tuimon.session.session import Session, SessionView, once
-from tuimon.session.step_sizes import Rates
+from tuimon.session.step_sizes import Rates, RatesOfRanks
+
+#: Ranks whose rates are worked out in a second, 40 us each.
+_RANKS_A_SECOND = 64
 
 
 class Left(NamedTuple):
@@ -52,7 +55,7 @@ def run_progress(session: Session, pid: int) -> RunProgress:
     steps, process = run.steps(pid), session.process(pid)
     loaders = _training_loaders(run, pid, steps)
     ranks = training_of(session.over("recent"), pid)
-    rates, loading = _rates_of_ranks(run, ranks[0].pid if ranks else pid)
+    _, rates, loading = _rates_of_ranks(run, ranks[0].pid if ranks else pid)
     flops = flops_rate(session, pid)
     planned = process.planned_steps if process is not None else None
     done = steps.total if steps is not None and planned is not None and steps.total <= planned else None
@@ -79,31 +82,30 @@ def run_progress(session: Session, pid: int) -> RunProgress:
     )
 
 
-def rates_of(session: Session, pid: int) -> Rates:
-    """Samples and tokens a second of one process."""
-    return _rates_in(session.shown(), pid)
-
-
 @once
-def _rates_in(view: SessionView, pid: int) -> Rates:
-    session, steps = view.session, view.steps(pid)
+def rates_in(view: SessionView, pid: int) -> Rates:
+    """Samples and tokens a second of one process."""
+    steps = view.steps(pid)
     per_s = steps.per_second if steps is not None else None
-    told = session.step_sizes(pid).rates(per_s, whole_run=session.exit is not None)
+    told = view.session.step_sizes(pid).rates(per_s, whole_run=view.is_whole)
     return _rates(_training_loaders(view, pid, steps), told)
 
 
 @once
-def _rates_of_ranks(view: SessionView, first: int) -> tuple[Rates, int]:
-    """The sums over those ranks of a training that go on and load data, and how many these are.
+def _rates_of_ranks(view: SessionView, first: int) -> RatesOfRanks:
+    """The sums over those ranks of a training that go on and load data; of many ranks anew only now and then.
 
     Of a pipeline, for instance, only the first rank loads data.
     """
     session = view.session
     pids = [rank.pid for rank in training_of(session.over("recent"), first) if session.exit or not rank.ended]
-    known = [rates for pid in pids or [first] if (rates := _rates_in(view, pid)) != Rates()]
-    return Rates(_sum_of_known(each.samples for each in known), _sum_of_known(each.tokens for each in known)), len(
-        known
-    )
+    held = session.held.rates.get(first)
+    if held is not None and not view.is_whole and view.now_s - held.t < len(pids) / _RANKS_A_SECOND:
+        return held
+    known = [rates for pid in pids or [first] if (rates := rates_in(view, pid)) != Rates()]
+    sums = Rates(_sum_of_known(each.samples for each in known), _sum_of_known(each.tokens for each in known))
+    session.held.rates[first] = RatesOfRanks(view.now_s, sums, len(known))
+    return session.held.rates[first]
 
 
 def _training_loaders(run: SessionView, pid: int, steps: StepSummary | None) -> list[_Loader]:

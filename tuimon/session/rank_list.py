@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -12,6 +12,7 @@ from tuimon.session.ranks.row import RankRow, RankState
 from tuimon.session.ranks.stats import MainThread, RankStats
 from tuimon.session.ranks.waits import RankSplit, RankTimes, split_ranks
 from tuimon.session.session import Session, SessionView, once
+from tuimon.session.windows import mean_of_known
 
 #: Seconds without a record of a rank, while others have some, from which it is silent: our choice, some windows.
 _SILENT_S = 10.0
@@ -43,7 +44,7 @@ def with_utilisation(view: SessionView, rows: Sequence[RankRow]) -> list[RankRow
     """The ranks with the mean utilisation of their GPUs, for people: rules need none, and it takes 0.2 ms a GPU."""
     uuids = {row.pid: process.gpu_uuids for row in rows if (process := view.process(row.pid)) is not None}
     utils = view.utilisations({uuid for own in uuids.values() for uuid in own})
-    return [row._replace(gpu_ratio=_mean(utils.get(uuid) for uuid in uuids.get(row.pid, ()))) for row in rows]
+    return [row._replace(gpu_ratio=mean_of_known(utils.get(uuid) for uuid in uuids.get(row.pid, ()))) for row in rows]
 
 
 def training_of(view: SessionView, pid: int) -> list[Process]:
@@ -56,13 +57,18 @@ def training_of(view: SessionView, pid: int) -> list[Process]:
     return groups[pid]
 
 
+def ranks_in_focus(session: Session) -> list[Process]:
+    """The processes of the training in focus, by rank; empty before there is one."""
+    focus = session.trainer()
+    return training_of(session.over("recent"), focus) if focus is not None else []
+
+
 def ranks_end(session: Session) -> bool:
     """True if a rank of the training in focus has ended, and no other has begun and ended a step since.
 
     Then the ranks end one after another: what is left of them is no training that can be compared or judged.
     """
-    focus = session.trainer()
-    ranks = training_of(session.over("recent"), focus) if focus is not None else []
+    ranks = ranks_in_focus(session)
     ended_s = max((process.t for process in ranks if process.ended), default=None)
     if ended_s is None or len(ranks) < 2:
         return False
@@ -73,8 +79,7 @@ def ranks_end(session: Session) -> bool:
 
 def superseded(session: Session) -> set[int]:
     """The processes of the training in focus whose ranks others have taken since: of earlier starts."""
-    focus = session.trainer()
-    ranks = training_of(session.over("recent"), focus) if focus is not None else []
+    ranks = ranks_in_focus(session)
     newest = {(process.ppid, process.rank): process.pid for process in ranks}
     return {
         process.pid
@@ -163,7 +168,7 @@ def _state(group: _Group, process: Process, stats: RankStats) -> RankState:
     latest = stats.latest
     if latest is None:
         return "starting"
-    if stats.is_stopped:
+    if stats.main.is_stopped:
         return "stopped"
     silent = group.view.now_s - latest.t > max(_SILENT_S, 3 * latest.window_s)
     return "silent" if silent and not group.is_over else "training"
@@ -180,8 +185,3 @@ def _memory_on_gpus(process: Process, gpus: _Gpus) -> int | None:
     own = (gpus[uuid] for uuid in process.gpu_uuids if uuid in gpus)
     held = [memory for processes in own if (memory := processes.get(process.pid)) is not None]
     return sum(held) if held else None
-
-
-def _mean(ratios: Iterable[float | None]) -> float | None:
-    known = [ratio for ratio in ratios if ratio is not None]
-    return sum(known) / len(known) if known else None

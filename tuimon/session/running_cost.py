@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from tuimon.records import Price
 from tuimon.session.flops import gpus_of
-from tuimon.session.progress import rates_of
+from tuimon.session.progress import rates_in
 from tuimon.session.rank_list import training_of
 from tuimon.session.session import Session
 
@@ -42,7 +42,7 @@ def running_cost(session: Session, pid: int) -> RunningCost | None:
         return None
     steps = run.steps(pid)
     steps_per_s = steps.per_second if steps is not None else None
-    samples_per_s = rates_of(session, pid).samples
+    samples_per_s = rates_in(run, pid).samples
     per_s = samples_per_s or steps_per_s
     joules = next((row.joules_per_step for row in run.gpus() if row.joules_per_step is not None), None)
     return RunningCost(

@@ -111,12 +111,9 @@ class _Process:
             return None
         until_s = records[-1].t if now_s - records[-1].t < _LATE_S else now_s
         from_s = max(self.first_s, until_s - SPAN_S)
-        inside_s = sum(_overlap_s(record, from_s, until_s) for record in records if not record.lost)
+        stretches = ((max(r.t - r.window_s, from_s), min(r.t, until_s)) for r in records if not r.lost)
+        inside_s = sum(max(end_s - begin_s, 0.0) for begin_s, end_s in stretches)
         return min(inside_s / (until_s - from_s), 1.0) if until_s > from_s else None
-
-
-def _overlap_s(record: _SampledWindow, from_s: float, until_s: float) -> float:
-    return max(min(record.t, until_s) - max(record.t - record.window_s, from_s), 0.0)
 
 
 class SamplerTable:

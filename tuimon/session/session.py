@@ -276,18 +276,14 @@ class SessionView:
         process = self.session.process(pid)
         return process is not None and process.markers
 
-    def _may_yet_have_markers(self, pid: int, sampled: ProcessSamples) -> bool:
-        """True if markers of what samples show are still to come: the first take up to two intervals."""
-        process, header = self.session.process(pid), self.session.header
-        if process is None or process.markers_reason != NO_TORCH_YET:
-            return False
-        return self.now_s - sampled.begin_s < 2 * (header.interval_s if header else 1.0) + _MARKERS_WAIT_S
-
     def _inferred(self, pid: int, sampled: ProcessSamples | None) -> PhaseTable | None:
-        """Phases from stack samples, where there are no markers to wait for."""
+        """Phases from stack samples, where there are no markers to wait for: the first take up to two intervals."""
         if sampled is None or self._has_markers(pid) or not sampled.has_whole_step:
             return None
-        if self._may_yet_have_markers(pid, sampled):
+        process, header = self.session.process(pid), self.session.header
+        wait_s = 2 * (header.interval_s if header else 1.0) + _MARKERS_WAIT_S
+        may_come = process is not None and process.markers_reason == NO_TORCH_YET
+        if may_come and self.now_s - sampled.begin_s < wait_s:
             return None
         return inferred_phases(pid, sampled.phase_counts(), sampled.covered_s, sampled.unsure_counts())
 
@@ -385,12 +381,13 @@ class SessionView:
 
     def cores_taken(self, node: int | None = None) -> CoresTaken | None:
         """Cores of a node (None: the one in focus) that the run could not have: lately, or since the first step."""
-        use = self._core_use(node)
-        return (use.mean if self.is_whole else use.latest)(*self._cores_and_monitor(node))
+        use, known = self._core_use(node)
+        return (use.mean if self.is_whole else use.latest)(*known)
 
     def cores_taken_since(self, since_s: float) -> CoresTaken | None:
         """The same on the node in focus over the last 30 s, or less since a moment; None where no window is."""
-        return self._core_use(None).since(since_s, *self._cores_and_monitor(None))
+        use, known = self._core_use(None)
+        return use.since(since_s, *known)
 
     def waits_since(self, since_s: float) -> Waits | None:
         """The waits of the run's threads there for a core over the same time; None without a whole second."""
@@ -399,20 +396,26 @@ class SessionView:
     def _node(self, node: int | None) -> int:
         return self.session.focus_node if node is None else node
 
-    def _core_use(self, node: int | None) -> CoreUse:
-        return self.session.nodes.tables_of(self._node(node)).core_use
-
-    def _cores_and_monitor(self, node: int | None) -> tuple[int | None, float]:
-        """The number of a node's cores, and those that tuimon uses: of several, the one that reported last."""
-        cores, cost = self.session.nodes.cpu_counts.get(self._node(node)), self.session.cost
-        return cores, cost.cpu_ratio if cost is not None else 0.0
+    def _core_use(self, node: int | None) -> tuple[CoreUse, tuple[int | None, float]]:
+        """Use of a node's cores, their number, and those that tuimon uses: of several, the one that reported last."""
+        number, nodes, cost = self._node(node), self.session.nodes, self.session.cost
+        return nodes.tables_of(number).core_use, (nodes.cpu_counts.get(number), cost.cpu_ratio if cost else 0.0)
 
     # -- DataLoaders
 
     @once
     def loaders(self, pid: int) -> tuple[LoaderRow, ...]:
         """The DataLoaders of a process, in the last 30 s those in which they were used; those for training first."""
-        return self._loader_rows(pid, self._hottest_in(pid))
+
+        def hottest(worker: int) -> HotLine | None:
+            sampled = self.process_samples(worker)
+            if sampled is None:
+                return None
+            own = worker == pid
+            lines = sampled.hot_lines_under(lambda f: f.function == LOAD_HOOK) if own else sampled.hot_lines()
+            return next(iter(lines), None)
+
+        return self._loader_rows(pid, hottest)
 
     def loader_figures(self, pid: int) -> tuple[LoaderRow, ...]:
         """Like ``loaders``, without the workers' hottest lines, which take longer than all the rest."""
@@ -421,16 +424,6 @@ class SessionView:
     def _loader_rows(self, pid: int, hot: Callable[[int], HotLine | None]) -> tuple[LoaderRow, ...]:
         span = self.session.steady_span(pid) if self.is_whole else None
         return self.session.loaders.rows(pid, self.now_s, self.session.run_processes.has_ended, hot, span)
-
-    def _hottest_in(self, pid: int) -> Callable[[int], HotLine | None]:
-        def hottest(worker: int) -> HotLine | None:
-            sampled = self.process_samples(worker)
-            if sampled is None:
-                return None
-            lines = sampled.hot_lines_under(LOAD_HOOK) if worker == pid else sampled.hot_lines()
-            return next(iter(lines), None)
-
-        return hottest
 
     # -- GPUs
 

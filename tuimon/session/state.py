@@ -92,12 +92,6 @@ def _is_stopped(session: Session, pid: int) -> bool:
     return threads is not None and any(each.tid == own_id(pid) and each.state == "stopped" for each in threads.threads)
 
 
-def _is_over(session: Session, pid: int, begun_s: float) -> bool:
-    """True if a process has left every loop that it trained in: it serves, or waits for somebody."""
-    taken = session.standstills.taken_since(begun_s)
-    return taken is not None and any(each.pid == pid and each.has_left for each in taken.processes)
-
-
 def _stopped(pid: int) -> str:
     return f"stopped by a signal (kill -CONT {own_id(pid)} lets it go on)"
 
@@ -152,8 +146,9 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     is_sampled = (latest.open_for_s or 0.0) >= LONG_S  # since this part of the step began
     if seen is not None and seen.words == COMPILING and is_sampled:
         doing, doing_for_s = seen.words, session.now_s - seen.since_s
-    if _is_over(session, pid, latest.t - (latest.open_for_s or 0.0)):
-        doing = OVER
+    past = session.standstills.since(latest.t - (latest.open_for_s or 0.0))
+    if past is not None and any(each.pid == pid and each.has_left for each in past.taken.processes):
+        doing = OVER  # it has left every loop that it trained in: it serves, or waits for somebody
     if _is_stopped(session, pid):
         doing = ", ".join(filter(None, (_stopped(pid), doing)))
     if stats.open_backwards:

@@ -17,6 +17,14 @@ class Rates(NamedTuple):
     tokens: float | None = None
 
 
+class RatesOfRanks(NamedTuple):
+    """The sums over so many ranks, as of ``t``."""
+
+    t: float
+    rates: Rates
+    ranks: int
+
+
 class _Size(Struct, gc=False):
     t: float
     steps: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 
@@ -11,6 +11,8 @@ from tuimon.records import (
     Collectives,
     Compiler,
     Cost,
+    DiskReads,
+    EarlierRuns,
     Exit,
     Frames,
     Gil,
@@ -34,6 +36,7 @@ from tuimon.records import (
     TraceTaken,
 )
 from tuimon.session.compiler import CompilerStats
+from tuimon.session.disk_reads import DiskReadStats
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.loop_tree.frame_table import FrameTable
@@ -66,6 +69,7 @@ class Tables:
         self.exit: Exit | None = None
         self.cost: Cost | None = None
         self.printed: Printed | None = None
+        self.earlier: EarlierRuns | None = None
         self.now_s: float = 0.0  # ``t`` of the latest record
         self.start_s: float | None = None  # ``t`` of the first
         self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
@@ -84,6 +88,7 @@ class Tables:
         self.threads = ThreadTable(self.run_processes, self.nodes.cpu_counts, self.worker_names.name)
         self.gpu_times: dict[int, GpuTimeStats] = {}
         self.compilers: dict[int, CompilerStats] = {}
+        self.disk_reads: defaultdict[int, DiskReadStats] = defaultdict(DiskReadStats)
         self.loaders = LoaderTable(self.worker_names.name)
         self.ranks = RankTable()
         self._step_sizes: dict[int, StepSizes] = {}
@@ -99,6 +104,7 @@ class Tables:
             Frames: lambda record: self.frames.add_frames(record.first, record.frames),
             Gil: self.gil.add_gil,
             Loader: self._fold_loader,
+            DiskReads: lambda record: self.disk_reads[record.pid].add_reads(record),
             Gpu: lambda record: self.nodes.tables_of(node_of(record.pid)).devices.add_gpu(record),
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
@@ -112,6 +118,7 @@ class Tables:
             Notice: self._fold_notice,
             Cost: partial(setattr, self, "cost"),
             Printed: partial(setattr, self, "printed"),
+            EarlierRuns: partial(setattr, self, "earlier"),
             Exit: partial(setattr, self, "exit"),
         }
 
@@ -205,7 +212,8 @@ class Tables:
         self._note_change()
         self._pids.discard(pid)
         for held in (
-            self.step_stats, self.samples, self.gpu_times, self.compilers, self._step_sizes, self.memory_history
+            self.step_stats, self.samples, self.gpu_times, self.compilers, self._step_sizes, self.memory_history,
+            self.disk_reads,
         ):  # fmt: skip
             held.pop(pid, None)
         self.nodes.tables_of(node_of(pid)).machine.forget(pid)
@@ -278,6 +286,8 @@ class Tables:
     def _fold_loader(self, record: Loader) -> None:
         self.loaders.add_loader(record)
         self.worker_names.add_loader(record)
+        if record.epochs and record.role == "train":
+            self.disk_reads[record.pid].end_epochs(record.t, record.epochs)
         if (record.fetches or record.counted) and record.role == "train":
             self._samples_of(record.pid).note_loader()
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tuimon.records import Process
 from tuimon.session.processes.run_processes import LAST_MOMENT_S
-from tuimon.session.rank_list import rows_of, training_of
+from tuimon.session.rank_list import ranks_in_focus, rows_of, training_of
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.session import Session
 
@@ -45,9 +45,8 @@ class TrainingRow(NamedTuple):
 
 def which_training(session: Session) -> Which:
     """The training in focus."""
-    found, focus = _trainings(session), session.trainer()
-    ranks = training_of(session.over("recent"), focus) if focus is not None else []
-    return Which(max(1, len(ranks)), _index(focus, found) + 1, max(1, len(found)))
+    found = _trainings(session)
+    return Which(max(1, len(ranks_in_focus(session))), _index(session.trainer(), found) + 1, max(1, len(found)))
 
 
 def training_rows(session: Session) -> list[TrainingRow]:

@@ -2,27 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
-from tuimon.records import Record
+from msgspec import Struct
+
+from tuimon.records import Frame, ProcessRole, Record
 
 
-class Source(Protocol):
-    """Reads one stream. ``read`` is called on the source's own thread, ``period_s`` apart, until ``close``."""
+class Backlog(NamedTuple):
+    """The part of a log that was written before it is followed."""
+
+    read_bytes: int
+    of_bytes: int
+
+
+class Suspect(Struct, frozen=True, gc=False):
+    """A process that may hang; a worker has the rank of its trainer."""
+
+    pid: int
+    role: ProcessRole
+    rank: int | None
+    tid: int | None = None  # of the thread that trains, where it is not the main one
+    loops: tuple[tuple[Frame, ...], ...] = ()  # where it trained: its stacks in backward or an update, root first
+
+
+class Suspicion(Struct, frozen=True, gc=False):
+    """Nothing has moved since a moment (s, monotonic): the processes to inspect, ranks first."""
+
+    since_s: float
+    processes: tuple[Suspect, ...]
+
+
+class Source:
+    """Reads one stream. ``read`` is called on the source's own thread, ``period_s`` apart, until ``close``.
+
+    What a source does not override of the other methods is not for it; they may be called on any thread.
+    """
 
     #: for people, and for Notice.source: "markers", "stacks", "gpu", "processes", "log"
     name: str
     #: seconds between two calls of ``read``; may change between calls
     period_s: float
+    #: how far it has read what was written before; None once it has, and where it is played at a pace
+    backlog: Backlog | None = None
 
     def read(self) -> Iterable[Record]:
         """The records that are due now; may be none. Raises Done when there will be no more (end of a log)."""
-        ...
+        raise NotImplementedError
 
     def close(self) -> None:
         """Let go of whatever is held; called once, from the same thread, after the last ``read``."""
-        ...
+
+    def limit_cpu(self, max_cpu_ratio: float) -> None:
+        """Use at most this much of a core for samples from now on."""
+
+    def sample_first(self, pid: int | None) -> None:
+        """Sample this process all the time and the others in rotation; None: the first rank."""
+
+    def focus_on(self, pids: Collection[int]) -> None:
+        """Read these processes as often as ever, however many ranks there are."""
+
+    def record_memory(self) -> bool:
+        """Record the allocator's history of the next steps; False where this source does not."""
+        return False
+
+    def inspect(self, suspicion: Callable[[], Suspicion | None]) -> None:
+        """Take all stacks of a standstill, once; where it gives None the training goes on."""
 
 
 class Done(Exception):

@@ -17,6 +17,7 @@ from tuimon.proc.processes import start_unix_s
 from tuimon.proc.side_files import read_side_file
 from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import MemoryHistory, MemoryLine, Notice, Record
+from tuimon.sources.base import Source
 from tuimon.sources.control.channel import ANSWER_S, Channel, Request, open_channel
 from tuimon.sources.control.errors import ControlError
 from tuimon.sources.process_table import ProcessTable
@@ -121,7 +122,7 @@ class _Open:
         self.seen = -1
 
 
-class MemorySource:
+class MemorySource(Source):
     """Records the history when ``record_memory`` is called; with ``always`` also by itself, and at errors."""
 
     name = "memory"
@@ -137,9 +138,10 @@ class MemorySource:
         self._files: dict[int, str] = {}  # of training processes, by pid; they outlive their process
         self._source = SourceText()
 
-    def record_memory(self) -> None:
+    def record_memory(self) -> bool:
         """Record the next steps; may be called on any thread."""
         self._wanted = True
+        return True
 
     def read(self) -> Iterable[Record]:
         """A record when a recording has ended, a notice when it could not be."""

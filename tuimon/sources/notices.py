@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from tuimon.records import Notice
-from tuimon.sources.base import Done
+from tuimon.records import Notice, Record
+from tuimon.sources.base import Done, Source
 
 
 class Problem(NamedTuple):
@@ -22,22 +22,24 @@ class Problem(NamedTuple):
     expected: bool = False
     denied: bool = False
 
+    def notice(self, source: str, t: float) -> Notice:
+        """The notice of a source that has it."""
+        level: Literal["info", "warning"] = "info" if self.expected else "warning"
+        return Notice(t=t, pid=0, source=source, level=level, message=self.message, hint=self.hint)
 
-class NoticeSource:
-    """A source of a few notices that are known from the start."""
+
+class NoticeSource(Source):
+    """A source of a few notices, or other records, that are known from the start."""
 
     name = "options"
     period_s = 0.2
 
-    def __init__(self, notices: Iterable[Notice]) -> None:
+    def __init__(self, notices: Iterable[Record]) -> None:
         self._notices = list(notices)
 
-    def read(self) -> list[Notice]:
+    def read(self) -> list[Record]:
         """All of them, once. Raises Done after that."""
         if not self._notices:
             raise Done
         notices, self._notices = self._notices, []
         return notices
-
-    def close(self) -> None:
-        """Do nothing: nothing is held."""

@@ -12,7 +12,7 @@ from tuimon.trace.gpu import Gpu
 from tuimon.trace.products import Product
 
 #: Parts of the names of kernels that multiply, of cuBLAS, CUTLASS, cuDNN, FlashAttention and torch.compile.
-_MULTIPLY = ("gemm", "nvjet", "cutlass", "xmma", "flash", "fmha", "sdpa", "triton_tem")
+_MULTIPLY = ("gemm", "nvjet", "cutlass", "xmma", "scudnn", "winograd", "flash", "fmha", "sdpa", "triton_tem")
 
 
 def flops_of(

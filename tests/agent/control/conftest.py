@@ -7,7 +7,7 @@ import pytest
 
 from tests.agent.ring.markers import SLOTS
 from tuimon.agent import pace, runtime
-from tuimon.agent.control import commands, orders
+from tuimon.agent.control import orders
 from tuimon.agent.ring import control_words
 from tuimon.agent.ring.control_words import Command
 from tuimon.agent.ring.reader import RingReader
@@ -56,9 +56,9 @@ class Clock:
 def command(monkeypatch):
     """Takes the place of every command."""
     recorded = Recorded()
-    monkeypatch.setattr(commands, "KNOWN", tuple(Command))
-    monkeypatch.setattr(commands, "KNOWN_BITS", sum(1 << number for number in Command))
-    monkeypatch.setattr(commands, "module_of", lambda number: recorded)
+    monkeypatch.setattr(orders, "KNOWN", tuple(Command))
+    monkeypatch.setattr(orders, "KNOWN_BITS", sum(1 << number for number in Command))
+    monkeypatch.setattr(orders, "module_of", lambda number: recorded)
     return recorded
 
 

@@ -92,6 +92,22 @@ def test_an_iterator_that_does_not_end_is_measured_again(measured, clock, monkey
     assert [batch for _, batch in measured()] == [Batch(32, 8, True, None)]
 
 
+def test_a_slow_loop_is_measured_several_times_a_second(measured, clock, monkeypatch):
+    """Lengths of text differ: few batches would not show how many tokens the others have."""
+    monkeypatch.setattr(pace, "SHORTEST", 10**9)
+    for _ in iter(DataLoader(TensorDataset(torch.zeros(1600)), 8)):
+        clock.now_s += 0.05
+    assert 30 <= len(measured()) <= 100
+
+
+def test_a_batch_that_takes_long_to_measure_is_measured_less_often(measured, clock, monkeypatch):
+    monkeypatch.setattr(pace, "SHORTEST", 10**9)
+    monkeypatch.setattr(batches, "_count_tokens", lambda *_: setattr(clock, "now_s", clock.now_s + 0.001))
+    for _ in iter(DataLoader(TensorDataset(torch.zeros(1600)), 8)):
+        clock.now_s += 0.05
+    assert 5 <= len(measured()) <= 12
+
+
 def test_loaders_that_take_turns_are_all_measured(measured, clock, weight):
     pairs = [loader(), DataLoader(LABELS, 16)]
     optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -107,6 +123,7 @@ def test_a_loop_with_gaps_is_measured_and_has_gaps(hooked, measured, monkeypatch
     gaps_always(monkeypatch, 20)
     monkeypatch.setattr(hooked, "facts_due", False)
     ticks = count()
+    monkeypatch.setattr(batches, "_REST", 0)  # to measure takes a tick of this clock
     monkeypatch.setattr(batches, "monotonic_ns", lambda: next(ticks) * batches.DUE_NS)
     begun, plain = [], pace.Pace._begin
     monkeypatch.setattr(pace.Pace, "_begin", lambda *args, **kwargs: (begun.append(1), plain(*args, **kwargs)))

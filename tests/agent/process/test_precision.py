@@ -27,7 +27,7 @@ for _ in range(2):
 from _tuimon_agent import runtime
 from _tuimon_agent.ring.reader import RingReader
 meta = RingReader(runtime._writer.path).meta()
-print(json.dumps([meta.get("parameter_dtypes"), meta.get("tf32")]))
+print(json.dumps([meta.get(name) for name in ("parameter_dtypes", "tf32", "cudnn_tf32")]))
 """
     done = warm_python("-c", script, env=environment(tmp_path / "rings"))
     assert done.stderr == ""
@@ -35,17 +35,18 @@ print(json.dumps([meta.get("parameter_dtypes"), meta.get("tf32")]))
 
 
 def test_plain_float32(tmp_path):
-    assert precision_facts(tmp_path, "") == [["float32"], False]
+    assert precision_facts(tmp_path, "") == [["float32"], False, True]
 
 
 def test_half_precision_and_tf32_by_its_old_name(tmp_path):
-    body = "model.to(torch.bfloat16); torch.set_float32_matmul_precision('high')"
-    assert precision_facts(tmp_path, body) == [["bfloat16"], True]
+    body = "model.to(torch.bfloat16); torch.set_float32_matmul_precision('high')\n"
+    body += "torch.backends.cudnn.allow_tf32 = False"
+    assert precision_facts(tmp_path, body) == [["bfloat16"], True, False]
 
 
 def test_tf32_by_its_new_name(tmp_path):
     body = "m = torch.backends.cuda.matmul; m.allow_tf32 = m.allow_tf32 or True"
-    assert precision_facts(tmp_path, body) == [["float32"], True]
+    assert precision_facts(tmp_path, body) == [["float32"], True, True]
 
 
 def test_an_optimizer_of_another_kind_harms_nothing():

@@ -33,12 +33,6 @@ def test_time_in_collections(share, severity):
         assert "gc.freeze()" in finding.action
 
 
-def test_one_long_pause_is_worth_a_word_but_no_gain():
-    finding = found(gc_ns=int(6.0 * MS), gc_count=1, gc_longest_ns=60 * MS)
-    assert (finding.severity, finding.estimated_speedup) == ("info", None)
-    assert "less than 1 %" in finding.headline
-
-
 def test_collections_that_the_target_does_not_report_are_not_judged():
     assert found() is None
     assert "gc_pauses" in dict(unjudged(session_of()))

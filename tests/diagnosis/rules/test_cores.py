@@ -34,7 +34,7 @@ def busy(pid, number, cpu, delay):
 def test_two_trainings_with_two_threads_each_want_more_cores_than_there_are():
     found = run(busy(100, 2, 0.5, 0.5), busy(500, 2, 0.5, 0.5), pids=(100, 500))
     finding = found["cpu_oversubscribed"]
-    assert finding.severity == "critical"
+    assert finding.severity == "warning"
     assert finding.headline == ("2 trainings x 2 threads want 4.0 of 2 cores: they wait for one 50 % of the time")
     assert "torch.set_num_threads(1)" in finding.action
     assert finding.share_of_step == pytest.approx(0.5)
@@ -78,7 +78,7 @@ def on_one_core(*records, run_cores="0", cpu_count=16):
 
 def test_a_run_that_is_kept_to_one_core_of_many():
     finding = on_one_core()["cpu_oversubscribed"]
-    assert finding.severity == "critical" and finding.evidence["kept_to"] == "core 0 of 16"
+    assert finding.severity == "warning" and finding.evidence["kept_to"] == "core 0 of 16"
     assert finding.headline.startswith("3 workers and the training share core 0 of 16: they wait for it ")
     assert finding.action == (
         "let it use more than core 0 of 16: taskset, sched_setaffinity or a cpuset keeps it from the others"

@@ -11,7 +11,7 @@ from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.rules.course import is_drift
 from tuimon.records import Gpu, ThreadCpu, Threads
 
-SEEDS = 200
+SEEDS = 100
 WINDOWS = 300
 
 

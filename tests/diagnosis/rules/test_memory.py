@@ -376,3 +376,53 @@ def test_growth_that_slows_down_with_the_steps_is_steady():
         settled.add(2.0 * n, (500 + steps_made) * MIB, 100 * n)
     assert slower.steady_growth(0.0) is not None
     assert settled.steady_growth(0.0) is None
+
+
+# ---- forked workers that copy what they share
+
+
+def run_with_workers(private_mib, own_mib=2000, *, available=32 << 30, context="fork"):
+    """The finding about two workers, the private memory of one of which was read each four seconds."""
+    facts = LoaderFacts(dataset="Sentences", kind="map", workers=2, context=context)
+    session = Session()
+    for record in (header(), process(), process(201, "worker", ppid=100), process(202, "worker", ppid=100)):
+        session.add(record)
+    session.add(Loader(t=1.0, pid=100, number=0, window_s=1.0, role="train", fetches=20, facts=facts))
+    for n, mib in enumerate(private_mib):
+        for t in (4.0 * n + 1, 4.0 * n + 2, 4.0 * n + 3, 4.0 * n + 4):
+            session.add(steps(t, PHASES, first_index=int(10 * t)))
+        own = int((own_mib if isinstance(own_mib, int) else own_mib[n]) * MIB)
+        held = {"rss_bytes": own, "own_bytes": own, "private_bytes": int(mib * MIB)}
+        session.add(Threads(t=4.0 * n + 4, pid=201, window_s=1.0, cpu_ratio=1.0, threads=[], **held))
+    session.add(machine(t=4.0 * len(private_mib), total=64 << 30, available=available))
+    return {finding.rule: finding for finding in diagnose(session)}.get("memory_pressure")
+
+
+COPIES = [26, 60, 77, 105, 176, 268, 298, 321]
+
+
+def test_forked_workers_that_copy_the_data_set():
+    finding = run_with_workers(COPIES)
+    assert (finding.cause, finding.severity, finding.evidence["workers"]) == ("copied", "info", 2)
+    assert finding.headline == "2 forked workers copy 1.27 GiB of Sentences a minute: up to 3.28 GiB more"
+    assert "Sentences" in finding.action and "NumPy array" in finding.action
+
+
+def test_copies_that_do_not_fit_are_graver():
+    finding = run_with_workers(COPIES, available=int(3.25 * GB))
+    assert finding.severity == "critical" and finding.headline.endswith("a minute: full in 3 minutes")
+
+
+@pytest.mark.parametrize(
+    ("private", "how"),
+    [
+        (COPIES, {"context": "spawn"}),
+        (COPIES, {"own_mib": [2000 + mib for mib in COPIES]}),  # its own memory grows as much
+        ([26, 28, 30, 30, 130, 130, 130, 130], {}),  # at once, such as by the garbage collector
+        ([26, 60, 90, 120, 130, 131, 131, 131], {}),  # over
+        ([11, 13, 13, 14, 14, 14, 15, 15], {}),
+    ],
+)
+def test_workers_that_copy_nothing_more(private, how):
+    finding = run_with_workers(private, **how)
+    assert finding is None or finding.cause != "copied"

@@ -9,7 +9,7 @@ from tests.session.records import frames, header, process, session_of, stacks, s
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.unjudged import unjudged
 from tuimon.diagnosis.words import at
-from tuimon.records import Loader, LoaderFacts
+from tuimon.records import GpuPhase, GpuTime, Loader, LoaderFacts
 
 LINES = frames(
     ("train.py", 10, "main", "for x, y in loader:", True),
@@ -211,25 +211,50 @@ def test_evaluation_is_found_in_the_function_that_training_never_passes():
     assert len(finding.fixes) == 1
 
 
-@pytest.mark.parametrize(("small", "is_advised"), [(4, True), (32, False), (64, False), (None, False)])
-def test_larger_batches_are_advised_where_small_ones_cost_evaluation_most_of_its_time(small, is_advised):
-    """A batch that evaluates takes 6 ms, 1 ms of these in the fetch; the forward pass of one of 64 takes 16 ms."""
+def evaluated(small, *more, fetches=90, **facts):
+    """A batch that evaluates takes 6 ms, 1 ms of these in the fetch; forward passes of training take 16 ms a step."""
     phases = {"data": 1, "forward": 16, "backward": 20, "optimizer": 3, "eval": 60}
     windows = [steps(t, phases, first_index=10 * t, eval_count=100) for t in range(1, 9)]
     loaders = [
         Loader(t=8.0, pid=100, number=number, role=role, window_s=8.0, fetches=n, wait_ns=n * 10**6, facts=facts)
         for number, role, n, facts in (
-            (0, "train", 80, LoaderFacts(dataset="D", kind="map", workers=0, batch_size=64)),
+            (0, "train", fetches, LoaderFacts(dataset="D", kind="map", workers=0, batch_size=64)),
             (1, "eval", 800, LoaderFacts(dataset="D", kind="map", workers=0, batch_size=small)),
         )
     ]
-    finding = found(trained(NO_GPU, *windows, *loaders, stacks(8, *TRAINING, ([5, 6, 7], 90))))["side_work"]
+    session = session_of(
+        header(), process(**facts), LINES, *more, *windows, *loaders, stacks(8, *TRAINING, ([5, 6, 7], 90))
+    )
+    finding = found(session)["side_work"]
     assert finding.cause == "evaluation"
-    fixes = {fix.action: fix for fix in finding.fixes}
-    advised = fixes.get("evaluate in larger batches: 64 as in training, not 4")
-    assert (advised is not None) == is_advised
-    assert not is_advised or advised.estimated_speedup == pytest.approx(1 / (1 - 0.6 * 4 / 6))
     assert finding.fixes[0].action == "evaluate less often, or on a part of the data"
+    return {fix.action: fix.estimated_speedup for fix in finding.fixes}
+
+
+LARGER = "evaluate in larger batches: 64 as in training, not 4"
+
+
+@pytest.mark.parametrize(("small", "is_advised"), [(4, True), (32, False), (64, False), (None, False)])
+def test_larger_batches_are_advised_where_small_ones_cost_evaluation_most_of_its_time(small, is_advised):
+    fixes = evaluated(small, NO_GPU)
+    assert (LARGER in fixes) == is_advised
+    assert not is_advised or fixes[LARGER] == pytest.approx(1 / (1 - 0.6 * 4 / 6))
+
+
+def test_the_forward_pass_of_one_batch_counts_where_a_step_accumulates_several():
+    assert evaluated(4, NO_GPU, fetches=4 * 90)[LARGER] == pytest.approx(1 / (1 - 0.6 * (5 - 4 / 16) / 6))
+
+
+@pytest.mark.parametrize(("gpu_ms", "gained"), [(10, 4 / 6), (32, 3 / 6), (None, None)])
+def test_on_a_gpu_the_model_takes_as_long_as_it_does_there(gpu_ms, gained):
+    timed = [
+        GpuTime(t=float(t), pid=100, window_s=1.0, device=0, steps=5, total_ns=5 * 40 * 10**6, leads=[],
+                phases=[GpuPhase("forward", 5 * gpu_ms * 10**6, 0, 0),
+                        GpuPhase("backward", 5 * (40 - gpu_ms) * 10**6, 0, 0)])
+        for t in range(1, 9) if gpu_ms is not None
+    ]  # fmt: skip
+    fixes = evaluated(4, *timed, gpu_uuids=["GPU-0"])
+    assert fixes.get(LARGER) == (None if gained is None else pytest.approx(1 / (1 - 0.6 * gained)))
 
 
 def test_an_evaluation_that_takes_gradients_is_named_though_it_has_run_before_training():

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, Dataset
 from until import endless, options, small_model, steps
 
-NUMBER = 2_500_000
+NUMBER, EACH = 6_000_000, 10
 
 
 class Sentences(Dataset):
@@ -16,16 +16,16 @@ class Sentences(Dataset):
         self.words = np.arange(NUMBER) if fixed else [f"word {number}" for number in range(NUMBER)]
 
     def __len__(self):
-        return NUMBER // 100
+        return NUMBER // EACH
 
     def __getitem__(self, index):
-        first = index * 100
-        return torch.tensor([float(len(str(word))) for word in self.words[first : first + 100]])
+        first = index * EACH
+        return torch.tensor([float(len(str(word))) for word in self.words[first : first + EACH]])
 
 
 def main():
     args = options()
-    model = small_model(100)
+    model = small_model(EACH)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     loader = DataLoader(
         Sentences(args.fixed), batch_size=64, num_workers=2, shuffle=True, multiprocessing_context="fork"

@@ -53,7 +53,7 @@ def test_lines_are_the_detail_of_a_node():
         5: (40, 10, "x = load()"),
         6: (60, 0, "fit(x)"),
     }
-    assert loop.hottest_line() == 6
+    assert loop.place().line == 6
     assert loop.place().source == "fit(x)"
 
 

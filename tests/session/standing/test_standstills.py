@@ -158,9 +158,9 @@ def test_steps_end_a_standstill():
     table = Standstills()
     table.add_standstill(taken([(GATHER, [100])]), 40)
     table.note_steps(steps(30.2, {"forward": 10}, pid=100))  # of the window in which the stacks were taken
-    assert table.past[-1].ended_s is None and table.taken_since(12.0) is not None
+    assert table.past[-1].ended_s is None and table.since(12.0) is not None
     table.note_steps(steps(45.0, {"forward": 10}, pid=100))
-    assert table.past[-1].ended_s == 45.0 and table.taken_since(12.0) is None
+    assert table.past[-1].ended_s == 45.0 and table.since(12.0) is None
 
 
 def test_two_nodes_that_wait_for_each_other_stand_still_together():

@@ -6,7 +6,7 @@ from tests.session.records import process, session_of, steps
 from tuimon.agent.ring.compiler_texts import Event
 from tuimon.agent.torch_compat.compilations import _text
 from tuimon.records import Compiler, CompilerEvents
-from tuimon.sources.markers.compiler import CompilerTracker
+from tuimon.sources.markers.follower import CompilerTracker
 
 CODE = ("/me/net.py", 7, "forward")
 NAMES = {

@@ -91,7 +91,7 @@ def holds_still(run, seconds, fill, warm_up=5, slack_bytes=2000):
 
 
 def test_steps_of_a_second_training_thread_are_not_kept(run):
-    """40,000 of them, beside a training thread that makes more."""
+    """20,000 of them, beside a training thread that makes more."""
     run.live = {42, 43}
     quick = "fetch:0.1 wait:0.1 bwd:0.1 opt:0.1"
 
@@ -99,10 +99,10 @@ def test_steps_of_a_second_training_thread_are_not_kept(run):
         run.write(42, " ".join([quick] * 2100))
         run.write(43, " ".join([quick] * 2000))
 
-    steps = holds_still(run, 20, fill)
-    assert sum(record.count for record in steps) == 20 * 2100 - 1
-    assert steps[-1].first_index + steps[-1].count == 20 * 2100 - 1
-    assert sum(record.backwards for record in steps) == 20 * 2100
+    steps = holds_still(run, 10, fill)
+    assert sum(record.count for record in steps) == 10 * 2100 - 1
+    assert steps[-1].first_index + steps[-1].count == 10 * 2100 - 1
+    assert sum(record.backwards for record in steps) == 10 * 2100
 
 
 def test_a_loop_whose_fetches_follow_a_backward_is_counted_and_not_kept(run):
@@ -117,7 +117,7 @@ def test_a_loop_whose_fetches_follow_a_backward_is_counted_and_not_kept(run):
 
 
 def test_iterators_that_only_evaluate_are_not_kept(run):
-    """A program without a backward, with an iterator for each of 60,000 short evaluations."""
+    """A program without a backward, with an iterator for each of 30,000 short evaluations."""
     run.live = {42}
 
     def fill(second):
@@ -128,11 +128,11 @@ def test_iterators_that_only_evaluate_are_not_kept(run):
             ),
         )
 
-    holds_still(run, 30, fill)
+    holds_still(run, 15, fill)
 
 
 def test_threads_that_come_and_go_are_forgotten(run):
-    """20,000 threads, each with a fetch and a range of its own; the training goes on beside them, counted whole."""
+    """10,000 threads, each with a fetch and a range of its own; the training goes on beside them, counted whole."""
     run.names.append("range")
 
     def fill(second):
@@ -143,8 +143,8 @@ def test_threads_that_come_and_go_are_forgotten(run):
             run.write(tid, "fetch:1 wait:1", run.now_ns + number * 4 * MS)
             run.waiting.append(layout.Marker(run.now_ns + number * 4 * MS + 1, layout.RANGE_PUSH, 0, tid, 1))
 
-    steps = holds_still(run, 100, fill)
-    assert sum(record.count for record in steps) == 100 * 60 - 1
+    steps = holds_still(run, 50, fill)
+    assert sum(record.count for record in steps) == 50 * 60 - 1
     assert len(run.follower._loops) < 1000
 
 

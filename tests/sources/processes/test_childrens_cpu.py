@@ -9,7 +9,7 @@ import pytest
 from tests.sources.programs import running
 from tuimon.records import Threads
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.childrens_cpu import ChildrensCpu
+from tuimon.sources.processes.followed import ChildrensCpu
 from tuimon.sources.processes.source import ProcessSource
 
 #: Each child computes for the CPU time given, one after the other.

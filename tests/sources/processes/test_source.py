@@ -82,6 +82,7 @@ def test_a_family_appears_and_ends(tmp_path: Path) -> None:
         assert (main.ppid, main.markers, main.ended) == (os.getpid(), False, False)
         assert abs(main.start_unix_s - os.stat(f"/proc/{root.pid}").st_ctime) < 5
         assert reader.when(worker, lambda p: p.role == "worker").ppid == root.pid
+        assert reader.threads(worker, lambda row: bool(row.private_bytes)).own_bytes
         assert reader.when(sleep, lambda p: p.role == "other").command == ["sleep", "1000"]
         assert set(table.pids()) == {root.pid, worker, sleep}
         assert table.roles == {root.pid: "trainer", worker: "worker", sleep: "other"}

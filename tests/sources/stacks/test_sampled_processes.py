@@ -4,7 +4,7 @@ import pytest
 
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.sampled_processes import SampledProcesses
+from tuimon.sources.stacks.schedule import SampledProcesses
 
 
 @pytest.fixture

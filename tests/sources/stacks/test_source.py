@@ -327,9 +327,9 @@ def test_a_dump_tells_who_holds_the_gil(tmp_path: Path) -> None:
             return next((thread for thread in threads if thread.owns_gil), None)
 
         main = until(owner, "a thread with the GIL")
-        assert main.os_thread_id == process.pid
+        assert main.tid == process.pid
         assert main.active
-        assert main.frames[-1].name == "<module>"
+        assert main.frames[-1].function == "<module>"
 
 
 def test_a_dump_of_nothing() -> None:

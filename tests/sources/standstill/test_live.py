@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from tuimon.proc import procfs
+from tuimon.sources.base import Suspect, Suspicion
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.pyspy import recorder
 from tuimon.sources.standstill.source import StandstillSource
-from tuimon.sources.standstill.suspicion import Suspect, Suspicion
 
 SCRIPT = """
 import os, sys
@@ -37,7 +37,7 @@ def test_a_process_that_waits_for_a_file(tmp_path):
             while (stat := procfs.read_thread_stat(process.pid, process.pid)) is not None and stat.state != "S":
                 pass  # it has yet to come to open()
             source = StandstillSource(ProcessTable(process.pid, None), lambda: now_s)
-            source.inspect(Suspicion(80.0, (Suspect(process.pid, "trainer", None),)))
+            source.inspect(lambda: Suspicion(80.0, (Suspect(process.pid, "trainer", None),)))
             assert list(source.read()) == []
             now_s += 3.0
             (record,) = source.read()

@@ -7,13 +7,13 @@ import os
 import pytest
 
 from tuimon.records import RankCollective, Standstill
+from tuimon.sources.base import Suspect, Suspicion
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.stacks.pyspy.dump import DumpError, DumpFrame, DumpThread
 from tuimon.sources.standstill import source as source_file
 from tuimon.sources.standstill.source import DEPTH, GROUPS, THREADS, StandstillSource, grouped
 from tuimon.sources.standstill.stacks import ProcessStacks, ThreadStack, take_stacks
-from tuimon.sources.standstill.suspicion import Suspect, Suspicion
 from tuimon.sources.standstill.waiting import Reading, bytes_per_s, read_io
 
 ME = os.getpid()
@@ -46,7 +46,7 @@ def run(monkeypatch):
 
         def step(self, seconds: float, since_s: float | None = 80.0) -> list[Standstill]:
             clock.now_s += seconds
-            source.inspect(None if since_s is None else Suspicion(since_s, (Suspect(ME, "trainer", 3),)))
+            source.inspect(lambda: None if since_s is None else Suspicion(since_s, (Suspect(ME, "trainer", 3),)))
             return list(source.read())
 
     made = Run()
@@ -86,7 +86,7 @@ def test_what_torch_has_recorded_comes_after_the_stacks(monkeypatch):
         ProcessTable(ME, None), clock, lambda: None, lambda binary, pids, since_s: {ME: ProcessStacks()},
         lambda suspects, quiet_s: dumps,
     )  # fmt: skip
-    source.inspect(Suspicion(80.0, (Suspect(ME, "trainer", 3), Suspect(1, "worker", 3))))
+    source.inspect(lambda: Suspicion(80.0, (Suspect(ME, "trainer", 3), Suspect(1, "worker", 3))))
     found = []
     for seconds in (0.0, 2.5, 0.5, 0.5, 0.5):
         clock.now_s += seconds
@@ -164,7 +164,7 @@ def test_a_training_in_another_thread_is_listed_first_or_said_to_have_ended(is_a
     source = StandstillSource(
         ProcessTable(ME, None), clock, lambda: None, lambda binary, pids, since_s: {ME: ProcessStacks(threads)}
     )
-    source.inspect(Suspicion(80.0, (Suspect(ME, "trainer", None, 7),)))
+    source.inspect(lambda: Suspicion(80.0, (Suspect(ME, "trainer", None, 7),)))
     list(source.read())
     clock.now_s += 3
     (record,) = source.read()

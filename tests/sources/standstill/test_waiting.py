@@ -8,7 +8,7 @@ import sys
 
 from tests.waiting import until
 from tuimon.proc import connections, procfs
-from tuimon.sources.standstill.suspicion import Suspect
+from tuimon.sources.base import Suspect
 from tuimon.sources.standstill.waiting import Blocked, Reading, Used, Waiting, idle_peers, moving, read_waiting
 
 SUSPECT = Suspect(7, "trainer", None)

@@ -26,6 +26,8 @@ KEPT = {
     *(
         "CompilerEvents.what",
         "CountSettings.what",
+        "DiskReads.kind",
+        "EarlierRun.gpus",
         "Exit.signal",
         "Frame.packages",
         "Gpu.name",

@@ -39,11 +39,3 @@ def withdraw_if_abandoned(task: Task) -> bool:
     task.stop()
     runtime.withdraw()
     return True
-
-
-def step(task: Task) -> None:
-    """Do nothing."""
-
-
-def end(task: Task) -> None:
-    """The hooks stay, or are being undone already."""

@@ -4,26 +4,39 @@ A signal handler that raises loses nothing: what it cut short is done again at t
 that was being carried out has then failed.
 """
 
+import importlib
+import sys
 import time
-from typing import Any, Dict
+from typing import Any, Dict, Tuple
 
 from .. import runtime
-from ..outside import raised_by_us
+from ..outside import raised_by_us, undisturbed
 from ..pace import pace
 from ..ring.control_words import (
     BELL_WORD,
     COMMANDS_WORD,
     CONTROL_VERSION,
     VERSION_WORD,
+    Command,
     is_alive,
     is_whole,
     order_in,
 )
 from ..turn import Turn
 from ..variables import variable
-from . import commands, hold
+from . import hold
 from .task import Task
 
+#: The commands that are modules of this folder, each imported on first use.
+_MODULES: Dict[int, str] = {
+    Command.SAMPLE: "sample",
+    Command.MEMORY: "memory",
+    Command.TRACE: "trace",
+    Command.HOLD: "hold",
+}
+#: The numbers of all commands that are known, and the same as bits.
+KNOWN: Tuple[int, ...] = (*_MODULES, Command.WITHDRAW)
+KNOWN_BITS = sum(1 << number for number in KNOWN)
 #: No sequence that a bell can have: the next hook comes here again.
 _NEVER = -1
 _NO_BELL = (0,)
@@ -58,7 +71,7 @@ def listen(writer: Any) -> None:
     orders.name_id = writer.name_id
     orders.taken = {}
     orders.tasks = {}
-    words[COMMANDS_WORD] = commands.KNOWN_BITS
+    words[COMMANDS_WORD] = KNOWN_BITS
     words[VERSION_WORD] = CONTROL_VERSION  # last: from now on orders are taken
     orders.watch_memory = variable("TUIMON_MEMORY") == "1"
     orders.rung = 0
@@ -113,12 +126,12 @@ def call_again(task: Task) -> None:
 def _attend() -> None:
     if orders.watch_memory:
         orders.watch_memory = False
-        commands.watch_memory()
+        _watch_memory()
     if not _go_on():
         return
     bell = orders.bell[0]
     if bell != orders.rung:
-        for command in commands.KNOWN:
+        for command in KNOWN:
             if orders.words is not None:  # else an order was to withdraw
                 _take(command)
         orders.rung = bell  # last: what an exception cuts short is done again
@@ -178,7 +191,7 @@ def _take(command: int) -> None:
     else:
         orders.tasks[command] = task
         task.report(0)
-        task.needs_steps = commands.module_of(command).NEEDS_STEPS
+        task.needs_steps = module_of(command).NEEDS_STEPS
         _call(task, "begin")
 
 
@@ -192,7 +205,9 @@ def _stop(command: int, task: Task) -> None:
 def _call(task: Task, name: str) -> None:
     """Call a function of the task's command; what it raises becomes the answer."""
     try:
-        getattr(commands.module_of(task.command), name)(task)
+        function = getattr(module_of(task.command), name, None)
+        if function is not None:
+            function(task)
     except raised_by_us(Exception) as error:
         task.fail("%s: %s" % (type(error).__name__, error))
     except BaseException:
@@ -200,6 +215,39 @@ def _call(task: Task, name: str) -> None:
         raise
     if task.is_over:
         orders.tasks.pop(task.command, None)
+
+
+class _Withdraw:
+    """Undoes all hooks: from here on the training runs as if tuimon had never been there, and has no ring."""
+
+    NEEDS_STEPS = False
+
+    @staticmethod
+    def begin(task: Task) -> None:
+        """Withdraw; the answer is in the ring's file, which has no name any more."""
+        orders.tasks.pop(task.command, None)  # this one goes on
+        runtime.withdraw()
+        task.finish(0)
+
+
+def module_of(command: int) -> Any:
+    """What carries out a known command."""
+    return _Withdraw if command == Command.WITHDRAW else _imported(_MODULES[command])
+
+
+def _watch_memory() -> None:
+    """Watch for out-of-memory errors; enabled by the environment, not by an order."""
+    try:
+        _imported("oom").watch()
+    except raised_by_us(Exception):  # a torch with other names for it
+        return
+
+
+def _imported(name: str) -> Any:
+    full = "%s.%s" % (__package__, name)
+    if full not in sys.modules:
+        undisturbed(lambda: importlib.import_module(full))
+    return importlib.import_module(full)
 
 
 runtime.listen = listen

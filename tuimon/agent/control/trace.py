@@ -32,7 +32,7 @@ from .stack_windows import CannotRead, safe_window
 from .task import Task
 from .trace_lines import LineSampler
 
-NEEDS_STEPS = True
+NEEDS_STEPS = True  # without a ``step``: the boundaries are seen as they are marked
 
 #: To write a trace and to let go of it takes 0.7 to 1.3 times as long as to stop it (measured: 20,000 and 200,000
 #: events, torch 2.13).
@@ -255,10 +255,6 @@ def begin(task: Task) -> None:
     tracing.see(BACKWARD_END)
     _tracing = tracing
     runtime.emit = watch
-
-
-def step(task: Task) -> None:
-    """The boundaries are seen as they are marked."""
 
 
 def end(task: Task) -> None:

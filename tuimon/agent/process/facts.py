@@ -1,6 +1,5 @@
 """The facts that this process publishes of itself: who it is, its rank, its GPUs. Calls nothing that could wait."""
 
-import os
 import sys
 from typing import Any, Dict, List, Optional
 
@@ -9,31 +8,21 @@ from ..outside import raised_by_us
 from ..variables import variable
 from . import gc_pauses, loop_stacks, optimizer_facts, plan, precision
 
-_ARGV_LIMIT = 64
-_TEXT_LIMIT = 256
-
 
 def facts() -> Dict[str, Any]:
     """The facts that are known as soon as torch is imported."""
     torch = sys.modules.get("torch")
     return {
-        "pid": os.getpid(),
-        "ppid": os.getppid(),
         "run": variable("TUIMON_RUN"),
         "output": variable("TUIMON_OUTPUT"),
-        "argv": _arguments(),
-        "cwd": _working_directory(),
         "python": "%d.%d.%d" % sys.version_info[:3],
         "torch": str(getattr(torch, "__version__", "")) or None,
         "rank": _number(variable("RANK")),
-        "local_rank": _number(variable("LOCAL_RANK")),
         "world_size": _number(variable("WORLD_SIZE")),
         "cuda_visible_devices": variable("CUDA_VISIBLE_DEVICES"),
         "cuda_device_order": variable("CUDA_DEVICE_ORDER"),
         "gpu_uuids": [],
-        "nvtx": hasattr(getattr(torch, "_C", None), "_nvtx"),
         "gc": gc_pauses.is_installed(),
-        "root": sys.executable,
         "tracer": debug_settings.tracer(),
     }
 
@@ -90,18 +79,6 @@ def _gpu_uuids(torch: Any) -> List[str]:
 
 def _nvml_uuid(uuid: str) -> str:
     return uuid if uuid.startswith(("GPU-", "MIG-")) else "GPU-" + uuid
-
-
-def _arguments() -> List[str]:
-    arguments = getattr(sys, "orig_argv", None) or getattr(sys, "argv", None) or []
-    return [str(argument)[:_TEXT_LIMIT] for argument in arguments[:_ARGV_LIMIT]]
-
-
-def _working_directory() -> Optional[str]:
-    try:
-        return os.getcwd()
-    except raised_by_us(OSError):
-        return None
 
 
 def _number(text: Optional[str]) -> Optional[int]:

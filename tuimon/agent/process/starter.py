@@ -1,19 +1,23 @@
-"""The tuimon that started this run: named in the environment as PID-STARTTICKS-PIDNAMESPACE."""
+"""What this process was started by and for."""
 
 import os
+import sys
 from typing import Optional, Tuple
 
 from ..outside import raised_by_us
 from ..ring.paths import is_running
 from ..variables import variable
 
+#: In the command lines of processes that import torch and rarely train.
+_AUXILIARY_SIGNS = (b"--multiprocessing-fork", b"multiprocessing.forkserver", b"_inductor/compile_worker")
 _NAMESPACE = "/proc/self/ns/pid"
 
 
 def starter() -> Optional[Tuple[int, int]]:
-    """Its pid and start time; None where none is named, or where it has no pid in our namespace.
+    """Pid and start time of the tuimon that started this run, named in the environment: PID-STARTTICKS-PIDNAMESPACE.
 
-    Raises ValueError for what is no name, OSError where our namespace is unknown.
+    None where none is named, or where it has no pid in our namespace. Raises ValueError for what is no name, OSError
+    where our namespace is unknown.
     """
     named = variable("TUIMON_MONITOR")
     if not named:
@@ -23,9 +27,21 @@ def starter() -> Optional[Tuple[int, int]]:
 
 
 def has_ended() -> bool:
-    """True if it is known to be gone: killed, or it has left the run to itself."""
+    """True if that tuimon is known to be gone: killed, or it has left the run to itself."""
     try:
         known = starter()
     except raised_by_us(OSError, ValueError):
         return False
     return known is not None and not is_running(*known)
+
+
+def is_auxiliary() -> bool:
+    """True if this is a child of multiprocessing or a compiler process: it gets a ring only once it trains."""
+    if "--multiprocessing-fork" in sys.argv:
+        return True
+    try:
+        with open("/proc/self/cmdline", "rb") as cmdline:
+            line = cmdline.read(65536)
+    except raised_by_us(OSError):
+        return False
+    return any(sign in line for sign in _AUXILIARY_SIGNS)

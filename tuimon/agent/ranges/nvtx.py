@@ -46,62 +46,46 @@ class _NativeNvtx:
         return getattr(self.__dict__["_native"], name)
 
 
-def _opening(emit: Callable[[object, FrameType], Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that opens a range, or marks: its first argument is the name."""
+def _followed(after: Callable[[Any, Any], Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function; ``after`` receives its first argument, a name or a handle, and its result."""
 
     @wraps(function)
     def tuimon_nvtx(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         if runtime.on and not runtime.is_compiling():
-            emit(args[0] if args else kwargs.get("message", kwargs.get("msg", "")), _user_frame())
+            after(args[0] if args else kwargs.get("message", kwargs.get("msg", kwargs.get("range_id", ""))), result)
         return result
 
     dynamo.skip(tuimon_nvtx)
     return tuimon_nvtx
 
 
-def _popping(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def tuimon_nvtx(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        if runtime.on and not runtime.is_compiling():
-            range_markers.pop(_user_frame())
-        return result
-
-    dynamo.skip(tuimon_nvtx)
-    return tuimon_nvtx
+def _start(name: object, handle: Any) -> None:
+    try:
+        if handle is not None and len(_started) < _STARTED_LIMIT:
+            ours = range_markers.start(range_markers.name_id(name, _user_frame()))
+            _started.setdefault(handle, []).append(ours)
+    except raised_by_us(Exception):
+        return
 
 
-def _starting(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def tuimon_nvtx(*args: Any, **kwargs: Any) -> Any:
-        handle = function(*args, **kwargs)
-        if handle is not None and runtime.on and not runtime.is_compiling():
-            _start(handle, args[0] if args else kwargs.get("message", kwargs.get("msg", "")))
-        return handle
-
-    dynamo.skip(tuimon_nvtx)
-    return tuimon_nvtx
-
-
-def _ending(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def tuimon_nvtx(handle: Any, *args: Any, **kwargs: Any) -> Any:
-        result = function(handle, *args, **kwargs)
-        if handle is not None and runtime.on and not runtime.is_compiling():
-            _end(handle)
-        return result
-
-    dynamo.skip(tuimon_nvtx)
-    return tuimon_nvtx
+def _end(handle: Any, _result: Any) -> None:
+    try:
+        ours = _started.get(handle)
+        if ours:
+            range_markers.end(ours.pop(), _user_frame())
+            if not ours:
+                _started.pop(handle, None)
+    except raised_by_us(Exception):
+        return
 
 
 _WRAPPERS: Tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
-    partial(_opening, range_markers.push),
-    _popping,
-    _starting,
-    _ending,
-    partial(_opening, range_markers.mark),
+    partial(_followed, lambda name, _: range_markers.push(name, _user_frame())),
+    partial(_followed, lambda *_: range_markers.pop(_user_frame())),
+    partial(_followed, _start),
+    partial(_followed, _end),
+    partial(_followed, lambda name, _: range_markers.mark(name, _user_frame())),
 )
 _NATIVE = dict(zip(("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA"), _WRAPPERS))
 _PACKAGE = dict(zip(("push_range", "pop_range", "start_range", "end_range", "mark"), _WRAPPERS))
@@ -172,23 +156,3 @@ def _add_files(file: Optional[str]) -> None:
     import contextlib
 
     _nvtx_files.update(path for path in (file, contextlib.__file__) if path)
-
-
-def _start(handle: Any, name: object) -> None:
-    try:
-        if len(_started) < _STARTED_LIMIT:
-            ours = range_markers.start(range_markers.name_id(name, _user_frame()))
-            _started.setdefault(handle, []).append(ours)
-    except raised_by_us(Exception):
-        return
-
-
-def _end(handle: Any) -> None:
-    try:
-        ours = _started.get(handle)
-        if ours:
-            range_markers.end(ours.pop(), _user_frame())
-            if not ours:
-                _started.pop(handle, None)
-    except raised_by_us(Exception):
-        return

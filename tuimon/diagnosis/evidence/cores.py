@@ -7,17 +7,11 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.threshold import NEARLY_ALL, Threshold
+from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
 from tuimon.records import ThreadCpu, Threads
 from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.core_waits import WANTS_TO_RUN
 
-YIELDS = Threshold(
-    0.1,
-    "times the CPU of the run's busy threads, their mean, below which a thread's waits are no wish for a core",
-    "our choice: threads that share cores get much the same of them; 0.04 was measured of two threads of setfit's that"
-    " stood in the run queue for 65 % of the time and ran for 2 %, beside a model that computes on 2 cores",
-)
 WANTED_RATIO = Threshold(
     1.3,
     "times the cores there are that the run's threads want, from which these are too few",
@@ -74,12 +68,13 @@ def _without_yielding(rows: Sequence[tuple[int, ThreadCpu]]) -> list[tuple[int, 
     """The threads that run when they get a core.
 
     A thread that waits for work in a loop of yields stands in the run queue all the while, and hardly runs: one that
-    wanted to would get as much of the cores as the others do.
+    wanted to would get much the same of the cores as the others do: 0.04 of it was measured of two threads of setfit's
+    that stood in the run queue for 65 % of the time and ran for 2 %, beside a model that computes on 2 cores.
     """
     busy = [row for _, row in rows if _wanted(row) >= WANTS_TO_RUN]
     number = sum(row.count for row in busy)
     mean = sum((row.cpu_ratio or 0.0) * row.count for row in busy) / number if number else 0.0
-    return [(pid, row) for pid, row in rows if _wanted(row) < WANTS_TO_RUN or (row.cpu_ratio or 0.0) >= YIELDS * mean]
+    return [(pid, row) for pid, row in rows if _wanted(row) < WANTS_TO_RUN or (row.cpu_ratio or 0.0) >= SMALL * mean]
 
 
 def _wanted(row: ThreadCpu) -> float:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import BETWEEN, Place
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
@@ -31,10 +31,11 @@ GROWTH_SIGMAS = Threshold(
     "our choice, by simulation (test_drift): at most 1 % of courses of 300 s (noise, warm-up, jumps, sawteeth) count as"
     " growth when tested every second",
 )
-JUMP_RATIO = Threshold(
-    1.25,
-    "times the median before, from which a lasting jump in step time is reported",
-    "our choice: a quarter is more than what others on a machine change; the outer tenths must not overlap either",
+DRIFT_RATIO = Threshold(
+    1.15,
+    "growth of the median step time from which it is a drift",
+    "our choice: 15 % over a run is worth a search; the middle halves of both ends must not overlap either, which"
+    " keeps noise out",
 )
 JUMP_AT_ONCE = Threshold(
     0.75,
@@ -44,13 +45,6 @@ JUMP_AT_ONCE = Threshold(
 )
 JUMP_LASTS = Threshold(
     60, "windows since a jump, from which it is lasting", "our choice: most evaluations and checkpoints are shorter"
-)
-TOGETHER = Threshold(
-    0.5,
-    "part of the growth (of its logarithm) of one kind of work by which another has grown too, from which steps do"
-    " more of both",
-    "our choice: a pass over n items takes n times as long but for its fixed part; what grows for a reason of its own,"
-    " such as a kept graph, leaves the other kind as it was",
 )
 #: Windows before a jump at least, and those beside it that must differ already.
 _BEFORE, _NEAR = 20, 8
@@ -110,7 +104,7 @@ def grow_together(one: Growth, other: Growth, update: Growth, step: Growth) -> b
     """
     less, more = sorted((one.log_ratio, other.log_ratio))
     grown_ms = one.now_ms - one.before_ms + other.now_ms - other.before_ms
-    are_alike = less > 0.0 and less >= TOGETHER * more and update.log_ratio < TOGETHER * less
+    are_alike = less > 0.0 and less >= MOST * more and update.log_ratio < MOST * less
     return are_alike and 2 * grown_ms >= step.now_ms - step.before_ms
 
 
@@ -267,7 +261,7 @@ def jump_in(series: Sequence[float]) -> int | None:
         return None
     before, since = series[:at], series[at:]
     rise = math.log(median(since) / median(before))
-    if rise < math.log(JUMP_RATIO) or median(since[-_NEAR:]) < JUMP_RATIO * median(before):
+    if rise < math.log(DRIFT_RATIO) or median(since[-_NEAR:]) < DRIFT_RATIO * median(before):
         return None
     if median(logs[at : at + _NEAR]) - median(logs[at - _NEAR : at]) < JUMP_AT_ONCE * rise:
         return None

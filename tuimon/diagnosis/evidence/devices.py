@@ -12,13 +12,8 @@ from tuimon.session.rows import GpuRow
 RECENT_S = 30
 READINGS = Threshold(
     6,
-    "readings of a GPU's utilisation without a kernel, from which it does nothing",
-    "our choice: 6 s of a GPU that the run uses, and 24 s of any other, which is read less often",
-)
-STEPPING_S = Threshold(
-    30.0,
-    "seconds since the first step, from which a GPU without a kernel does nothing",
-    "our choice: as long as the verdict looks back",
+    "readings from which a GPU without a kernel does nothing, and a process stays on the NUMA node that it ran on",
+    "our choice: 6 s of a GPU that the run uses, 24 s of any other, and 30 s of a process, which are read less often",
 )
 
 

@@ -19,9 +19,8 @@ from tuimon.diagnosis.evidence.course import (
     passes,
     quarters,
 )
-from tuimon.diagnosis.evidence.devices import STEPPING_S, process_gpus, runs_nothing, uses_gpu
+from tuimon.diagnosis.evidence.devices import process_gpus, runs_nothing, uses_gpu
 from tuimon.diagnosis.evidence.gil import Contention, contention
-from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
 from tuimon.diagnosis.evidence.gpu.copies import copying_by_bytes, copying_upper_bound
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges, on_gpu_clock
@@ -29,9 +28,11 @@ from tuimon.diagnosis.evidence.gpu.launching import Launching, launching
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.late_ranks import Turns, chosen_ranks, late_turns
+from tuimon.diagnosis.evidence.level import Hours, Level, Setting, level_of, slower_hours
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, training_loader
 from tuimon.diagnosis.evidence.loading.producer import Pool, pool
+from tuimon.diagnosis.evidence.loading.reads import ReadAgain, read_again
 from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers, epoch_starts, worker_evidence
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
@@ -43,17 +44,21 @@ from tuimon.diagnosis.evidence.steps import (
     LongestSteps,
     StepEvidence,
     longest_steps,
+    mean_step_ms,
     phase_row,
     step_evidence,
 )
+from tuimon.diagnosis.threshold import SMALL
 from tuimon.node_ids import node_of
-from tuimon.records import CompilerEvents, CompilerWork, Place, Process, Threads, TraceTaken
+from tuimon.records import CompilerEvents, CompilerWork, EarlierRun, Place, Process, Threads, TraceTaken
+from tuimon.session.progress import rates_in
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.sampling import GilHeld
 from tuimon.session.session import SessionView, once
-from tuimon.session.windows import Span
+from tuimon.session.steps.course import StepStretch
+from tuimon.session.windows import WINDOW_S, Span
 
 
 class Evidence(Struct, frozen=True, dict=True):
@@ -74,6 +79,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def process(self) -> Process | None:
         """Its facts."""
         return self._view.process(self.pid)
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks its training has; 1 where that is not known."""
+        return (self.process.world_size if self.process is not None else None) or 1
 
     @cached_property
     def steps(self) -> StepEvidence | None:
@@ -98,6 +108,21 @@ class Evidence(Struct, frozen=True, dict=True):
     def phase(self, name: str) -> PhaseRow | None:
         """One of its phases."""
         return phase_row(self.phases, name)
+
+    def share_of(self, *names: str) -> float:
+        """The share of the step in some of its phases."""
+        return sum(row.share for name in names if (row := self.phase(name)) is not None)
+
+    @property
+    def step_ms(self) -> float | None:
+        """Its mean step in ms; None where that is not known."""
+        return mean_step_ms(self.phases) if self.phases is not None else None
+
+    @property
+    def in_steps(self) -> float:
+        """The part (0..1) of the time that goes to steps, and not to evaluation."""
+        evaluation = self.phase("eval")
+        return 1.0 - (evaluation.share if evaluation is not None else 0.0)
 
     @cached_property
     def step_history(self) -> tuple[float | None, ...]:
@@ -155,6 +180,42 @@ class Evidence(Struct, frozen=True, dict=True):
         if windows is None:
             return None
         return jump_of(self._view.session, self.pid, windows, self.step_history, self.phase_history)
+
+    @cached_property
+    def stretches(self) -> tuple[StepStretch, ...]:
+        """The course of its steps over the whole run."""
+        stats = self._view.session.step_stats.get(self.pid)
+        return tuple(row for row in stats.course.stretches() if row.steps) if stats is not None else ()
+
+    @cached_property
+    def level(self) -> Level | None:
+        """What its steps have taken over the whole run; None if it is too short, or others use its GPUs as well."""
+        if any((process.sm_ratio or 0.0) >= SMALL for row in self.gpus for process in row.others):
+            return None
+        return level_of(self.stretches, self._view.between_parts(self.pid))
+
+    @cached_property
+    def slower_hours(self) -> Hours | None:
+        """Its fastest hour and its last one, if that is slower."""
+        return slower_hours(self.stretches, self._view.between_parts(self.pid))
+
+    @cached_property
+    def setting(self) -> Setting:
+        """What has to be equal in another run for its steps to be compared with these."""
+        gpus = sorted(row.latest.name for row in self.run.gpus if row.used_by_run)
+        ranks = self.process.world_size if self.process is not None else None
+        batch_size = self.loader.facts.batch_size if self.loader is not None else None
+        return Setting(self.run.here.cores, tuple(gpus), ranks or 1, batch_size)
+
+    @cached_property
+    def earlier_runs(self) -> list[EarlierRun]:
+        """The earlier runs of the same command in this setting, oldest first."""
+        earlier = self._view.session.earlier
+        return [
+            run
+            for run in (earlier.runs if earlier is not None else ())
+            if Setting(run.cpu_count, tuple(run.gpus), run.ranks, run.batch_size) == self.setting
+        ]
 
     @cached_property
     def standstills(self) -> tuple[Standstill, ...]:
@@ -234,10 +295,21 @@ class Evidence(Struct, frozen=True, dict=True):
         """The DataLoader whose batches train; None without, or without markers."""
         return training_loader(self._view.loaders(self.pid))
 
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples that it trains on in a second."""
+        return rates_in(self._view, self.pid).samples
+
     @cached_property
     def evaluation_loader(self) -> LoaderRow | None:
         """The one DataLoader whose batches are evaluated; None without, or without markers."""
         return evaluation_loader(self._view.loaders(self.pid))
+
+    @cached_property
+    def read_again(self) -> ReadAgain | None:
+        """The data that every epoch reads from the disk anew; None where that is not known."""
+        stats = self._view.session.disk_reads.get(self.pid)
+        return read_again(stats.epochs() if stats is not None else None, self.loader)
 
     @cached_property
     def child_workers(self) -> tuple[Process, ...]:
@@ -291,7 +363,7 @@ class Evidence(Struct, frozen=True, dict=True):
             return False
         if self.steps is None:  # attached without markers: the readings of the GPU are all that there is
             return True
-        return self.steps.first_step_s is not None and self.run.now_s - self.steps.first_step_s >= STEPPING_S
+        return self.steps.first_step_s is not None and self.run.now_s - self.steps.first_step_s >= WINDOW_S
 
     @cached_property
     def gpu_time(self) -> GpuTimeRow | None:
@@ -313,22 +385,13 @@ class Evidence(Struct, frozen=True, dict=True):
         """Its steps on the GPU's clock; None with too few GPU times."""
         if self.gpu_time is None:  # then nothing of the rest is worked out: comm_bound queries 64 ranks on CPUs
             return None
-        ranks = self.process.world_size if self.process is not None else None
         copying = copying_upper_bound(self.stacks.main, self.torch_memory), copying_by_bytes(self.loader)
-        return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, ranks, copying)
+        return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, self.world_size, copying)
 
     @cached_property
     def launching(self) -> Launching:
         """How it queues its work for the GPU, as samples show."""
         return launching(self.stacks.main)
-
-    @cached_property
-    def allocator_waits(self) -> AllocatorWaits | None:
-        """True if torch's allocator holds the GPU up; None where it does not, or that is not known."""
-        gpu = self.gpu_steps
-        if gpu is None:
-            return None
-        return allocator_waits(self.torch_memory, self.stacks.main, gpu.step_ms, gpu.time.device)
 
     def gpu_idle_during(self, phase: PhaseRow) -> IdleBounds | None:
         """How much of a phase the GPU idles; None without GPU times."""
@@ -391,15 +454,11 @@ class Evidence(Struct, frozen=True, dict=True):
         """The evidence of every training process of the run, by rank; this one among them."""
         return tuple(evidence_of(self._view, pid) for pid in self.run.trainers)
 
-    @property
+    @cached_property
     def compared(self) -> tuple[Evidence, ...]:
         """The ranks of its training that are judged one by one, this one among them: of many, a selection."""
-        pids = self._compared_pids
+        pids = chosen_ranks(self.pid, self.rank_rows)
         return tuple(rank for rank in self.ranks if rank.pid in pids)
-
-    @cached_property
-    def _compared_pids(self) -> set[int]:
-        return chosen_ranks(self.pid, self.rank_rows)
 
     @cached_property
     def exchanges(self) -> dict[int, Exchange]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.lines import hottest_place
 from tuimon.diagnosis.evidence.loading.producer import puts_into_queue, queue_wait
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.records import Place
@@ -48,7 +47,7 @@ def contention(
     culprit = max(holders, key=lambda holder: holder[0])[1]
     samples, held = _samples(culprit, others), sum(ratio for ratio, _ in holders)
     unexplained = 1.0 - training.cpu_ratio - training.delay_ratio - waits
-    hot = hottest_place((sample.place, sample.count) for sample in samples.stacks if sample.activity not in OWN_WAITS)
+    hot = samples.where(lambda sample: sample.activity not in OWN_WAITS).hottest
     waited = queue_wait(main)
     return Contention(
         share=min(held, unexplained),

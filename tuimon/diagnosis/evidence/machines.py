@@ -21,7 +21,7 @@ from tuimon.diagnosis.evidence.loading.workers import are_renewed
 from tuimon.records import CountSetting, Kept, MachineMemory, Place, Threads
 from tuimon.session.memory_readings import Growth
 from tuimon.session.processes.core_use import CoresTaken
-from tuimon.session.processes.nodes import NodeTables, Placement, ProcessGrowth, ProcessHeld
+from tuimon.session.processes.nodes import NodeTables, Placement, ProcessCopies, ProcessGrowth, ProcessHeld
 from tuimon.session.session import SessionView
 
 #: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.
@@ -95,6 +95,13 @@ class Machine(Struct, frozen=True, dict=True):
                 if growth is not None:
                     found.append(ProcessGrowth(pid, growth))
         return tuple(sorted(found, key=lambda each: -each.growth.bytes_per_s))
+
+    @cached_property
+    def copying(self) -> ProcessCopies | None:
+        """A forked worker that copies the pages of its trainer, one of several that are alike."""
+        stats = (self._view.session.step_stats.get(trainer) for trainer in self.trainers)
+        begun = [each.first_step_s for each in stats if each is not None and each.first_step_s is not None]
+        return self._tables.machine.copying(max(begun) + _SETTLES_S) if begun else None
 
     def steady_growth(self, pid: int, since_s: float) -> Growth | None:
         """How a process has grown since a moment, if it has all the time; else None."""

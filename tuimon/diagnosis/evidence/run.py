@@ -6,7 +6,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.cores import Demand, TrainingThread, free_cores
+from tuimon.diagnosis.evidence.cores import free_cores
 from tuimon.diagnosis.evidence.devices import run_gpus
 from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.node_ids import node_of
@@ -38,15 +38,10 @@ class RunEvidence(Struct, frozen=True, dict=True):
         """True if the exit was recorded."""
         return self.end is not None
 
-    @cached_property
-    def known_cores(self) -> int | None:
-        """Cores of the machine; None without a header."""
-        return self.here.cores
-
     @property
     def cores(self) -> int:
         """Cores of the machine; 1 without a header."""
-        return self.known_cores if self.known_cores is not None else 1
+        return self.here.cores if self.here.cores is not None else 1
 
     @cached_property
     def notices(self) -> dict[str, Notice]:
@@ -67,16 +62,6 @@ class RunEvidence(Struct, frozen=True, dict=True):
     def live_threads(self) -> tuple[Threads, ...]:
         """Thread figures of every process on the machine that has not ended."""
         return self.here.live_threads
-
-    @property
-    def demand(self) -> Demand | None:
-        """Cores that the run uses and waits for."""
-        return self.here.demand
-
-    @property
-    def training_threads(self) -> tuple[TrainingThread, ...]:
-        """The main thread of every training process on the machine."""
-        return self.here.training_threads
 
     @cached_property
     def free_cores(self) -> float:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hottest_place
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.loop_tree.activity import Activity
 from tuimon.session.loop_tree.frame_table import Function
@@ -82,6 +82,15 @@ class ThreadSamples(Struct, frozen=True, dict=True):
         for stack in self.stacks:
             counts.update(dict.fromkeys(stack.functions, stack.count))
         return counts
+
+    @property
+    def hottest(self) -> HotFunction | None:
+        """The user's function with most of the samples, at its hottest line."""
+        return self.hottest_where(lambda _: True)
+
+    def hottest_where(self, matches: Callable[[StackSample], bool]) -> HotFunction | None:
+        """The same of the samples that match; its share is of all of them."""
+        return hottest_place((stack.place if matches(stack) else None, stack.count) for stack in self.stacks)
 
     def part_where(self, matches: Callable[[StackSample], bool]) -> float:
         """Share (0..1) of the samples that match, however few there are; 0 without any."""

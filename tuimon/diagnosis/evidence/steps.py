@@ -17,7 +17,7 @@ FIRST_STEPS = Threshold(
 )
 SLOW_RATIO = Threshold(
     3.0,
-    "times the usual that a step takes, or its side work, to be an exception: compilation and caches, a burst",
+    "times the usual that a step, its side work or a batch takes to be an exception: compilation and caches, a burst",
     "measured in tests/scenarios: without warm-up the slowest of the first steps takes 1.4 to 2.4 medians (healthy_gan,"
     " healthy_two_trainings), with it 4 to 8 (healthy_lbfgs, healthy_trainer)",
 )

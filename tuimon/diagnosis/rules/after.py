@@ -6,8 +6,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.standstill import Rest, Standstill
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import BOUNDARIES, Rule
-from tuimon.diagnosis.rules.hang import IDLE_CPU
-from tuimon.diagnosis.threshold import TRACE, Threshold
+from tuimon.diagnosis.threshold import SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import after
 from tuimon.text import size_text
 
@@ -64,7 +63,7 @@ def _all_idle(evidence: Evidence) -> bool:
     if not threads or any(each.cpu_ratio is None for each in threads):
         return False
     used = max((each.cpu_ratio or 0.0) + each.childrens_cores for each in threads)
-    return used <= IDLE_CPU and all((row.latest.util_ratio or 0.0) < TRACE for row in evidence.run.own_gpus)
+    return used <= SMALL and all((row.latest.util_ratio or 0.0) < TRACE for row in evidence.run.own_gpus)
 
 
 RULES = (
@@ -81,7 +80,7 @@ RULES = (
             " warning if it holds a GPU."
         ),
         needs=(BOUNDARIES,),
-        thresholds=(IDLE_S, LONG_S, IDLE_CPU),
+        thresholds=(IDLE_S, LONG_S, SMALL),
         of_moment=True,
     ),
 )

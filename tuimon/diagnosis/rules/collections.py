@@ -12,15 +12,9 @@ from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import COLLECTIONS, Rule
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.threshold import REPORTED, TRACE, Threshold
+from tuimon.diagnosis.threshold import REPORTED, TRACE
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.text import ms_text
-
-GC_LONG_NS = Threshold(
-    50_000_000,
-    "ns of a single collection from which it is mentioned",
-    "our choice: a pause that shows as a slow step, even where all of them take less than 1 %",
-)
 
 
 def gc_pauses(evidence: Evidence) -> Finding | None:
@@ -32,16 +26,17 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
     if not collections.pauses or not steps.recent or steps.window_s <= 0:
         return None
     share = min(1.0, collections.total_ns / (steps.window_s * 1e9))
-    if (share < TRACE and collections.longest_ns < GC_LONG_NS) or not is_sure(evidence, share, 0.0):
+    if not is_sure(evidence, share, TRACE):
         return None
     call = collecting_line(evidence.stacks.main)
     every_s = steps.window_s / collections.pauses
+    every = f"{every_s:.2g} s" if every_s >= 1 else f"{1e3 * every_s:.0f} ms"
     longest_ms = collections.longest_ns / 1e6
     return _finding(
         evidence,
         share,
         call,
-        f": every {_seconds(every_s)}, up to {ms_text(longest_ms)}",
+        f": every {every}, up to {ms_text(longest_ms)}",
         {
             "pauses": collections.pauses,
             "longest_ms": longest_ms,
@@ -64,12 +59,12 @@ def _finding(
     evidence: Evidence, share: float, call: HotFunction | None, more: str, figures: Mapping[str, float | None]
 ) -> Finding:
     """The finding; ``more`` is added to its headline."""
-    fix = _fewer_collections(evidence, call, share if share >= TRACE else 0.0)
+    fix = _fewer_collections(evidence, call, share)
     gain = fix.estimated_speedup  # none of them is left
     return Finding(
         rule="gc_pauses",
         severity="warning",
-        headline=f"garbage collection stops the training {_share(share)} of the time{more}{in_library(call)}",
+        headline=f"garbage collection stops the training {percent(share)} of the time{more}{in_library(call)}",
         fixes=(fix._replace(low=gain, high=gain),),
         share_of_step=share,
         where=(call.place,) if call else (),
@@ -88,14 +83,6 @@ def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: floa
     return host_model(evidence).without("collections", action, Part(share))
 
 
-def _share(share: float) -> str:
-    return percent(share) if share >= TRACE else "less than 1 %"
-
-
-def _seconds(length_s: float) -> str:
-    return f"{length_s:.2g} s" if length_s >= 1 else f"{1e3 * length_s:.0f} ms"
-
-
 RULES = (
     Rule(
         name="gc_pauses",
@@ -108,6 +95,6 @@ RULES = (
             " explicit gc.collect() comes from samples; without markers, its time as well."
         ),
         needs=(COLLECTIONS,),
-        thresholds=(TRACE, GC_LONG_NS, REPORTED, *CONFIDENCE),
+        thresholds=(TRACE, REPORTED, *CONFIDENCE),
     ),
 )

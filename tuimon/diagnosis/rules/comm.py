@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD, TOGETHER_MS, UNEVEN_SHARE, Exchange
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place, sampling_error
+from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD, TOGETHER_MS, Exchange
+from tuimon.diagnosis.evidence.lines import HotFunction, sampling_error
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
@@ -16,8 +16,8 @@ from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
 from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging
 from tuimon.diagnosis.rules.stragglers import even_work
 from tuimon.diagnosis.speedup import likely, speedup_without
-from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.threshold import MOST, REPORTED
+from tuimon.diagnosis.step_model.measured import without
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, percent
 from tuimon.session.rows import GpuRow
 from tuimon.text import ms_text
@@ -48,8 +48,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
 
     The rank that waits least counts: what others wait longer, they wait for it (``straggler_rank``).
     """
-    process = evidence.process
-    if process is None or (process.world_size or 1) < 2:
+    if evidence.world_size < 2:
         return None
     compared = evidence.compared
     measured = [found for rank in compared if (found := _communication(rank, evidence.exchanges)) is not None]
@@ -58,11 +57,11 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     least = min(measured, key=lambda rank: rank.share)
     if not is_sure(evidence, least.share, error=least.error):
         return None
-    whole = len(measured) == len(compared) and len(evidence.rank_rows) == process.world_size
+    whole = len(measured) == len(compared) and len(evidence.rank_rows) == evidence.world_size
     return Finding(
         rule="comm_bound",
         severity="warning",
-        headline=_headline(least, process.world_size or 1),
+        headline=_headline(least, evidence.world_size),
         fixes=_fixes(evidence, least, whole=whole),
         share_of_step=least.share,
         where=(least.hot.place,) if least.hot else (),
@@ -70,7 +69,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             "calls_share": least.called,
             "waiting_in_backward_share": least.in_backward,
             "ranks_measured": len(measured),
-            "world_size": process.world_size,
+            "world_size": evidence.world_size,
             **_gpu_evidence(evidence, least),
         },
     )
@@ -84,12 +83,8 @@ def _fixes(evidence: Evidence, least: _Communication, *, whole: bool) -> tuple[F
     if debugging is not None:
         return (Fix(debugging, high=most),)  # what another change gains is not known before
     if exchange is None:
-        model = host_model(evidence)
-        return (
-            model.without(
-                "communication", _exchange_less(evidence, _CHEAPER), model.own_part(least.share if whole else 0.0)
-            ),
-        )
+        share = least.share if whole else 0.0
+        return (without(evidence, "communication", _exchange_less(evidence, _CHEAPER), share),)
     if exchange.is_uneven:
         return (Fix(even_work(evidence), high=most),)
     if exchange.rests_on != "no_sync":
@@ -147,13 +142,12 @@ def _headline(least: _Communication, ranks: int) -> str:
 
 def _communication(rank: Evidence, exchanges: Mapping[int, Exchange]) -> _Communication | None:
     """Communication of a rank; None with too few samples, or where it is unknown how much its thread runs."""
-    total = rank.stacks.main.total
-    if total < 3 * MIN_SAMPLES:
+    main = rank.stacks.main
+    if main.total < 3 * MIN_SAMPLES:
         return None
-    stacks = rank.stacks.main.stacks
-    calls = [stack for stack in stacks if stack.activity == "ranks" and stack.phase != "backward"]
-    called = sum(stack.count for stack in calls) / total
-    waiting = sum(stack.count for stack in stacks if stack.activity in _WAITS) / total
+    calls = main.where(lambda stack: stack.activity == "ranks" and stack.phase != "backward")
+    called = calls.total / main.total
+    waiting = main.part_where(lambda stack: stack.activity in _WAITS)
     exchange, sampled = exchanges.get(rank.pid), called
     if rank.uses_gpu is False:
         exchange, in_backward = None, _idle_in_backward(rank, called + waiting)
@@ -163,8 +157,8 @@ def _communication(rank: Evidence, exchanges: Mapping[int, Exchange]) -> _Commun
         in_backward = exchange.at_least if exchange is not None else 0.0
     if in_backward is None:
         return None
-    hot = hottest_place((stack.place, stack.count) for stack in calls) if called >= in_backward else None
-    error = sampling_error(sampled, total)
+    hot = calls.hottest if called >= in_backward else None
+    error = sampling_error(sampled, main.total)
     return _Communication(called, in_backward, hot, error, rank.gpus, exchange if in_backward > called else None)
 
 
@@ -190,7 +184,7 @@ RULES = (
             " rank that came last in the same step; and the time by which backward exceeds three times forward."
         ),
         needs=(RANKS, SAMPLES),
-        thresholds=(REPORTED, *CONFIDENCE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, MOST, UNEVEN_SHARE),
+        thresholds=(REPORTED, *CONFIDENCE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, MOST, LARGE),
         contradicts_order=True,
     ),
 )

@@ -6,12 +6,12 @@ import math
 import re
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.cores import WANTED_RATIO, YIELDS, Demand
+from tuimon.diagnosis.evidence.cores import WANTED_RATIO, Demand
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine, Mask, worst_of
-from tuimon.diagnosis.finding import Finding, Fix, Severity
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import RUN_QUEUE, Rule
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import SMALL, Threshold
 from tuimon.diagnosis.words import at, percent
 from tuimon.records import Place
 
@@ -20,11 +20,6 @@ DELAY_SHARE = Threshold(
     "share of the time they want to run that threads wait for a core, from which it hurts",
     "measured in tests/scenarios on 2 cores: at most 0.21 where they are shared well (slow_augmentation), 0.57 and 0.71"
     " in two_greedy_trainings and too_many_threads",
-)
-CRITICAL_WANTED_RATIO = Threshold(
-    2.0,
-    "times the cores there are that the run's threads want, from which it is critical",
-    "our choice: every thread runs half of the time at best",
 )
 
 #: The number that a line sets, where it is written there: ``torch.set_num_threads(8)``.
@@ -55,12 +50,12 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     if demand is None or lost is None:
         return None
     here = machine is evidence.run.here
-    advice = _fewer(machine, demand)
+    advice, cores = _fewer(machine, demand), f"{demand.cores} core{'s' * (demand.cores > 1)}"
     return Finding(
         rule="cpu_oversubscribed",
-        severity=_severity(demand, advice),
+        severity="warning" if advice.is_in_program else "info",
         headline=(
-            f"{place}{_shared(machine) or _wanted(machine, demand)}:"
+            f"{place}{_shared(machine) or f'{_who(machine, demand)} want {demand.wanted:.1f} of {cores}'}:"
             f" they wait for {'it' if demand.cores == 1 else 'one'} {percent(lost)} of the time"
         ),
         fixes=(Fix(advice.action),),
@@ -76,12 +71,6 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
         },
         elsewhere=not here,
     )
-
-
-def _severity(demand: Demand, advice: _Advice) -> Severity:
-    if not advice.is_in_program:
-        return "info"
-    return "critical" if demand.wanted >= CRITICAL_WANTED_RATIO * demand.cores else "warning"
 
 
 def lost_share(machine: Machine) -> float | None:
@@ -101,10 +90,6 @@ def _shared(machine: Machine) -> str | None:
     training = "the training" if trainers == 1 else f"{trainers} training processes"
     loading = f"{workers} worker{'s' * (workers > 1)} and " if workers else "threads of " * (trainers == 1)
     return f"{loading}{training} share {machine.mask.text}"
-
-
-def _wanted(machine: Machine, demand: Demand) -> str:
-    return f"{_who(machine, demand)} want {demand.wanted:.1f} of {demand.cores} core{'s' * (demand.cores > 1)}"
 
 
 def _who(machine: Machine, demand: Demand) -> str:
@@ -191,7 +176,7 @@ RULES = (
             " hold of these is subtracted. On several nodes each is judged by itself, and the worst is named."
         ),
         needs=(RUN_QUEUE,),
-        thresholds=(WANTED_RATIO, DELAY_SHARE, YIELDS, CRITICAL_WANTED_RATIO),
+        thresholds=(WANTED_RATIO, DELAY_SHARE, SMALL),
         contradicts_order=True,
     ),
 )

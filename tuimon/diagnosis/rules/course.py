@@ -7,11 +7,10 @@ from statistics import median, quantiles
 
 from tuimon.diagnosis.evidence.course import (
     COMPARABLE_WINDOWS,
+    DRIFT_RATIO,
     GROWTH_SIGMAS,
     JUMP_AT_ONCE,
     JUMP_LASTS,
-    JUMP_RATIO,
-    TOGETHER,
     WARMUP_WINDOWS,
     Growth,
     first_and_last,
@@ -21,18 +20,10 @@ from tuimon.diagnosis.evidence.course import (
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
 from tuimon.diagnosis.rule import STEP_TIMES, Rule
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST
 from tuimon.diagnosis.words import after, percent
 from tuimon.records import Place
 from tuimon.text import ms_text
-
-DRIFT_RATIO = Threshold(
-    1.15,
-    "growth of the median step time from which it is a drift",
-    "our choice: 15 % over a run is worth a search; the middle halves of both ends must not overlap either, which"
-    " keeps noise out",
-)
-
 
 _DENORMALS = "; if its values shrink towards zero, torch.set_flush_denormal(True): some CPUs are slow with such numbers"
 
@@ -40,11 +31,11 @@ _DENORMALS = "; if its values shrink towards zero, torch.set_flush_denormal(True
 def step_time_drift(evidence: Evidence) -> Finding | None:
     """Steps grow longer and longer, by their own work, not because others take the cores; or have done so at once."""
     if not is_drift(evidence.work_history) or evidence.grown is None:
-        return _jump(evidence)
+        return _jump(evidence) or _slower_hour(evidence)
     early, late = first_and_last(steady_windows(evidence.step_history))
     before, now = median(early), median(late)
     if now < DRIFT_RATIO * before:
-        return _jump(evidence)
+        return _jump(evidence) or _slower_hour(evidence)
     phase, place = evidence.grown
     work = Growth(*(median(end) for end in first_and_last(steady_windows(evidence.work_history))))
     together = evidence.does_more_work(work)
@@ -120,6 +111,35 @@ def _jump(evidence: Evidence) -> Finding | None:
     )
 
 
+def _slower_hour(evidence: Evidence) -> Finding | None:
+    """Slower than its own best hour, beyond what the history of single windows shows."""
+    hours = evidence.slower_hours
+    if hours is None:
+        return None
+    before, now = hours.best, hours.last
+    phase, longer, more_work = now.grown_since(before), now.step_ms / before.step_ms, now.does_more_work_than(before)
+    hot = evidence.hottest_in(phase.name)
+    action = "check what is different since: what grows with the steps, other programs, clocks, the file system"
+    return Finding(
+        rule="step_time_drift",
+        severity="info" if more_work else "warning",
+        cause="slower_hour",
+        headline=(
+            f"steps take {_longer(before.step_ms, now.step_ms)} in the best hour, which ended {after(hours.ago_s)} ago:"
+            f" {phase.name} {ms_text(phase.before_ms)} -> {ms_text(phase.now_ms)}"
+        ),
+        fixes=(Fix(action) if more_work else Fix(action, longer, hours.least, longer),),
+        share_of_step=1.0 - 1.0 / longer,
+        where=(hot.place,) if hot is not None else (),
+        evidence={
+            "first_ms": before.step_ms,
+            "now_ms": now.step_ms,
+            "grown_phase": phase.name,
+            "grown_ms": phase.now_ms - phase.before_ms,
+        },
+    )
+
+
 def is_drift(history: Sequence[float | None]) -> bool:
     """True if the mean steps of windows, in ms, grow steadily, and by enough; None where no step ended."""
     windows = steady_windows(history)
@@ -147,10 +167,10 @@ RULES = (
             " quarter of the run with the first. It names the phase and line that have grown most. Growth that"
             " falls back at each epoch is no drift, after two epochs. If forward and backward have grown alike, or a"
             " rollout's environment and policy, steps do more work: that is information, as is a single jump that has"
-            " lasted for a minute."
+            " lasted for a minute. Of hours, the last is compared with the best."
         ),
         needs=(STEP_TIMES,),
-        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, TOGETHER, JUMP_RATIO, JUMP_AT_ONCE, JUMP_LASTS),
-        causes=("jump", "more_work"),
+        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, MOST, JUMP_AT_ONCE, JUMP_LASTS),
+        causes=("jump", "more_work", "slower_hour"),
     ),
 )

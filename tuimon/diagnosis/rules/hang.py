@@ -9,7 +9,7 @@ from tuimon.diagnosis.evidence.standstill import StandingRank, Standstill
 from tuimon.diagnosis.evidence.standstill_waits import First, Wait
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import BOUNDARIES, Rule
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import SMALL, Threshold
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, Place
@@ -42,12 +42,6 @@ LONGEST_RATIO = Threshold(
     1.5,
     "times the longest step so far that nothing must have moved, up to a minute, to count as a hang",
     "our choice: it excuses loops that have stood still this long before",
-)
-IDLE_CPU = Threshold(
-    0.05,
-    "CPU of each rank and of each worker up to which nothing moves",
-    "our choice: room for heartbeat and watchdog threads, far below any work; a main thread beside the one that trains"
-    " does not count, unless it computes what that may wait for",
 )
 
 _CHECK = "check that line: a lock, a queue, a dead rank or worker, storage that does not answer"
@@ -100,7 +94,8 @@ def _usual_s(still: Standstill) -> float:
 
 
 def _is_idle(rank: StandingRank) -> bool:
-    return rank.cpu_ratio is not None and max((rank.cpu_ratio, *rank.worker_cpu_ratios)) <= IDLE_CPU
+    """True if each rank and worker uses no more CPU than heartbeat and watchdog threads do."""
+    return rank.cpu_ratio is not None and max((rank.cpu_ratio, *rank.worker_cpu_ratios)) <= SMALL
 
 
 def _judged(still: Standstill) -> Finding | None:
@@ -110,6 +105,7 @@ def _judged(still: Standstill) -> Finding | None:
     if still.taken is None and any(rank.first for rank in still.ranks):
         return None
     first = still.ranks[0]
+    where = f" in any of {len(still.ranks)} ranks" if len(still.ranks) > 1 else ""
     stands = _standing(still)
     if still.stuck:
         stands = f": {still.stuck[0].text}; " + stands.removeprefix(": ")
@@ -118,7 +114,7 @@ def _judged(still: Standstill) -> Finding | None:
     return Finding(
         rule="hang",
         severity="critical",
-        headline=f"nothing has moved{_in_ranks(still)} for {quiet_s:.0f} s{stands}",
+        headline=f"nothing has moved{where} for {quiet_s:.0f} s{stands}",
         fixes=(Fix(_FORKED if any(rank.first and rank.first.forked for rank in still.ranks) else _CHECK),),
         where=tuple(dict.fromkeys(_places(still))),
         evidence={
@@ -139,10 +135,6 @@ def _grace_s(rank: StandingRank, is_taken: bool) -> float:
     if wait == "slow" or (wait == "file" and not is_taken):
         return SLOW_WAIT_S
     return STACKS_S if wait == "unknown" else HANG_S
-
-
-def _in_ranks(still: Standstill) -> str:
-    return f" in any of {len(still.ranks)} ranks" if len(still.ranks) > 1 else ""
 
 
 def _other_end(still: Standstill) -> str:
@@ -219,7 +211,7 @@ RULES = (
             " markers or thread figures."
         ),
         needs=(BOUNDARIES,),
-        thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, IDLE_CPU),
+        thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, SMALL),
         of_moment=True,
         is_harm=True,
         before_steps=True,

@@ -17,6 +17,7 @@ from tuimon.diagnosis.rules.memory_growth import (
     LATEST_S,
     LEAST_RISE_BYTES,
     SOON_S,
+    copied_growth,
     gpu_growth,
     host_growth,
     kept_in,
@@ -78,7 +79,8 @@ def _on(evidence: Evidence, machine: Machine) -> Finding | None:
     found = _pressure(evidence, machine, memory, min(stores, key=lambda store: store.left_share, default=None))
     if found is not None or not stores:
         return found
-    return host_growth(evidence, machine, min(store.left_bytes for store in stores))
+    left_bytes = min(store.left_bytes for store in stores)
+    return host_growth(evidence, machine, left_bytes) or copied_growth(evidence, machine, left_bytes)
 
 
 def _pressure(evidence: Evidence, machine: Machine, memory: MachineMemory, store: _Store | None) -> Finding | None:
@@ -162,7 +164,7 @@ RULES = (
         ),
         needs=(MACHINE_MEMORY,),
         thresholds=(SMALL, GROWING_ROOM_SHARE, SWAP_BYTES_PER_S, SOON_S, LATER_S, LATEST_S, LEAST_RISE_BYTES),
-        causes=("growing", "out_of_memory"),
+        causes=("growing", "copied", "out_of_memory"),
         of_moment=True,
         of_end=True,
         is_harm=True,

@@ -82,6 +82,41 @@ def host_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Findin
     )
 
 
+def copied_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Finding | None:
+    """Forked workers copy the pages of the data set: each look at a Python object writes its reference count."""
+    loader, found = evidence.loader, machine.copying
+    if loader is None or loader.facts.context != "fork" or found is None:
+        return None
+    if found.growth.risen_bytes < LEAST_RISE_BYTES:
+        return None
+    number, dataset = len(machine.workers), loader.facts.dataset
+    per_s, most_bytes = number * found.growth.bytes_per_s, number * found.shared_bytes
+    full_s = left_bytes / per_s if most_bytes > left_bytes else None
+    end = f"full in {minutes(full_s)}" if full_s is not None else f"up to {size_text(most_bytes)} more"
+    return Finding(
+        rule="memory_pressure",
+        severity="info" if full_s is None else _severity(full_s, may_be_cache=False),
+        cause="copied",
+        headline=f"{machine.place}{number} forked workers copy {size_text(60 * per_s)} of {dataset} a minute: {end}",
+        fixes=(
+            Fix(
+                f"hold the data of {dataset} in one NumPy array or tensor, not in lists or dicts of Python objects:"
+                " each look at an object writes its reference count, and copies its page"
+            ),
+        ),
+        evidence={
+            "growing_pid": own_id(found.pid),
+            "workers": number,
+            "growth_bytes_per_s": per_s,
+            "held_bytes": found.growth.held_bytes,
+            "shared_bytes": found.shared_bytes,
+            "left_bytes": left_bytes,
+            "full_in_s": full_s,
+            **machine.facts,
+        },
+    )
+
+
 def _more(each_step: float | None, per_s: float) -> str:
     return f"{size_text(each_step)} more each step" if each_step else f"{size_text(per_s)} more each second"
 

@@ -11,17 +11,12 @@ from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import RUN_QUEUE, Rule
 from tuimon.diagnosis.rules.cores import lost_share
-from tuimon.diagnosis.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL, Threshold
+from tuimon.diagnosis.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import own_id
 from tuimon.session.processes.core_waits import WANTS_TO_RUN
 from tuimon.session.rows import GpuRow
 
-_STRANGER_CRITICAL = Threshold(
-    0.40,
-    "share of the GPU's time that other programs take, from which it is critical",
-    "our choice: near half, as with a second training; less may be a notebook's occasional kernels",
-)
 #: A thread that has no core is waited for at the end of each operation. Measured beside busy programs on two cores, one
 #: thread instead of two: 2x where an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
 _ONE_THREAD = "each operation waits for the thread without a core"
@@ -34,7 +29,7 @@ def neighbour(evidence: Evidence) -> Finding | None:
     found = [machine for machine in evidence.run.machines if _is_taken(machine, evidence)]
     if found:
         return _taken_cores(*worst_of(found, lambda each: _delay(each, evidence) or 0.0), evidence)
-    demand = evidence.run.demand
+    demand = evidence.run.here.demand
     return _shared_gpu(evidence) or (_benign(evidence.run, demand) if demand is not None else None)
 
 
@@ -71,12 +66,13 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     delay = _delay(machine, evidence) or 0.0
     for_what = "a core" if share <= delay else "a core, or for workers that have none"
     outside, limit = machine.waits_from_outside, machine.cores_taken.limit if machine.cores_taken else None
+    holders, action = _holders(outside, limit, "here" if here else "there")
     return Finding(
         rule="neighbour",
         severity="warning",
-        headline=f"{place}{_outsiders(outside, limit)}: {who} {percent(share)} of the time for {for_what}",
+        headline=f"{place}{holders}: {who} {percent(share)} of the time for {for_what}",
         fixes=(
-            Fix(_about(outside, limit, "here" if here else "there")),
+            Fix(action),
             *(_one_thread(machine, trainers) if _computes_in_parallel(demand, trainers, evidence) else ()),
         ),
         share_of_step=share,
@@ -90,30 +86,25 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     )
 
 
-def _outsiders(outside: OutsideWaits, limit: float | None) -> str:
-    """Who holds the cores."""
+def _holders(outside: OutsideWaits, limit: float | None, where: str) -> tuple[str, str]:
+    """Who holds the cores, and the fix for them."""
     match outside.by:
         case "programs":
-            return f"other programs hold {outside.cores:.1f} cores"
+            return f"other programs hold {outside.cores:.1f} cores", f"check what else runs {where} (top)"
         case "host":
-            return f"the host of this virtual machine gives {outside.cores:.1f} cores to others"
+            text = f"the host of this virtual machine gives {outside.cores:.1f} cores to others"
+            return text, "use a machine whose cores are not shared (steal in top)"
         case "limit":
-            return f"the container's CPU limit{f' of {limit:g} cores' if limit else ''} holds cores back"
+            of, more = (f" {word} {limit:g} cores" if limit else "" for word in ("of", "from"))
+            return (
+                f"the container's CPU limit{of} holds cores back",
+                f"raise the container's CPU limit{more}, or use fewer threads",
+            )
         case _:
-            return "other programs, or a CPU limit, hold the cores"
-
-
-def _about(outside: OutsideWaits, limit: float | None, where: str) -> str:
-    """The fix for them."""
-    match outside.by:
-        case "programs":
-            return f"check what else runs {where} (top)"
-        case "host":
-            return "use a machine whose cores are not shared (steal in top)"
-        case "limit":
-            return f"raise the container's CPU limit{f' from {limit:g} cores' if limit else ''}, or use fewer threads"
-        case _:
-            return f"check what else runs {where} (top), or the CPU limit of the container"
+            return (
+                "other programs, or a CPU limit, hold the cores",
+                f"check what else runs {where} (top), or the CPU limit of the container",
+            )
 
 
 def _one_thread(machine: Machine, trainers: Sequence[int]) -> tuple[Fix, ...]:
@@ -145,7 +136,7 @@ def is_held_up(evidence: Evidence) -> bool:
 
 
 def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
-    trainers = run.training_threads
+    trainers = run.here.training_threads
     cpu = [thread.cpu_ratio for thread in trainers if thread.cpu_ratio is not None]
     delays = [thread.delay_ratio for thread in trainers if thread.delay_ratio is not None]
     if len(trainers) < 2 or len(cpu) < len(trainers) or len(delays) < len(trainers):
@@ -184,7 +175,7 @@ RULES = (
             " if the run itself leaves cores free. On several nodes each is judged, elsewhere by the median rank."
         ),
         needs=(RUN_QUEUE,),
-        thresholds=(LARGE, WANTED_RATIO, SMALL, NEARLY_ALL, REPORTED, _STRANGER_CRITICAL),
+        thresholds=(LARGE, WANTED_RATIO, SMALL, NEARLY_ALL, REPORTED),
         from_outside=True,
     ),
 )
@@ -213,7 +204,7 @@ def _strangers(gpu: GpuRow, machine: Machine) -> Finding | None:
     who = f"process {own_id(pid)}" if own_id(pid) else "another program"
     return Finding(
         rule="neighbour",
-        severity="critical" if taken >= _STRANGER_CRITICAL else "warning",
+        severity="critical",
         headline=(
             f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}: the training waits for its turn"
         ),

@@ -18,7 +18,6 @@ from tuimon.diagnosis.evidence.places.side_work import (
     update_share,
 )
 from tuimon.diagnosis.evidence.samples import ThreadSamples
-from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
@@ -28,7 +27,7 @@ from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent
-from tuimon.session.rows import PhaseRow, PhaseTable
+from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
 
 EVALUATION_SHARE = Threshold(
     0.35,
@@ -104,21 +103,30 @@ class _LargerBatches(NamedTuple):
 def _larger_batches(evidence: Evidence, evaluation: PhaseRow) -> _LargerBatches | None:
     """Batches as large as those of training, where most of what a small one takes is the same for a large one.
 
-    On the CPU a step shows what the model takes for a batch of training, in its forward pass, which does more than
-    one that evaluates. For batches of 4 that take 6 ms, 1 ms of these in the fetch, and batches of 64 in training whose
-    forward pass takes 16 ms, evaluation is (5 - 16 / 16) / 6 cheaper in batches of 64.
+    A step shows what the model takes for a batch of training, in its forward pass, which does more than one that
+    evaluates: on the CPU, or on the GPU where it takes longer there. For batches of 4 that take 6 ms, 1 ms of these in
+    the fetch, and batches of 64 in training whose forward pass takes 16 ms, evaluation is (5 - 16 / 16) / 6 cheaper in
+    batches of 64.
     """
     training, evaluated, forward = evidence.loader, evidence.evaluation_loader, evidence.phase("forward")
-    if evidence.uses_gpu is not False or training is None or evaluated is None or forward is None:
+    if training is None or evaluated is None or forward is None:
         return None
     large, small = training.facts.batch_size, evaluated.facts.batch_size
-    batch_ms, wait_ms, forward_ms = evaluation.ms_per_step, evaluated.wait_ms, forward.ms_per_step
+    batch_ms, wait_ms, forward_ms = evaluation.ms_per_step, evaluated.wait_ms, _forward_ms(evidence, training, forward)
     if not large or not small or large < 2 * small or not batch_ms or wait_ms is None or forward_ms is None:
         return None
     part = (batch_ms - wait_ms - forward_ms * small / large) / batch_ms
     if part <= 0.0:
         return None
     return _LargerBatches(f"evaluate in larger batches: {large} as in training, not {small}", part)
+
+
+def _forward_ms(evidence: Evidence, training: LoaderRow, forward: PhaseRow) -> float | None:
+    """The forward pass of one batch, of which a step may accumulate several."""
+    gpu_ms, steps = 0.0 if evidence.uses_gpu is False else forward.gpu_ms_per_step, evidence.steps
+    if forward.ms_per_step is None or gpu_ms is None or steps is None or not steps.total:
+        return None
+    return max(forward.ms_per_step, gpu_ms) / max(1.0, training.fetches / steps.total)
 
 
 def _beside_model(evidence: Evidence, evaluation: PhaseRow, hot: HotFunction, share: float) -> Finding:
@@ -226,7 +234,7 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
         where=(hot.place,) if hot else (),
         evidence={
             "other_ms_per_step": other.ms_per_step,
-            "step_ms": mean_step_ms(table),
+            "step_ms": evidence.step_ms,
             "hot_share": hot.share if hot else None,
             **(on_gpu.as_evidence() if on_gpu else {}),
             **({"speedup_at_most": most} if on_gpu else {}),
@@ -291,11 +299,10 @@ def _without_collections(evidence: Evidence) -> tuple[ThreadSamples, float]:
 
 def side_work(evidence: Evidence) -> Finding | None:
     """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it."""
-    table, other, evaluation = evidence.phases, evidence.phase("other"), evidence.phase("eval")
+    table, other = evidence.phases, evidence.phase("other")
     if table is None or other is None or evidence.awaits_gpu_times:
         return None
-    in_steps = 1.0 - (evaluation.share if evaluation else 0.0)
-    if (found := evaluation_work(evidence, other.share * in_steps)) is not None:
+    if (found := evaluation_work(evidence, other.share * evidence.in_steps)) is not None:
         return found
     return work_outside_phases(evidence, table, other)
 

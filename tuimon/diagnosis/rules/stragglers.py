@@ -6,7 +6,8 @@ from statistics import median
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.late_ranks import LateRank, Turns, Why, late_rank
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import LongestSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import RANKS, Rule
@@ -16,6 +17,7 @@ from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
+from tuimon.session.loop_tree.activity import innermost_wait
 from tuimon.text import ms_text
 
 #: The cause of these findings.
@@ -44,7 +46,8 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
     If their threads wait for cores, the last one is last by chance, and there is a rule for that wait.
     """
     turns = evidence.turns
-    if turns is None or turns.share < REPORTED + _waits_for_cores(evidence):
+    waits = median([row.delay_ratio for row in evidence.rank_rows if row.delay_ratio is not None] or [0.0])  # for cores
+    if turns is None or turns.share < REPORTED + waits:
         return None
     first = turns.last[0][0]
     phase, hot = _where(evidence, turns.phase)
@@ -69,11 +72,6 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
     )
 
 
-def _waits_for_cores(evidence: Evidence) -> float:
-    """Share of the time that the training threads of the ranks wait for a core; 0 where that is unknown."""
-    return median([row.delay_ratio for row in evidence.rank_rows if row.delay_ratio is not None] or [0.0])
-
-
 def _where(evidence: Evidence, phase: str) -> tuple[str, HotFunction | None]:
     """The phase, and where all ranks are in it most: they run the same code, and each is late now and then."""
     counts: dict[str, int] = {}
@@ -90,7 +88,7 @@ def _where(evidence: Evidence, phase: str) -> tuple[str, HotFunction | None]:
     if not counts:
         return ("the step" if phase == BETWEEN else phase), None
     most = max(counts, key=counts.__getitem__)
-    return most, hottest_place((stack.place, stack.count) for name, stack in stacks if name == most)
+    return most, ThreadSamples(tuple(stack for name, stack in stacks if name == most)).hottest
 
 
 def _turns_headline(turns: Turns, phase: str) -> str:
@@ -153,15 +151,15 @@ def _hottest(own: Evidence, late: LateRank) -> HotFunction | None:
 
     Backward, in which it may wait, counts only if the user's code that it runs, such as hooks, is what takes longer.
     """
-    stacks = own.stacks.main.in_phase(late.phase).stacks
-    inside = [stack for stack in stacks if not stack.may_wait_for_ranks]
-    share = sum(stack.count for stack in inside) / max(1, sum(stack.count for stack in stacks))
+    samples = own.stacks.main.in_phase(late.phase)
+    inside = samples.where(lambda stack: innermost_wait(stack.frames) != "ranks")
+    share = inside.total / max(1, samples.total)
     phase_ms = dict(late.row.phases).get(late.phase, 0.0) * (late.row.step_ms or 0.0)
-    if len(inside) < len(stacks) and share * phase_ms >= MOST * late.longer_ms:
-        return hottest_place((stack.place, stack.count) for stack in inside)
-    if not any(stack.activity == "ranks" for stack in stacks):
+    if inside.total < samples.total and share * phase_ms >= MOST * late.longer_ms:
+        return inside.hottest
+    if not samples.activities["ranks"]:
         return own.hottest_in(late.phase)
-    return hottest_place((stack.place, stack.count) for stack in stacks if stack.activity != "ranks")
+    return samples.where(lambda stack: stack.activity != "ranks").hottest
 
 
 def _headline(late: LateRank, few: LongestSteps | None) -> str:

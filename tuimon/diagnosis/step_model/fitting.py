@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
+from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
 from tuimon.diagnosis.speedup import MODEL_ERROR
 from tuimon.diagnosis.step_model.edits import Step, Wait
 from tuimon.diagnosis.step_model.simulation import step_ms
@@ -16,8 +17,6 @@ from tuimon.diagnosis.threshold import TRACE
 
 #: At least this part of a time that contention for cores has stretched is the thread's own.
 OWN_PART = 0.1
-#: Share of time workers make batches from which the training thread waits for nothing but them: our choice.
-_NEARLY_ALWAYS = 0.8
 #: How closely what slows a step must explain how long it takes, as a part of that; and after how many tries the nearest
 #: is taken.
 _CLOSE, _TRIES = 0.005, 8
@@ -34,7 +33,7 @@ def in_a_crowd(evidence: Evidence, step: Step, mean_ms: float) -> Step:
     First without the cores that others were seen to take; what that leaves open is how closely the threads of its pool
     wait for each other. The rest, which this does not explain, others take too.
     """
-    demand = evidence.run.demand
+    demand = evidence.run.here.demand
     if step.own_threads > 1.0 and demand is not None:
         taken = evidence.run.here.waits_from_outside.part * demand.delay
         step = replace(step, cores=max(OWN_PART * step.cores, step.cores - taken))
@@ -84,7 +83,7 @@ def waiting_for_workers(step: Step, mean_ms: float, busy: float) -> Step:
 
     At the beginning of an epoch none is ready.
     """
-    if busy < _NEARLY_ALWAYS:
+    if busy < SATURATED_BUSY:
         return step
     return _matching(lambda made_ms: replace(step, batch_ms=made_ms), step.batch_ms, step.batch_ms / busy, mean_ms)
 
@@ -105,8 +104,7 @@ def with_gpu(step: Step, evidence: Evidence, whole_ms: float, idle: float) -> St
     GPU has nothing to do meanwhile, or after it. The model that fits the measured step best counts.
     """
     gpu, waits = evidence.gpu_steps, evidence.gpu_waits
-    ranks = evidence.process.world_size if evidence.process is not None else None
-    if gpu is None or waits is None or gpu.contradiction is not None or (ranks or 1) > 1:
+    if gpu is None or waits is None or gpu.contradiction is not None or evidence.world_size > 1:
         return None
     waiting_ms = waits.share * whole_ms
     beside_ms = _ms(evidence, "other") - waits.sync_by_phase.get("other", 0.0) * whole_ms

@@ -10,10 +10,10 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gil import OWN_WAITS
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading.batches import draws_indices, working_share
-from tuimon.diagnosis.evidence.loading.ready import is_held_back, lie_ready
+from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS, is_held_back, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import without_starts
 from tuimon.diagnosis.evidence.samples import ThreadSamples
-from tuimon.diagnosis.evidence.steps import mean_step_ms
+from tuimon.diagnosis.finding import Fix, What
 from tuimon.diagnosis.step_model.edits import Step
 from tuimon.diagnosis.step_model.fitting import (
     OWN_PART,
@@ -25,15 +25,9 @@ from tuimon.diagnosis.step_model.fitting import (
 )
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import MOST_APART, step_ms
-from tuimon.diagnosis.threshold import MOST, Threshold
+from tuimon.diagnosis.threshold import MOST
 from tuimon.session.rows import LoaderRow, PhaseTable
 
-HAND_OVER_MS = Threshold(
-    2.0,
-    "ms that a batch from a worker is taken to cost the training thread where there are no workers yet",
-    "measured where batches lie ready, two tensors each: 2.1 ms in healthy_trainer of tests/scenarios, 2.2 to 2.4 ms in"
-    " loops of tests/gain_truth",
-)
 #: Times as much that it costs at most, for larger batches and busier machines: our choice.
 _HAND_OVER_AT_MOST = 1.5
 #: Threads of a pool, after the first, of which a late one holds up all the others: our choice; 1 was measured.
@@ -54,16 +48,21 @@ class _Fetch(NamedTuple):
 
 def host_model(evidence: Evidence) -> StepModel:
     """The model for what the training thread does beside its data."""
-    data = evidence.phase("data")
-    model = measured_model(evidence, data.share if data is not None else 0.0)
+    model = measured_model(evidence, evidence.share_of("data"))
     steps = (replace(step, evaluation_ms=0.0) for step in (model.likely, model.certain))
     likely, certain = (as_long_as_measured(step, model.step_ms) for step in steps)
     return _with_evaluation(evidence, likely, certain, model.step_ms, model.own_ms)
 
 
+def without(evidence: Evidence, what: What, action: str, share: float, error: float = 0.0) -> Fix:
+    """The fix by which this share of the step, known to ``error``, goes: work of the training thread."""
+    model = host_model(evidence)
+    return model.without(what, action, model.own_part(share, error))
+
+
 def queue_model(evidence: Evidence) -> StepModel | None:
     """The model with the GPU's queue; None without a GPU, or where its queue is not understood."""
-    mean_ms = mean_step_ms(evidence.phases) if evidence.phases is not None else None
+    mean_ms = evidence.step_ms
     gpu, data = evidence.gpu_steps, evidence.phase("data")
     if not mean_ms or gpu is None or data is None:
         return None
@@ -80,7 +79,7 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
 
     The part of the data phase that a GPU's work covers is not a wait.
     """
-    mean_ms = (mean_step_ms(evidence.phases) if evidence.phases is not None else None) or 1.0
+    mean_ms = evidence.step_ms or 1.0
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
     if _is_crowded(evidence):
         likely = in_a_crowd(evidence, likely, mean_ms)
@@ -117,14 +116,13 @@ def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: f
     """A model with the evaluation in its measured share of the time, however long the simulated steps take."""
     ratio = _evaluation_ratio(evidence)
     likely, certain = (replace(step, evaluation_ms=ratio * step_ms(step)) for step in (likely, certain))
-    in_ms = evidence.gpu_steps is None and evidence.phases is not None and bool(mean_step_ms(evidence.phases))
+    in_ms = evidence.gpu_steps is None and bool(evidence.step_ms)
     return StepModel(likely, certain, mean_ms, in_ms, own_ms)
 
 
 def _evaluation_ratio(evidence: Evidence) -> float:
     """Evaluation, as a part of the steps' time."""
-    evaluation = evidence.phase("eval")
-    share = min(0.99, evaluation.share) if evaluation is not None else 0.0
+    share = min(0.99, 1.0 - evidence.in_steps)
     return share / (1.0 - share)
 
 
@@ -134,7 +132,8 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     starts_ms = data_ms * (evidence.epoch_starts.share if evidence.epoch_starts is not None else 0.0)
     fetches = _fetches(loader, evidence.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
     fetch_ms = (data_ms - starts_ms) / fetches
-    drawing_ms = _drawing_share(_fetching(evidence)) * fetch_ms
+    fetching = _fetching(evidence)
+    drawing_ms = (fetching.share_where(draws_indices(fetching)) or 0.0) * fetch_ms
     fetch = (
         _from_workers(evidence, fetch_ms, drawing_ms, (mean_ms - starts_ms) / fetches)
         if workers.number
@@ -142,7 +141,8 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     )
     own_ms = mean_ms - data_ms
     made_here = not workers.number and evidence.pool is None
-    on_core_ms = _running_ms(evidence, mean_ms) - fetches * _fetching_ms(fetch, made_here)
+    fetching_ms = fetch.drawing_ms + (fetch.made_ms * fetch.running if made_here else fetch.hand_over_ms)
+    on_core_ms = _running_ms(evidence, mean_ms) - fetches * fetching_ms
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
     coupling = _MOST_COUPLED / max(_MOST_COUPLED, own_threads - 1.0)
     if workers.number and _is_crowded(evidence):
@@ -204,16 +204,11 @@ def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float
     return max(1, round(loader.fetches_per_s * whole_ms / 1e3))
 
 
-def _drawing_share(data: ThreadSamples) -> float:
-    """The share of the wait for data in which the training thread draws indices; 0 with too few samples."""
-    return data.share_where(draws_indices(data)) or 0.0
-
-
 def _by_trainer(evidence: Evidence, fetch_ms: float, drawing_ms: float) -> _Fetch:
-    known = mean_step_ms(evidence.phases) if evidence.phases is not None else None
     pool = evidence.pool
-    running = 1.0 - _waiting(evidence.stacks.data_phase) if pool is None else min(1.0, pool.cores)
-    return _Fetch(fetch_ms - drawing_ms, running, HAND_OVER_MS if known else 0.0, drawing_ms)
+    waiting = evidence.stacks.data_phase.share_where(lambda sample: sample.activity in OWN_WAITS) or 0.0
+    running = 1.0 - waiting if pool is None else min(1.0, pool.cores)
+    return _Fetch(fetch_ms - drawing_ms, running, HAND_OVER_MS if evidence.step_ms else 0.0, drawing_ms)
 
 
 def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_ms: float) -> _Fetch:
@@ -242,7 +237,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
 
 def _is_crowded(evidence: Evidence) -> bool:
     """True if the run's own threads want more cores than there are: what they wait for one is simulated, then."""
-    demand = evidence.run.demand
+    demand = evidence.run.here.demand
     return demand is not None and demand.wanted > demand.cores and sum(demand.busy_threads.values()) > demand.cores
 
 
@@ -252,10 +247,6 @@ def _running_ms(evidence: Evidence, mean_ms: float) -> float:
     if ratio is None:
         ratio = min(1.0, max(0.0, evidence.run.cores - evidence.run.used_cores))
     return mean_ms * ratio
-
-
-def _fetching_ms(fetch: _Fetch, made_here: bool) -> float:
-    return fetch.drawing_ms + (fetch.made_ms * fetch.running if made_here else fetch.hand_over_ms)
 
 
 def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float:
@@ -291,8 +282,3 @@ def _on_core(evidence: Evidence) -> float:
     if not thread.cpu_ratio or not thread.delay_ratio:
         return 1.0
     return thread.cpu_ratio / (thread.cpu_ratio + thread.delay_ratio)
-
-
-def _waiting(samples: ThreadSamples) -> float:
-    """Share of samples that need no core; 0 with too few."""
-    return samples.share_where(lambda sample: sample.activity in OWN_WAITS) or 0.0

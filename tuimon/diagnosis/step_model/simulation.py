@@ -66,7 +66,7 @@ def step_ms(step: Step) -> float:
     if parts_ms <= _AT_ONCE * (8 + 4 * step.fetches):
         return parts_ms  # nothing is long enough to be simulated
     if not step.workers and not step.gpu_ms:
-        own_ms = sum(_alone(piece, step.cores) for piece in _own_pieces(step))
+        own_ms = sum(piece.ms * max(1.0, piece.cores / step.cores) for piece in _own_pieces(step))
         return own_ms + step.fetches * (step.batch_ms + step.drawing_ms)
     return _Simulation(_with_fewer_fetches(step)).mean_ms()
 
@@ -98,10 +98,6 @@ def _making(batch_ms: float, running: float, cores: float) -> tuple[_Piece, ...]
 def _pieces(*pieces: _Piece) -> tuple[_Piece, ...]:
     """The pieces that take time."""
     return tuple(piece for piece in pieces if piece.ms > _AT_ONCE)
-
-
-def _alone(piece: _Piece, cores: float) -> float:
-    return piece.ms * max(1.0, piece.cores / cores)
 
 
 class _Simulation:

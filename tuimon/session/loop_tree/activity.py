@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import takewhile
 from typing import Literal
 
@@ -247,21 +247,9 @@ def _is_at_prompt(stack: Sequence[Frame]) -> bool:
     return "input(" in stack[-1].source or any(_PROMPT.search(frame.file) for frame in inside)
 
 
-@lru_cache(_PLACES_HELD)
-def _wait(file: str, function: str) -> Activity | None:
-    return _first(_WAITS, file, function)
-
-
-@lru_cache(_PLACES_HELD)
-def _waiter(file: str, function: str) -> Activity | None:
-    return _first(_WAITERS, file, function)
-
-
-@lru_cache(_PLACES_HELD)
-def _work(file: str, function: str) -> Activity | None:
-    return _first(_WORK, file, function)
-
-
 def _first(rules: Sequence[_Rule], file: str, function: str) -> Activity | None:
     bare = function.rpartition(".")[2]
     return next((rule.activity for rule in rules if rule.matches(file, bare)), None)
+
+
+_wait, _waiter, _work = (lru_cache(_PLACES_HELD)(partial(_first, rules)) for rules in (_WAITS, _WAITERS, _WORK))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -158,7 +158,8 @@ class EvaluationBlocks:
         self._training = leading_lines(samples)
         totals, models, apart = Counter[Block](), Counter[Block](), Counter[Block]()
         for sample in samples:
-            blocks = dict.fromkeys((block for block in _blocks_of(sample) if block in occasional), sample.count)
+            inside = {frame.block for frame in sample.outside_torch if frame.block is not None}
+            blocks = dict.fromkeys((block for block in inside if block in occasional), sample.count)
             totals.update(blocks)
             models.update(blocks if sample.phase == "forward" else {})
             if sample.phase in ("rest", "forward"):  # batches from a DataLoader are what markers count
@@ -201,7 +202,3 @@ class EvaluationBlocks:
             if own in around:
                 inside[own] += sample.count
         self._functions = {function for function, times in inside.items() if times >= NEARLY_ALL * runs[function]}
-
-
-def _blocks_of(sample: StackSample) -> Iterator[Block]:
-    return (frame.block for frame in sample.outside_torch if frame.block is not None)

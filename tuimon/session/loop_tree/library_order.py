@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from tuimon.library_code import handles_event, is_handler, is_iteration, may_add_loss
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
-from tuimon.session.loop_tree.order import MANY, Leaving, LibraryPath, Lines, is_before, returned_gradients
+from tuimon.session.loop_tree.order import MANY, LibraryPath, Lines, is_before, returned_gradients
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 
@@ -44,7 +44,10 @@ class LibraryOrder:
         #: True if the optimizer calls the forward pass and backward as a closure.
         self.trains_in_optimizer = self._path.passes_optimizer
         running = [self._path.leave(sample.frames) for sample in samples if sample.phase == "forward"]
-        self._model = self._first(running)  # where it runs first; empty: nowhere
+        # where it runs first; empty: nowhere; runs below backward evaluate, stacks cut short do not show them
+        runs = [place for place, _ in running if place and not is_before(self._path.lines, place)]
+        whole = (place for place in runs if not self._path.is_cut_short(place))
+        self._model: Lines = min(whole, default=min(runs, default=()))
         self._model_lines: dict[Function, int] = {}  # of the functions that run it, the first line that does
         for _, inside in (at for at in running if self._model and at.place == self._model):
             for frame in takewhile(_is_outside_torch, inside):
@@ -128,7 +131,7 @@ class LibraryOrder:
         """The function of the user's that makes a batch for the library's loop, given a stack in it; else None."""
         place, inside = self._path.leave(stack)
         if place and place == self._model:
-            return self._called_above_model(inside)
+            return self._called_above(inside) or self._called_above(_without_library(inside))
         if not inside or not is_before(place, self._model):
             return None
         iterates = _iterates(inside[0])
@@ -159,11 +162,8 @@ class LibraryOrder:
             return False
         return not any(frame.user or handles_event(frame.function) for frame in inside)
 
-    def _called_above_model(self, inside: Stack) -> Function | None:
-        """The function called by the one that runs the model, the user's or the library's, above the line that does."""
-        return self._called_above(inside) or self._called_above(_without_library(inside))
-
     def _called_above(self, stack: Stack) -> Function | None:
+        """The function called by the one that runs the model, the user's or the library's, above the line that does."""
         depth = next((i for i, frame in enumerate(stack) if frame.code not in self._model_lines), len(stack))
         if not 0 < depth < len(stack) or not stack[depth].user:
             return None
@@ -176,11 +176,6 @@ class LibraryOrder:
 
             return called if is_made_for_model(caller.source, called[1]) else None
         return called if caller.line < first else None
-
-    def _first(self, running: Sequence[Leaving]) -> Lines:
-        """The lines of the first run of the model; runs below backward evaluate, stacks cut short do not show them."""
-        known = [place for place, _ in running if place and not is_before(self._path.lines, place)]
-        return min((place for place in known if not self._path.is_cut_short(place)), default=min(known, default=()))
 
 
 def _to_first_user(stack: Stack) -> Stack:

@@ -5,19 +5,33 @@ A program that trains in several functions has several: each sample is divided b
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import takewhile
 from typing import NamedTuple
 
 from tuimon.code_origin import is_package_file, is_torch
 from tuimon.records import BETWEEN
-from tuimon.session.loop_tree.evaluation_lines import Branch, EvaluationLines, is_loop
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
 from tuimon.session.loop_tree.order import MANY, OtherCalls, is_torn, path_to, path_to_model, returned_gradients
 from tuimon.session.loop_tree.roles import StackPhase
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 from tuimon.torch_code import is_loss_module, is_module_call
+
+#: A line that goes through what it fetches, as a ``for`` or a comprehension.
+_LOOP = re.compile(r"\bfor\b")
+
+
+class Branch(NamedTuple):
+    """The place where a stack branches off the path to the backward call.
+
+    ``called`` is the user's function that the line calls, as file and name; None where it calls torch or nothing.
+    """
+
+    depth: int
+    line: int
+    called: Function | None
 
 
 class LoopLines:
@@ -34,7 +48,7 @@ class LoopLines:
         49      optimizer.step()
         50      save(model)                other
 
-    Lines, or a call, that fetch without a backward evaluate (``EvaluationLines``). While no backward was sampled, the
+    Lines, or a call, that fetch without a backward evaluate (``_EvaluationLines``). While no backward was sampled, the
     path leads to the update; in a loop that has neither, to the model, and what follows its last line is side work.
     """
 
@@ -43,55 +57,46 @@ class LoopLines:
 
         ``forward_only``: whether they show steps, none with a backward or an update.
         """
-        self._has_loader = has_loader
         to_backward = path_to("backward", samples)
         self._path = to_backward or path_to("optimizer", samples)
         self._ends = UPDATES
         if forward_only and not self._path:
             self._path, self._ends = path_to_model(samples), frozenset({"forward"})
         self._is_forward = self._ends is not UPDATES
-        self._calls = OtherCalls(self._path, samples)
-        samples = [*samples, *self._aligned_ones(samples)]
-        self._last_line = {depth: frame.line for depth, frame in enumerate(self._path)}
+        self.is_known = bool(self._path)  # whether a sample has shown which lines train
+        #: A stack as if the loop were called from where most of its samples are; what other methods take.
+        self.aligned = OtherCalls(self._path, samples).aligned
+        pairs = [(sample, self.aligned(sample.frames)) for sample in samples]
+        samples = [*samples, *(sample.at(sample.phase, own) for sample, own in pairs if own is not sample.frames)]
         own: StackPhase = "backward" if to_backward else "forward" if self._is_forward else "optimizer"
         # depth -> line -> what it leads to, in the frames of the path
-        self._boundaries: dict[int, dict[int, str]] = {d: {n: own} for d, n in self._last_line.items()}
+        self._boundaries: dict[int, dict[int, str]] = {d: {f.line: own} for d, f in enumerate(self._path)}
         self._forward_line: dict[int, int] = {}  # depth -> first line of the forward pass in that frame of the path
         self._fetch_lines: set[tuple[int, int]] = set()  # depth and line of the fetches for training
         branches = [(sample, branch) for sample in samples if (branch := self.branch_of(sample.frames)) is not None]
         torn = self._torn(branches)
         whole = [(s, b) for s, b in branches if s.phase not in self._ends or b[:2] not in torn]
         returned = returned_gradients(samples)
-        self._note_updates([(s.phase, b) for s, b in whole if s.frames not in returned])
+        for sample, (depth, line, _) in whole:
+            if sample.phase in self._ends and sample.frames not in returned:
+                self._boundaries[depth].setdefault(line, sample.phase)
+        self._last_line = {depth: max(lines) for depth, lines in self._boundaries.items()}
         over = (self._loop_over(s.frames, branch) for s, branch in branches if s.phase == "data")
         loops = {branch for branch in over if branch is not None}
         runs = [("forward" if s.frames in returned else s.phase, b) for s, b in whole]
-        self._evaluation = EvaluationLines(() if self._is_forward else runs, loops, self._is_after)
+        self._evaluation = _EvaluationLines(() if self._is_forward else runs, loops, self._is_after)
         self._acting_calls: set[Function] = set()  # the user's functions that run a model without gradients
         self._note_fetch_and_forward(whole)
-        self._model_lines = self._lines_of_models(samples)  # depth and line of calls of a model, in the forward pass
+        self.fetches = has_loader or bool(self._fetch_lines)  # whether batches come from a DataLoader
+        self.shows_forward = bool(self._forward_line)  # whether a sample has shown a line of the forward pass
+        self._model_lines: set[tuple[int, int]] = set()  # depth and line of calls of a model, in the forward pass
+        for sample, branch in branches:
+            is_first = sample.phase == "forward" and branch.line == self._forward_line.get(branch.depth)
+            if is_first and branch[:2] not in self._model_lines and _runs_model(sample.frames):
+                self._model_lines.add(branch[:2])
         self._training_calls = {  # the user's functions that train
             branch.called for sample, branch in whole if sample.phase != "rest" and not self.is_evaluation(branch)
         }
-
-    @property
-    def is_known(self) -> bool:
-        """True if a sample has shown which lines train."""
-        return bool(self._path)
-
-    @property
-    def shows_forward(self) -> bool:
-        """True if a sample has shown a line of the forward pass."""
-        return bool(self._forward_line)
-
-    @property
-    def fetches(self) -> bool:
-        """True if batches come from a DataLoader."""
-        return self._has_loader or bool(self._fetch_lines)
-
-    def aligned(self, stack: Stack) -> Stack:
-        """A stack as if the loop were called from where most of its samples are; what other methods take."""
-        return self._calls.aligned(stack)
 
     def depth_of(self, stack: Stack) -> int:
         """How far down the path the functions of a stack are; -1: not at all."""
@@ -100,10 +105,6 @@ class LoopLines:
     def is_entered_by(self, stack: Stack) -> bool:
         """True if a stack is in the function that calls backward."""
         return bool(self._path) and any(frame.code == self._path[-1].code for frame in stack)
-
-    def _aligned_ones(self, samples: Sequence[StackSample]) -> list[StackSample]:
-        pairs = ((sample, self.aligned(sample.frames)) for sample in samples)
-        return [sample.at(sample.phase, stack) for sample, stack in pairs if stack is not sample.frames]
 
     def is_above_backward(self, branch: Branch | None) -> bool:
         """True if a sample is on a line above the one that leads to backward."""
@@ -224,19 +225,13 @@ class LoopLines:
             for place, n in ends.items()
             if (others[place] >= MANY * n if self._is_forward else is_torn(n, others[place]))
         }
-        return torn - set(self._last_line.items())
-
-    def _note_updates(self, placed: list[tuple[str, Branch]]) -> None:
-        for phase, (depth, line, _) in placed:
-            if phase in self._ends:
-                self._last_line[depth] = max(line, self._last_line[depth])
-                self._boundaries[depth].setdefault(line, phase)
+        return torn - {(depth, frame.line) for depth, frame in enumerate(self._path)}
 
     def _loop_over(self, stack: Stack, branch: Branch) -> Branch | None:
         """The loop over the batches that a stack fetches: the branch's line, or the function that it calls."""
         to_fetch = takewhile(lambda frame: frame.kind != "fetch", stack[branch.depth :])
         callers = [frame for frame in to_fetch if frame.user]
-        if len(callers) not in (1, 2) or not is_loop(callers[-1].source):
+        if len(callers) not in (1, 2) or not _LOOP.search(callers[-1].source):
             return None
         return branch._replace(called=None) if len(callers) == 1 else branch
 
@@ -254,15 +249,60 @@ class LoopLines:
             else:
                 self._forward_line[depth] = min(line, self._forward_line.get(depth, line))
 
-    def _lines_of_models(self, samples: Sequence[StackSample]) -> set[tuple[int, int]]:
-        out: set[tuple[int, int]] = set()
-        for sample in samples:
-            branch = self.branch_of(sample.frames) if sample.phase == "forward" and self._forward_line else None
-            if branch is None or branch[:2] in out:
-                continue
-            if branch.line == self._forward_line.get(branch.depth) and _runs_model(sample.frames):
-                out.add(branch[:2])
-        return out
+
+class _EvaluationLines:
+    """The calls and lines that fetch and run the model without a backward.
+
+    Below all updates those that go through a loader of their own do so too, though no sample showed them run the model:
+    where batches take long it may take next to no time. In this loop that is line 52::
+
+        44  for x, y in loader:
+        47      loss.backward()
+        49      optimizer.step()
+        52  for x, y in held_out: model(x)
+    """
+
+    def __init__(
+        self,
+        placed: Iterable[tuple[str, Branch]],
+        loops: Set[Branch],
+        is_after: Callable[[Branch], bool],
+    ) -> None:
+        """``loops``: what goes through batches that it fetches; ``is_after``: whether a branch is below all updates."""
+        placed = list(placed)
+        fetching = {branch for phase, branch in placed if phase == "data"}
+        running = {branch for phase, branch in placed if phase == "forward"}
+        training = {branch for phase, branch in placed if phase in ("backward", "optimizer")}
+        both = {branch for branch in fetching & running - training if branch.called}
+        later = {branch for branch in both if is_after(branch)}
+        # without a forward pass elsewhere before backward, a function that fetches and runs the model is training
+        elsewhere = any(not is_after(branch) for branch in running - both)
+        self._calls = both if elsewhere else later
+        self._lines: dict[int, tuple[int, int]] = {}  # depth -> first and last line
+        self._note_lines(fetching - both, running - both, is_after)
+        if any(not is_after(branch) for branch in fetching - self._calls):
+            self._note_loops({branch for branch in loops if is_after(branch)})
+
+    def _note_lines(self, fetching: Set[Branch], running: Set[Branch], is_after: Callable[[Branch], bool]) -> None:
+        fetched: dict[int, int] = {}
+        for branch in fetching:
+            if is_after(branch):
+                fetched[branch.depth] = min(branch.line, fetched.get(branch.depth, branch.line))
+        for depth, line, _ in running:
+            first = fetched.get(depth)
+            if first is not None and line >= first:
+                self._lines[depth] = (first, max(line, self._lines.get(depth, (0, 0))[1]))
+
+    def _note_loops(self, loops: Set[Branch]) -> None:
+        self._calls |= {branch for branch in loops if branch.called}
+        for depth, line, called in loops:
+            if called is None:
+                first, last = self._lines.get(depth, (line, line))
+                self._lines[depth] = min(first, line), max(last, line)
+
+    def __contains__(self, branch: Branch) -> bool:
+        first, last = self._lines.get(branch.depth, (0, -1))
+        return branch in self._calls or first <= branch.line <= last
 
 
 def _holds_library(frames: Iterable[KnownFrame]) -> bool:
@@ -309,10 +349,11 @@ class Loops:
         self._loops = [self.main]
         returned = returned_gradients(samples)
         left = [sample for sample in samples if sample.phase == "backward" and sample.frames not in returned]
-        while len(self._loops) < _MOST and (left := self._elsewhere(left)):
+        while len(self._loops) < _MOST and (left := [each for each in left if not self._entered_by(each)]):
             most = max(left, key=lambda sample: sample.count)
             other = LoopLines([most], has_loader)
-            own = [sample for sample in samples if other.depth_of(sample.frames) > self._depth_of(sample.frames)]
+            loops = self._loops
+            own = [s for s in samples if other.depth_of(s.frames) > max(loop.depth_of(s.frames) for loop in loops)]
             if sum(sample.count for sample in own if sample.phase == "backward") < _ENOUGH:
                 left.remove(most)
             else:
@@ -326,9 +367,6 @@ class Loops:
         outline = loop.aligned(sample.outline)
         return InLoop(loop, loop.branch_of(outline), outline)
 
-    def _depth_of(self, stack: Stack) -> int:
-        return max(loop.depth_of(stack) for loop in self._loops)
-
-    def _elsewhere(self, samples: Sequence[StackSample]) -> list[StackSample]:
-        """The samples that are not in the innermost function of any loop."""
-        return [sample for sample in samples if not any(loop.is_entered_by(sample.frames) for loop in self._loops)]
+    def _entered_by(self, sample: StackSample) -> bool:
+        """True if a sample is in the innermost function of a loop."""
+        return any(loop.is_entered_by(sample.frames) for loop in self._loops)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from tuimon.records import Frame
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
@@ -65,19 +65,14 @@ class OwnUpdates:
         return bool(self._lines) and any(f in self._lines or f.code in self._functions for f in stack)
 
 
-class ModelUpkeep:
-    """Which samples are at it: in torch's code for that, or at a line that copies a model.
+def is_upkeep(sample: StackSample, copying: Container[KnownFrame | None]) -> bool:
+    """True if a sample outside a fetch is in torch's code for upkeep of a model, or at a line that copies one.
 
     If federated clients each get a copy of the model, it comes before their forward passes as a batch does, but is
-    none. Most samples of a copy are in Python's ``copy`` alone; a few in the parameters show of what it is.
+    none. Most samples of a copy are in Python's ``copy`` alone; a few in the parameters show of what it is:
+    ``copying``, the user's lines of these.
     """
-
-    def __init__(self, samples: Sequence[StackSample]) -> None:
-        self._copying = {sample.user_line for sample in samples if sample.has("copies_parameter")}
-
-    def holds(self, sample: StackSample) -> bool:
-        """True if a sample outside a fetch is at it."""
-        if sample.passes("fetch") or sample.user_line is None:
-            return False
-        below = sample.frames[sample.frames.index(sample.user_line) + 1 :]
-        return sample.user_line in self._copying or any("upkeep" in frame.roles for frame in below)
+    line = sample.user_line
+    if sample.passes("fetch") or line is None:
+        return False
+    return line in copying or any("upkeep" in frame.roles for frame in sample.frames[sample.frames.index(line) + 1 :])

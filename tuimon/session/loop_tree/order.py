@@ -27,9 +27,7 @@ def path_to(kind: Literal["backward", "optimizer"], samples: Sequence[StackSampl
     for sample in samples:
         if sample.phase == kind and sample.frames not in returned:
             paths[to_user(sample.before(kind))] += sample.count
-    most = max(paths.values(), default=0)
-    likeliest = [path for path, count in paths.items() if count == most]
-    return max(likeliest, key=lambda path: _forward_beside(path, samples) if likeliest[1:] else 0, default=())
+    return max(paths, key=lambda path: (paths[path], _forward_beside(path, samples)), default=())
 
 
 def path_to_model(samples: Sequence[StackSample]) -> Stack:

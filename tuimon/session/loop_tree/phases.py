@@ -15,7 +15,7 @@ from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.library_order import LibraryOrder
 from tuimon.session.loop_tree.loop_lines import Loops
 from tuimon.session.loop_tree.made_data import Augmentations, Rollouts
-from tuimon.session.loop_tree.model_changes import ModelUpkeep, OwnUpdates
+from tuimon.session.loop_tree.model_changes import OwnUpdates, is_upkeep
 from tuimon.session.loop_tree.range_join import RangeJoin
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
 from tuimon.session.loop_tree.stacks import Stack, StackSample
@@ -87,7 +87,7 @@ class _Phases:
         self._loops = Loops(outlines, has_loader, forward_only=forward_only)
         self._library = LibraryOrder(self._without_policies(completed), seen)
         self._own_updates = OwnUpdates(completed, has_optimizer)
-        self._upkeep = ModelUpkeep(completed)
+        self._copying = {sample.user_line for sample in completed if sample.has("copies_parameter")}
         self._fetches = self._loops.main.fetches
         self._few = sum(sample.count for sample in counted if sample.phase == "rest") < ENOUGH_SAMPLES
         loop = self._loops.main
@@ -95,17 +95,17 @@ class _Phases:
 
     def of(self, sample: StackSample) -> StackSample:
         """A sample in its phase."""
-        return self._of_side_work(
-            sample,
-            self._evaluates(sample)
-            or self._after_training(sample)
-            or self._in_rollout(sample)
-            or self._of_augmentation(sample)
-            or self._of_library(sample)
-            or self._in_closure(sample)
-            or self._of_handler(sample)
-            or self._of_upkeep(sample, self._by_lines(sample)),
-        )
+        placed = self._beside_training(sample) or self._in_library(sample)
+        if placed is None:
+            placed = self._by_lines(sample)
+            if placed.phase == "data" and is_upkeep(sample, self._copying):
+                placed = replace(placed, phase="other")
+        if placed.phase == "forward" and sample.computes_metric:
+            moved_from = "forward" if placed.excluded else None  # markers count it as forward there
+            placed = replace(placed, phase="other", unsure=False, moved_from=moved_from)
+        if placed.phase == "other" and (_is_in_optimizer(sample.frames) or self._own_updates.holds(sample.frames)):
+            return replace(placed, phase="optimizer", moved_from="other")
+        return placed
 
     def _without_policies(self, samples: Sequence[StackSample]) -> list[StackSample]:
         """The samples, those in which a rollout runs its policy outside every boundary: no forward begins there."""
@@ -126,105 +126,85 @@ class _Phases:
                 above += 0 if sample.activity in _WAITS else sample.count
         return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
 
-    def _evaluates(self, sample: StackSample) -> StackSample | None:
-        """A sample of evaluation that no marker shows: markers count it as what is around it."""
-        if sample.phase not in ("forward", "rest") or not self._evaluation.holds(sample):
-            return None
-        at = self._loops.place(sample)
-        return _in("eval", sample, moved_from=at.loop.measured_as(at.branch))
+    def _beside_training(self, sample: StackSample) -> StackSample | None:
+        """A sample of evaluation, of work after the update, or of what makes data for many steps.
 
-    def _after_training(self, sample: StackSample) -> StackSample | None:
-        """The sample as evaluation or as work after the update, if a library that owns the loop runs it then.
-
-        A module that the library runs between backward and the update counts as such work too. Stepping an environment,
-        or generating, after the update is no rollout: a rollout makes the data of the update that follows it.
+        Markers show none of the evaluation that is found here; they count it as what is around it. A module that a
+        library runs between backward and the update is work after it, too. Stepping an environment, or generating,
+        after the update is no rollout: a rollout makes the data of the update that follows it. Modules that make the
+        batch do so where the loop comes to them before the model.
         """
-        if self._forward_only:
-            return None
-        if self._library.is_evaluation(sample):
-            return _in("eval", sample)
-        if sample.phase in ("forward", "rest") and self._library.is_after_training(sample.frames):
-            return _in("other", sample, excluded=self._loops.place(sample).loop.fetches)
-        if sample.phase == "forward" and self._library.is_run_after_backward(sample.frames):
-            return _in("other", sample, excluded=True, moved_from="optimizer" if sample.is_in_closure else None)
-        return None
-
-    def _in_rollout(self, sample: StackSample) -> StackSample | None:
-        """A sample of a rollout, which makes the data.
-
-        If a closure is fetched for by a DataLoader, markers count what it does before backward as forward.
-        """
-        if sample.phase == "backward" or not self._rollouts.holds(sample):
-            return None
+        boundary, stack, library = sample.phase, sample.frames, self._library
+        is_open = boundary in ("forward", "rest")
+        if is_open and self._evaluation.holds(sample):
+            at = self._loops.place(sample)
+            return _in("eval", sample, moved_from=at.loop.measured_as(at.branch))
+        if not self._forward_only:
+            if library.is_evaluation(sample):
+                return _in("eval", sample)
+            if is_open and library.is_after_training(stack):
+                return _in("other", sample, excluded=self._loops.place(sample).loop.fetches)
+            if boundary == "forward" and library.is_run_after_backward(stack):
+                return _in("other", sample, excluded=True, moved_from="optimizer" if sample.is_in_closure else None)
         in_closure = sample.is_in_closure
-        if sample.phase == "optimizer" and (not in_closure or self._library.is_after_backward(sample.frames)):
-            return None
-        as_forward = sample.phase != "data" and self._fetches and in_closure
-        return _in("data", sample, excluded=as_forward, moved_from="forward" if as_forward else None)
-
-    def _of_augmentation(self, sample: StackSample) -> StackSample | None:
-        """A sample of a module that makes the batch, where the loop comes to it before the model."""
+        is_update = boundary == "optimizer" and (not in_closure or library.is_after_backward(stack))
+        if boundary != "backward" and not is_update and self._rollouts.holds(sample):
+            as_forward = boundary != "data" and self._fetches and in_closure  # markers count it as forward there
+            return _in("data", sample, excluded=as_forward, moved_from="forward" if as_forward else None)
         plain = self._augmentations.without_module(sample)
         found = None if plain is None else self._of_library(plain) or self._by_lines(plain)
         if found is None or found.phase != "data":
             return None
         return _in("data", sample, found.excluded, moved_from="forward" if found.excluded else None)
 
+    def _in_library(self, sample: StackSample) -> StackSample | None:
+        """A sample in what a library that owns the loop calls above backward, or in a closure of an optimizer.
+
+        Outside every module a closure is of the forward pass, as markers count it. The work of the user's code there
+        after backward is side work, which they count as the optimizer's. Before the model a handler of the loop's
+        events may come before the fetch, too.
+        """
+        library, stack, boundary = self._library, sample.frames, sample.phase
+        found = self._of_library(sample)
+        if found is not None:
+            return found
+        if boundary == "optimizer" and sample.is_in_closure:
+            if library.is_after_backward(stack):
+                is_own = any(frame.user for frame in sample.closure)
+                return _in("other", sample, excluded=True, moved_from="optimizer") if is_own else None
+            at = self._loops.place(sample)
+            return _in("forward", sample, excluded=at.loop.is_measured(at.branch))
+        as_forward = "forward" if self._fetches else None
+        if boundary == "rest" and library.handles_before_model(stack):
+            return _in("other", sample, maybe_from=as_forward)
+        if boundary == "rest" and library.handles_before_backward(stack):
+            return _in("other", sample, excluded=self._fetches, moved_from=as_forward)
+        return None
+
     def _of_library(self, sample: StackSample) -> StackSample | None:
         """A sample in what makes a batch for a library that owns the loop, or in its code that runs the model.
 
         The user's code makes it, or other processes do, for which the library waits where it fetches from no
-        DataLoader.
+        DataLoader. Beside an optimizer that calls the forward pass and backward, markers count that as what is outside
+        the step.
         """
-        stack = sample.frames
-        outside = sample.phase in ("rest", "optimizer")  # it may call a closure that trains
+        stack, at_rest = sample.frames, sample.phase == "rest"
+        outside = at_rest or sample.phase == "optimizer"  # it may call a closure that trains
         maker = self._library.made_by(stack) if outside else None
-        if maker is None:
-            if sample.phase == "rest" and self._library.is_forward(stack):
-                return _in("forward", sample, excluded=self._fetches)
-            awaits = sample.phase == "rest" and not self._fetches and self._library.awaits_batch(sample)
-            return self._made_unfetched(sample) if awaits else None
-        loop, branch, _ = self._loops.place(sample)
-        if loop.trains(maker) or loop.is_evaluation(branch):
+        if maker is None and at_rest and self._library.is_forward(stack):
+            return _in("forward", sample, excluded=self._fetches)
+        if maker is not None:
+            loop, branch, _ = self._loops.place(sample)
+            if loop.trains(maker) or loop.is_evaluation(branch):
+                return None
+            if loop.fetches and is_package_file(maker[0]):
+                return None  # a library's own work around the fetch that markers measure
+            if loop.fetches:
+                return _in("data", sample, True, moved_from=None if sample.activity in _COPIES else "forward")
+        elif not at_rest or self._fetches or not self._library.awaits_batch(sample):
             return None
-        if loop.fetches and is_package_file(maker[0]):
-            return None  # a library's own work around the fetch that markers measure
-        if not loop.fetches:
-            return self._made_unfetched(sample)
-        return _in("data", sample, excluded=True, moved_from=None if sample.activity in _COPIES else "forward")
-
-    def _made_unfetched(self, sample: StackSample) -> StackSample:
-        """A sample of what makes the batch in a library's loop that fetches none.
-
-        Beside an optimizer that calls the forward pass and backward, markers count it as what is outside the step.
-        """
-        beside = self._library.trains_in_optimizer and sample.phase == "rest"
+        beside = self._library.trains_in_optimizer and at_rest
         return _in("data", sample, excluded=beside, moved_from="other" if beside else None)
-
-    def _in_closure(self, sample: StackSample) -> StackSample | None:
-        """A sample outside every module in a closure that an optimizer calls.
-
-        It is of the forward pass, as markers count it. The work of the user's code there after backward is side work,
-        which they count as the optimizer's.
-        """
-        if sample.phase != "optimizer" or not sample.is_in_closure:
-            return None
-        if self._library.is_after_backward(sample.frames):
-            is_own = any(frame.user for frame in sample.closure)
-            return _in("other", sample, excluded=True, moved_from="optimizer") if is_own else None
-        at = self._loops.place(sample)
-        return _in("forward", sample, excluded=at.loop.is_measured(at.branch))
-
-    def _of_handler(self, sample: StackSample) -> StackSample | None:
-        """A sample of a handler above backward. Before the model it may come before the fetch, too."""
-        if sample.phase != "rest":
-            return None
-        as_forward = "forward" if self._fetches else None
-        if self._library.handles_before_model(sample.frames):
-            return _in("other", sample, maybe_from=as_forward)
-        if self._library.handles_before_backward(sample.frames):
-            return _in("other", sample, excluded=self._fetches, moved_from=as_forward)
-        return None
 
     def _by_lines(self, sample: StackSample) -> StackSample:
         """The phase by boundary, else by the loop's lines.
@@ -262,20 +242,6 @@ class _Phases:
         prepares = measured and found == "data" and loop.is_call_beside_training(branch)
         moved_from = "forward" if prepares and sample.activity not in _COPIES else None
         return _in(found, sample, excluded=measured, moved_from=moved_from)
-
-    def _of_upkeep(self, sample: StackSample, placed: StackSample) -> StackSample:
-        """Upkeep of a model is side work, where it counts as data."""
-        at_it = placed.phase == "data" and self._upkeep.holds(sample)
-        return replace(placed, phase="other", unsure=False) if at_it else placed
-
-    def _of_side_work(self, sample: StackSample, placed: StackSample) -> StackSample:
-        """A metric in the forward pass is side work; what is in an optimizer that calls no hook is none."""
-        if placed.phase == "forward" and sample.computes_metric:
-            moved_from = "forward" if placed.excluded else None  # markers count it as forward there
-            placed = replace(placed, phase="other", unsure=False, moved_from=moved_from)
-        if placed.phase == "other" and (_is_in_optimizer(sample.frames) or self._own_updates.holds(sample.frames)):
-            return replace(placed, phase="optimizer", moved_from="other")
-        return placed
 
 
 def _in(

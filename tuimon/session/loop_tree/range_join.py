@@ -47,20 +47,14 @@ class RangeJoin:
             return ()
         depths: dict[str, int] = {}  # path: the first frame within it
         for path in self._places:
-            outer = self._nearest_known(path)
+            outer = next((outer for outer in _around(path) if outer in self._places), None)  # the innermost known one
             if outer is None or outer in depths:
-                depth = self._depth(path, stack, depths[outer] if outer is not None else 0)
+                start, places = 0 if outer is None else depths[outer], self._places[path]
+                inside = (i for i in range(start, len(stack)) if any(_holds(place, stack[i]) for place in places))
+                depth = next(inside, None)
                 if depth is not None:
                     depths[path] = depth
         return tuple(depths)
-
-    def _nearest_known(self, path: str) -> str | None:
-        """The innermost range around this one whose place is known."""
-        return next((outer for outer in _around(path) if outer in self._places), None)
-
-    def _depth(self, path: str, listed: Sequence[Frame], start: int) -> int | None:
-        places = self._places[path]
-        return next((i for i in range(start, len(listed)) if any(_holds(place, listed[i]) for place in places)), None)
 
 
 def _holds(place: RangePlace, frame: Frame) -> bool:

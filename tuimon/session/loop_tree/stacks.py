@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import dropwhile
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 from tuimon.code_origin import WITHIN, innermost_work
 from tuimon.library_code import steps_environment
 from tuimon.records import BETWEEN, Frame, Place
-from tuimon.session.loop_tree.activity import Activity, activity_of, awaits_process, innermost_wait
+from tuimon.session.loop_tree.activity import Activity, activity_of, awaits_process
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
 from tuimon.session.loop_tree.range_join import RANGE
 from tuimon.session.loop_tree.roles import FrameKind, Role, StackPhase, stack_phase
@@ -208,21 +207,6 @@ class StackSample(Struct, frozen=True, dict=True):
     def awaits_message(self) -> bool:
         """True if it waits for such a message, and not for one of a loader's worker."""
         return not self.passes("fetch") and self.receives_message
-
-    @property
-    def collates(self) -> bool:
-        """True if a batch is made of items in it."""
-        return self.has("collates")
-
-    @property
-    def frames_in_collate(self) -> list[KnownFrame]:
-        """The function that collates a batch, in a sample that does."""
-        return [*dropwhile(lambda frame: "collates" not in frame.roles, self.frames)][1:]
-
-    @property
-    def may_wait_for_ranks(self) -> bool:
-        """True if it is in a collective, or in backward, with none of the user's code inside: there ranks meet."""
-        return innermost_wait(self.frames) == "ranks"
 
 
 def is_environment_step(caller: Frame, frame: Frame) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Sequence, Set
 from itertools import pairwise
-from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
 from tuimon.session.loop_tree.order import is_torn, to_user
@@ -32,49 +33,30 @@ def like_whole_ones(torn: Sequence[StackSample], whole: Sequence[StackSample]) -
 
     Without their callers, those of a line that takes most of its time in short calls would count for no line.
     """
-    callers: dict[Function | None, Counter[tuple[_Counted, Stack]]] = {_root(sample): Counter() for sample in torn}
+    callers: dict[Function | None, Counter[tuple[StackSample, Stack]]] = {_root(one): Counter() for one in torn}
     for sample in whole if torn else ():
-        counted = _Counted(sample.phase, sample.excluded, sample.moved_from, sample.maybe_from)
-        for function, depth in _first_depths(sample.frames).items():
+        way = StackSample((), 0, sample.phase, sample.excluded, False, sample.moved_from, sample.maybe_from)
+        first_depths = {frame.code: depth for depth, frame in reversed(list(enumerate(sample.frames)))}
+        for function, depth in first_depths.items():
             if function in callers:
-                callers[function][counted, sample.frames[:depth]] += sample.count
+                callers[function][way, sample.frames[:depth]] += sample.count
     return [_like(sample, callers[_root(sample)]) for sample in torn]
 
 
-class _Counted(NamedTuple):
-    """The phase in which a sample counts and how it counts there, as in ``StackSample``."""
-
-    phase: str
-    excluded: bool
-    moved_from: str | None = None
-    maybe_from: str | None = None
-
-
-def _like(sample: StackSample, found: Counter[tuple[_Counted, Stack]]) -> StackSample:
-    phases, ways = Counter[str](), Counter[_Counted]()
+def _like(sample: StackSample, found: Counter[tuple[StackSample, Stack]]) -> StackSample:
+    """The sample with the way in which most of these count, of those in the phase of most, and their callers."""
+    phases, ways = Counter[str](), Counter[StackSample]()
     for (way, _), count in found.items():
         phases[way.phase] += count
         ways[way] += count
     likely = next((phase for phase, _ in phases.most_common(1)), None)
     is_known = sample.phase != "rest"
-    way = _Counted(sample.phase, likely is None)
+    way = StackSample((), 0, sample.phase, likely is None)
     if not is_known:
-        way = next((way for way, _ in ways.most_common() if way.phase == likely), _Counted("other", True))
+        way = next((way for way, _ in ways.most_common() if way.phase == likely), StackSample((), 0, "other", True))
     called = next((path for (of, path), _ in found.most_common() if of.phase == way.phase), ())
-    return StackSample(
-        (*called, *sample.frames),
-        sample.count,
-        way.phase,
-        way.excluded,
-        moved_from=way.moved_from,
-        maybe_from=way.maybe_from,
-        is_lost=not (likely or is_known or sample.user_line is not None),
-    )
-
-
-def _first_depths(stack: Stack) -> dict[Function, int]:
-    """The depth at which each function of a stack is called first."""
-    return {frame.code: depth for depth, frame in reversed(list(enumerate(stack)))}
+    is_lost = not (likely or is_known or sample.user_line is not None)
+    return replace(way, frames=(*called, *sample.frames), count=sample.count, is_lost=is_lost)
 
 
 def _root(sample: StackSample) -> Function | None:

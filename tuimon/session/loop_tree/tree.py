@@ -44,13 +44,9 @@ class Node(Struct, eq=False):  # eq: a tree is as deep as the program recursed, 
         """The children, the heaviest first; equal ones by name, so that they do not change places."""
         return sorted(self.children.values(), key=lambda node: (-node.total, node.file, node.function))
 
-    def hottest_line(self) -> int:
-        """The line that most samples passed through; 0 where none is known."""
-        return max(self.lines, key=lambda line: (self.lines[line].total, -line), default=0)
-
     def place(self) -> Place:
-        """The function at its hottest line."""
-        line = self.hottest_line()
+        """The function at the line that most samples passed through; 0 where none is known."""
+        line = max(self.lines, key=lambda line: (self.lines[line].total, -line), default=0)
         return Place(self.file, line, self.function, self.lines[line].source if line in self.lines else "")
 
     def call(self) -> Place | None:

@@ -109,7 +109,9 @@ class RecentWaits:
 
     def add_threads(self, record: Threads) -> None:
         """Fold a window of one process's threads."""
-        second = self._second(record.t)
+        if not self._seconds or self._seconds[-1].number < int(record.t):
+            self._seconds.append(_Second(int(record.t)))
+        second = self._seconds[-1]
         window_s, longest = record.window_s, second.longest
         second.span_s = max(second.span_s, window_s)
         for row in record.threads:
@@ -132,8 +134,3 @@ class RecentWaits:
             sum(each.delay_s for each in seconds) / span_s,
             min(1.0, sum(each.longest * each.span_s for each in seconds) / span_s),
         )
-
-    def _second(self, t: float) -> _Second:
-        if not self._seconds or self._seconds[-1].number < int(t):
-            self._seconds.append(_Second(int(t)))
-        return self._seconds[-1]

@@ -84,6 +84,14 @@ class ProcessGrowth(NamedTuple):
     growth: Growth
 
 
+class ProcessCopies(NamedTuple):
+    """A process that copies pages which it shares with its parent, one after the other."""
+
+    pid: int
+    growth: Growth
+    shared_bytes: int  # that it may copy yet
+
+
 class ProcessHeld(NamedTuple):
     """The memory that a process held."""
 
@@ -106,6 +114,7 @@ class MachineTable:
         self.most_held: ProcessHeld | None = None  # of any process at any time
         self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
         self._own: defaultdict[int, MemoryReadings] = defaultdict(MemoryReadings)
+        self._private: defaultdict[int, MemoryReadings] = defaultdict(MemoryReadings)
         self._has_own = False  # whether the log has what is a process's own
 
     def add_memory(self, record: MachineMemory) -> None:
@@ -122,6 +131,8 @@ class MachineTable:
         if record.own_bytes is not None:
             self._has_own = True
         held = record.own_bytes if self._has_own else record.rss_bytes
+        if record.private_bytes is not None:
+            self._private[record.pid].add(record.t, record.private_bytes)
         if held is not None:
             self._own[record.pid].add(record.t, held, steps)
             if self.most_held is None or held > self.most_held.held_bytes:
@@ -130,6 +141,7 @@ class MachineTable:
     def forget(self, pid: int) -> None:
         """Drop a process that has ended."""
         self._own.pop(pid, None)
+        self._private.pop(pid, None)
         self._ran_on.pop(pid, None)
 
     def placement(self, pid: int) -> Placement | None:
@@ -141,6 +153,15 @@ class MachineTable:
         """Processes whose later half of readings is all above the earlier half, fastest growth first."""
         found = [(pid, growth) for pid, held in self._own.items() if (growth := held.growth()) is not None]
         return sorted((ProcessGrowth(*each) for each in found), key=lambda each: -each.growth.bytes_per_s)
+
+    def copying(self, since_s: float) -> ProcessCopies | None:
+        """A worker whose own pages grow though its memory does not, ever since a moment: it copies its trainer's."""
+        for pid, held in self._private.items():
+            growth, own = held.growth_going_on(since_s), self._own[pid].latest_bytes
+            grown = self._own[pid].growth_going_on(since_s)
+            if growth is not None and own is not None and (grown is None or 2 * grown.risen_bytes < growth.risen_bytes):
+                return ProcessCopies(pid, growth, max(0, own - growth.held_bytes))
+        return None
 
     def steady_growth(self, pid: int, since_s: float) -> Growth | None:
         """How a process has grown since a moment, if it has all the time; else None."""

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tuimon.node_ids import node_of
-from tuimon.records import Process, ThreadCpu, Threads
+from tuimon.records import ThreadCpu, Threads
 from tuimon.session.processes.core_waits import CoreWaits, OnCores
 from tuimon.session.processes.run_processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.processes.thread_means import ThreadMeans
@@ -152,6 +152,7 @@ class ThreadTable:
     def _row(
         self, pid: int, thread: ThreadCpu, sampled: ProcessSamples | None, gil: GilTable, role: str | None = None
     ) -> ThreadRow:
+        process = self._processes.known.get(pid)
         python_name = sampled.threads.name_of(thread.tid) if sampled else None
         return ThreadRow(
             pid=pid,
@@ -165,12 +166,8 @@ class ThreadTable:
             place=sampled.threads.place_of(thread.tid) if sampled and thread.count == 1 else None,
             count=thread.count,
             gil_ratio=gil.ratio(pid, thread.tid) if thread.count == 1 else None,
-            rank=self._rank(pid),
+            rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
         )
-
-    def _rank(self, pid: int) -> int | None:
-        process = self._processes.known.get(pid)
-        return process.rank if process is not None and (process.world_size or 2) > 1 else None
 
     def _role(self, pid: int, thread: ThreadCpu, python_name: str | None, *, trains: bool) -> str:
         process = self._processes.known.get(pid)
@@ -180,17 +177,13 @@ class ThreadTable:
                 return self._worker_name(pid)
             if kind == "trainer":
                 return "main"
-            return _program(process) if process else "other"
+            return process.command[0].rpartition("/")[2] if process and process.command else "other"
         if trains:
             return "training"
         for pattern, role in _ROLES:
             if pattern.search(thread.name) or (python_name and pattern.search(python_name)):
                 return role
         return "native" if python_name is None else "thread"
-
-
-def _program(process: Process) -> str:
-    return process.command[0].rpartition("/")[2] if process.command else "other"
 
 
 def intra_op_pool(latest: Threads, sampled: ProcessSamples | None, cores: int | None) -> frozenset[int]:

@@ -165,7 +165,7 @@ class RankStats:
     """Folds the Steps and Threads records of one process."""
 
     __slots__ = (
-        "_main", "_recent", "gc_ns", "history", "latest", "open_phase", "parts_ns", "shared", "steps", "tid", "total",
+        "_recent", "gc_ns", "history", "latest", "main", "open_phase", "parts_ns", "shared", "steps", "tid", "total",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class RankStats:
         self.latest: LatestWindow | None = None
         self._recent = 0  # so many of them are of the last 30 s
         self.shared = SharedSteps()
-        self._main = _MainThreads()
+        self.main = _MainThreads()
         self.tid: int | None = None  # of the thread that trains, where it is not the main one
         self.total = 0  # steps since it began
         self.open_phase: str | None = None
@@ -193,7 +193,7 @@ class RankStats:
             if place is not None:
                 parts[place] += phase.total_ns
         gc_ns = record.gc_ns or 0
-        self.history.append_row(record.t, record.window_s, record.count, *parts, gc_ns, self._main.latest_busy)
+        self.history.append_row(record.t, record.window_s, record.count, *parts, gc_ns, self.main.latest_busy)
         self._recent += 1
         self.steps += record.count
         self.gc_ns += gc_ns
@@ -217,7 +217,7 @@ class RankStats:
         """Fold a window of threads."""
         for row in record.threads:
             if row.tid == (self.tid or record.pid):
-                self._main.add_window(record.t, row.cpu_ratio, row.delay_ratio, row.state == "stopped")
+                self.main.add_window(record.t, row.cpu_ratio, row.delay_ratio, row.state == "stopped")
                 return
 
     def steps_within(self, seconds: float) -> float:
@@ -236,12 +236,3 @@ class RankStats:
         if not self.steps:
             return None
         return {name: ns / self.steps / 1e6 for name, ns in zip(PARTS, self.parts_ns, strict=True)}
-
-    def main_thread(self) -> MainThread:
-        """Means of the last 30 s."""
-        return self._main.mean
-
-    @property
-    def is_stopped(self) -> bool:
-        """True if the main thread was stopped at the end of its latest window."""
-        return self._main.is_stopped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
@@ -12,6 +12,7 @@ from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.ranks.stats import RankStats
 from tuimon.session.ranks.waits import NO_SAMPLES, PhaseSamples, RankTimes
 from tuimon.session.samples.process_samples import ProcessSamples
+from tuimon.session.step_sizes import RatesOfRanks
 
 #: How many ranks' samples are sorted at a time: those of a rank take about 2 ms, and a thousand ranks wait their turn.
 _SAMPLED_AT_ONCE = 16
@@ -32,23 +33,17 @@ class RankTable:
     """Folds the records of ranks."""
 
     def __init__(self) -> None:
-        self._stats: dict[int, RankStats] = {}
+        self._stats: defaultdict[int, RankStats] = defaultdict(RankStats)
         self._samples: dict[int, RankSamples] = {}
 
     def add_steps(self, record: Steps) -> None:
         """Fold a window of steps."""
-        self._of(record.pid).add_steps(record, len(self._stats))
+        self._stats[record.pid].add_steps(record, len(self._stats))
 
     def add_threads(self, record: Threads) -> None:
         """Fold a window of threads, of a process that has steps."""
         if record.pid in self._stats:
             self._stats[record.pid].add_threads(record)
-
-    def _of(self, pid: int) -> RankStats:
-        stats = self._stats.get(pid)
-        if stats is None:
-            stats = self._stats[pid] = RankStats()
-        return stats
 
     def forget(self, pid: int) -> None:
         """Drop a process."""
@@ -83,7 +78,7 @@ class RankTable:
                 parts[name] = parts.get(name, 0.0) + share * between_ms
         return RankTimes(
             parts,
-            stats.main_thread(),
+            stats.main.mean,
             samples.phases if samples is not None else NO_SAMPLES,
             on_gpu=process is not None and bool(process.gpu_uuids),
             gc_ms=stats.gc_ns / stats.steps / 1e6,
@@ -112,3 +107,4 @@ class Held(Struct):
     trainings: list[list[Process]] | None = None
     last: int | None = None  # the process in focus once all have ended
     pids: dict[int, list[int]] | None = None  # by node, in the order in which the processes came
+    rates: dict[int, RatesOfRanks] = field(default_factory=dict)  # by the first rank of a training

@@ -62,20 +62,16 @@ def split_shares(samples: Sequence[StackSample]) -> SplitShares | None:
 
 
 def _moved(samples: Sequence[StackSample]) -> tuple[Moved, ...]:
-    counts: Counter[tuple[str, str]] = Counter()
+    surely, maybe, phases = Counter[tuple[str, str]](), Counter[tuple[str, str]](), Counter[str]()
     for sample in samples:
+        phases[sample.phase] += sample.count
         if sample.moved_from is not None and sample.moved_from != BETWEEN:
-            counts[sample.moved_from, sample.phase] += sample.count
-    everything = _of_steps(samples)
-    moved = [Moved(*phases, n / everything, everything) for phases, n in counts.items()]
-    maybe: Counter[tuple[str, str]] = Counter()
-    for sample in samples:
+            surely[sample.moved_from, sample.phase] += sample.count
         if sample.maybe_from is not None:
             maybe[sample.maybe_from, sample.phase] += sample.count
-    for (of, to), n in maybe.items():
-        all_of_it = sum(sample.count for sample in samples if sample.phase == to)
-        moved.append(Moved(of, to, n / everything, everything, all_of_it / everything))
-    return tuple(moved)
+    steps = _of_steps(samples)
+    moved = [Moved(*of_to, n / steps, steps) for of_to, n in surely.items()]
+    return (*moved, *(Moved(of, to, n / steps, steps, phases[to] / steps) for (of, to), n in maybe.items()))
 
 
 def _of_steps(samples: Iterable[StackSample]) -> int:
@@ -87,10 +83,6 @@ class _Window(NamedTuple):
     begin_s: float
     end_s: float
     outside_ratio: float
-
-    def goes_on_at(self, t: float) -> bool:
-        """True if it was outside all the time, to this moment."""
-        return self.outside_ratio >= 1.0 and self.end_s >= t - _TOLERANCE_S
 
     def outside_s(self, begin_s: float, end_s: float) -> float:
         """How long it was outside within a stretch of time, as if that were spread evenly."""
@@ -107,7 +99,8 @@ class OutsideTimes:
         """Add a window with ``outside_s``."""
         begin_s = record.t - record.window_s
         ratio = min(1.0, (record.outside_s or 0.0) / record.window_s) if record.window_s else 0.0
-        if ratio >= 1.0 and self._windows and self._windows[-1].goes_on_at(begin_s):
+        before = self._windows[-1] if self._windows and ratio >= 1.0 else None
+        if before is not None and before.outside_ratio >= 1.0 and before.end_s >= begin_s - _TOLERANCE_S:
             begin_s = self._windows.pop().begin_s
         self._windows.append(_Window(begin_s, record.t, ratio))
 

@@ -41,7 +41,7 @@ class ProcessSamples:
         self._window = LoopWindow()
         self._selected: list[Stacks] | None = None  # the windows of a selection; None: those of the last 30 s
         self._run = RunSamples()
-        self._steps_begin_s = -math.inf
+        self.begin_s = -math.inf  # when the loop began, as far as is known
         self._unmarked = UnmarkedSteps(frames)
         self._has_markers = False
         self._has_optimizer = False  # whether markers show one
@@ -77,7 +77,7 @@ class ProcessSamples:
         if self._outside.covers(record):
             return
         self._run.append(record)
-        if record.t - record.window_s >= self._steps_begin_s:
+        if record.t - record.window_s >= self.begin_s:
             self._window.append(record)
             if not self._has_markers and self._shows_loop(record):
                 self._window.show_loop(record)
@@ -86,7 +86,7 @@ class ProcessSamples:
 
     def over(self, span: Span) -> ProcessSamples:
         """The same of a stretch of the run."""
-        begin_s, end_s = max(span.begin_s, self._steps_begin_s), min(span.end_s, self.steps_end_s)
+        begin_s, end_s = max(span.begin_s, self.begin_s), min(span.end_s, self.steps_end_s)
         return self._of(self._run.between(Span(begin_s, end_s)))
 
     def now(self) -> ProcessSamples:
@@ -104,7 +104,7 @@ class ProcessSamples:
         self._has_markers = True
         self.spent.end_steps(record)
         was_until_s = self.steps_end_s
-        self._window.stand_since(None if record.open_for_s is None else record.t - record.open_for_s)
+        self._window.boundary_s = math.inf if record.open_for_s is None else record.t - record.open_for_s
         if self.steps_end_s != was_until_s or (record.updates and not self._has_optimizer):
             self._classified = None
         self._has_optimizer |= record.updates > 0
@@ -121,7 +121,7 @@ class ProcessSamples:
 
     def leave_out_before(self, t: float) -> None:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up belong to no step."""
-        self._steps_begin_s = t
+        self.begin_s = t
         self.spent.begin(t)
         self.threads.leave_out_before(t)
         self._keep(lambda record: record.t - record.window_s >= t)
@@ -176,12 +176,7 @@ class ProcessSamples:
             return
         self.note_training_thread(tid)
         if not had_begun:
-            self.leave_out_before(max(self._steps_begin_s, record.t - record.window_s))
-
-    @property
-    def begin_s(self) -> float:
-        """When the loop began, as far as is known."""
-        return self._steps_begin_s
+            self.leave_out_before(max(self.begin_s, record.t - record.window_s))
 
     @property
     def steps_end_s(self) -> float:
@@ -203,15 +198,8 @@ class ProcessSamples:
         samples = without_imports(self._samples())
         return self._hot_lines(sample for sample in samples if sample.lies_in(phase) and not sample.is_lost)
 
-    def hot_lines_under(self, function: str) -> list[HotLine]:
-        """Like ``hot_lines``, for what this function calls, of the samples that have it in their stack."""
-        return self._hot_lines_under(lambda frame: frame.function == function)
-
-    def hot_lines_in_collate(self) -> list[HotLine]:
-        """Like ``hot_lines``, for what makes batches of items."""
-        return self._hot_lines_under(lambda frame: "collates" in frame.roles)
-
-    def _hot_lines_under(self, is_it: Callable[[KnownFrame], bool]) -> list[HotLine]:
+    def hot_lines_under(self, is_it: Callable[[KnownFrame], bool]) -> list[HotLine]:
+        """Like ``hot_lines``, for what such a function calls, of the samples that have one in their stack."""
         calls = []
         for sample in self._samples():
             depth = next((i for i, frame in enumerate(sample.frames) if is_it(frame)), None)
@@ -232,7 +220,7 @@ class ProcessSamples:
         """Share (0..1) of the training thread's samples in what makes batches of items; None without any."""
         samples = self._samples()
         total = sum(sample.count for sample in samples)
-        hits = sum(sample.count for sample in samples if sample.collates)
+        hits = sum(sample.count for sample in samples if sample.has("collates"))
         return hits / total if total else None
 
     def unsure_counts(self) -> Counter[str]:

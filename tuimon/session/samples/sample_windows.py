@@ -38,7 +38,8 @@ class LoopWindow:
         self._ended: Window[Stacks] = Window(WINDOW_S, limit=_LIMIT)
         self._since: Window[Stacks] = Window(WINDOW_S, limit=_LIMIT)
         self._until_s = math.inf  # when the last step ended, once one has
-        self._boundary_s = math.inf  # when the loop came to its latest boundary, where markers show it
+        #: When the loop came to its latest boundary, where markers show that it stands since then.
+        self.boundary_s = math.inf
         self._longest_s = 0.0  # between windows that show the loop, where only samples do
 
     def append(self, record: Stacks) -> None:
@@ -49,10 +50,6 @@ class LoopWindow:
         """Markers show that steps, or an evaluation within one, have ended at this moment."""
         self._longest_s = 0.0
         self._end(t)
-
-    def stand_since(self, t: float | None) -> None:
-        """Markers show that the loop has come to no boundary since this moment; None: it has, or that is not known."""
-        self._boundary_s = math.inf if t is None else t
 
     def show_loop(self, record: Stacks) -> None:
         """Samples of a window show the loop of a process without markers."""
@@ -84,14 +81,14 @@ class LoopWindow:
 
         That of a window in which a step ended and the loop then stands still is the moment since which it does.
         """
-        return min(self._until_s, self._boundary_s) if self.step_is_long else math.inf
+        return min(self._until_s, self.boundary_s) if self.step_is_long else math.inf
 
     def of_steps(self) -> list[Stacks]:
         """The windows of steps that have ended, and of one under way that is not long."""
         if not self.step_is_long:
             return self.latest()
         ended = self._ended.records
-        return [record for record in ended if middle_s(record) < self._boundary_s] or [*ended]
+        return [record for record in ended if middle_s(record) < self.boundary_s] or [*ended]
 
     def latest(self) -> list[Stacks]:
         """The windows of the last 30 s, whatever they show."""
@@ -120,9 +117,6 @@ class RunSamples:
         self._older: list[Stacks] = []
         self._latest: list[Stacks] = []
         self._shared: dict[tuple[int, ...], list[int]] = {}  # frames of a stack: the list of all windows
-
-    def __len__(self) -> int:
-        return len(self._older) + len(self._latest)
 
     def append(self, record: Stacks) -> None:
         """Add a window."""

@@ -123,8 +123,8 @@ class SetUp:
 
 def imported_by(frames: Sequence[Frame]) -> str | None:
     """The module that the outermost import of a stack (root first) imports; "" where it has no name, None without."""
-    at = next((depth for depth, frame in enumerate(frames) if depth and _imports(frame)), None)
-    if at is None:
+    at = _import_depth(frames)
+    if not at:
         return None
     statement = _IMPORT.match(frames[at - 1].source)
     name = (statement[1] or statement[2]) if statement is not None else ""
@@ -137,12 +137,15 @@ def imported_by(frames: Sequence[Frame]) -> str | None:
 
 def imported_for_compiler(frames: Sequence[Frame]) -> bool:
     """True if code that torch.compile has made, or makes, imports there: compilers are imported at their first use."""
-    at = next((depth for depth, frame in enumerate(frames) if depth and _imports(frame)), 0)
-    return any(is_compiler(frame.file) for frame in frames[:at])
+    return any(is_compiler(frame.file) for frame in frames[: _import_depth(frames)])
 
 
-def _imports(frame: Frame) -> bool:
-    return is_import_system(frame.file) or (not frame.user and is_module_body(frame.file, frame.function))
+def _import_depth(frames: Sequence[Frame]) -> int:
+    """The depth of the outermost import; 0 without one: the root is the program itself."""
+    for depth, frame in enumerate(frames):
+        if depth and (is_import_system(frame.file) or (not frame.user and is_module_body(frame.file, frame.function))):
+            return depth
+    return 0
 
 
 def _function(words: str, place: Place | None) -> tuple[str, str, str]:

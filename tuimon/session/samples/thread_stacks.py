@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 
 from tuimon.records import Place, StackCount, Stacks
 from tuimon.session.loop_tree.frame_table import FrameTable
-from tuimon.session.loop_tree.stacks import StackSample, place_of
+from tuimon.session.loop_tree.stacks import UPDATES, StackSample, place_of
 
 #: How many thread names are held, the latest ones.
 _NAMES_LIMIT = 1024
-#: Phases between two boundaries that stacks show as well; and those that only such stacks are of.
-_MARKED = frozenset({"data", "backward", "optimizer"})
-_ALL_MARKED = frozenset({"backward", "optimizer"})
+#: Phases between two boundaries that stacks show as well; only such stacks are of UPDATES.
+_MARKED = UPDATES | {"data"}
 
 
 class ThreadStacks:
@@ -67,18 +67,18 @@ class ThreadStacks:
         if self._latest is None or self._latest.t - self._latest.window_s < since_s:
             return None
         own = [stack for stack in self._stacks_of(tid) if phase is None or self._may_be_in(phase, stack)]
-        return place_of(self._frames.stack(max(own, key=_count).frames)) if own else None
+        return place_of(self._frames.stack(max(own, key=attrgetter("count")).frames)) if own else None
 
     def _may_be_in(self, phase: str, stack: StackCount) -> bool:
         shown = StackSample.unplaced(self._frames.stack(stack.frames), stack.count).phase
-        return shown == phase or not (shown in _MARKED or phase in _ALL_MARKED)
+        return shown == phase or not (shown in _MARKED or phase in UPDATES)
 
     def stack_of(self, tid: int) -> tuple[list[int], float] | None:
         """A thread's most frequent stack (frame ids, root first) of the latest window, and its share of it (0..1)."""
         own = self._stacks_of(tid)
         if not own:
             return None
-        best = max(own, key=_count)
+        best = max(own, key=attrgetter("count"))
         return best.frames, best.count / sum(stack.count for stack in own)
 
     def same_stack_s(self, tid: int) -> float | None:
@@ -96,7 +96,3 @@ class ThreadStacks:
 
     def _stacks_of(self, tid: int) -> list[StackCount]:
         return [stack for stack in self._latest.stacks if stack.tid == tid] if self._latest is not None else []
-
-
-def _count(stack: StackCount) -> int:
-    return stack.count

@@ -64,7 +64,10 @@ def standing(record: Standstill) -> list[Standing]:
     ]
     found += _without_stacks(record.processes, {pid for each in found if each.role != "thread" for pid in each.pids})
     waits_for_batch = any(each.kind == "batch" for each in found)
-    found = [each._replace(kind="idle") if _is_spare(each, waits_for_batch) else each for each in found]
+    spare = (
+        () if waits_for_batch else ("own", "unknown")
+    )  # of workers, which only stand by if no rank waits for a batch
+    found = [each._replace(kind="idle") if each.role == "worker" and each.kind in spare else each for each in found]
     return sorted(found, key=lambda each: (_ORDER.index(each.kind), each.number, each.ranks, each.pids))
 
 
@@ -110,7 +113,8 @@ def _parts(
             kind = _kind(role, frames, pid in waited_for)
         parts.setdefault((role, kind), []).append(pid)
     for (role, kind), pids in parts.items():
-        yield Standing(kind, role, _ranks(pids, processes), tuple(pids), len(pids), doing, place, tuple(frames), outer)
+        ranks = _ranks(processes[pid] for pid in pids if pid in processes)
+        yield Standing(kind, role, ranks, tuple(pids), len(pids), doing, place, tuple(frames), outer)
 
 
 def _role(pid: int, tid: int, processes: Mapping[int, StandingProcess], training: Mapping[int, int]) -> Role:
@@ -140,18 +144,12 @@ def _without_stacks(processes: Sequence[StandingProcess], seen: set[int]) -> Ite
             by_reason.setdefault((kind, each.unknown or "", each.role == "worker"), []).append(each)
     for (kind, reason, is_worker), rows in by_reason.items():
         pids = tuple(row.pid for row in rows)
-        ranks = tuple(sorted({row.rank for row in rows if row.rank is not None}))
-        yield Standing(kind, "worker" if is_worker else "rank", ranks, pids, len(rows), reason, None, ())
+        role: Role = "worker" if is_worker else "rank"
+        yield Standing(kind, role, _ranks(rows), pids, len(rows), reason, None, ())
 
 
-def _is_spare(each: Standing, waits_for_batch: bool) -> bool:
-    """True if workers only stand by: none of the ranks waits for a batch."""
-    return each.role == "worker" and each.kind in ("own", "unknown") and not waits_for_batch
-
-
-def _ranks(pids: Iterable[int], processes: Mapping[int, StandingProcess]) -> tuple[int, ...]:
-    known = (processes[pid].rank for pid in pids if pid in processes)
-    return tuple(sorted({rank for rank in known if rank is not None}))
+def _ranks(processes: Iterable[StandingProcess]) -> tuple[int, ...]:
+    return tuple(sorted({each.rank for each in processes if each.rank is not None}))
 
 
 def _doing(frames: Sequence[Frame]) -> str:

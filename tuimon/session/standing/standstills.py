@@ -69,15 +69,10 @@ class Standstills:
         if record.t - record.window_s / 2 > self.past[-1].taken.t:
             self.past[-1].ended_s = record.t
 
-    def taken_since(self, begin_s: float) -> Standstill | None:
-        """The stacks of the standstill that began then; None where they have not been taken."""
-        if not self.past or self.past[-1].ended_s is not None or self.past[-1].taken.t < begin_s:
-            return None
-        return self.past[-1].taken
-
     def since(self, begin_s: float) -> Past | None:
-        """Like ``taken_since``, with all that is known of it."""
-        return self.past[-1] if self.taken_since(begin_s) is not None else None
+        """The standstill that began then; None where its stacks have not been taken."""
+        last = self.past[-1] if self.past else None
+        return last if last is not None and last.ended_s is None and last.taken.t >= begin_s else None
 
 
 def _are_one(one: Standstill, other: Standstill) -> bool:

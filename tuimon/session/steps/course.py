@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.records import BETWEEN, Steps
@@ -30,10 +29,6 @@ class Course:
         self._rows = bytearray()  # packed: a list of floats takes four times as much
         self._open: tuple[float, ...] | None = None
         self._in_open = 0
-
-    def add_window(self, begin_s: float, end_s: float, first: float, values: Sequence[float]) -> None:
-        """Add the sums of a window, later than all before."""
-        self.add_row((begin_s, end_s, first, *values))
 
     def add_row(self, row: tuple[float, ...]) -> None:
         """Add a window as ``rows`` has it, later than all before."""

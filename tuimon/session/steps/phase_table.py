@@ -75,9 +75,8 @@ def _moved(moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: fl
         share = move.share
         if move.at_most is not None:
             share = min(share, move.at_most - measured.get(move.to, 0) / whole_ns)
-        of = next(
-            (n for n in _counted_in(move) if share - move.error <= MOST_FOUND * measured.get(n, 0) / whole_ns), None
-        )
+        counted_in = (move.of, BETWEEN) if move.of == "other" else (move.of,)  # by markers, the likeliest first
+        of = next((n for n in counted_in if share - move.error <= MOST_FOUND * measured.get(n, 0) / whole_ns), None)
         if share < 2 * move.error or of is None:
             continue
         most = min(share * whole_ns, measured.get(of, 0))
@@ -85,11 +84,6 @@ def _moved(moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: fl
             ns[name] = ns.get(name, 0.0) + change
             errors[name] = max(errors.get(name, 0.0), move.error)
     return _Moved(ns, errors)
-
-
-def _counted_in(move: Moved) -> tuple[str, ...]:
-    """The phases in which markers may count it, the likeliest first."""
-    return (move.of, BETWEEN) if move.of == "other" else (move.of,)
 
 
 def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float | None, float | None]:

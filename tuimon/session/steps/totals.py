@@ -70,7 +70,8 @@ class Totals(Struct):
         self.count += usual
         timed = usual if record.timed is None else min(record.timed, usual)
         self.timed += timed
-        self.timed_ns += total_ns if timed == usual else _length_ns(record)
+        lengths_ns = () if timed == usual else (bucket_length_ns(bucket) * steps for bucket, steps in record.histogram)
+        self.timed_ns += total_ns if timed == usual else round(sum(lengths_ns))
         self.total_ns += total_ns
         self.eval_count += record.eval_count
         if record.gc_ns is not None:
@@ -131,11 +132,6 @@ class Totals(Struct):
             if seen > q * total or seen == total:
                 return bucket_length_ns(bucket) / 1e6
         return None
-
-
-def _length_ns(record: Steps | HeldSteps) -> int:
-    """Length of the timed steps alone, by their histogram."""
-    return round(sum(bucket_length_ns(bucket) * steps for bucket, steps in record.histogram))
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

@@ -8,10 +8,11 @@ import io
 import os
 import stat
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Record
+from tuimon.sources.base import Backlog
 from tuimon.sources.log.decode import RECORD_ONE, decode_lines
 from tuimon.sources.log.decompress import MAGIC_LENGTH, Decompressed, looks_compressed
 from tuimon.text import plain, whole_number
@@ -29,13 +30,6 @@ _NEXT_STEPS = {
 _LINE_END = b"\n"
 #: Read and decoded at once: some hundred lines.
 _BLOCK_BYTES = 64 << 10
-
-
-class Backlog(NamedTuple):
-    """The part written before a log is followed."""
-
-    read_bytes: int
-    of_bytes: int
 
 
 class Lines:

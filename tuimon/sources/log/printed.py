@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from tuimon.records import Printed, Record
+from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
 from tuimon.text import plain
 
@@ -28,7 +29,7 @@ _EVERY_S = 2.0
 _LINE_ENDS = re.compile(r"[\r\n]+")
 
 
-class PrintedSource:
+class PrintedSource(Source):
     """Reads the end of a launched run's output."""
 
     name = "output"
@@ -53,9 +54,6 @@ class PrintedSource:
         if latest != self._latest:
             self._latest = latest
             yield Printed(t=self._clock(), pid=self._pid, place=latest[0], loss=latest[1])
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
 
 def progress_of(rows: Sequence[str]) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Notice, Record
-from tuimon.sources.base import Done
+from tuimon.sources.base import Done, Source
 from tuimon.sources.log.decode import RECORD_ONE
 from tuimon.sources.log.lines import unreadable
 from tuimon.sources.log.names import is_log_name, log_of_part
@@ -72,7 +72,7 @@ def skipped_notice(count: int, t: float) -> Notice:
     return Notice(t=t, pid=0, source="log", level="warning", message=message)
 
 
-class LogSource:
+class LogSource(Source):
     """A log as a Source: its records at once, or at ``speed`` times the recorded pace, then those that are appended."""
 
     name = "log"

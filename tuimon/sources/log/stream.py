@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Exit, Header, Notice, Record
+from tuimon.sources.base import Backlog
 from tuimon.sources.log.decode import check_header, decode
-from tuimon.sources.log.lines import Backlog, Lines
+from tuimon.sources.log.lines import Lines
 from tuimon.sources.log.names import part_paths
 from tuimon.text import plain
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import get_args
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.columns import TID_SHIFT, kind_of
+from tuimon.agent.ring.compiler_texts import BACKWARD, COMPILED, RECOMPILED, unpacked
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import OURS, TargetFiles
-from tuimon.records import Mark, RankStep, Record, Steps
+from tuimon.records import Compiler, CompilerEvents, CompilerWork, Mark, RankStep, Record, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
-from tuimon.sources.markers.compiler import CompilerTracker
 from tuimon.sources.markers.counted_phases import CountedPhases
 from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.steps_record import GcPauses, StepsRecorder, Window
@@ -22,6 +23,52 @@ from tuimon.sources.markers.window_steps import WindowSteps, rank_steps
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.tracing.trace_records import TraceRecords
 from tuimon.sources.window_lengths import LONGEST_S, SETTLED_S, WindowEnds
+from tuimon.text import plain
+
+_TIMED = (BACKWARD, COMPILED, RECOMPILED)
+_KNOWN: dict[str, CompilerWork] = {what: what for what in get_args(CompilerWork)}
+#: Beyond is damage.
+_LIMIT = 1 << 60
+
+
+class CompilerTracker:
+    """Adds up what comes in a window."""
+
+    def __init__(self, reader: RingReader) -> None:
+        self._reader = reader
+        self._sums: dict[str, tuple[int, int]] = {}  # by the marker's name: count, ns
+
+    def add_marker(self, flag: int, value: int) -> None:
+        """``flag``: id of a name that says what it was, ``value``: how long that took, or how often it happened."""
+        name = self._reader.name(flag)
+        if not 0 <= value < _LIMIT or not name:
+            return
+        count, total_ns = self._sums.get(name, (0, 0))
+        is_timed = name.startswith(_TIMED)
+        self._sums[name] = (count + 1, total_ns + value) if is_timed else (count + value, 0)
+
+    def skip_past(self) -> None:
+        """Drop what was compiled before; what holds on stays."""
+        self._sums = {name: sums for name, sums in self._sums.items() if not name.startswith(_TIMED)}
+
+    def records(self, t: float, pid: int, window_s: float) -> Iterator[Compiler]:
+        """The record of a window in which something came."""
+        events = [found for name, sums in self._sums.items() if (found := _events(name, *sums)) is not None]
+        self._sums = {}
+        if events:
+            yield Compiler(t=t, pid=pid, window_s=window_s, events=events)
+
+
+def _events(name: str, count: int, total_ns: int) -> CompilerEvents | None:
+    event = unpacked(name)
+    what = _KNOWN.get(event.what) if event is not None else None
+    if event is None or what is None or count < 1:
+        return None
+    file, line, function = event.code
+    return CompilerEvents(
+        what, count, total_ns, plain(file), line, plain(function), plain(event.reason), plain(event.guarded)
+    )
+
 
 #: How much of the past is shown of a ring found late (attach).
 _HISTORY_NS = 60_000_000_000

@@ -18,6 +18,7 @@ from tuimon.proc.endings import Endings
 from tuimon.proc.processes import DELETED
 from tuimon.proc.ring_facts import ring_facts
 from tuimon.records import Notice, Record
+from tuimon.sources.base import Source
 from tuimon.sources.markers import ring_notices
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.process_table import ProcessId, ProcessTable
@@ -42,7 +43,7 @@ class _Before(Struct, frozen=True, gc=False):
     steps: int
 
 
-class MarkerSource:
+class MarkerSource(Source):
     """Finds the rings of the run's processes and follows them."""
 
     name = "markers"

@@ -12,6 +12,7 @@ import msgspec
 from tuimon.proc.processes import environment
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Gpu, Notice, Record, bare_uuid
+from tuimon.sources.base import Source
 from tuimon.sources.notices import Problem
 from tuimon.sources.nvml import library as nvml
 from tuimon.sources.nvml import problems
@@ -44,7 +45,7 @@ _CALL_TIMEOUT_S = 0.8
 _HANGS_AFTER_S = 5.0
 
 
-class GpuSource:
+class GpuSource(Source):
     """Reads all GPUs through NVML; a failure is reported once and retried, and does not stop the rest."""
 
     name = "gpu"
@@ -178,7 +179,7 @@ class GpuSource:
         if for_s < _HANGS_AFTER_S or self._reported == problem:
             return []
         self._reported = problem
-        return [self._notice(problem, now_s)]
+        return [problem.notice(self.name, now_s)]
 
     def _notices(self, now_s: float) -> Iterable[Notice]:
         problems = [self._problem] if self._problem else [slot.problem for slot in self._slots if slot.problem]
@@ -187,17 +188,7 @@ class GpuSource:
         self._reported = problems[0] if problems else None
         if self._reported is None:
             return [Notice(t=now_s, pid=0, source=self.name, level="ok", message="all GPUs answer")]
-        return [self._notice(self._reported, now_s)]
-
-    def _notice(self, problem: Problem, now_s: float) -> Notice:
-        return Notice(
-            t=now_s,
-            pid=0,
-            source=self.name,
-            level="info" if problem.expected else "warning",
-            message=problem.message,
-            hint=problem.hint,
-        )
+        return [self._reported.notice(self.name, now_s)]
 
 
 class UsedGpus:

@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
+import time
+
 from msgspec import Struct, field
 
-from tuimon.proc.procfs import ProcessStat, own_bytes
+from tuimon.proc.procfs import ProcessStat, own_bytes, private_bytes
 from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, Threads
-from tuimon.sources.processes.childrens_cpu import ChildrensCpu
 from tuimon.sources.processes.facts import ProcessFacts, fingerprint, read_facts
 from tuimon.sources.processes.threads import ThreadMeter
+
+#: Less is the grain of the kernel's clock, and of rounded windows.
+_LEAST_S = 0.05
+
+
+class ChildrensCpu(Struct):
+    """CPU of one process's children that no window of their own holds: first and last moments, or all of a short life.
+
+    Without this a third of what workers use that are started anew each epoch would seem to be other programs'.
+    """
+
+    reported_s: float = 0.0  # of the children that it has waited for, in records so far
+    unreported_s: float = 0.0  # for the next record
+
+    def begin_child(self, used_s: float) -> None:
+        """A child was found that had used so much before its first window."""
+        self.unreported_s += used_s
+
+    def end_child(self, reported_s: float) -> None:
+        """A child has ended; ``reported_s``: what it and its own children had used, as far as that was passed on."""
+        self.reported_s += reported_s
+
+    def take(self, waited_s: float) -> None:
+        """``waited_s``: what the children that it has waited for had used.
+
+        It was read before the children were, so that the ends of all those children have been seen.
+        """
+        unreported_s = waited_s - self.reported_s
+        if unreported_s >= _LEAST_S:
+            self.unreported_s += unreported_s
+            self.reported_s += unreported_s
+
+    def pass_unreported(self) -> float | None:
+        """The CPU time to report, once; None where there is nothing."""
+        unreported_s, self.unreported_s = self.unreported_s, 0.0
+        return round(unreported_s, 2) or None
+
 
 #: A program may replace itself by another of the same name: checked after this many reads.
 _REREAD_AFTER = 10
@@ -17,6 +55,8 @@ _REREAD_AFTER = 10
 _IDLE_RATIO = 0.01
 #: Between two readings of a process's own memory, in seconds, which grows slowly.
 _OWN_EVERY_S = 1.9
+#: The kernel walks all pages of a process for those that it shares with no other: at most this share of a core.
+_PRIVATE_RATIO = 0.005
 
 
 class Followed(Struct):
@@ -37,6 +77,7 @@ class Followed(Struct):
     window_cpu_s: float | None = None  # of the whole process when the window began
     least_window_s: float = 0.0  # its threads are not read before
     own_due_s: float = 0.0  # its own memory is not read before
+    private_due_s: float = 0.0  # nor what it shares with no other process
 
     def read(self, now_s: float) -> ProcessStat | None:
         """Read the counters of its threads, when due; returns the process, None when it has ended."""
@@ -72,8 +113,11 @@ class Followed(Struct):
         """Begin a window of Threads with what was read last."""
         self.window_from_s, self.window_cpu_s = self.read_s, cpu_s
 
-    def end_window(self, window_s: float, now_s: float) -> Threads:
-        """The record of the window that ends with what was read last; begins the next."""
+    def end_window(self, window_s: float, now_s: float, *, private: bool = False) -> Threads:
+        """The record of the window that ends with what was read last; begins the next.
+
+        ``private``: with its private memory, if that is due.
+        """
         rows, folded, cpu_ratio = self.meter.end_window(window_s)
         used = self.used()
         cpu_s = used.cpu_s if used is not None else None
@@ -88,6 +132,7 @@ class Followed(Struct):
             cpu_ratio=cpu_ratio,
             rss_bytes=used.rss_bytes if used is not None else None,
             own_bytes=self._own_bytes(now_s),
+            private_bytes=self._private_bytes(now_s) if private else None,
             threads=rows,
             folded=folded,
             ended_cpu_s=self.children.pass_unreported(),
@@ -99,6 +144,15 @@ class Followed(Struct):
             return None
         self.own_due_s = now_s + _OWN_EVERY_S
         return own_bytes(self.facts.pid)
+
+    def _private_bytes(self, now_s: float) -> int | None:
+        """A reading of what it shares with no other process, when due."""
+        if now_s < self.private_due_s:
+            return None
+        began_s = time.thread_time()
+        held = private_bytes(self.facts.pid)
+        self.private_due_s = now_s + max(_OWN_EVERY_S, (time.thread_time() - began_s) / _PRIVATE_RATIO)
+        return held
 
     def is_idle(self, now_s: float) -> bool:
         """True if it has used less than a hundredth of a core since its window began."""

@@ -16,6 +16,7 @@ from tuimon.proc import procfs
 from tuimon.proc.core_list import core_list, core_numbers
 from tuimon.proc.numa import cores_by_node
 from tuimon.records import MachineMemory, PlacedProcess, Record
+from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, fields, oom_kills, text
 
@@ -38,7 +39,7 @@ class _Used(Struct, frozen=True, gc=False):
     held_s: float | None  # None without a CPU limit
 
 
-class MachineSource:
+class MachineSource(Source):
     """One record every five seconds."""
 
     name = "machine"
@@ -89,9 +90,6 @@ class MachineSource:
             placed=list(self._placed()) if len(self._nodes) > 1 else [],
             oom_kills=self._oom_kills(groups),
         )
-
-    def close(self) -> None:
-        """Do nothing: nothing is held open."""
 
     def _swapping(self, now_s: float) -> tuple[float, float | None, float | None]:
         """Seconds since the last read, bytes a second in and out; None at the first."""

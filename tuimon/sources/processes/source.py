@@ -14,11 +14,11 @@ from tuimon.proc.processes import start_unix_s
 from tuimon.proc.procfs import TICKS_PER_S, read_maps, start_ticks
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Notice, Process, ProcessRole, Record
+from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.childrens_cpu import ChildrensCpu
 from tuimon.sources.processes.descendants import Descendants
 from tuimon.sources.processes.facts import ProcessFacts, Variables, read_facts
-from tuimon.sources.processes.followed import Followed
+from tuimon.sources.processes.followed import ChildrensCpu, Followed
 from tuimon.sources.processes.own_cost import CostMeter
 from tuimon.sources.processes.roles import roles_of, why_no_markers, without_hooks
 from tuimon.sources.processes.threads import ThreadMeter
@@ -39,7 +39,7 @@ _IDLE_WAIT_S = 10.0
 _LEAST_OF_PERIOD = 0.1
 
 
-class ProcessSource:
+class ProcessSource(Source):
     """Follows the descendants of the run's root; 2.5 ms CPU a read at 10 processes of 6 threads, 5.4 ms at 101 of 2."""
 
     name = "processes"
@@ -161,41 +161,35 @@ class ProcessSource:
         message = left_out if self._left_out else "all processes are shown"
         yield Notice(t=now_s, pid=0, source=self.name, level=level, message=message)
 
+    def _warn_once(self, key: str, now_s: float, message: str, hint: str, source: str = "markers") -> Iterable[Record]:
+        """A notice that comes once a run."""
+        if key not in self._reported:
+            self._reported.add(key)
+            yield Notice(t=now_s, pid=0, source=source, level="warning", message=message, hint=hint)
+
     def _no_proc_notice(self, now_s: float) -> Iterable[Record]:
-        """One notice a run where /proc does not show even this process."""
-        if self._known or "no_proc" in self._reported or start_ticks(os.getpid()) is not None:
-            return
-        self._reported.add("no_proc")
-        yield Notice(
-            t=now_s,
-            pid=0,
-            source=self.name,
-            level="warning",
-            message="/proc shows no processes here: threads, stacks, markers, steps and phases cannot be read",
-            hint="Mount it: mount -t proc proc /proc, or start a container that has it",
-        )
+        """Of a /proc that does not show even this process."""
+        if not self._known and start_ticks(os.getpid()) is None:
+            message = "/proc shows no processes here: threads, stacks, markers, steps and phases cannot be read"
+            hint = "Mount it: mount -t proc proc /proc, or start a container that has it"
+            yield from self._warn_once("no_proc", now_s, message, hint, self.name)
 
     def _no_ring_notice(self, now_s: float) -> Iterable[Record]:
-        """One notice a run, of the first process that had no room for its ring."""
-        found = ((pid, followed.no_ring) for pid, followed in self._known.items() if followed.no_ring is not None)
-        pid, reason = next(found, (0, ""))
-        if not pid or "no_ring" in self._reported:
-            return
-        self._reported.add("no_ring")
-        yield Notice(
-            t=now_s,
-            pid=0,
-            source="markers",
-            level="warning",
-            message=f"process {pid} has no room for its markers ({reason}): steps and phases are not measured",
-            hint="Start it with a higher limit on the size of files (ulimit -f unlimited)."
-            if "ulimit -f" in reason
-            else "Make 3 MB of room for each process (in a container: --shm-size), or name a folder that has it"
-            " in TUIMON_RING_DIR, and start again.",
-        )
+        """Of the first process that had no room for its ring."""
+        for pid, followed in self._known.items():
+            if followed.no_ring is not None:
+                lacks = f"process {pid} has no room for its markers ({followed.no_ring})"
+                hint = (
+                    "Start it with a higher limit on the size of files (ulimit -f unlimited)."
+                    if "ulimit -f" in followed.no_ring
+                    else "Make 3 MB of room for each process (in a container: --shm-size), or name a folder that has it"
+                    " in TUIMON_RING_DIR, and start again."
+                )
+                yield from self._warn_once("no_ring", now_s, f"{lacks}: steps and phases are not measured", hint)
+                return
 
     def _no_hooks_notice(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
-        """One notice a run, of the first process that trains and that no hooks can come into, until some come in."""
+        """Of the first process that trains and that no hooks can come into, until some come in."""
         if "no_hooks" in self._reported and self._table.facts and "hooks" not in self._reported:
             self._reported.add("hooks")
             yield Notice(t=now_s, pid=0, source="markers", level="ok", message="hooks are in")
@@ -204,35 +198,25 @@ class ProcessSource:
         for pid, followed in self._known.items():
             reason = without_hooks(followed.facts) if roles[pid] == "trainer" and followed.facts.is_python else None
             if reason is not None and b"/libtorch" in read_maps(pid):  # else it need not train
-                self._reported.add("no_hooks")
-                yield Notice(
-                    t=now_s,
-                    pid=0,
-                    source="markers",
-                    level="warning",
-                    message=f"process {pid} has no hooks ({reason}): steps are not counted, the rest is estimated from"
-                    " stack samples",
-                    hint="Start it without that option, or hand PYTHONPATH and TUIMON_RUN on; tuimon attach --inject"
-                    " brings hooks into one that runs",
+                lacks = f"process {pid} has no hooks ({reason})"
+                message = f"{lacks}: steps are not counted, the rest is estimated from stack samples"
+                hint = (
+                    "Start it without that option, or hand PYTHONPATH and TUIMON_RUN on; tuimon attach --inject"
+                    " brings hooks into one that runs"
                 )
+                yield from self._warn_once("no_hooks", now_s, message, hint)
                 return
 
     def _tracer_notice(self, now_s: float) -> Iterable[Record]:
-        """One notice a run, of the first process that is being traced."""
-        found = ((pid, facts.tracer) for pid, facts in self._table.facts.items() if facts.tracer is not None)
-        pid, tracer = next(found, (0, ""))
-        if not pid or "tracer" in self._reported:
-            return
-        self._reported.add("tracer")
-        yield Notice(
-            t=now_s,
-            pid=0,
-            source=self.name,
-            level="warning",
-            message=f"process {pid} is being traced by {plain(tracer)}, at each call or line of its Python: times and"
-            " verdicts are those of a slower program",
-            hint=f"Start it without {plain(tracer)} to see the training as it is otherwise",
-        )
+        """Of the first process that is being traced."""
+        for pid, facts in self._table.facts.items():
+            if facts.tracer is not None:
+                tracer = plain(facts.tracer)
+                traced = f"process {pid} is being traced by {tracer}, at each call or line of its Python"
+                message = f"{traced}: times and verdicts are those of a slower program"
+                hint = f"Start it without {tracer} to see the training as it is otherwise"
+                yield from self._warn_once("tracer", now_s, message, hint, self.name)
+                return
 
     # ---- what is reported of them
 
@@ -295,6 +279,7 @@ class ProcessSource:
         idle = {pid for pid, followed in self._known.items() if roles[pid] == "other" and followed.is_idle(now_s)}
         wait_s = (len(self._known) - trainers - len(idle)) / (_THREADS_PER_S * max(trainers, 1))
         longest_s = longest_intervals(trainers, self.period_s) * self.period_s
+        first_worker = next((pid for pid in self._known if roles[pid] == "worker"), None)  # they are all alike
         for pid, followed in self._known.items():
             if followed.reported is None:
                 continue
@@ -311,7 +296,7 @@ class ProcessSource:
             followed.least_window_s = least_s if roles[pid] == "trainer" else 0.0
             window_s = followed.read_s - followed.window_from_s
             if window_s >= max(least_s, self.period_s * _LEAST_OF_PERIOD):
-                yield followed.end_window(window_s, now_s)
+                yield followed.end_window(window_s, now_s, private=pid == first_worker)
 
     def _may_wait(self, pid: int, followed: Followed) -> bool:
         """True if the threads of a rank may be read less often: it is out of focus, and not new."""

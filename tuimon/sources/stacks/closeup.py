@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from tuimon.proc.pthreads import os_ids
 from tuimon.proc.target_files import OURS, TargetFiles
-from tuimon.records import Place, Process
+from tuimon.records import Process
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.pyspy import dump, errors, recorder
 
-#: Lines before and after the one in question; threads and frames of a dump.
+#: Lines before and after the one in question; threads of a dump.
 AROUND_LINES = 5
 THREADS_LIMIT = 200
-FRAMES_LIMIT = 200
-
-
-class ThreadStack(NamedTuple):
-    """One thread at one instant; ``frames`` innermost first."""
-
-    tid: int | None
-    name: str
-    active: bool
-    owns_gil: bool
-    frames: tuple[Place, ...]
 
 
 class Dump(NamedTuple):
     """All Python threads of a process at one instant, or why there is none."""
 
-    threads: tuple[ThreadStack, ...]
+    threads: tuple[dump.DumpThread, ...]
     trouble: str | None = None
     hint: str | None = None
 
@@ -68,12 +55,4 @@ class CloseUp:
         except dump.DumpError as error:
             problem = errors.explain(str(error), pid)
             return Dump((), problem.message.replace("no stack samples", "no dump", 1), problem.hint)
-        ids = os_ids(pid, [thread.thread_id for thread in threads if thread.os_thread_id is None])
-        return Dump(tuple(_thread(thread, ids) for thread in threads[:THREADS_LIMIT]))
-
-
-def _thread(thread: dump.DumpThread, ids: Mapping[int, int]) -> ThreadStack:
-    frames = (Place(frame.filename, frame.line, frame.name) for frame in thread.frames[:FRAMES_LIMIT])
-    name = thread.thread_name or "thread"
-    tid = ids.get(thread.thread_id) if thread.os_thread_id is None else thread.os_thread_id
-    return ThreadStack(tid, name, thread.active, thread.owns_gil, tuple(frames))
+        return Dump(tuple(threads[:THREADS_LIMIT]))

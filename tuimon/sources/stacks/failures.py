@@ -106,23 +106,14 @@ class SamplingFailures:
             for key, failure in self._failures.items()
             if _is_reported(failure)
         ]
-        if self._reported in problems:
-            return
         problem = problems[0] if problems else None
-        if problem == self._reported:
+        if self._reported in (problem, *problems):
             return
         self._reported = problem
         if problem is None:
             yield Notice(t=now_s, pid=0, source=self._source, level="ok", message="stack samples are being taken")
         else:
-            yield Notice(
-                t=now_s,
-                pid=0,
-                source=self._source,
-                level="info" if problem.expected else "warning",
-                message=problem.message,
-                hint=problem.hint,
-            )
+            yield problem.notice(self._source, now_s)
 
 
 def _is_reported(failure: _Failure) -> bool:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from tuimon.proc.processes import is_alive, start_unix_s
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Record
+from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.cpu_budget import FASTEST_HZ
 from tuimon.sources.stacks.failures import SamplingFailures
@@ -19,8 +20,7 @@ from tuimon.sources.stacks.gil_sampler import GilSampler
 from tuimon.sources.stacks.in_process import AgentSamplers
 from tuimon.sources.stacks.pyspy import errors, recorder, same_core
 from tuimon.sources.stacks.pyspy.output import WindowSamples
-from tuimon.sources.stacks.sampled_processes import SampledProcesses
-from tuimon.sources.stacks.schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, WindowSchedule
+from tuimon.sources.stacks.schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, SampledProcesses, WindowSchedule
 from tuimon.sources.stacks.window_records import WindowRecords, lost_window
 from tuimon.torch_code import is_loader_idle_loop, loads_data
 
@@ -46,7 +46,7 @@ class _Running(Struct):
         return self.window.key
 
 
-class StackSource:
+class StackSource(Source):
     """Samples the run's Python processes through py-spy within a CPU budget."""
 
     name = "stacks"

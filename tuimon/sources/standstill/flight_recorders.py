@@ -11,8 +11,8 @@ from typing import NamedTuple
 from tuimon.proc.processes import environment
 from tuimon.proc.target_files import Content, TargetFiles
 from tuimon.records import RankCollective
+from tuimon.sources.base import Suspect
 from tuimon.sources.standstill.flight_dump import NotPlain, rank_collectives
-from tuimon.sources.standstill.suspicion import Suspect
 
 #: Largest dump that is read, in bytes: 2,000 collectives with stacks of 30 frames are 10 MB.
 _DUMP_BYTES = 32 << 20

@@ -17,13 +17,13 @@ from tuimon.proc import connections, procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Collectives, Frame, Record, StackGroup, StandingProcess, Standstill
+from tuimon.sources.base import Source, Suspect, Suspicion
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.pyspy import recorder
 from tuimon.sources.standstill.stacks import ProcessStacks, ThreadStack, take_stacks
-from tuimon.sources.standstill.suspicion import Suspect, Suspicion
 from tuimon.sources.standstill.waiting import (
     MOVING_BYTES_PER_S,
     Reading,
@@ -115,7 +115,7 @@ def _flight_recorders(processes: Iterable[Suspect], quiet_s: float) -> Recorders
     return Recorders(processes, quiet_s)
 
 
-class StandstillSource:
+class StandstillSource(Source):
     """Idle until ``inspect`` names a suspicion. ``taken`` by py-spy, or what agents sample where that is denied."""
 
     name = "standstill"
@@ -137,9 +137,9 @@ class StandstillSource:
         self._suspicion: Suspicion | None = None
         self._watch: _Watch | None = None
 
-    def inspect(self, suspicion: Suspicion | None) -> None:
-        """Inspect a standstill, once; None: the training goes on. May be called on any thread."""
-        self._suspicion = suspicion
+    def inspect(self, suspicion: Callable[[], Suspicion | None]) -> None:
+        """Inspect a standstill, once; where it gives None the training goes on. May be called on any thread."""
+        self._suspicion = suspicion()
 
     def read(self) -> Iterable[Record]:
         """The stacks, once a standstill, unless files are read or written meanwhile; and whenever they are."""
@@ -153,9 +153,6 @@ class StandstillSource:
             yield from self._inspected(watch, now_s)
         elif watch.recorders is not None:
             yield from self._collectives(watch.recorders)
-
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
 
     def _inspected(self, watch: _Watch, now_s: float) -> Iterable[Record]:
         after = _read_all(watch.suspicion, now_s)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tuimon.proc.pthreads import os_ids
 from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.in_process import latest_samples
 from tuimon.sources.stacks.pyspy import dump, errors
@@ -87,10 +86,9 @@ def _stacks_of(
 
 
 def _threads_of(threads: list[dump.DumpThread], pid: int) -> tuple[ThreadStack, ...]:
-    ids = os_ids(pid, [thread.thread_id for thread in threads if thread.os_thread_id is None])
     found = []
     for thread in threads[:_THREADS]:
-        tid = thread.os_thread_id or ids.get(thread.thread_id) or (pid if len(threads) == 1 else 0)
-        frames = (RawFrame(f.filename, max(f.line, 0), bare_name(f.name)) for f in reversed(thread.frames))
+        tid = thread.tid or (pid if len(threads) == 1 else 0)
+        frames = (RawFrame(f.file, max(f.line, 0), bare_name(f.function)) for f in reversed(thread.frames))
         found.append(ThreadStack(tid, tuple(frames)))
     return tuple(found)

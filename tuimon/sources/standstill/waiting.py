@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct
 
 from tuimon.proc import connections, procfs
-from tuimon.sources.standstill.suspicion import Suspect
+from tuimon.sources.base import Suspect
 
 #: Bytes a second from which a process moves: our choice, above what logs, heartbeats and our own sampling thread write
 #: (10 kB/s), and below any storage that still answers.
@@ -23,17 +23,9 @@ class Reading(Struct, frozen=True, gc=False):
 
 
 def read_io(pid: int, now_s: float) -> Reading | None:
-    """The counters of /proc/PID/io (proc_pid_io(5)); None where they may not be read."""
-    raw = procfs.read_bytes(f"/proc/{pid}/io", 512)
-    if raw is None:
-        return None
-    try:
-        fields = {name: int(value) for name, _, value in (line.partition(b":") for line in raw.splitlines())}
-        by_calls = fields[b"rchar"] + fields[b"wchar"]
-        by_disk = fields[b"read_bytes"] + fields[b"write_bytes"]
-    except (ValueError, KeyError):
-        return None
-    return Reading(now_s, by_calls, by_disk)
+    """The counters of a process; None where they may not be read."""
+    io = procfs.read_io(pid)
+    return Reading(now_s, io.by_calls, io.by_disk) if io is not None else None
 
 
 def bytes_per_s(before: Reading | None, after: Reading | None) -> float | None:

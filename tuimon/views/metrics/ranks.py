@@ -8,7 +8,7 @@ from typing import get_args
 
 from tuimon.records import BETWEEN, PHASES, length_bucket
 from tuimon.session.flops import flops_rate
-from tuimon.session.progress import rates_of, run_progress
+from tuimon.session.progress import rates_in, run_progress
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankState
 from tuimon.session.rows import LoaderRow, PhaseTable
@@ -63,7 +63,7 @@ def _recent_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
     if steps is not None:
         for statistic, ms in (("median", steps.median_ms), ("p95", steps.p95_ms)):
             yield from known(table.STEP_RECENT, (rank, statistic), ms, 1e-3)
-    rates, flops, progress = rates_of(now.session, pid), flops_rate(now.session, pid), run_progress(now.session, pid)
+    rates, flops, progress = rates_in(now, pid), flops_rate(now.session, pid), run_progress(now.session, pid)
     yield from known(table.SAMPLES_RATE, (rank,), rates.samples)
     yield from known(table.TOKENS_RATE, (rank,), rates.tokens)
     if flops is not None:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict
 
-from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.finding_json import finding_json
+from tuimon.diagnosis.finding import Finding, finding_json
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.unjudged import unjudged
 from tuimon.node_ids import own_id

@@ -3,12 +3,10 @@
 import pytest
 from msgspec import structs
 
-from tests.diagnosis.gpu import LINES, PID, USUAL, findings
-from tests.gpu_simulator.sessions import records
+from tests.diagnosis.gpu import END_S, LINES, PID, USUAL, findings
 from tests.session.records import frames
 from tuimon.records import Frames, TorchMemory
 
-END_S = max(record.t for record in records("launch_bound", 20.0))
 EMPTYING = len(LINES.frames)
 EMPTY_LINES = frames(
     ("/home/me/train.py", 48, "main", "torch.cuda.empty_cache()", True),

@@ -12,7 +12,7 @@ OURS = GpuProcess(PID, 1 << 30, 0.5)
 SECOND = 300
 
 
-@pytest.mark.parametrize(("taken", "severity"), [(0.05, None), (0.2, "warning"), (0.5, "critical")])
+@pytest.mark.parametrize(("taken", "severity"), [(0.05, None), (0.15, "warning"), (0.5, "critical")])
 def test_another_program_on_the_gpu(taken, severity):
     found = findings("gpu_bound", *USUAL, util=0.99, processes=[OURS, GpuProcess(9, 1 << 30, taken)], pids=[PID, 9])
     assert ("neighbour" in found) == (severity is not None)

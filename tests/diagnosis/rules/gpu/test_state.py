@@ -8,7 +8,8 @@ from tests.gpu_simulator.sessions import UUID
 from tests.session.records import process
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.records import Throttle, TorchMemory
+from tuimon.records import Loader, LoaderFacts, Throttle, TorchMemory
+from tuimon.text import number_text
 
 HOT = {"throttled": [Throttle("thermal (hardware)", 0.8)], "sm_clock_mhz": 990, "sm_clock_max_mhz": 1980}
 
@@ -125,6 +126,29 @@ def test_a_gpu_with_room_for_more():
     (finding,) = (f for f in diagnose(without_events(util=0.3, **SMALL)) if f.rule == "small_batch")
     assert finding.severity == "info"
     assert all(fact in finding.headline for fact in ("GPU 0", "30 % of the time", "10 % of its memory"))
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("others", "times"), [(0, 2), (40, None)], ids=["alone", "beside a program that holds half of the GPU"]
+)
+def test_a_larger_batch_has_to_fit_beside_others(others, times):
+    """Twice the 30 GiB that torch holds; the rate and the memory are named before and after."""
+    session = without_events(util=0.3, memory_used_bytes=(32 + others) * GIB, memory_total_bytes=80 * GIB)
+    t, steps = session.now_s, session.shown().steps(PID)
+    facts = LoaderFacts(dataset="D", kind="map", workers=2, batch_size=32)
+    session.add(Loader(t=t, pid=PID, number=0, window_s=1.0, role="train", fetches=steps.total, facts=facts))
+    session.add(TorchMemory(t=t, pid=PID, device=0, allocated_bytes=30 * GIB, reserved_bytes=32 * GIB))
+    found = [finding for finding in diagnose(session) if finding.rule == "small_batch"]
+    assert len(found) == (times is not None)
+    for finding in found:
+        action = finding.fixes[0].action
+        assert "use a batch 2x as large" in action
+        assert "torch holds 30 GiB, then up to 60 of 80" in action
+        per_s = 32 * steps.per_second
+        assert f"({number_text(per_s)} -> {number_text(2 * per_s)} a second)" in action
 
 
 @pytest.mark.parametrize("figures", [{"util": 0.6, **SMALL}, {"util": 0.3}, {}])

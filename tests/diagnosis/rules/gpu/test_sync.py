@@ -4,6 +4,7 @@ import pytest
 
 from tests.diagnosis.gpu import (
     BACKWARD,
+    END_S,
     EVAL_FETCH,
     EVAL_ITEM,
     EVAL_MODEL,
@@ -19,14 +20,12 @@ from tests.diagnosis.gpu import (
     USUAL,
     findings,
 )
-from tests.gpu_simulator.sessions import records
 from tests.gpu_simulator.training import PID
 from tests.session.records import frames, stacks
+from tuimon.diagnosis.evidence.gpu.waits import LongestWait
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.rules.gpu.sync import _advice, _calls, _Wait
+from tuimon.diagnosis.rules.gpu.sync import _advice, _calls
 from tuimon.records import Place, TracedSync, TraceTaken
-
-END_S = max(record.t for record in records("sync_item", 20.0))
 
 
 def test_an_item_that_lets_the_gpu_run_dry():
@@ -108,7 +107,7 @@ def test_launching_is_no_waiting(stack):
 )
 def test_the_advice_replaces_the_very_call(source, advice):
     hot = HotFunction(Place("train.py", 9, "main", source), 1.0, 10)
-    assert advice in _advice(_Wait(hot, 0.5, by_transfer=False), _calls(hot))
+    assert advice in _advice(LongestWait(hot, 0.5, by_transfer=False), _calls(hot))
 
 
 def test_a_boolean_index_is_a_synchronisation():

@@ -37,19 +37,19 @@ def test_fold_and_unfold(trainer):
 
     assert functions()[2] == "__next__"
     view.move(2)
-    view.fold()
+    view.sideways(-1)
     assert functions()[2:4] == ["__next__", "forward"]
     view.move(1)
-    view.unfold()
+    view.sideways(1)
     assert functions()[3:6] == ["forward", "_conv_forward", "backward"]
-    view.unfold()
+    view.sideways(1)
     functions()
     assert view.cursor.selected(trainer.tree(None)).function == "_conv_forward"
-    view.fold()
-    view.fold()
+    view.sideways(-1)
+    view.sideways(-1)
     assert functions()[3:5] == ["forward", "backward"]
     assert view.cursor.selected(trainer.tree(None)).function == "forward"
-    view.toggle()
+    view.enter()
     assert functions()[3:5] == ["forward", "_conv_forward"]
 
 
@@ -58,7 +58,7 @@ def test_one_key_opens_a_call_as_far_as_its_fork():
     view = TreeView(TreeCursor())
     view.draw(profile, None, 116, 20)
     view.move(1)
-    view.unfold()
+    view.sideways(1)
     view.draw(profile, None, 116, 20)
     opened = [node.depth for node in visible_nodes(profile.tree(None), view.cursor.opened)]
     assert opened == [1, 1, 2, 3, 3]

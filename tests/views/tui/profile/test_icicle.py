@@ -64,7 +64,7 @@ def test_moving_in_the_icicle(trainer):
     view.move(-9)
     assert at() == "all"
     view.move(3)
-    view.zoom_in()
+    view.enter()
     assert at() == "__next__"
     assert view.zoom_out()
     at()

@@ -26,5 +26,5 @@ def test_lines_fit_and_are_printable(profile, width, height):
     for view in (tree, icicle):
         view.move(3)
         view.move(-1)
-    tree.unfold(), tree.fold(), tree.toggle(), icicle.sideways(1), icicle.zoom_in(), icicle.zoom_out()
+    tree.sideways(1), tree.sideways(-1), tree.enter(), icicle.sideways(1), icicle.enter(), icicle.zoom_out()
     assert isinstance(tree.draw(profile, None, width, height), list)

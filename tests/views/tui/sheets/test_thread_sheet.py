@@ -6,9 +6,9 @@ from tests.session.records import threads
 from tests.session.samples.profiles import MAIN
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running
-from tuimon.records import Place
 from tuimon.session.samples.thread_stacks import ThreadStacks
-from tuimon.sources.stacks.closeup import Dump, ThreadStack
+from tuimon.sources.stacks.closeup import Dump
+from tuimon.sources.stacks.pyspy.dump import DumpFrame, DumpThread
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 
 
@@ -56,9 +56,9 @@ async def test_the_latest_stack_with_code_around_its_line():
 
 
 async def test_a_dump_on_demand():
-    stack = (Place("/usr/lib/python3.11/selectors.py", 415, "select"), Place("/p/train.py", 44, "main"))
-    other = ThreadStack(77, "pin [b]x", active=False, owns_gil=False, frames=stack[:1] * 90)
-    main = ThreadStack(MAIN, "MainThread", active=True, owns_gil=True, frames=stack)
+    stack = [DumpFrame("select", "/usr/lib/python3.11/selectors.py", 415), DumpFrame("main", "/p/train.py", 44)]
+    other = DumpThread(1, active=False, owns_gil=False, frames=stack[:1] * 90, tid=77, thread_name="pin [b]x")
+    main = DumpThread(2, active=True, owns_gil=True, frames=stack, tid=MAIN, thread_name="MainThread")
     monitor = play()
     monitor.closeup = FakeCloseUp(Dump((other, main)))
     async with running(monitor, (120, 60)) as (app, pilot):

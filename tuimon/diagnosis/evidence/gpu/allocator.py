@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.session.rows import TorchMemoryRow
 
@@ -29,10 +29,10 @@ def allocator_waits(
 ) -> AllocatorWaits | None:
     """Waits for the allocator; None where memory is given back in few steps, or that is unknown."""
     row = next((row for row in memory if row.device == device), None)
-    emptying = [sample for sample in samples.stacks if sample.calls("empty_cache")]
-    hot = hottest_place((sample.place, sample.count) for sample in emptying)
+    emptying = samples.where(lambda sample: sample.calls("empty_cache"))
+    hot = emptying.hottest
     frees = row.frees_per_s * step_ms / 1e3 if row is not None and row.frees_per_s is not None else None
-    if hot is not None and sum(sample.count for sample in emptying) >= MIN_SAMPLES:
+    if hot is not None and emptying.total >= MIN_SAMPLES:
         return AllocatorWaits("empty_cache", frees, hot)
     if row is not None and row.allocated_bytes == 0:  # with caching, the model alone would be counted
         return AllocatorWaits("no_cache", None, None)

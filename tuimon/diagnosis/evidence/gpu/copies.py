@@ -9,11 +9,10 @@ from collections.abc import Iterable
 
 from tuimon.diagnosis.evidence.lines import sampling_error
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
-from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.loop_tree.activity import Activity
 from tuimon.session.loop_tree.stacks import StackSample
-from tuimon.session.rows import LoaderRow, PhaseTable, TorchMemoryRow
+from tuimon.session.rows import LoaderRow, TorchMemoryRow
 from tuimon.torch_code import copies_nothing
 
 SMALL_PINNED_BYTES = Threshold(
@@ -69,12 +68,12 @@ def _is_in_model(sample: StackSample) -> bool:
     return sample.phase == "forward" and any("torch/nn/modules/" in frame.file for frame in sample.frames)
 
 
-def bytes_per_step(loader: LoaderRow | None, table: PhaseTable | None) -> float | None:
+def bytes_per_step(loader: LoaderRow | None, step_ms: float | None) -> float | None:
     """Bytes that a step copies to the GPU of what its DataLoader gives; None where its batches are not measured.
 
     Those that come in the GPU's memory are copied elsewhere, by a library or a worker.
     """
-    per_second, step_ms = _bytes_per_second(loader), mean_step_ms(table) if table is not None else None
+    per_second = _bytes_per_second(loader)
     return per_second * step_ms / 1e3 if per_second is not None and step_ms else None
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuSteps, has_enough_steps
-from tuimon.diagnosis.threshold import MOST, TRACE, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import PHASES, GpuExchange
 from tuimon.session.gpu_time import GpuShares
@@ -32,12 +32,6 @@ TOGETHER_MS = Threshold(
     "ms within which all ranks come out of one exchange of gradients",
     "our choice: NCCL's kernels end together, and a GPU's clock is known to some 0.05 ms of its node's",
 )
-UNEVEN_SHARE = Threshold(
-    1 / 6,
-    "share of the exchange that is surely waiting for later ranks, from which most of it is",
-    "our choice, half of a third: backward takes twice as long as forward, so who comes 1 ms later takes 2 ms more"
-    " in backward, and of the 3 ms that others wait the ranks' spans show 1",
-)
 #: Steps of two ranks that are further apart than this part of one are not the same step.
 _SAME_STEP = 0.25
 RestsOn = Literal["no_sync", "ranks", "forward"]
@@ -55,8 +49,12 @@ class Exchange(Struct, frozen=True, gc=False):
 
     @property
     def is_uneven(self) -> bool:
-        """True if most of it is waiting for ranks that come later, in each step others."""
-        return self.waiting > 0 and self.waiting >= UNEVEN_SHARE * self.at_least
+        """True if most of it is waiting for ranks that come later, in each step others.
+
+        Backward takes twice as long as forward, so who comes 1 ms later takes 2 ms more in backward, and of the 3 ms
+        that others wait the ranks' spans show 1: a sixth of the exchange is half of it already.
+        """
+        return self.waiting > 0 and self.waiting >= LARGE * self.at_least
 
 
 def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
@@ -73,7 +71,8 @@ def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
 
     The time that backward may idle for want of launches counts for none of them.
     """
-    waiting_ms = waits_ms({pid: gpu.time.exchanges for pid, gpu in ranks.items()}, _step_ms(ranks))
+    step_ms = min((gpu.step_ms for gpu in ranks.values()), default=0.0)
+    waiting_ms = waits_ms({pid: gpu.time.exchanges for pid, gpu in ranks.items()}, step_ms)
     return {pid: _exchange(gpu, waiting_ms.get(pid, 0.0)) for pid, gpu in ranks.items()}
 
 
@@ -173,10 +172,6 @@ def _clocks_ahead_s(steps: Sequence[Mapping[int, GpuExchange]]) -> dict[int, flo
 def _spread_s(step: Mapping[int, GpuExchange], ahead_s: Mapping[int, float]) -> float:
     reached_s = [exchange.reached_s - ahead_s.get(node_of(pid), 0.0) for pid, exchange in step.items()]
     return max(reached_s) - min(reached_s)
-
-
-def _step_ms(ranks: Mapping[int, GpuSteps]) -> float:
-    return min((gpu.step_ms for gpu in ranks.values()), default=0.0)
 
 
 def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuShares | None]) -> tuple[RankRow, ...]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.threshold import MOST, SMALL
+from tuimon.session.loop_tree.frame_table import Function
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.torch_code import (
     is_compiled_call,
@@ -54,29 +55,28 @@ def launching(samples: ThreadSamples) -> Launching:
         return Launching()
     forward = steps.in_phase("forward")
     compiled = forward.share_where(_passes(is_compiled_call)) or 0.0
-    looped = ThreadSamples(tuple(stack for stack in forward.stacks if _is_in_models_loop(stack, samples)))
+    # the loops of functions that lead to backward are the training's
+    training = frozenset[Function]().union(*(stack.functions for stack in samples.in_phase("backward").stacks))
+    looped = forward.where(lambda stack: _is_in_models_loop(stack, training))
     has_loop = looped.total >= max(MIN_SAMPLES, MOST * forward.total)
-    cells = ThreadSamples(tuple(stack for stack in looped.stacks if _calls_cell(stack)))
+    cells = looped.where(_calls_cell)
     by_cells = has_loop and cells.total >= MOST * looped.total
+    files = {frame.file for stack in steps.stacks for frame in stack.frames}
     return Launching(
         is_compiled=compiled >= SMALL,
         is_graphed=any(_passes(is_graph_replay)(stack) for stack in steps.stacks),
-        cells=_hottest(cells) if by_cells else None,
-        loop=_hottest(looped) if has_loop and not by_cells else None,
+        cells=cells.hottest if by_cells else None,
+        loop=looped.hottest if has_loop and not by_cells else None,
         scaler=steps.share_where(_is_scalers_own) or 0.0,
         update=steps.share_where(lambda stack: stack.phase == "optimizer") or 0.0,
         tensor_by_tensor=steps.share_where(_passes(is_single_tensor_update)) or 0.0,
         all_tensors_together=steps.share_where(_passes(is_foreach_update)) or 0.0,
-        owner=next((name for name, file in _OWNERS if any(_is_in(file, stack) for stack in steps.stacks)), None),
+        owner=next((name for name, file in _OWNERS if any(map(file.search, files))), None),
     )
 
 
 def _passes(is_one: Callable[[str, str], bool]) -> Callable[[StackSample], bool]:
     return lambda stack: any(is_one(frame.file, frame.function) for frame in stack.frames)
-
-
-def _is_in(file: re.Pattern[str], stack: StackSample) -> bool:
-    return any(file.search(frame.file) for frame in stack.frames)
 
 
 def _is_scalers_own(stack: StackSample) -> bool:
@@ -85,15 +85,10 @@ def _is_scalers_own(stack: StackSample) -> bool:
     return any(map(is_grad_scaler, files)) and not any(map(is_torch_optimizer, files))
 
 
-def _is_in_models_loop(stack: StackSample, samples: ThreadSamples) -> bool:
+def _is_in_models_loop(stack: StackSample, training: Container[Function]) -> bool:
     """True if the innermost user line is in a loop that is not the training's: of a function that calls no backward."""
     leaf = next((frame for frame in reversed(stack.frames) if frame.user), None)
-    return leaf is not None and leaf.loop and (leaf.file, leaf.function) not in _loops(samples)
-
-
-def _loops(samples: ThreadSamples) -> frozenset[tuple[str, str]]:
-    """The functions that lead to backward: their loops are the training's."""
-    return frozenset().union(*(stack.functions for stack in samples.in_phase("backward").stacks))
+    return leaf is not None and leaf.loop and (leaf.file, leaf.function) not in training
 
 
 def _calls_cell(stack: StackSample) -> bool:
@@ -102,7 +97,3 @@ def _calls_cell(stack: StackSample) -> bool:
         return False
     in_layer = any(is_recurrent_layer(frame.file) for frame in stack.frames)
     return bool(_CELL_CALL.search(leaf.source)) or (in_layer and bool(_ONE_AT_A_TIME.search(leaf.source)))
-
-
-def _hottest(samples: ThreadSamples) -> HotFunction | None:
-    return hottest_place((sample.place, sample.count) for sample in samples.stacks)

@@ -125,12 +125,12 @@ def gpu_steps(
     table: PhaseTable | None,
     waits: GpuWaits | None,
     gpus: Sequence[GpuRow],
-    ranks: int | None = None,
+    ranks: int = 1,
     copying: tuple[float | None, float | None] = (None, None),
 ) -> GpuSteps | None:
     """The steps on the GPU's clock; None without GPU times of enough steps.
 
-    ``ranks``: the world size, where known. ``copying``: the share of all time in copies between host and GPU at most,
+    ``ranks``: the world size. ``copying``: the share of all time in copies between host and GPU at most,
     by samples and by the bytes of batches, where known.
 
     Events bound the idle time of each phase; while the training thread waits for the GPU, it does not idle either.
@@ -148,14 +148,14 @@ def gpu_steps(
         sum(phase.idle_ms for phase in phases.values()) / step_ms,
         sum(phase.idle_ms_at_most for phase in phases.values()) / step_ms,
     )
-    alone = (ranks or 1) < 2 and not any(row.others for row in gpus)
+    alone = ranks < 2 and not any(row.others for row in gpus)
     in_forward = phases["forward"].ms / step_ms if "forward" in phases else 1.0
     copies = Copies(in_forward, *copying)
     by_counters = idle_by_counters(gpus, copies, alone=alone)
     if by_counters is not None and not by_events.meets(by_counters):
         return GpuSteps(time, *by_events.joined(by_counters), step_ms, phases, Contradiction(by_events, by_counters))
     idle = by_events.joined(by_counters) if by_counters is not None else by_events
-    because = why_wide(idle, by_counters, gpus, copies, ranks or 1)
+    because = why_wide(idle, by_counters, gpus, copies, ranks)
     return GpuSteps(time, *idle, step_ms, _narrowed(phases, idle, step_ms), wide_because=because)
 
 

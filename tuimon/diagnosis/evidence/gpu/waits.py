@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Container
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.threshold import MOST
 from tuimon.records import Place, TraceTaken
@@ -34,6 +34,21 @@ class GpuWaits(Struct, frozen=True, gc=False):
     def share(self) -> float:
         """All waiting."""
         return self.sync + self.transfer
+
+    @property
+    def longest(self) -> LongestWait | None:
+        """The line at which it waits longest, for a value or for a copy."""
+        by_transfer = self.sync < self.transfer
+        hot, share = (self.hot_transfer, self.transfer) if by_transfer else (self.hot_sync, self.sync)
+        return LongestWait(hot, share, by_transfer) if hot is not None else None
+
+
+class LongestWait(NamedTuple):
+    """The line at which the training thread waits for the GPU, and the share of the time."""
+
+    hot: HotFunction
+    share: float
+    by_transfer: bool  # of a tensor that it moves; else to read a value, or to synchronise
 
 
 class TracedWaits(NamedTuple):
@@ -65,21 +80,17 @@ def gpu_waits(samples: ThreadSamples, trace: TraceTaken | None = None) -> GpuWai
     total = samples.total
     if total < 3 * MIN_SAMPLES:
         return None
-    by_kind: dict[str, list[StackSample]] = {"sync": [], "transfer": []}
     traced = _traced_lines(samples, trace)
-    for sample in samples.stacks:
-        kind = _wait_of(sample, traced)
-        if kind is not None:
-            by_kind[kind].append(sample)
-    sync, transfer = by_kind["sync"], by_kind["transfer"]
+    sync = samples.where(lambda sample: _reads(sample, traced))
+    transfer = samples.where(lambda sample: sample.activity == "transfer")
     by_phase: Counter[str] = Counter()
-    for sample in sync:
+    for sample in sync.stacks:
         by_phase[sample.phase] += sample.count
     return GpuWaits(
-        sync=sum(s.count for s in sync) / total,
-        transfer=sum(s.count for s in transfer) / total,
-        hot_sync=_hottest(sync),
-        hot_transfer=_hottest(transfer),
+        sync=sync.total / total,
+        transfer=transfer.total / total,
+        hot_sync=sync.hottest,
+        hot_transfer=transfer.hottest,
         sync_by_phase={name: n / total for name, n in by_phase.items()},
         samples=total,
     )
@@ -106,20 +117,16 @@ def _line(where: str) -> str:
     return where.partition("() ")[2]
 
 
-def _wait_of(sample: StackSample, traced: Container[str]) -> Literal["sync", "transfer"] | None:
-    doing = sample.activity
-    if doing == "transfer":
-        return "transfer"
-    if doing == "sync":
-        return "sync"
-    leaf = sample.frames[-1] if sample.frames else None
-    if leaf is None:
-        return None
+def _reads(sample: StackSample, traced: Container[str]) -> bool:
+    """True if it reads a value, or synchronises."""
+    doing, leaf = sample.activity, sample.frames[-1] if sample.frames else None
+    if leaf is None or doing in ("sync", "transfer"):
+        return doing == "sync"
     if is_grad_scaler(leaf.file):
-        return "sync"
+        return True
     if doing not in ("python", "torch") or not (leaf.user or leaf.file.endswith(_ARGUMENT_FILES)):
-        return None
-    return "sync" if sample.place is not None and _may_wait(sample.place, traced, is_leaf=leaf.user) else None
+        return False
+    return sample.place is not None and _may_wait(sample.place, traced, is_leaf=leaf.user)
 
 
 def _may_wait(place: Place, traced: Container[str], *, is_leaf: bool) -> bool:
@@ -134,7 +141,3 @@ def _may_wait(place: Place, traced: Container[str], *, is_leaf: bool) -> bool:
         return True
     calls = [call for call in sync_calls(place.source) if call.kind != "copy"]
     return bool(calls) if is_leaf else any(call.is_certain and call.kind in ("shape", "mask") for call in calls)
-
-
-def _hottest(samples: Sequence[StackSample]) -> HotFunction | None:
-    return hottest_place((sample.place, sample.count) for sample in samples)

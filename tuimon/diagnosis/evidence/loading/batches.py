@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 
 from tuimon.code_origin import is_others_package
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, with_callees
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
@@ -41,7 +41,7 @@ def own_collate_share(loader: LoaderRow | None, data: ThreadSamples) -> float | 
     """
     if loader is not None and not loader.facts.workers and (share := collate_share(loader, ())) is not None:
         return share
-    return data.share_where(lambda sample: sample.collates)
+    return data.share_where(lambda sample: sample.has("collates"))
 
 
 def collate_share(loader: LoaderRow | None, spots: Sequence[ProcessSamples]) -> float | None:
@@ -56,11 +56,11 @@ def collate_share(loader: LoaderRow | None, spots: Sequence[ProcessSamples]) -> 
 def is_outside_collate(hot: HotFunction, data: ThreadSamples) -> bool:
     """True if the samples that collate show another function than the one that is named; without any, none does."""
     named = hot.library or hot.place
-    collating = [sample for sample in data.stacks if sample.collates]
+    collating = [sample for sample in data.stacks if sample.has("collates")]
     return bool(collating) and not any(
         (frame.file, frame.function) == (named.file, named.function)
         for sample in collating
-        for frame in sample.frames_in_collate
+        for frame in [*dropwhile(lambda caller: "collates" not in caller.roles, sample.frames)][1:]
     )
 
 
@@ -98,8 +98,7 @@ def draws_indices(data: ThreadSamples) -> Callable[[StackSample], bool]:
 
 def drawing_function(data: ThreadSamples) -> HotFunction | None:
     """The user's function that draws indices in most samples; its share is of all those of the data phase."""
-    draws = draws_indices(data)
-    return with_callees(hottest_place((s.place if draws(s) else None, s.count) for s in data.stacks), data)
+    return with_callees(data.hottest_where(draws_indices(data)), data)
 
 
 def may_draw(data: ThreadSamples) -> bool:

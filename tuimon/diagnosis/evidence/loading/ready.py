@@ -5,24 +5,17 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.loading.batches import WAITS, draws_indices
 from tuimon.diagnosis.evidence.loading.workers import Workers
 from tuimon.diagnosis.evidence.samples import ThreadSamples
+from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.threshold import LARGE, MOST, SMALL, Threshold
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
 from tuimon.session.windows import mean_of_known
 
-HELD_MS = Threshold(
-    2.5,
-    "ms of a fetch that wait for the thread of a busy worker to send a batch's memory, from which the worker's code for"
-    " its items is what fetches wait for",
-    "our choice: half of the 5 ms for which a thread of Python keeps the GIL while another one waits for it; answers of"
-    " a worker that idles take less than 1 ms",
-)
-LATE_TIMES = Threshold(
+HAND_OVER_MS = Threshold(
     2.0,
-    "times as long as a batch takes to make that one is late, from which it holds back those made later; less where one"
-    " worker makes most of them slowly",
-    "our choice: workers that wait for a core make alike batches late by 1.2 times that, measured on a busy one;"
-    " one slow sample in 192 by 20 times",
+    "ms that a batch from a worker is taken to cost the training thread where there are no workers yet",
+    "measured in tests/scenarios where batches lie ready, two tensors each: 2.1 ms (healthy_trainer); 2.2 to 2.4 ms in"
+    " other loops",
 )
 #: Part of the names of torch's functions that take a tensor out of shared memory: ``rebuild_storage_fd`` and others.
 _TAKES_BATCH = "rebuild_"
@@ -59,7 +52,7 @@ def is_held_back(loader: LoaderRow | None, workers: Workers) -> bool:
     """True if fetches wait mostly for the next batch in order while workers idle, as later ones are made."""
     if loader is None or loader.facts.in_order is False or not loader.held_ms or workers.number < _SEVERAL:
         return False
-    if late_worker(loader) is None and (loader.late_ms or 0.0) < LATE_TIMES * (workers.batch_ms or 0.0):
+    if late_worker(loader) is None and (loader.late_ms or 0.0) < SLOW_RATIO * (workers.batch_ms or 0.0):
         return False
     is_idle = workers.busy_ratio is not None and workers.busy_ratio < 1.0 - LARGE
     return is_idle and loader.held_ms >= MOST * (loader.wait_ms or 0.0)
@@ -103,7 +96,7 @@ def _is_held(loader: LoaderRow, data: ThreadSamples) -> bool:
     It needs the GIL, which the code that makes the next batch holds meanwhile.
     """
     held = data.share_where(lambda sample: _takes_batch(sample) and sample.activity in WAITS)
-    return held is not None and held * (loader.wait_ms or 0.0) >= HELD_MS
+    return held is not None and held * (loader.wait_ms or 0.0) >= HAND_OVER_MS
 
 
 def draws_for_longer(data: ThreadSamples) -> bool:

@@ -8,16 +8,22 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hottest_place, merged_lines
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
 from tuimon.diagnosis.evidence.loading.batches import collate_share
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, thread_samples, with_callees
-from tuimon.diagnosis.threshold import MOST, SMALL
+from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
 from tuimon.records import Process, Threads
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
 from tuimon.session.session import SessionView
 from tuimon.session.windows import mean_of_known
 
+SATURATED_BUSY = Threshold(
+    0.80,
+    "share of time in which the workers make batches, from which they count as saturated",
+    "measured in tests/scenarios: 0.94 to 0.98 where workers are too slow (padding_in_worker, slow_augmentation,"
+    " remote_images), 0.02 where they keep up (healthy_trainer)",
+)
 #: Workers of so many epochs show that they are started anew for each; the next are seen within so many seconds.
 _GENERATIONS = 2
 _NEXT_S = 2.5
@@ -79,8 +85,10 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
         disk_ratio=sum(disk) / len(disk) if disk else 0.0,
         hot=with_callees(hottest_function(merged_lines(s.hot_lines() for s in spots)), _all_of(own)),
-        working=hottest_place((s.place, s.count) for samples in own for s in samples.stacks if _works(s)),
-        hot_in_collate=hottest_function(merged_lines(s.hot_lines_in_collate() for s in spots)),
+        working=_all_of(own).where(_works).hottest,
+        hot_in_collate=hottest_function(
+            merged_lines(s.hot_lines_under(lambda frame: "collates" in frame.roles) for s in spots)
+        ),
         collate_share=collate_share(loader, spots),
         batch_ms=_batch_ms(loader),
         gone=not live and view.session.run_processes.had_workers(pid),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container
+from collections.abc import Container
 
 from tuimon.code_origin import is_agent_file, is_package_file
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.records import Place
 from tuimon.session.loop_tree.frame_table import Function
 from tuimon.session.loop_tree.order import to_user
-from tuimon.session.loop_tree.stacks import NEARLY_ALL, StackSample
+from tuimon.session.loop_tree.stacks import StackSample
 
 #: Packages that compute for whoever calls them, on a CPU.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
@@ -23,12 +23,12 @@ _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
 
 def python_function(samples: ThreadSamples) -> HotFunction | None:
     """The user's function in which most samples run Python; its share is of all the samples. None without any."""
-    return hottest_place((sample.place if _runs_python(sample) else None, sample.count) for sample in samples.stacks)
+    return samples.hottest_where(_runs_python)
 
 
-def python_share(samples: ThreadSamples, place: Place) -> float:
-    """The share of samples in which the function of a place runs Python; 0 without any."""
-    return samples.part_where(lambda sample: _is_in(sample, place) and _runs_python(sample))
+def running_python(samples: ThreadSamples, place: Place) -> ThreadSamples:
+    """The samples in which the function of a place runs Python."""
+    return samples.where(lambda sample: _is_in(sample, place) and _runs_python(sample))
 
 
 def looping_function(samples: ThreadSamples, training: Container[Function]) -> HotFunction | None:
@@ -37,61 +37,23 @@ def looping_function(samples: ThreadSamples, training: Container[Function]) -> H
     ``training``: functions whose loop is the training's. The share is of all the samples, and holds what the loop calls
     of libraries, such as a distribution's ``log_prob``.
     """
-    return hottest_place(
-        (sample.place if _loops(sample) and _function_of(sample) not in training else None, sample.count)
-        for sample in samples.stacks
-    )
+    return samples.hottest_where(lambda sample: _loops(sample) and _function_of(sample) not in training)
 
 
-def looping_share(samples: ThreadSamples, place: Place) -> float:
-    """The share of samples in which the function of a place loops by itself; 0 without any."""
-    return samples.part_where(lambda sample: _is_in(sample, place) and _loops(sample))
-
-
-def loops_over_operations(samples: ThreadSamples, place: Place) -> bool:
-    """True if most samples in the loop of the function of a place are in torch, or on lines that call it."""
-    return _looping(samples, place).part_where(lambda sample: sample.activity == "torch") > 0.5
-
-
-def keeps_no_gradients(samples: ThreadSamples, place: Place) -> bool:
-    """True if the loop of the function of a place runs without gradients, as far as the source shows."""
-    looping = _looping(samples, place)
-    without = looping.part_where(lambda sample: any(frame.no_grad is not None for frame in sample.frames))
-    return not looping.total or without >= NEARLY_ALL
-
-
-def _looping(samples: ThreadSamples, place: Place) -> ThreadSamples:
-    """The samples in which the function of a place loops."""
+def looping(samples: ThreadSamples, place: Place) -> ThreadSamples:
+    """The samples in which the function of a place is in a loop of its own, outside modules."""
     return samples.where(lambda sample: _is_in(sample, place) and _loops(sample))
 
 
-def is_surely_python(samples: ThreadSamples, place: Place) -> bool:
-    """True if the function of a place runs no operation of torch on lines of its own.
-
-    An operation of torch has no frame, so that ``x @ weight`` on a line of the user's looks like Python.
-    """
-    return _are_most(samples, place, _is_sure)
-
-
-def is_one_line(samples: ThreadSamples, place: Place) -> bool:
-    """True if the function of a place runs Python on that line and hardly elsewhere: all its work is of one kind."""
-    return _are_most(samples, place, lambda sample: sample.place is not None and sample.place.line == place.line)
-
-
-def has_no_frames_below(samples: ThreadSamples, place: Place) -> bool:
-    """True if what the function of a place calls is hardly ever Python: an operation of torch has no frame."""
-    return _are_most(samples, place, lambda sample: sample.frames[-1].user)
-
-
-def _are_most(samples: ThreadSamples, place: Place, is_one: Callable[[StackSample], bool]) -> bool:
-    """True if nearly all samples in which the function of a place runs Python are of this kind, and there are any."""
-    running = samples.where(lambda sample: _is_in(sample, place) and _runs_python(sample))
-    return running.part_where(is_one) >= NEARLY_ALL
-
-
-def _is_sure(sample: StackSample) -> bool:
+def runs_no_operation(sample: StackSample) -> bool:
+    """True if the innermost line runs no operation of torch's: such a one has no frame, and looks like Python."""
     leaf = sample.frames[-1]
     return not leaf.user or _makes_tensor(sample) or bool(leaf.packages)
+
+
+def keeps_no_gradients(sample: StackSample) -> bool:
+    """True if a sample is in code without gradients, as far as the source shows."""
+    return any(frame.no_grad is not None for frame in sample.frames)
 
 
 def _is_in(sample: StackSample, place: Place) -> bool:

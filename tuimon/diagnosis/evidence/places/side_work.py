@@ -129,7 +129,8 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     the function that is named with it counts.
     """
     update = _Update(samples)
-    side = ThreadSamples(tuple(each for each in without_imports(samples.stacks) if _is_side_work(each, update)))
+    apart = (each for each in without_imports(samples.stacks) if each.phase == "other" and each.activity != "ranks")
+    side = ThreadSamples(tuple(each for each in apart if not update.holds(each)))
     model, called = _shared_with_model(samples, side), _model_functions(samples)
     framed = [(_in_metric(each, called) or _outside(model, each.user_path), each.count) for each in side.stacks]
     placed = [(_place(frames), count) for frames, count in framed]
@@ -194,10 +195,6 @@ class _Update:
             return True
         library = library_frame(sample)
         return library is not None and (library.file, library.function) in self._functions
-
-
-def _is_side_work(sample: StackSample, update: _Update) -> bool:
-    return sample.phase == "other" and sample.activity != "ranks" and not update.holds(sample)
 
 
 def _line(frame: Frame | Place) -> _Line:

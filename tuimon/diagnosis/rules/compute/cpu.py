@@ -8,26 +8,23 @@ from tuimon.diagnosis.evidence.devices import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.model_python import (
-    has_no_frames_below,
-    is_one_line,
-    is_surely_python,
     keeps_no_gradients,
+    looping,
     looping_function,
-    looping_share,
-    loops_over_operations,
     python_function,
-    python_share,
+    running_python,
+    runs_no_operation,
 )
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
-from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.settings import lower_is_faster
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
-from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
+from tuimon.session.loop_tree.stacks import NEARLY_ALL
 from tuimon.session.rows import PhaseTable
 
 SMALL_PART = Threshold(
@@ -60,18 +57,21 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
 
     A faster device does nothing for it.
     """
-    work = _most_of(_python_work(evidence, table), _looping_work(evidence))
+    found = [work for work in (_python_work(evidence, table), _looping_work(evidence)) if work is not None]
+    work = max(found, key=lambda work: work.share, default=None)
     if work is None:
         return None
-    hot, model = work.hot, host_model(evidence)
+    hot = work.hot
     what = "goes into tiny operations, one by one" if work.is_operations else "is Python code in the model"
     told = work.in_backward if work.in_backward >= REPORTED else 0.0  # less may be none: of what needs no gradients
     again = f", and about {percent(told)} into their backward" if told else ""
-    fix = model.without(
+    fix = without(
+        evidence,
         "model",
         f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result: no GPU makes it"
         " faster",
-        model.own_part(work.share + told, work.in_backward),
+        work.share + told,
+        work.in_backward,
     )
     return Finding(
         rule="compute_bound_cpu",
@@ -82,7 +82,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         share_of_step=work.share,
         where=(hot.place,),
         evidence={
-            "step_ms": mean_step_ms(table),
+            "step_ms": evidence.step_ms,
             "gil_ratio": work.held_ratio,
             "hot_share": hot.share,
             **{f"{row.name}_share": row.share for row in table.rows if row.name in _PHASES},
@@ -102,19 +102,23 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     if hot is None or samples.total < MIN_SAMPLES:
         return None
     rows = [row for row in table.rows if row.name in _PHASES]
+    running = running_python(samples, hot.place)
     # how long a phase takes is known better than samples show it
-    share = sum(row.share * python_share(samples.in_phases((row.name,)), hot.place) for row in rows)
+    share = sum(row.share * running.in_phase(row.name).total / max(1, samples.in_phase(row.name).total) for row in rows)
     if not is_sure(evidence, share):
         return None
     hot = hot._replace(share=share / sum(row.share for row in rows))
-    evaluation = evidence.phase("eval")
-    of_all_time = share * (1.0 - (evaluation.share if evaluation is not None else 0.0))
+    of_all_time = share * evidence.in_steps
     held = evidence.gil_held_in(hot.place)
-    is_python = is_surely_python(samples, hot.place) or (held is not None and held.ratio >= MOST * of_all_time)
-    is_small = held is not None and held.surely >= SMALL_PART * of_all_time and is_one_line(samples, hot.place)
+    is_python = running.part_where(runs_no_operation) >= NEARLY_ALL or (
+        held is not None and held.ratio >= MOST * of_all_time
+    )
+    at_line = running.part_where(lambda sample: sample.place is not None and sample.place.line == hot.place.line)
+    is_small = held is not None and held.surely >= SMALL_PART * of_all_time and at_line >= NEARLY_ALL
     if not (is_python or is_small):
         return None
-    is_operations = not is_python and has_no_frames_below(samples, hot.place)
+    # what it calls is hardly ever Python then
+    is_operations = not is_python and running.part_where(lambda sample: sample.frames[-1].user) >= NEARLY_ALL
     return _PythonWork(hot, share, held.ratio if held is not None else None, is_operations)
 
 
@@ -129,14 +133,16 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
     hot = looping_function(samples, frozenset().union(*(sample.functions for sample in training.stacks)))
     if hot is None or forward is None or samples.total < MIN_SAMPLES:
         return None
-    part = looping_share(samples, hot.place)
+    looped = looping(samples, hot.place)
+    part = looped.total / samples.total
     share, held = forward.share * part, evidence.gil_held_in(hot.place)
-    of_all_time = share * (1.0 - (evaluation.share if (evaluation := evidence.phase("eval")) is not None else 0.0))
+    of_all_time = share * evidence.in_steps
     if not is_sure(evidence, share) or held is None or held.held < LOOKS or held.ratio < SMALL_PART * of_all_time:
         return None
-    is_operations = loops_over_operations(samples, hot.place) or held.ratio < MOST * of_all_time
+    in_torch = looped.part_where(lambda sample: sample.activity == "torch")
+    is_operations = in_torch > MOST or held.ratio < MOST * of_all_time
     backward = evidence.phase("backward")
-    has_backward = is_operations and backward is not None and not keeps_no_gradients(samples, hot.place)
+    has_backward = is_operations and backward is not None and looped.part_where(keeps_no_gradients) < NEARLY_ALL
     again = _again(forward.share, part, backward.share) if backward is not None and has_backward else 0.0
     return _PythonWork(hot._replace(share=part), share, held.ratio, is_operations, again)
 
@@ -148,11 +154,6 @@ def _again(forward: float, part: float, backward: float) -> float:
     took, as layers do: operations on the batch, such as features of it, need no gradients.
     """
     return max(0.0, min(backward * part, backward - forward * (1.0 - part)))
-
-
-def _most_of(python: _PythonWork | None, looping: _PythonWork | None) -> _PythonWork | None:
-    found = [work for work in (python, looping) if work is not None]
-    return max(found, key=lambda work: work.share, default=None)
 
 
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
@@ -170,7 +171,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     unsure = max((r.error for r in table.rows if r.name in compute and r.error is not None), default=0.0)
     if not is_sure(evidence, share, MOST, unsure, early=False):
         return None
-    cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.known_cores
+    cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.here.cores
     heaviest = max(compute, key=compute.__getitem__)
     hot = evidence.hottest_in(heaviest)
     on = f" ({cpu:.1f} of {cores} cores)" if cpu is not None and cores is not None else ""
@@ -183,7 +184,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
         where=(hot.place,) if hot else (),
         evidence={
             "cpu_ratio": cpu,
-            "step_ms": mean_step_ms(table),
+            "step_ms": evidence.step_ms,
             **{f"{name}_share": s for name, s in compute.items()},
         },
     )

@@ -9,14 +9,13 @@ from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
-from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.cpu import SMALL_PART
-from tuimon.diagnosis.speedup import speedup_without
+from tuimon.diagnosis.speedup import TAKES_ERROR, speedup_without
 from tuimon.diagnosis.step_model.edits import Part
-from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.measured import host_model, without
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
@@ -30,20 +29,10 @@ FUSED_OF_SINGLE = Threshold(
     "part of the time of an update that goes through tensors one by one that a fused one takes",
     "measured in bench/launches.py: 0.14 to 0.17 of Adam's on a CPU; less than 0.05 on an H100, of 800 tensors",
 )
-FUSED_OF_FOREACH = Threshold(
-    0.30,
-    "part of the time of a foreach update of many tensors that a fused one takes",
-    "measured in bench/launches.py: 0.25 to 0.30 of Adam's on a CPU",
-)
 FOREACH_OF_SINGLE = Threshold(
     0.50,
     "part of the time of an update one by one that a foreach one takes",
     "measured in bench/launches.py: 0.47 to 0.56 of Adam's",
-)
-TAKES_ERROR = Threshold(
-    0.15,
-    "how far off a part of the time may be that a change was measured to take of other trainings",
-    "measured in bench/fused_update.py: 0.10 to 0.47 with one thread, for 0.30",
 )
 #: Twice what the fused update takes, and nothing of it, are the ends of what may be gained: our choice.
 _FEWEST, _MOST = 2.0, 0.0
@@ -57,7 +46,7 @@ OPTIMIZER_SHARE = Threshold(
 )
 FUSED_TAKES = Threshold(
     0.30,
-    "part of the time of an update by torch's Adam or AdamW on the CPU that a fused one takes",
+    "part of the time of an update of many tensors by torch's Adam or AdamW that a fused one takes",
     "measured in bench/fused_update.py: 0.10 to 0.47 with one thread, 0.10 to 0.62 with two, the less the longer the"
     " update; 0.39 to 0.84 with SGD, for which it is no fix",
 )
@@ -67,11 +56,9 @@ GROUPED_TAKES = Threshold(
     "measured in bench/fused_update.py: 0.26 to 0.41 of AdamW's for tensors of 136 to 8,256 elements, 0.13 to 0.25 of"
     " SGD's; 0.65 and more from 33,000 elements on",
 )
-GROUPED_ERROR = Threshold(0.15, "how far off that part may be", "measured in bench/fused_update.py: 0.13 to 0.41")
 SMALL_TENSOR = Threshold(
     10_000.0, "elements of a tensor, on average, up to which one group is the fix", "measured in bench/fused_update.py"
 )
-LEAST_GROUPS = Threshold(8, "groups of one tensor each, from which they are too many", "our choice: a few are no loop")
 _FUSED = "set fused=True for the optimizer: one operation then updates a tensor, instead of a dozen"
 
 
@@ -89,7 +76,7 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
     if single >= together:
         takes = FUSED_OF_SINGLE if has_fused else FOREACH_OF_SINGLE
     elif has_fused:
-        takes = FUSED_OF_FOREACH
+        takes = FUSED_TAKES
     else:
         return None
     share = optimizer.share * min(1.0, (single + together) / (found.update or 1.0))
@@ -144,7 +131,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         fixes = [at_once]
     elif hot is not None and own >= MOST:
         rows = f"make {at_hot(hot)} touch only the rows that a batch uses, update many tensors by one torch._foreach"
-        fixes = [_without(evidence, f"{rows} operation, or run every few batches", gained * own)]
+        fixes = [without(evidence, "optimizer", f"{rows} operation, or run every few batches", gained * own)]
     else:
         fixes = _of_torchs(evidence, gained)
     return _finding(evidence, share, hot, "", fixes)
@@ -170,7 +157,7 @@ def _one_by_one(evidence: Evidence, optimizer: PhaseRow, hot: HotFunction, own: 
         return None
     action = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations"
     what = ": Python code updates tensors one by one"
-    return _finding(evidence, optimizer.share, hot, what, [_without(evidence, action, share)])
+    return _finding(evidence, optimizer.share, hot, what, [without(evidence, "optimizer", action, share)])
 
 
 def _unfused(evidence: Evidence) -> float:
@@ -189,29 +176,29 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
     """
     part, facts = _unfused(evidence), largest_optimizer(evidence)
     is_fused = facts is not None and facts.fused is True
-    less = _without(
+    less = without(
         evidence,
+        "optimizer",
         f"use sparse gradients for large embeddings (sparse=True, SparseAdam)"
         f"{'' if part or is_fused else ', a fused optimizer'}"
         " or an update every few batches",
         gained,
     )
     model, unfused = host_model(evidence), gained * part
-    together = _one_group(facts, model.own_part(gained, gained * GROUPED_ERROR / (1.0 - GROUPED_TAKES)), model)
+    together = _one_group(facts, model.own_part(gained, gained * TAKES_ERROR / (1.0 - GROUPED_TAKES)), model)
     if together is not None:
         return [together, less]
     error = unfused * TAKES_ERROR / (1.0 - FUSED_TAKES)
     fused = model.fix(_FUSED, Change("optimizer", float(FUSED_TAKES)), model.own_part(unfused, error))
     if not fused.estimated_speedup:
         return [less]
-    optimizer, forward, backward = (evidence.phase(name) for name in ("optimizer", "forward", "backward"))
-    used = sum(phase.share for phase in (forward, backward) if phase is not None)
-    return [less, fused] if optimizer and optimizer.share > used else [fused, less]
+    is_longest = evidence.share_of("optimizer") > evidence.share_of("forward", "backward")
+    return [less, fused] if is_longest else [fused, less]
 
 
 def _one_group(facts: OptimizerFacts | None, update: Part, model: StepModel) -> Fix | None:
     """The fix of a fused update that goes through small tensors one by one, as each is a group of its own."""
-    if facts is None or not facts.fused or not facts.groups or facts.groups < LEAST_GROUPS:
+    if facts is None or not facts.fused or not facts.groups or not facts.tensors or facts.groups == 1:
         return None
     if facts.groups != facts.tensors or (facts.elements or 0) > SMALL_TENSOR * facts.tensors:
         return None
@@ -222,15 +209,9 @@ def _one_group(facts: OptimizerFacts | None, update: Part, model: StepModel) -> 
     return model.fix(action, Change("optimizer", float(GROUPED_TAKES)), update)
 
 
-def _without(evidence: Evidence, action: str, gained: float) -> Fix:
-    """A fix that saves this share of the step."""
-    model = host_model(evidence)
-    return model.without("optimizer", action, model.own_part(gained))
-
-
 def _finding(evidence: Evidence, share: float, hot: HotFunction | None, what: str, fixes: Sequence[Fix]) -> Finding:
     """The finding; ``what``: the rest of its headline."""
-    table, optimizer = evidence.phases, evidence.phase("optimizer")
+    optimizer = evidence.phase("optimizer")
     return Finding(
         rule="optimizer_bound",
         severity="warning",
@@ -240,7 +221,7 @@ def _finding(evidence: Evidence, share: float, hot: HotFunction | None, what: st
         where=(hot.place,) if hot else (),
         evidence={
             "optimizer_ms_per_step": optimizer.ms_per_step if optimizer else None,
-            "step_ms": mean_step_ms(table) if table else None,
+            "step_ms": evidence.step_ms,
         },
     )
 
@@ -263,9 +244,7 @@ RULES = (
             FUSED_TAKES,
             TAKES_ERROR,
             GROUPED_TAKES,
-            GROUPED_ERROR,
             SMALL_TENSOR,
-            LEAST_GROUPS,
             SMALL_PART,
             *CONFIDENCE,
         ),

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
-from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
-from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import REPORTED
 from tuimon.diagnosis.words import percent
 from tuimon.records import CompilerEvents, Place
@@ -115,22 +113,20 @@ def recompiles(evidence: Evidence) -> Finding | None:
     share = _share(main)
     if not is_sure(evidence, share) or not is_sure(evidence, _share(evidence.samples_since_first_step)):
         return _gave_up(evidence) or _breaks(evidence)
-    hot = hottest_place((sample.place, sample.count) for sample in main.in_steps.stacks if sample.compiles)
+    hot = main.in_steps.where(lambda sample: sample.compiles).hottest
     again = evidence.compiler_events("recompiled")
     guard = guard_of(again[0].reason if again else "")
-    model = host_model(evidence)
-    fix = model.without("compiling", guard.fix, model.own_part(share))
     why = f": {guard.differs}" if again and again[0].reason else ""
     return Finding(
         rule="recompiles",
         severity="warning",
         headline=f"{percent(share)} of each step compiles {_name(again)} anew{why}",
-        fixes=(fix,),
+        fixes=(without(evidence, "compiling", guard.fix, share),),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
             "compiling_share": share,
-            "step_ms": mean_step_ms(evidence.phases) if evidence.phases is not None else None,
+            "step_ms": evidence.step_ms,
             **_figures(evidence, again),
         },
     )
@@ -154,7 +150,7 @@ def _figures(evidence: Evidence, again: Sequence[CompilerEvents]) -> dict[str, f
     return {
         "recompiles_per_minute": 60.0 * count / window_s,
         "recompile_ms": sum(event.total_ns for event in again) / count / 1e6,
-        "recompiled": _place(first),
+        "recompiled": f"{first.function}() {code_place(first.file, first.line)}",
         **_guard(first),
     }
 
@@ -165,10 +161,6 @@ def _guard(event: CompilerEvents) -> dict[str, float | int | str | None]:
         "failed_guard": event.reason or None,
         "guard_at": code_place(file, int(line)) if file and line.isdecimal() else None,
     }
-
-
-def _place(event: CompilerEvents) -> str:
-    return f"{event.function}() {code_place(event.file, event.line)}"
 
 
 def _gave_up(evidence: Evidence) -> Finding | None:

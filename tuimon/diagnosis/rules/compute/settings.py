@@ -10,13 +10,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import ANOMALY
 from tuimon.diagnosis.severity import WARNING_GAIN
+from tuimon.diagnosis.speedup import TAKES_ERROR
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import StepModel
@@ -36,23 +36,18 @@ AVX2_TAKES = Threshold(
     "the same on a CPU without AVX-512",
     "measured in bench/cpu_settings.py: 0.08 to 0.20",
 )
-BFLOAT16_ERROR = Threshold(0.15, "how far off these parts may be", "measured in bench/cpu_settings.py")
 FLOAT64_TAKES = Threshold(
     0.50,
     "part of the time of forward, backward and update in float64 on a CPU that float32 takes",
     "measured in bench/cpu_settings.py: 0.44 to 0.63, but 0.21 of convolutions",
 )
-FLOAT64_ERROR = Threshold(0.15, "how far off that part may be", "measured in bench/cpu_settings.py")
 TRACED_TAKES = Threshold(
     0.45,
     "part of the time of Python code under a profiler or tracer that it takes without",
     "measured in bench/cpu_settings.py: 0.33 to 0.67 under cProfile, 0.23 to 0.55 under sys.settrace",
 )
 TRACED_ERROR = Threshold(0.25, "how far off that part may be", "measured in bench/cpu_settings.py")
-CHECKS_TAKE = Threshold(
-    0.05, "part of the time of these checks that is left without them", "our choice: a look at a flag, for each of them"
-)
-#: Nothing is ever gone whole: our choice.
+#: Nothing is ever gone whole, and these checks still look at a flag: our choice.
 _LEAST_LEFT = 0.05
 _BF16_HERE = ("amx", "avx512_bf16")
 _EMULATED = {"avx512": AVX512_TAKES, "avx2": AVX2_TAKES}
@@ -102,13 +97,13 @@ def _bfloat16(evidence: Evidence) -> _Slow | None:
     takes = _EMULATED.get(process.vectors or "") if process is not None else None
     if process is None or takes is None or "bfloat16" not in (*process.matmul_dtypes, *process.parameter_dtypes):
         return None
-    share = _share(evidence, *_MODEL)
+    share = evidence.share_of(*_MODEL)
     how = "parameters in float32" if "bfloat16" in process.parameter_dtypes else "no torch.autocast"
     return _Slow(
         "bfloat16",
         f"forward and backward take {percent(share)} of each step in bfloat16, which this CPU has no instructions for",
         share,
-        _of_model(evidence, f"compute in float32 on this machine ({how})", share, float(takes), BFLOAT16_ERROR),
+        _of_model(evidence, f"compute in float32 on this machine ({how})", share, float(takes), TAKES_ERROR),
     )
 
 
@@ -116,13 +111,13 @@ def _float64(evidence: Evidence) -> _Slow | None:
     process = evidence.process
     if process is None or process.parameter_dtypes != ["float64"]:
         return None
-    share = _share(evidence, *_MODEL, "optimizer")
+    share = evidence.share_of(*_MODEL, "optimizer")
     action = "use float32 where its 7 digits are enough: model.float(), and inputs in float32 (numpy makes float64)"
     return _Slow(
         "float64",
         f"the parameters are float64: computing with them takes {percent(share)} of each step",
         share,
-        _of_model(evidence, action, share, float(FLOAT64_TAKES), FLOAT64_ERROR),
+        _of_model(evidence, action, share, float(FLOAT64_TAKES), TAKES_ERROR),
     )
 
 
@@ -173,16 +168,15 @@ def _sampled(
 ) -> _Slow | None:
     """Checks that samples show at work; None where these are few."""
     samples = evidence.stacks.main.in_steps
-    share = samples.share_where(is_it)
-    hits = [(sample.place, sample.count) for sample in samples.stacks if is_it(sample)]
-    if share is None or sum(count for _, count in hits) < MIN_SAMPLES:
+    checking = samples.where(is_it)
+    if checking.total < MIN_SAMPLES:
         return None
-    hot = hottest_place(hits)
+    share, hot = checking.total / samples.total, checking.hottest
     return _Slow(
         cause,
         headline.format(f"{percent(share)} of each step"),
         share,
-        _of_model(evidence, action, share, float(CHECKS_TAKE), 0.0),
+        _of_model(evidence, action, share, _LEAST_LEFT, 0.0),
         hot.place if hot is not None else None,
     )
 
@@ -197,10 +191,6 @@ def _checks_arguments(sample: StackSample) -> bool:
         "__init__",
         "_validate_sample",
     )
-
-
-def _share(evidence: Evidence, *names: str) -> float:
-    return sum(phase.share for name in names if (phase := evidence.phase(name)) is not None)
 
 
 def _of_model(evidence: Evidence, action: str, share: float, takes: float, error: float) -> Fix:
@@ -233,12 +223,10 @@ RULES = (
         thresholds=(
             AVX512_TAKES,
             AVX2_TAKES,
-            BFLOAT16_ERROR,
             FLOAT64_TAKES,
-            FLOAT64_ERROR,
             TRACED_TAKES,
             TRACED_ERROR,
-            CHECKS_TAKE,
+            TAKES_ERROR,
             *CONFIDENCE,
         ),
         causes=("anomaly", "bfloat16", "float64", "tracer", "validation"),

@@ -85,8 +85,7 @@ def _share(evidence: Evidence, gpu: GpuSteps, waiting: float) -> float:
         share = min(waiting - ahead_ms / gpu.step_ms, gpu.share("forward"))
     else:
         share = min(waiting, gpu.share("forward") - gpu.share("backward"))
-    ranks = evidence.process.world_size if evidence.process is not None else None
-    exchange = evidence.exchanges.get(evidence.pid) if (ranks or 1) > 1 else None
+    exchange = evidence.exchanges.get(evidence.pid) if evidence.world_size > 1 else None
     return share - (exchange.at_most if exchange is not None else 0.0)
 
 
@@ -108,7 +107,7 @@ def _copied(evidence: Evidence, share: float, at_most: float, step_ms: float) ->
     pinned = loader.facts.pin_memory if loader is not None else None
     if batches is not None and batches.on_cpu and batches.pinned is not None:
         pinned = 2 * batches.pinned >= batches.on_cpu
-    total_bytes = bytes_per_step(loader, evidence.phases)
+    total_bytes = bytes_per_step(loader, evidence.step_ms)
     latest = [row.latest for row in evidence.gpus if not _SUPERCHIP.search(row.latest.name)]
     rates = [rate for gpu in latest if (rate := pcie_bytes_per_s(gpu.pcie_generation, gpu.pcie_width)) is not None]
     if not total_bytes or not rates or not ms:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.devices import READINGS, STEPPING_S, is_free, runs_nothing, whole_gpus
+from tuimon.diagnosis.evidence.devices import READINGS, is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
-from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, TRACE, Threshold
-from tuimon.records import GpuProcess, Process, bare_uuid
+from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, TRACE
+from tuimon.records import GpuProcess, Place, Process, bare_uuid
 from tuimon.session.processes.nodes import Placement
 from tuimon.session.rows import GpuRow
 from tuimon.text import plain, size_text
 
-PLACES = Threshold(
-    6, "readings of where a process runs, from which that counts", "our choice: 30 s; a thread moves now and then"
-)
 #: The first version of torch whose torchrun has --numa-binding: https://docs.pytorch.org/docs/2.9/elastic/numa.html
 _NUMA_BINDING = (2, 9)
 
@@ -41,15 +38,9 @@ def _model_on_cpu(still: Sequence[GpuRow], evidence: Evidence) -> Finding:
     action = "move the model and each batch to the GPU: .to('cuda')"
     if without_cuda:
         action += "; torch here is a build without CUDA, so install one with it"
-    return Finding(
-        rule="idle_gpu",
-        severity="info",
-        cause="model_on_cpu",
-        headline=f"{_names(still)} {_runs(still)} no kernel: the model computes on the CPU",
-        fixes=(Fix(action),),
-        where=(hot.place,) if hot is not None else (),
-        evidence=_figures(still),
-    )
+    runs = "runs" if len(still) == 1 else "run"
+    headline = f"{_names(still)} {runs} no kernel: the model computes on the CPU"
+    return _idle("model_on_cpu", headline, action, _figures(still), (hot.place,) if hot is not None else ())
 
 
 def _held(still: Sequence[GpuRow], own: Sequence[GpuRow]) -> Finding | None:
@@ -59,14 +50,7 @@ def _held(still: Sequence[GpuRow], own: Sequence[GpuRow]) -> Finding | None:
     part = f"{size_text(held_bytes)} of {_names(still)}" if held_bytes else _names(still)
     them = "it" if len(still) == 1 else "them"
     action = f"train on {them} too (torchrun --nproc-per-node {len(own)}), or leave {them} out of CUDA_VISIBLE_DEVICES"
-    return Finding(
-        rule="idle_gpu",
-        severity="info",
-        cause="held",
-        headline=f"the training holds {part}, and runs no kernel there",
-        fixes=(Fix(action),),
-        evidence=_figures(still),
-    )
+    return _idle("held", f"the training holds {part}, and runs no kernel there", action, _figures(still))
 
 
 def _unused(gpus: Sequence[GpuRow], own: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
@@ -81,14 +65,14 @@ def _unused(gpus: Sequence[GpuRow], own: Sequence[GpuRow], evidence: Evidence) -
     processes = (evidence.run.processes.get(pid) for pid in evidence.run.here.trainers)
     has_ranks = any((process.world_size or 1) > 1 for process in processes if process is not None)
     how = "" if has_ranks else " and DistributedDataParallel"
-    action = f"train on all {there_are} (torchrun --nproc-per-node {there_are}{how}), or ask for {_gpus(len(own))}"
-    return Finding(
-        rule="idle_gpu",
-        severity="info",
-        cause="unused",
-        headline=f"{_names(free)} {_does(free)} nothing: the training uses {len(own)} of {there_are} GPUs",
-        fixes=(Fix(action if named else f"{action}, if nobody else needs the rest"),),
-        evidence={**_figures(free), "named_by": "CUDA_VISIBLE_DEVICES" if named else None},
+    gpus_text = f"{len(own)} GPU{'s' * (len(own) > 1)}"
+    action = f"train on all {there_are} (torchrun --nproc-per-node {there_are}{how}), or ask for {gpus_text}"
+    does = "does" if len(free) == 1 else "do"
+    return _idle(
+        "unused",
+        f"{_names(free)} {does} nothing: the training uses {len(own)} of {there_are} GPUs",
+        action if named else f"{action}, if nobody else needs the rest",
+        {**_figures(free), "named_by": "CUDA_VISIBLE_DEVICES" if named else None},
     )
 
 
@@ -121,32 +105,25 @@ def _holding(holders: Sequence[GpuProcess], who: str, clause: str, row: GpuRow, 
     many = len(holders) > 1
     if not many:
         clause = clause.replace("they do", "it does").replace("they compute", "it computes")
-    return Finding(
-        rule="idle_gpu",
-        severity="info",
-        cause="context",
-        headline=(f"{len(holders)} {who}{'s' * many} hold{'s' * (not many)} {held}GPU {row.latest.index}, {clause}"),
-        fixes=(Fix(action),),
-        evidence={"gpu": row.latest.index, "processes": len(holders), "held_bytes": sum(known) or None},
-    )
+    headline = f"{len(holders)} {who}{'s' * many} hold{'s' * (not many)} {held}GPU {row.latest.index}, {clause}"
+    figures = {"gpu": row.latest.index, "processes": len(holders), "held_bytes": sum(known) or None}
+    return _idle("context", headline, action, figures)
+
+
+def _idle(
+    cause: str,
+    headline: str,
+    action: str,
+    figures: Mapping[str, float | int | str | None],
+    where: tuple[Place, ...] = (),
+) -> Finding:
+    return Finding("idle_gpu", "info", headline, (Fix(action),), cause, where=where, evidence=dict(figures))
 
 
 def _names(rows: Sequence[GpuRow]) -> str:
     """``GPU 1``, ``GPUs 1, 2 and 3``."""
     *most, last = (str(row.latest.index) for row in rows)
     return f"GPUs {', '.join(most)} and {last}" if most else f"GPU {last}"
-
-
-def _gpus(number: int) -> str:
-    return f"{number} GPU{'s' * (number > 1)}"
-
-
-def _runs(rows: Sequence[GpuRow]) -> str:
-    return "runs" if len(rows) == 1 else "run"
-
-
-def _does(rows: Sequence[GpuRow]) -> str:
-    return "does" if len(rows) == 1 else "do"
 
 
 def _figures(rows: Sequence[GpuRow]) -> dict[str, float | int | str | None]:
@@ -217,7 +194,7 @@ def _far(evidence: Evidence) -> Iterator[_Far]:
 
 def _stays_away(place: Placement, near: Sequence[int]) -> bool:
     away = sum(node not in near for node in place.ran_on)
-    return len(place.ran_on) >= PLACES and away >= NEARLY_ALL * len(place.ran_on)
+    return len(place.ran_on) >= READINGS and away >= NEARLY_ALL * len(place.ran_on)
 
 
 def _nearer(far: _Far) -> str:
@@ -250,7 +227,7 @@ RULES = (
             " are left out."
         ),
         needs=(GPU_COUNTERS,),
-        thresholds=(READINGS, STEPPING_S, TRACE, SMALL),
+        thresholds=(READINGS, TRACE, SMALL),
         causes=("unused", "held", "model_on_cpu", "context"),
         of_moment=True,
     ),
@@ -266,7 +243,7 @@ RULES = (
             " nodes are unknown, there is nothing to judge."
         ),
         needs=(NUMA_NODES,),
-        thresholds=(PLACES, NEARLY_ALL),
+        thresholds=(READINGS, NEARLY_ALL),
         of_moment=True,
     ),
 )

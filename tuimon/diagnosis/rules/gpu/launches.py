@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, advice
+from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, advice, allocator_waits
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.launching import Launching
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
-from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_TIMES, Rule
 from tuimon.diagnosis.rules.compute.optimizer import (
     FOREACH_OF_SINGLE,
-    FUSED_OF_FOREACH,
     FUSED_OF_SINGLE,
-    TAKES_ERROR,
+    FUSED_TAKES,
     fused_fix,
 )
 from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.severity import CRITICAL_GAIN
-from tuimon.diagnosis.speedup import likely, speedup_without
+from tuimon.diagnosis.speedup import TAKES_ERROR, likely, speedup_without
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
-from tuimon.records import Place, Process
-from tuimon.session.rows import LoaderRow
+from tuimon.records import Gpu, Place, Process
+from tuimon.session.rows import LoaderRow, TorchMemoryRow
+from tuimon.text import number_text
 
 AUTOCAST_TAKES = Threshold(
     0.35,
@@ -159,8 +158,7 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
 
     None where the GPU is more than half busy, its memory would not hold it, or making the batch takes long as well.
     """
-    data = evidence.phase("data")
-    if idle.at_least < TRACE or (data is not None and data.share >= REPORTED):
+    if idle.at_least < TRACE or evidence.share_of("data") >= REPORTED:
         return None
     busy = max(1.0 - idle.likely, 1.0 / _MOST_TIMES)
     times = 2 ** math.floor(math.log2(1.0 / busy)) if busy < 1.0 else 1
@@ -169,14 +167,17 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
         times //= 2
     if times < 2:
         return None
-    size = _batch_size(evidence.loader)
+    size, per_s = _batch_size(evidence.loader), evidence.samples_per_s
     sizes = f" ({size} -> {times * size})" if size else ""
+    rates = f" ({number_text(per_s)} -> {number_text(times * per_s)} a second)" if per_s else ""
     memory = (
-        f"torch holds {holds / _GIB:.2g} of {room / _GIB:.3g} GiB" if holds and room else "its memory use is unknown"
+        f"torch holds {holds / _GIB:.2g} GiB, then up to {times * holds / _GIB:.2g} of {room / _GIB:.3g}"
+        if holds and room
+        else "its memory use is unknown"
     )
     action = (
         f"{_BATCH[evidence.launching.owner]} {times}x as large{sizes}: a step takes as long on this GPU, with {times}x"
-        f" the samples; {memory}; {CHANGES_TRAINING}"
+        f" the samples{rates}; {memory}; {CHANGES_TRAINING}"
     )
     return Fix.by(action, float(times))
 
@@ -189,11 +190,17 @@ def _batch_size(loader: LoaderRow | None) -> int | None:
 
 
 def _memory(evidence: Evidence) -> tuple[int | None, int | None]:
-    """Bytes that torch has allocated on its GPU, and those of the GPU."""
+    """Bytes that torch has allocated on its GPU, and those of the GPU that nobody else holds."""
     held = [row.peak_bytes or row.allocated_bytes for row in evidence.torch_memory]
-    totals = [gpu.latest.memory_total_bytes for gpu in evidence.gpus]
+    rooms = [_room(gpu.latest, evidence.torch_memory) for gpu in evidence.gpus]
     most = max((held_bytes for held_bytes in held if held_bytes), default=None)
-    return most, min((total for total in totals if total), default=None)
+    return most, min((room for room in rooms if room), default=None)
+
+
+def _room(gpu: Gpu, rows: Iterable[TorchMemoryRow]) -> int | None:
+    own = sum(row.reserved_bytes or 0 for row in rows if row.uuid in (gpu.uuid, None))
+    others = max(0, gpu.memory_used_bytes - own) if gpu.memory_used_bytes is not None and own else 0
+    return gpu.memory_total_bytes - others if gpu.memory_total_bytes else None
 
 
 def without_idling(evidence: Evidence, action: str, idle: IdleBounds) -> Fix:
@@ -216,37 +223,25 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     idle = gpu.idle_in(*COMPUTE, "other").up_to(evidence.launches_at_most)
     if idle.at_most < LARGE:
         return None
-    allocator = evidence.allocator_waits
-    hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
-    why, fixes = _fixes(evidence, idle, allocator, hot)
+    allocator = allocator_waits(evidence.torch_memory, evidence.stacks.main, gpu.step_ms, gpu.time.device)
+    if allocator is None:  # what backward and optimizer launch is torch's own
+        hot = evidence.hottest_in("forward") if "forward" in followed else None
+        why, fixes = launch_fixes(evidence, idle)
+        why = why or (_OF_COMPILED if evidence.launching.is_compiled else _CAUSE)
+    else:
+        hot, why = allocator.hot, "torch's allocator waits for it to give memory back"
+        fixes = [without_idling(evidence, advice(allocator, [at_hot(hot)] if hot else []), idle)]
+    part = idle_part(IdleBounds(gpu.idle, gpu.idle_at_most))
     return Finding(
         rule="launch_bound",
         severity="warning",
         cause=None if allocator is None else "allocator",
-        headline=_headline(IdleBounds(gpu.idle, gpu.idle_at_most), allocator, why or _cause(evidence))
-        + in_library(hot),
+        headline=f"GPU idle {part} of each step: {why}{in_library(hot)}",
         fixes=tuple(fixes),
         share_of_step=idle.likely,
         where=(hot.place,) if hot else (),
         evidence=_launch_figures(evidence, gpu, idle, allocator),
     )
-
-
-def _headline(idle: IdleBounds, allocator: AllocatorWaits | None, why: str) -> str:
-    cause = why if allocator is None else "torch's allocator waits for it to give memory back"
-    return f"GPU idle {idle_part(idle)} of each step: {cause}"
-
-
-def _cause(evidence: Evidence) -> str:
-    return _OF_COMPILED if evidence.launching.is_compiled else _CAUSE
-
-
-def _fixes(
-    evidence: Evidence, idle: IdleBounds, allocator: AllocatorWaits | None, hot: HotFunction | None
-) -> LaunchFixes:
-    if allocator is None:
-        return launch_fixes(evidence, idle)
-    return LaunchFixes("", [without_idling(evidence, advice(allocator, [at_hot(hot)] if hot else []), idle)])
 
 
 def _launch_figures(
@@ -274,11 +269,6 @@ def _is_followed(evidence: Evidence, gpu: GpuSteps, name: str) -> bool:
     return abs(phase.ms - on_cpu.ms_per_step) <= LARGE * max(phase.ms, on_cpu.ms_per_step)
 
 
-def _hottest_launches(evidence: Evidence, followed: list[str]) -> HotFunction | None:
-    """The user's line that launches most of the forward pass; what backward and optimizer launch is torch's own."""
-    return evidence.hottest_in("forward") if "forward" in followed else None
-
-
 RULES = (
     Rule(
         name="launch_bound",
@@ -302,7 +292,7 @@ RULES = (
             AUTOCAST_TAKES,
             TAKES_ERROR,
             FUSED_OF_SINGLE,
-            FUSED_OF_FOREACH,
+            FUSED_TAKES,
             FOREACH_OF_SINGLE,
             BATCH_MEMORY,
             REPORTED,

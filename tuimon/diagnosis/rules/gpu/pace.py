@@ -60,7 +60,7 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
     """Headline and action. With several ranks the GPU's queue may hold nothing but a wait for the others."""
     busy = "all" if gpu.idle_at_most < 0.005 else f"at least {percent(1 - gpu.idle_at_most)} of"
     most = f"mostly {heaviest} ({ms_text(gpu.phases[heaviest].ms)} a step)"
-    ranks = (evidence.process.world_size if evidence.process is not None else None) or 1
+    ranks = evidence.world_size
     if ranks > 1:
         others = "the other rank" if ranks == 2 else f"the other {ranks - 1} ranks"
         exchange = evidence.exchanges.get(evidence.pid)

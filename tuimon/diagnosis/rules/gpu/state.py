@@ -8,17 +8,11 @@ from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, TENSOR_ACTIVITY, Rule
 from tuimon.diagnosis.rules.gpu.launches import BATCH_MEMORY, larger_batch
-from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TRACE, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TRACE
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import node_of
 from tuimon.session.rows import GpuRow
 
-ANY_RETRY = Threshold(
-    1,
-    "retries of torch's allocator after the first 10 s with steps, from which memory is on its edge",
-    "each retry frees the cache and stops the GPU:"
-    " https://pytorch.org/docs/stable/generated/torch.cuda.memory_stats.html",
-)
 #: Compute capability from which a GPU has tensor cores, and from which these take TF32 and bfloat16:
 #: https://www.mintlify.com/NVIDIA/cutlass/architectures/ampere
 _TENSOR_CAPABILITY, _TF32_CAPABILITY = 7.0, 8.0
@@ -80,8 +74,11 @@ def _cooler(cause: str) -> str:
 
 
 def allocator_retries(evidence: Evidence) -> Finding | None:
-    """torch's allocator had to free its cache and try again: memory is on its edge, and each retry stops the GPU."""
-    rows = [memory for memory in evidence.torch_memory if (memory.retries or 0) >= ANY_RETRY]
+    """torch's allocator had to free its cache and try again: memory is on its edge, and each retry stops the GPU.
+
+    Source: https://pytorch.org/docs/stable/generated/torch.cuda.memory_stats.html
+    """
+    rows = [memory for memory in evidence.torch_memory if memory.retries]
     if not rows:
         return None
     worst = max(rows, key=lambda memory: memory.retries or 0)
@@ -198,7 +195,6 @@ RULES = (
         ),
         needs=(ALLOCATOR,),
         is_harm=True,
-        thresholds=(ANY_RETRY,),
     ),
     Rule(
         name="throttled",

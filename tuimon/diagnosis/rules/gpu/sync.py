@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
-from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, traced_waits
+from tuimon.diagnosis.evidence.gpu.waits import LongestWait, traced_waits
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.finding import Change, Finding, Fix
@@ -27,34 +27,19 @@ if TYPE_CHECKING:
 _LEAVE_OUT = "leave it out"
 
 
-class _Wait(NamedTuple):
-    """The line at which the training thread waits for the GPU, and the share of the time."""
-
-    hot: HotFunction
-    share: float
-    by_transfer: bool  # of a tensor that it moves; else to read a value, or to synchronise
-
-
 def sync_point(evidence: Evidence) -> Finding | None:
     """A line reads a value from the GPU and lets its queue run dry; or it only waits while the GPU works (benign).
 
     How often it waits, and for how long, is known of a process that was traced: from the runtime's calls at the line.
     """
-    gpu, wait = evidence.gpu_steps, _longest_wait(evidence.gpu_waits)
+    gpu, waits = evidence.gpu_steps, evidence.gpu_waits
+    wait = waits.longest if waits is not None else None
     if gpu is None or wait is None:
         return None
     idle = _idle_beside_data(evidence, gpu)
     if min(wait.share, idle.at_most) >= SMALL:
         return _costly(evidence, gpu, wait, idle)
     return _harmless(evidence, gpu, wait) if gpu.is_bottleneck and wait.share >= REPORTED else None
-
-
-def _longest_wait(waits: GpuWaits | None) -> _Wait | None:
-    if waits is None:
-        return None
-    by_transfer = waits.sync < waits.transfer
-    hot, share = (waits.hot_transfer, waits.transfer) if by_transfer else (waits.hot_sync, waits.sync)
-    return _Wait(hot, share, by_transfer) if hot is not None else None
 
 
 def _idle_beside_data(evidence: Evidence, gpu: GpuSteps) -> IdleBounds:
@@ -72,7 +57,7 @@ def _idle_beside_data(evidence: Evidence, gpu: GpuSteps) -> IdleBounds:
     return IdleBounds(rest.at_least, rest.at_most if starved else at_most)
 
 
-def _costly(evidence: Evidence, gpu: GpuSteps, wait: _Wait, idle: IdleBounds) -> Finding:
+def _costly(evidence: Evidence, gpu: GpuSteps, wait: LongestWait, idle: IdleBounds) -> Finding:
     """No more than the smaller of both can be gained: the time that it waits, and that the GPU idles."""
     at_least, at_most = min(wait.share, idle.at_least), min(wait.share, idle.at_most)
     is_busy = gpu.idle < REPORTED and gpu.contradiction is None
@@ -95,13 +80,13 @@ def _costly(evidence: Evidence, gpu: GpuSteps, wait: _Wait, idle: IdleBounds) ->
     )
 
 
-def _traced(evidence: Evidence, wait: _Wait) -> dict[str, float]:
+def _traced(evidence: Evidence, wait: LongestWait) -> dict[str, float]:
     """The waits at the line in the latest trace; empty where there is none."""
     traced = traced_waits(evidence.trace, wait.hot.place)
     return {"waits_per_step": traced.per_step, "waited_ms_per_step": traced.ms_per_step} if traced is not None else {}
 
 
-def _headline(wait: _Wait, calls: Sequence[SyncCall], gpu: GpuSteps, *, is_busy: bool) -> str:
+def _headline(wait: LongestWait, calls: Sequence[SyncCall], gpu: GpuSteps, *, is_busy: bool) -> str:
     what, share = _what(wait, calls), percent(wait.share)
     if is_busy:
         return f"{what} waits for a busy GPU {share} of the time: 100 % CPU there is that wait"
@@ -109,7 +94,7 @@ def _headline(wait: _Wait, calls: Sequence[SyncCall], gpu: GpuSteps, *, is_busy:
     return f"{what} blocks the CPU {share} of the time; the GPU then idles, {idle} of each step"
 
 
-def _what(wait: _Wait, calls: Sequence[SyncCall]) -> str:
+def _what(wait: LongestWait, calls: Sequence[SyncCall]) -> str:
     """``loss.item()``: the call that waits; if it is not known, the kind of call."""
     if wait.by_transfer:
         return "a copy to or from the GPU"
@@ -125,7 +110,7 @@ def _without(evidence: Evidence, action: str, at_least: float, at_most: float) -
     return within(model and model.fix("", change), gained, most)._replace(action=action, high=most, change=change)
 
 
-def _harmless(evidence: Evidence, gpu: GpuSteps, wait: _Wait) -> Finding:
+def _harmless(evidence: Evidence, gpu: GpuSteps, wait: LongestWait) -> Finding:
     return Finding(
         rule="sync_point",
         severity="benign",
@@ -147,7 +132,7 @@ def _calls(hot: HotFunction) -> Sequence[SyncCall]:
     return sync_calls(hot.place.source)
 
 
-def _advice(wait: _Wait, calls: Sequence[SyncCall]) -> str:
+def _advice(wait: LongestWait, calls: Sequence[SyncCall]) -> str:
     """The replacement of the very call."""
     place = at(wait.hot.place)
     if wait.by_transfer:
@@ -191,12 +176,9 @@ def spin_wait(evidence: Evidence) -> Finding | None:
 def _what_spins(evidence: Evidence, threads: list[ThreadRow]) -> tuple[str, HotFunction | None] | None:
     """The place of the CPU time, in words beside its line; None if no wait for the GPU explains it."""
     waits = evidence.gpu_waits
-    if waits is not None and waits.share >= REPORTED:
-        hot = waits.hot_sync if waits.sync >= waits.transfer else waits.hot_transfer
-        if hot is not None:
-            return "", hot
-    backward = evidence.phase("backward")
-    if backward is not None and backward.share >= LARGE:
+    if waits is not None and waits.longest is not None and waits.share >= REPORTED:
+        return "", waits.longest.hot
+    if evidence.share_of("backward") >= LARGE:
         busy = max(threads, key=lambda thread: thread.cpu_ratio or 0.0)
         return f" in backward(){' (its own thread)' if busy.role == 'autograd' else ''}", None
     return None

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction, sampling_error
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
+from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Change, Fix
 from tuimon.diagnosis.rules.input.at_once import (
     drawn_at_once,
@@ -34,8 +35,6 @@ MOST_WORKERS_RATIO = 4
 _LEFT = 4
 #: Most workers to begin with.
 MOST_FIRST_WORKERS = 8
-#: Part of their time that other processes run, from which they do so beside the training too: our choice.
-ALWAYS_BUSY = 0.8
 #: Causes by which the training process makes its data itself; workers that it has make other data, or step its
 #: environments while it waits for them.
 _MADE_HERE = ("hand_rolled_loader", "rollout")
@@ -53,8 +52,10 @@ def fixes_for(cause: str | None, hot: HotFunction | None, evidence: Evidence, wa
     line that may cost nothing.
     """
     model = measured_model(evidence, *waiting)
-    if cause == "slow_thread" or (cause == "messages" and (evidence.workers.ran_ratio or 0.0) >= ALWAYS_BUSY):
-        model = _made_beside(model, _undisturbed(cause, evidence))
+    if cause == "slow_thread" or (cause == "messages" and (evidence.workers.ran_ratio or 0.0) >= SATURATED_BUSY):
+        # a thread that makes data takes cores and the GIL from the training thread, but others' processes may as well
+        is_own = cause == "slow_thread" and not is_held_up(evidence)
+        model = _made_beside(model, undisturbed_share(evidence) if is_own else 1.0)
     elif cause == "messages" or (cause in _MADE_HERE and evidence.workers.number):
         model = _made_after_the_fetch(model, *waiting)
     if cause == "messages":
@@ -66,11 +67,6 @@ def fixes_for(cause: str | None, hot: HotFunction | None, evidence: Evidence, wa
         kept = _kept_workers(evidence, model)
         ways += [*kept, *(_starting_none(evidence) if kept else [])]
     return [model.fix(*way) for way in sorted(ways, key=lambda way: -model.surely(way.change, way.part))]
-
-
-def _undisturbed(cause: str | None, evidence: Evidence) -> float:
-    """A thread that makes data takes cores and the GIL from the training thread, but others' processes may as well."""
-    return undisturbed_share(evidence) if cause == "slow_thread" and not is_held_up(evidence) else 1.0
 
 
 def _made_beside(model: StepModel, undisturbed: float) -> StepModel:
@@ -124,9 +120,9 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "rollout":
             return _of_rollout(hot, evidence, model)
         case "disk_wait":
-            return [
-                Way("read fewer, larger files, or cache the data set in memory or on a faster disk", Change("items", 0))
-            ]
+            again = evidence.read_again
+            how = "read fewer, larger files, or cache the data set in memory or on a faster disk"
+            return [Way(again.remedy if again is not None else how, Change("items", 0))]
         case _:
             return making
 
@@ -170,6 +166,8 @@ def _beside_workers(hot: HotFunction | None, evidence: Evidence, model: StepMode
         return [*_more_workers(company, evidence, model), *_cheaper(evidence, hot, "items", _part(hot, evidence))]
     company += f": each computes only {percent(workers.ran_ratio or 0.0)} of its time"
     making = _cheaper(evidence, hot, "items", _part(hot, evidence), how="cache, or read ahead")
+    if evidence.read_again is not None:
+        making = [way._replace(action=f"{evidence.read_again.remedy}, or {way.action}") for way in making]
     return [*_more_workers(company, evidence, model), *making]
 
 
@@ -247,7 +245,8 @@ def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[Way
     has, cores = evidence.workers.number, evidence.run.cores
     step = model.likely
     most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
-    most = min(most, _keep_busy(cores, step.batch_running))
+    # so many keep all cores busy by themselves; more take turns
+    most = min(most, max(1, math.ceil(cores / max(step.batch_running, 1.0 / MOST_FIRST_WORKERS))))
     if evidence.pool is not None and evidence.pool.cores >= HALF:
         most = min(most, int((cores - step.own_running) / evidence.pool.cores))
     enough = math.ceil(step.fetches * step.batch_ms / step.own_ms) if step.own_ms > 0 else most
@@ -260,11 +259,6 @@ def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[Way
     if not has and more > cores:
         action += f"; more than the {cores} cores, as items wait instead of computing"
     return [Way(action, Change("workers", more))]
-
-
-def _keep_busy(cores: int, running: float) -> int:
-    """Workers that keep all cores busy by themselves, where each runs for this part of its time; more take turns."""
-    return max(1, math.ceil(cores / max(running, 1.0 / MOST_FIRST_WORKERS)))
 
 
 def _of_rollout(hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:

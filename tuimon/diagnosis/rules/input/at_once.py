@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place, sampling_error
+from tuimon.diagnosis.evidence.lines import HotFunction, sampling_error
 from tuimon.diagnosis.evidence.loading.batches import draws_indices, is_loaders_own, working_share
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import LongestSteps
@@ -31,18 +31,18 @@ def with_loaders_own(evidence: Evidence) -> list[Way]:
     """The user's code that makes items and the loader's own work for each, where that is a part of the wait."""
     data = evidence.stacks.data_phase
     own, draws = data.share_where(is_loaders_own) or 0.0, draws_indices(data)
-    items = [sample for sample in data.stacks if _makes_item(sample) and not draws(sample)]
-    hot = hottest_place((sample.place, sample.count) for sample in items)
+    items = data.where(lambda sample: _makes_item(sample) and not draws(sample))
+    hot = items.hottest
     if hot is None or own < LARGE:
         return []
-    part = _sampled_part(own + sum(sample.count for sample in items) / data.total, data)
+    part = _sampled_part(own + items.total / data.total, data)
     at_once = f"make whole batches at once: {at_hot(hot)} and the DataLoader's own work run once per item now"
     return [Way(at_once, Change("items", 0.0), part)]
 
 
 def _makes_item(sample: StackSample) -> bool:
     """True if a fetch is in code of the user's, and does not make a batch of items there."""
-    if "fetch" not in sample.kinds or sample.collates:
+    if "fetch" not in sample.kinds or sample.has("collates"):
         return False
     return any(frame.user for frame in sample.frames[sample.kinds.index("fetch") :])
 

@@ -15,20 +15,13 @@ from tuimon.diagnosis.evidence.loading.batches import (
 )
 from tuimon.diagnosis.evidence.loading.producer import producer
 from tuimon.diagnosis.evidence.loading.ready import draws_for_longer, is_held_back, late_worker, lie_ready
-from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers
+from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY, EpochStarts, Workers
 from tuimon.diagnosis.rules.input.at_once import draws_in_few
-from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
-from tuimon.text import ms_text
-
-SATURATED_BUSY = Threshold(
-    0.80,
-    "share of time in which the workers make batches, from which they count as saturated",
-    "measured in tests/scenarios: 0.94 to 0.98 where workers are too slow (padding_in_worker, slow_augmentation,"
-    " remote_images), 0.02 where they keep up (healthy_trainer)",
-)
+from tuimon.text import ms_text, size_text
 
 
 class Cause(Struct, frozen=True, gc=False):
@@ -92,7 +85,7 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
             return _drawing(drawn_by, evidence)
         return Cause("hand_over", own, f": batches are ready, but each takes {_fetch_ms(evidence)} to hand over")
     if workers.number and not made_here:
-        return _cause_in_workers(workers, evidence.run.free_cores)
+        return _cause_in_workers(workers, evidence)
     if workers.gone:
         return Cause(None, own, ": its workers have just ended")
     thread = producer(evidence.stacks.main, list(evidence.stacks.other_threads.values())) if by_hand else None
@@ -127,12 +120,13 @@ def _drawing(hot: HotFunction, evidence: Evidence) -> Cause:
     return Cause("sampler", hot, f": the training process draws the indices{when}{in_library(hot)}")
 
 
-def _cause_in_workers(workers: Workers, free_cores: float) -> Cause:
-    hot = workers.hot
+def _cause_in_workers(workers: Workers, evidence: Evidence) -> Cause:
+    hot, again = workers.hot, evidence.read_again
+    anew = f", {size_text(again.epoch_bytes)} is read anew every epoch" if again is not None else ""
     if workers.idle and (workers.busy_ratio or 0.0) >= SATURATED_BUSY:
         return Cause("idle_workers", hot, f": {_some(workers)}{in_library(hot)}")
     if workers.disk_ratio >= LARGE:
-        return Cause("disk_wait", hot, ": the workers wait for the disk")
+        return Cause("disk_wait", hot, f": the workers wait for the disk{anew}")
     collating, share = workers.hot_in_collate, workers.collate_share or 0.0
     collating = collating._replace(share=share * collating.share) if collating is not None else hot
     if collating is not None and share >= MOST:
@@ -144,10 +138,10 @@ def _cause_in_workers(workers: Workers, free_cores: float) -> Cause:
         cpu = f" ({percent(workers.cpu_ratio)} CPU)" if workers.cpu_ratio is not None else ""
         how = "waiting for the network" if workers.on_network else "blocked"
         on = "" if hot else ": disk, network or sleep"
-        clause = f": {are} {how}, not computing{cpu}{on}{in_library(hot)}"
+        clause = f": {are} {how}, not computing{cpu}{on}{in_library(hot)}{anew}"
         return Cause("workers_saturated", hot, clause)
     clause = f": {are} {percent(min(1.0, workers.busy_ratio))} busy{in_library(hot)}"
-    room = free_cores >= MOST * min(1.0, workers.ran_ratio or 1.0)
+    room = evidence.run.free_cores >= MOST * min(1.0, workers.ran_ratio or 1.0)
     return Cause("workers_saturated" if room else "slow_item", hot, clause)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading.ready import HELD_MS, LATE_TIMES
-from tuimon.diagnosis.evidence.steps import mean_step_ms
+from tuimon.diagnosis.evidence.loading.reads import ALIKE, EPOCHS, LEAST_BYTES
+from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS
+from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
+from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.input.advice import fixes_for
-from tuimon.diagnosis.rules.input.cause import SATURATED_BUSY, Cause, cause_of, long_starts
+from tuimon.diagnosis.rules.input.cause import Cause, cause_of, long_starts
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import idle_part, percent
 from tuimon.session.rows import PhaseRow
@@ -68,13 +70,14 @@ def _finding(evidence: Evidence, data: PhaseRow, wait: Claim, cause: Cause) -> F
 def _figures(
     evidence: Evidence, data: PhaseRow, cause: Cause, on_gpu: IdleBounds | None
 ) -> dict[str, float | int | str | None]:
-    workers, table, starting = evidence.workers, evidence.phases, long_starts(evidence)
+    workers, starting = evidence.workers, long_starts(evidence)
     return {
         "data_ms_per_step": data.ms_per_step,
-        "step_ms": mean_step_ms(table) if table is not None else None,
+        "step_ms": evidence.step_ms,
         "workers": workers.number,
         "worker_cpu_ratio": workers.cpu_ratio,
         "worker_busy_ratio": workers.busy_ratio if cause.name != "rollout" else None,  # they may wait for a message
+        "read_every_epoch": evidence.read_again.text if evidence.read_again is not None else None,
         "hot_share": cause.hot.share if cause.hot else None,
         **(
             {"fetch_ms": evidence.loader.wait_ms, "batch_ms": workers.batch_ms}
@@ -106,7 +109,10 @@ RULES = (
             " the model takes most of that, it is only mentioned, unless more environments at once surely gain."
         ),
         needs=(STEPS, SAMPLES),
-        thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HELD_MS, LATE_TIMES, NEARLY_ALL, *CONFIDENCE),
+        thresholds=(
+            *(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL),
+            *(EPOCHS, ALIKE, LEAST_BYTES, *CONFIDENCE),
+        ),
         causes=(
             "no_workers",
             "workers_saturated",

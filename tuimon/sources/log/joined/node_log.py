@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from tuimon.errors import UnreadableLog
 from tuimon.records import Exit, Header, Node, Record
+from tuimon.sources.base import Backlog
 from tuimon.sources.log.joined.clocks import LogClock
 from tuimon.sources.log.joined.identity import FrameIds, Identity
-from tuimon.sources.log.lines import Backlog
 from tuimon.sources.log.stream import LogStream
 
 #: A log whose latest record is older than this and two windows, against the newest of all nodes, is late: windows of a

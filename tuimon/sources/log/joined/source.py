@@ -12,13 +12,12 @@ from msgspec import structs
 
 from tuimon.errors import UnreadableLog
 from tuimon.records import Cost, Exit, Gpu, Header, MachineMemory, Node, Notice, Record
-from tuimon.sources.base import Done
+from tuimon.sources.base import Backlog, Done, Source
 from tuimon.sources.log.joined.logs import RunLogs
 from tuimon.sources.log.joined.node_log import NodeLog
 from tuimon.sources.log.joined.notices import JoinedNotices, unreadable_notice
 from tuimon.sources.log.joined.runs import Run
 from tuimon.sources.log.joined.states import check_clocks, joined_exit, node_notice, nodes_of
-from tuimon.sources.log.lines import Backlog
 from tuimon.sources.log.pace import Pace
 from tuimon.sources.log.reader import skipped_notice
 
@@ -83,7 +82,7 @@ _SPECIAL = frozenset((Header, Notice, Cost, Exit, Gpu, MachineMemory))
 _LAG_STEP_S = 5.0
 
 
-class JoinedSource:
+class JoinedSource(Source):
     """All logs of a run: their records at once, or at ``speed`` times the recorded pace, then those appended."""
 
     name = "log"

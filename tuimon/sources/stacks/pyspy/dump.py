@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 
 import msgspec
+from msgspec.structs import replace
 
+from tuimon.proc.pthreads import os_ids
 from tuimon.sources.stacks.pyspy.recorder import environment
 
 #: py-spy's message if a stack changed while it was read: of a busy process about one dump in a hundred.
@@ -14,23 +16,28 @@ _TORN = "Failed to get stack traces"
 _ATTEMPTS = 3
 
 
-class DumpFrame(msgspec.Struct, frozen=True):
-    """A frame as ``py-spy dump --json`` names it."""
+class DumpFrame(msgspec.Struct, frozen=True, rename={"function": "name", "file": "filename"}):
+    """A frame of ``py-spy dump --json``."""
 
-    name: str
-    filename: str
+    function: str
+    file: str
     line: int
 
 
-class DumpThread(msgspec.Struct, frozen=True):
+class DumpThread(msgspec.Struct, frozen=True, rename={"tid": "os_thread_id"}):
     """One thread at one instant; ``frames`` leaf first."""
 
     thread_id: int
     active: bool
     owns_gil: bool
     frames: list[DumpFrame]
-    os_thread_id: int | None = None
+    tid: int | None = None
     thread_name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name; "thread" where it has none."""
+        return self.thread_name or "thread"
 
 
 class DumpError(Exception):
@@ -63,6 +70,8 @@ def _dump_once(binary: str, pid: int, timeout_s: float) -> list[DumpThread]:
         )
         if done.returncode:
             raise DumpError(done.stderr.decode("utf-8", "replace"))
-        return _dump.decode(done.stdout)
+        threads = _dump.decode(done.stdout)
     except (OSError, subprocess.TimeoutExpired, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DumpError(str(error)) from error
+    ids = os_ids(pid, [thread.thread_id for thread in threads if thread.tid is None])
+    return [replace(each, tid=ids.get(each.thread_id)) if each.tid is None else each for each in threads]

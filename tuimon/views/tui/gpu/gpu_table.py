@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from tuimon.proc.core_list import core_list
 from tuimon.session.rows import GpuRow
 from tuimon.views.format import ABSENT, celsius, percent, watt
 from tuimon.views.tui.drawing.charts import chart
@@ -65,13 +66,7 @@ def folded_line(gpus: Sequence[GpuRow], width: int) -> Line:
 
 def spans_of(numbers: Sequence[int]) -> str:
     """``1–3, 5``."""
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in runs)
+    return core_list(set(numbers)).replace("-", "–").replace(",", ", ")
 
 
 def _columns(views: Sequence[GpuView], width: int) -> list[Column[GpuView]]:

@@ -187,11 +187,14 @@ class TreeView:
         if self._rows:
             self.cursor.select(self._rows[moved(self._at(), rows_down, len(self._rows))])
 
-    def unfold(self) -> None:
+    def sideways(self, step: int) -> None:
+        """Unfold, or fold."""
+        if self._rows:
+            node = self._rows[self._at()]
+            self._unfold(node) if step > 0 else self._fold(node)
+
+    def _unfold(self, node: Node) -> None:
         """Open the node and the only children below it; on an open node move to its first child."""
-        if not self._rows:
-            return
-        node = self._rows[self._at()]
         if node.id in self.cursor.opened and node.children:
             self.cursor.select(node.ordered()[0])
             return
@@ -201,23 +204,20 @@ class TreeView:
                 break
             (node,) = node.children.values()
 
-    def fold(self) -> None:
+    def _fold(self, node: Node) -> None:
         """Close the node; on a closed one move to its caller."""
-        if not self._rows:
-            return
-        node = self._rows[self._at()]
         if node.id in self.cursor.opened and node.children:
             self.cursor.opened.discard(node.id)
         elif node.parent is not None and node.parent.parent is not None:
             self.cursor.select(node.parent)
 
-    def toggle(self) -> None:
+    def enter(self) -> None:
         """Open or close the node."""
         node = self._rows[self._at()] if self._rows else None
         if node is not None and node.id in self.cursor.opened:
             self.cursor.opened.discard(node.id)
         else:
-            self.unfold()
+            self.sideways(1)
 
     def click(self, x: int, y: int) -> bool:
         """Put the cursor on the row ``y``; whether it stood there already."""

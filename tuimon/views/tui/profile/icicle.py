@@ -134,7 +134,7 @@ class IcicleView:
         """To the neighbour in the row."""
         self.cursor.select(beside(self._rows, self.cursor.selected(self._tree), step))
 
-    def zoom_in(self) -> None:
+    def enter(self) -> None:
         """Give the selected node the whole width."""
         self.cursor.zoom(self.cursor.selected(self._tree))
 

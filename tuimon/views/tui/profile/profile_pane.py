@@ -69,16 +69,16 @@ class ProfilePane(Moving, Pane[ProfileState]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *MOVE_KEYS,
-        Binding("left", "sideways(-1)", show=False),
-        Binding("right", "sideways(1)", show=False),
-        Binding("enter", "enter", show=False),
-        Binding("backspace", "zoom_out", show=False),
+        Binding("left", "view('sideways', -1)", show=False),
+        Binding("right", "view('sideways', 1)", show=False),
+        Binding("enter", "view('enter')", show=False),
+        Binding("backspace", "view('zoom_out')", show=False),
         Binding("escape", "back", show=False),
-        Binding("f", "phase(1)", show=False),
-        Binding("F", "phase(-1)", show=False),
+        Binding("f", "view('select_phase', 1)", show=False),
+        Binding("F", "view('select_phase', -1)", show=False),
         Binding("t", "extent", show=False),
-        Binding("u", "libraries", show=False),
-        Binding("s", "sort", show=False),
+        Binding("u", "view('toggle_libraries')", show=False),
+        Binding("s", "view('sort_by_next')", show=False),
     ]
 
     class Closed(Message):
@@ -187,30 +187,18 @@ class ProfilePane(Moving, Pane[ProfileState]):
         every = " · every line by itself" if self.views.mode == "lines" and self.views.lines.libraries else ""
         return (Span("Where the time goes", "text bold"), Span(f" · last 30 s{every} · Esc closes", "dim"))
 
-    def _samples(self) -> SampleProfile | None:
-        return self.state.profile if self.state is not None else None
-
     # -- keys
+
+    def action_view(self, what: str, *args: int) -> None:
+        """What a key does in the view that is shown: a method of ``SampleViews``."""
+        if self.state is not None:
+            self.views.profile = self.state.profile
+        getattr(self.views, what)(*args)
+        self.redraw(force=True)
 
     def action_move(self, rows_down: int) -> None:
         """Move the cursor."""
-        self.views.move(rows_down)
-        self.redraw(force=True)
-
-    def action_sideways(self, step: int) -> None:
-        """The next phase; fold and unfold; the neighbour in the row."""
-        self.views.move_sideways(step, self._samples())
-        self.redraw(force=True)
-
-    def action_enter(self) -> None:
-        """A line in the tree; fold or unfold; zoom in."""
-        self.views.enter(self._samples())
-        self.redraw(force=True)
-
-    def action_zoom_out(self) -> None:
-        """One step out of the icicle's zoom."""
-        self.views.zoom_out()
-        self.redraw(force=True)
+        self.action_view("move", rows_down)
 
     def action_back(self) -> None:
         """Out of the zoom; then back to the panes."""
@@ -218,11 +206,6 @@ class ProfilePane(Moving, Pane[ProfileState]):
             self.redraw(force=True)
         else:
             self.post_message(self.Closed())
-
-    def action_phase(self, step: int) -> None:
-        """Only the samples of the next phase, or user range."""
-        self.views.select_phase(step, self._samples())
-        self.redraw(force=True)
 
     def action_extent(self) -> None:
         """This thread, all of its role, its process, the whole run."""
@@ -237,22 +220,12 @@ class ProfilePane(Moving, Pane[ProfileState]):
         self.views.begin_anew()
         self._refresh_from(self._session)
 
-    def action_libraries(self) -> None:
-        """Every line by itself, or a library's time with the line that called it."""
-        self.views.toggle_libraries()
-        self.redraw(force=True)
-
-    def action_sort(self) -> None:
-        """Sort the lines by their own or their total share."""
-        self.views.sort_lines_by_next()
-        self.redraw(force=True)
-
     def on_click(self, event: Click) -> None:
         """A click selects; a second one does what Enter does."""
         offset = event.get_content_offset_capture(self)
         above = len(self._above(self.state, self.content_size.width)) if self.state is not None else 2
         if self.views.click(int(offset.x), int(offset.y) - above):
-            self.action_enter()
+            self.action_view("enter")
         self.redraw(force=True)
 
 

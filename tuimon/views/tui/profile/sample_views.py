@@ -20,6 +20,7 @@ class SampleViews:
     def __init__(self) -> None:
         self.mode: Mode = "lines"
         self.phase: str | None = None  # or a user range; None: all samples
+        self.profile: SampleProfile | None = None  # the samples that are shown
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -41,18 +42,16 @@ class SampleViews:
         code_of: Callable[[Place], Code] = no_code,
     ) -> list[Line]:
         """Exactly ``height`` lines of the view that is shown."""
-        match self.mode:
-            case "lines":
-                return self.lines.draw(profile, self.phase, width, height, on_gpu=on_gpu, code_of=code_of)
-            case "tree":
-                return self.tree.draw(profile, self.phase, width, height)
-            case "icicle":
-                return self.icicle.draw(profile, self.phase, width, height)
+        if self.mode == "lines":
+            return self.lines.draw(profile, self.phase, width, height, on_gpu=on_gpu, code_of=code_of)
+        return self._of_tree.draw(profile, self.phase, width, height)
+
+    @property
+    def _of_tree(self) -> TreeView | IcicleView:
+        return self.tree if self.mode == "tree" else self.icicle
 
     def _shown(self) -> LinesView | TreeView | IcicleView:
-        views: dict[Mode, LinesView | TreeView | IcicleView]
-        views = {"lines": self.lines, "tree": self.tree, "icicle": self.icicle}
-        return views[self.mode]
+        return self.lines if self.mode == "lines" else self._of_tree
 
     def move(self, rows_down: int) -> None:
         """Move the cursor."""
@@ -62,33 +61,21 @@ class SampleViews:
         """Put the cursor on what lies there; whether it stood there already."""
         return self._shown().click(x, y)
 
-    def move_sideways(self, step: int, profile: SampleProfile | None) -> None:
+    def sideways(self, step: int) -> None:
         """Select the next phase; fold or unfold; move to the neighbour in the row."""
-        match self.mode:
-            case "lines":
-                self.select_phase(step, profile)
-            case "tree":
-                self.tree.unfold() if step > 0 else self.tree.fold()
-            case "icicle":
-                self.icicle.sideways(step)
+        self.select_phase(step) if self.mode == "lines" else self._of_tree.sideways(step)
 
-    def enter(self, profile: SampleProfile | None) -> None:
+    def enter(self) -> None:
         """Show the line in the tree; fold or unfold; zoom in."""
-        match self.mode:
-            case "lines":
-                self._show_line_in_tree(profile)
-            case "tree":
-                self.tree.toggle()
-            case "icicle":
-                self.icicle.zoom_in()
+        self._show_line_in_tree() if self.mode == "lines" else self._of_tree.enter()
 
     def zoom_out(self) -> bool:
         """Zoom out of the icicle by one step; False where nothing is zoomed."""
         return self.mode == "icicle" and self.icicle.zoom_out()
 
-    def select_phase(self, step: int, profile: SampleProfile | None) -> None:
+    def select_phase(self, step: int) -> None:
         """Show only the samples of the next phase or user range."""
-        choices = filters(profile) if profile is not None else FILTERS
+        choices = filters(self.profile) if self.profile is not None else FILTERS
         at = choices.index(self.phase) if self.phase in choices else 0  # a range may have left the last 30 s
         self.phase = choices[(at + step) % len(choices)]
         self._begin_tree_anew()
@@ -97,15 +84,15 @@ class SampleViews:
         """Every line by itself, or a library's time with the line that called it."""
         self.lines.libraries = not self.lines.libraries
 
-    def sort_lines_by_next(self) -> None:
+    def sort_by_next(self) -> None:
         """Sort the lines by their own or their total share."""
         self.lines.sort = (self.lines.sort + 1) % len(SORTS)
 
-    def _show_line_in_tree(self, profile: SampleProfile | None) -> None:
+    def _show_line_in_tree(self) -> None:
         row = self.lines.selected()
-        if row is None or profile is None:
+        if row is None or self.profile is None:
             return
-        node = node_of_line(profile.tree(self.phase), row)
+        node = node_of_line(self.profile.tree(self.phase), row)
         self.mode = "tree"
         if node is not None:
             self.tree.cursor.reveal(node)

@@ -21,7 +21,8 @@ from tuimon.views.tui.sheets.sheet import Sheet
 
 if TYPE_CHECKING:
     from tuimon.session.session import Session
-    from tuimon.sources.stacks.closeup import CloseUp, Dump, ThreadStack
+    from tuimon.sources.stacks.closeup import CloseUp, Dump
+    from tuimon.sources.stacks.pyspy.dump import DumpThread
 
 FRAMES_SHOWN = 60
 _DUMP_HEAD = Span("dump of all Python threads, innermost first", "strong")
@@ -87,7 +88,7 @@ def dump_lines(dump: Dump, tid: int, width: int) -> list[Line]:
     return lines
 
 
-def _dumped(thread: ThreadStack, width: int, *, chosen: bool) -> list[Line]:
+def _dumped(thread: DumpThread, width: int, *, chosen: bool) -> list[Line]:
     flags = [Span(" holds the GIL ", "warning badge")] if thread.owns_gil else []
     state = "active" if thread.active else "idle"
     head = line(

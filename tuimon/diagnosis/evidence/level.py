@@ -1,0 +1,113 @@
+"""The level of a run or of a part of it: what its steps take; and the setting in which runs can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median, quantiles
+from typing import NamedTuple
+
+from tuimon.diagnosis.evidence.course import (
+    COMPARABLE_WINDOWS,
+    DRIFT_RATIO,
+    WARMUP_WINDOWS,
+    GrownPhase,
+    Growth,
+    grow_together,
+    grown_between,
+)
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.session.steps.course import StepStretch
+from tuimon.session.steps.history import STACKED
+
+HELD_UP = Threshold(
+    0.05,
+    "share of the time that a thread waited for a core, from which a run is compared with no other",
+    "our choice: beside such waits steps are slower than these tell, as others fill the caches",
+)
+HOUR_S = 3600.0
+#: Stretches of an hour that show its quartiles.
+_LEAST = 8
+
+
+class Setting(NamedTuple):
+    """What must be equal in two runs for their steps to be compared; None where unknown."""
+
+    cpu_count: int | None
+    gpus: tuple[str, ...]  # names of those that it uses
+    ranks: int
+    batch_size: int | None  # of one rank's DataLoader
+
+
+class Level(NamedTuple):
+    """Medians over stretches of a run, in ms."""
+
+    steps: int
+    step_ms: float  # without waits for a core
+    phases_ms: tuple[float, ...]  # of ``history.STACKED``
+
+    def grown_since(self, before: Level) -> GrownPhase:
+        """The phase that has grown most."""
+        return grown_between([before.phases_ms], [self.phases_ms])
+
+    def does_more_work_than(self, before: Level) -> bool:
+        """True if forward and backward have grown alike, as longer sequences and larger batches make them."""
+        parts = {name: Growth(*ms) for name, *ms in zip(STACKED, before.phases_ms, self.phases_ms, strict=True)}
+        step = Growth(before.step_ms, self.step_ms)
+        return grow_together(parts["forward"], parts["backward"], parts["optimizer"], step)
+
+
+def level_of(stretches: Sequence[StepStretch], between_parts: Sequence[float]) -> Level | None:
+    """The level of a run without its warm-up; None of one too short, or held up by others."""
+    rows = stretches[WARMUP_WINDOWS:]
+    if len(stretches) < COMPARABLE_WINDOWS or sum(r.waited_ns for r in rows) >= HELD_UP * sum(r.total_ns for r in rows):
+        return None
+    return level_over(rows, between_parts)
+
+
+def level_over(rows: Sequence[StepStretch], between_parts: Sequence[float]) -> Level:
+    """The level of stretches with steps; ``between_parts``: how the time that markers cannot split is divided."""
+    steps = sum(row.steps for row in rows)
+    phases = zip(*(_phases_ms(row, between_parts) for row in rows), strict=True)
+    return Level(int(steps), median(map(work_ms, rows)), tuple(median(each) for each in phases))
+
+
+def work_ms(row: StepStretch) -> float:
+    """The mean step of a stretch, without waits for a core."""
+    return (row.total_ns - row.waited_ns) / row.steps / 1e6
+
+
+def _phases_ms(row: StepStretch, between_parts: Sequence[float]) -> list[float]:
+    marked = (row.data_ns, row.forward_ns, row.backward_ns, row.optimizer_ns, row.other_ns)
+    return [(ns + row.between_ns * part) / row.steps / 1e6 for ns, part in zip(marked, between_parts, strict=False)]
+
+
+class Hours(NamedTuple):
+    """The fastest hour of a run, how long ago it ended, and the last hour, which is slower."""
+
+    best: Level
+    ago_s: float
+    last: Level
+    least: float  # how much longer steps take now, at least: by the quartiles that face each other
+
+
+def slower_hours(stretches: Sequence[StepStretch], between_parts: Sequence[float]) -> Hours | None:
+    """The last hour of a run and the best, counted from its end; None of fewer than two, or if it is hardly slower."""
+    rows = stretches[WARMUP_WINDOWS:]
+    if not rows or rows[-1].end_s - rows[0].begin_s < 2 * HOUR_S:
+        return None
+    end_s = rows[-1].end_s
+    by_hour: dict[int, list[StepStretch]] = {}
+    for row in rows:
+        by_hour.setdefault(int((end_s - row.end_s) / HOUR_S), []).append(row)
+    times = {ago: [work_ms(row) for row in each] for ago, each in by_hour.items() if len(each) >= _LEAST}
+    if 0 not in times:
+        return None
+    medians = {ago: median(each) for ago, each in times.items()}
+    best = min(medians, key=medians.__getitem__)
+    if medians[0] < DRIFT_RATIO * medians[best]:
+        return None
+    least = quantiles(times[0])[0] / quantiles(times[best])[2]
+    if least <= 1.0:
+        return None
+    ago_s = end_s - by_hour[best][-1].end_s
+    return Hours(level_over(by_hour[best], between_parts), ago_s, level_over(by_hour[0], between_parts), least)
