@@ -10,17 +10,17 @@ from tuimon.diagnosis.evidence.gpu.launching import Owner
 from tuimon.diagnosis.words import at
 from tuimon.records import Place
 
-_ANOMALY = (
+ANOMALY = (
     "anomaly_detection",
     "turn off autograd's anomaly detection (set_detect_anomaly, detect_anomaly=): it records where each operation was"
     " called and searches each gradient for NaN",
 )
 #: By rule: the settings that slow down what it finds, and what to do about each.
 _ADVICE = {
-    "compute_bound_cpu": (_ANOMALY,),
+    "compute_bound_cpu": (ANOMALY,),
     "launch_bound": (
         ("launch_blocking", "unset CUDA_LAUNCH_BLOCKING: with it, each launch waits for the GPU to finish"),
-        _ANOMALY,
+        ANOMALY,
     ),
     "comm_bound": (
         (

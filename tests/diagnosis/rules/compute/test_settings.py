@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -23,6 +24,9 @@ POLICY = frames(
     (f"{TORCH}/distributions/distribution.py", 280, "_validate_sample"),
     ("train.py", 13, "main", "loss.backward()", True),
     ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+    (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
+    (f"{TORCH}/fx/traceback.py", 300, "format_stack"),  # 10
+    ("/lib/python3.11/linecache.py", 72, "checkcache"),
 )
 PHASES = {"data": 2, "forward": 45, "backward": 45, "optimizer": 5, "other": 3}
 
@@ -96,6 +100,17 @@ def test_checks_of_distributions_are_counted_in_samples() -> None:
     assert (finding.where[0].function, finding.where[0].line) == ("policy", 11)
     assert "set_default_validate_args(False)" in finding.action
     assert "slow_setting" not in found(stacks(12, ([4, 5], 60), ([7, 8], 40)))
+
+
+def test_the_stacks_that_anomaly_detection_notes_are_counted_in_samples() -> None:
+    samples = stacks(12, ([4, 9, 10], 10), ([4, 9, 10, 11], 20), ([4, 9], 30), ([7, 8], 40))
+    on = found(samples, debug_settings=["anomaly_detection"])
+    finding = on["slow_setting"]
+    assert (finding.cause, finding.share_of_step) == ("anomaly", 0.3)
+    assert "set_detect_anomaly" in finding.action and "compute_bound_cpu" not in on
+    assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.95 * 0.3), rel=0.01)
+    assert finding.best.high == math.inf  # no sample shows the search for NaN
+    assert "slow_setting" not in found(samples)
 
 
 def test_several_settings_are_one_finding_the_one_that_gains_most_first() -> None:

@@ -1,16 +1,20 @@
-"""The rule about settings in force that slow the steps down: precision, tracers, checks of arguments."""
+"""The rule about settings in force that slow the steps down: precision, tracers, checks, anomaly detection."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
+from tuimon.diagnosis.rules.owner_options import ANOMALY
 from tuimon.diagnosis.severity import WARNING_GAIN
 from tuimon.diagnosis.speedup import TAKES_ERROR
 from tuimon.diagnosis.step_model.edits import Part
@@ -64,7 +68,7 @@ def slow_setting(evidence: Evidence) -> Finding | None:
     """Settings in force that slow down what the CPU computes; the one whose change gains most, then the others."""
     if evidence.uses_gpu is not False or not is_sure(evidence, 1.0, early=False):
         return None
-    judged = (_bfloat16(evidence), _float64(evidence), _tracer(evidence), _checks(evidence))
+    judged = (_bfloat16(evidence), _float64(evidence), _tracer(evidence), _checks(evidence), _anomalies(evidence))
     found = [slow for slow in judged if slow is not None and (slow.fix.estimated_speedup or 1.0) >= WARNING_GAIN]
     if not found:
         return None
@@ -136,18 +140,41 @@ def _tracer(evidence: Evidence) -> _Slow | None:
 
 def _checks(evidence: Evidence) -> _Slow | None:
     """torch.distributions checks the arguments of each distribution, and the values whose probability is asked for."""
-    samples = evidence.stacks.main.in_steps
-    checking = samples.where(_checks_arguments)
-    if checking.total < MIN_SAMPLES:
-        return None
-    share, hot = checking.total / samples.total, checking.hottest
     action = (
         "turn off the checks of torch.distributions once the program is right:"
         " torch.distributions.Distribution.set_default_validate_args(False), or validate_args=False"
     )
+    return _sampled(
+        evidence, "validation", _checks_arguments, "torch.distributions checks its arguments for {}", action
+    )
+
+
+def _anomalies(evidence: Evidence) -> _Slow | None:
+    """Anomaly detection keeps the stack of each operation; that it searches gradients for NaN, no sample shows."""
+    if evidence.process is None or ANOMALY[0] not in evidence.process.debug_settings:
+        return None
+    headline = "autograd's anomaly detection notes the stack of each operation for {}"
+    slow = _sampled(evidence, "anomaly", _notes_stack, headline, ANOMALY[1])
+    return replace(slow, fix=slow.fix._replace(high=math.inf)) if slow is not None else None
+
+
+def _notes_stack(sample: StackSample) -> bool:
+    """True where Python's, or torch's, traceback module notes a stack."""
+    return any(frame.function == "format_stack" and frame.file.endswith("/traceback.py") for frame in sample.frames)
+
+
+def _sampled(
+    evidence: Evidence, cause: str, is_it: Callable[[StackSample], bool], headline: str, action: str
+) -> _Slow | None:
+    """Checks that samples show at work; None where these are few."""
+    samples = evidence.stacks.main.in_steps
+    checking = samples.where(is_it)
+    if checking.total < MIN_SAMPLES:
+        return None
+    share, hot = checking.total / samples.total, checking.hottest
     return _Slow(
-        "validation",
-        f"torch.distributions checks its arguments for {percent(share)} of each step",
+        cause,
+        headline.format(f"{percent(share)} of each step"),
         share,
         _of_model(evidence, action, share, _LEAST_LEFT, 0.0),
         hot.place if hot is not None else None,
@@ -188,9 +215,9 @@ RULES = (
         judge=slow_setting,
         explanation=(
             "A setting in force makes the CPU compute more slowly than it has to: bfloat16 without instructions for it,"
-            " float64, a profiler or tracer, or the checks of torch.distributions. It rests on what the process reports"
-            " of itself, on the phases, on samples in these checks, and on how often the training thread holds the GIL."
-            " Gains follow from parts that were measured with other programs."
+            " float64, a profiler or tracer, the checks of torch.distributions, or anomaly detection. It rests on what"
+            " the process reports of itself, on the phases, on samples in these checks, and on how often the training"
+            " thread holds the GIL. Gains follow from parts that were measured with other programs."
         ),
         needs=(STEPS,),
         thresholds=(
@@ -202,7 +229,7 @@ RULES = (
             TAKES_ERROR,
             *CONFIDENCE,
         ),
-        causes=("bfloat16", "float64", "tracer", "validation"),
+        causes=("anomaly", "bfloat16", "float64", "tracer", "validation"),
         contradicts_order=True,
     ),
 )
