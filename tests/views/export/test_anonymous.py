@@ -48,6 +48,7 @@ KEPT = {
     ),
     *(
         "Steps.open_phase",
+        "Threads.written_to",
         "ThreadCpu.state",
         "Throttle.cause",
         "TraceTaken.torch",
