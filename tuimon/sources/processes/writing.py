@@ -38,7 +38,7 @@ class Writing(Struct):
 
 
 def _file_system(pid: int, written_bytes: int) -> str:
-    """The type of the file system of the largest file just written that may be most of these bytes; empty if unknown."""
+    """The type of the file system of the largest file just written that may be most of these bytes, or empty."""
     found: list[tuple[int, str]] = []
     try:
         names = os.listdir(f"/proc/{pid}/fd")[:_FILES]
