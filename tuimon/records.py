@@ -518,6 +518,10 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     # of one worker, now and then: what it has written and shares with no other process. Pages that it copied from its
     # trainer are not in it until then; ``own_bytes`` has them from the fork on.
     private_bytes: Count | None = None
+    # of a training process: what it handed to the kernel to write since its last record, and the type of file system
+    # ("nfs4") of the file that much of it went to, if that was still open
+    written_bytes: Count | None = None
+    written_to: str = ""
     threads: Annotated[list[ThreadCpu], _LISTED]
     folded: Count = 0  # threads not listed
     ended_cpu_s: Seconds | None = None  # CPU of its children that is in no record of theirs

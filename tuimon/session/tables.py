@@ -43,6 +43,7 @@ from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.processes.nodes import NodeTable
 from tuimon.session.processes.run_processes import RunProcesses, WorkerNames
 from tuimon.session.processes.threads import ThreadTable
+from tuimon.session.processes.writes import Writes
 from tuimon.session.ranks.groups import ranks_of
 from tuimon.session.ranks.table import Held, RankTable
 from tuimon.session.samples.process_samples import ProcessSamples
@@ -81,6 +82,7 @@ class Tables:
         self.chosen: int | None = None  # the process in focus, by the user
         self.step_stats: dict[int, StepStats] = {}
         self.samples: dict[int, ProcessSamples] = {}
+        self.writes: dict[int, Writes] = {}
         self.sampler = SamplerTable()
         self.gil = GilTable(self._begin_s_of)
         self.run_processes = RunProcesses()
@@ -212,9 +214,9 @@ class Tables:
         self._note_change()
         self._pids.discard(pid)
         for held in (
-            self.step_stats, self.samples, self.gpu_times, self.compilers, self._step_sizes, self.memory_history,
-            self.disk_reads,
-        ):  # fmt: skip
+            *(self.step_stats, self.samples, self.writes, self.gpu_times, self.compilers, self._step_sizes),
+            *(self.memory_history, self.disk_reads),
+        ):
             held.pop(pid, None)
         self.nodes.tables_of(node_of(pid)).machine.forget(pid)
         processes = (self.run_processes, self.worker_names, self.threads)
@@ -266,7 +268,9 @@ class Tables:
         self.ranks.add_threads(record)
         of_node = self.nodes.tables_of(node_of(record.pid))
         stats = self.step_stats.get(record.pid)
-        of_node.machine.add_threads(record, stats.total if stats is not None else 0)
+        made = stats.total if stats is not None else 0
+        of_node.machine.add_threads(record, made)
+        self.writes.setdefault(record.pid, Writes()).add_threads(record, made)
         of_node.core_use.add_threads(record)
         of_node.recent_waits.add_threads(record)
 

@@ -9,7 +9,7 @@ from tests.session.records import frames, header, process, session_of, stacks, s
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.unjudged import unjudged
 from tuimon.diagnosis.words import at
-from tuimon.records import GpuPhase, GpuTime, Loader, LoaderFacts
+from tuimon.records import GpuPhase, GpuTime, Loader, LoaderFacts, Threads
 
 LINES = frames(
     ("train.py", 10, "main", "for x, y in loader:", True),
@@ -684,3 +684,38 @@ def test_the_saving_of_checkpoints_is_told_from_other_side_work(saving, logging,
     ]
     assert (finding.cause, finding.headline) == (cause, said)
     assert finding.fixes[0].action.startswith("save less often at save() train.py:50") == (cause is not None)
+
+
+def saved(*written_mib, to=""):
+    """The finding about a quarter of each step in saving, of a process that wrote this in each second."""
+    beside = frames(
+        ("train.py", 20, "main", "torch.save(model.state_dict(), path)", True),
+        ("/lib/site-packages/torch/serialization.py", 943, "save"),
+        first=40,
+    )
+    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
+    records = []
+    for t, mib in enumerate(written_mib, 1):
+        wrote = {"written_bytes": int(mib * (1 << 20)), "written_to": to if mib > 1 else ""}
+        held = {"window_s": 1.0, "cpu_ratio": 1.0, "rss_bytes": 1 << 30, "threads": []}
+        records += [steps(t, phases, first_index=10 * t), Threads(t=t, pid=100, **held, **wrote)]
+    return found(trained(beside, *records, stacks(8, *TRAINING, ([40, 41], 20))))["side_work"]
+
+
+def test_checkpoints_with_their_number_size_and_time():
+    finding = saved(0, 0.1, 500, 0, 0, 400, 100, 0, 0.2, to="nfs4")
+    assert finding.headline == "25 % of each step is the saving of checkpoints: 500 MiB in 1000 ms to nfs4"
+    assert finding.evidence["checkpoints"] == 2
+    assert finding.evidence["written_bytes_per_s"] == pytest.approx(500 << 20, rel=0.01)
+
+
+def test_checkpoints_too_close_to_be_told_apart_have_a_rate():
+    finding = saved(10, *[20] * 8)
+    assert finding.headline == "25 % of each step is the saving of checkpoints: 80 MiB/s"
+    assert finding.evidence["checkpoints"] is None and finding.evidence["file_system"] is None
+
+
+def test_half_as_many_checkpoints_gain_less():
+    less, half = saved(0, 0, 500, 0, 0, 500, 0, 0).fixes
+    assert half.action == "save half as often at main() train.py:20"
+    assert 1.0 < half.estimated_speedup < less.estimated_speedup

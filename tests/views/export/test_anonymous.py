@@ -50,6 +50,7 @@ KEPT = {
     ),
     *(
         "Steps.open_phase",
+        "Threads.written_to",
         "ThreadCpu.state",
         "Throttle.cause",
         "TraceTaken.torch",

@@ -11,6 +11,7 @@ from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, Threads
 from tuimon.sources.processes.facts import ProcessFacts, fingerprint, read_facts
 from tuimon.sources.processes.threads import ThreadMeter
+from tuimon.sources.processes.writing import Writing
 
 #: Less is the grain of the kernel's clock, and of rounded windows.
 _LEAST_S = 0.05
@@ -77,6 +78,7 @@ class Followed(Struct):
     window_cpu_s: float | None = None  # of the whole process when the window began
     least_window_s: float = 0.0  # its threads are not read before
     own_due_s: float = 0.0  # its own memory is not read before
+    writing: Writing | None = None  # once it trains
     private_due_s: float = 0.0  # nor what it shares with no other process
 
     def read(self, now_s: float) -> ProcessStat | None:
@@ -113,11 +115,12 @@ class Followed(Struct):
         """Begin a window of Threads with what was read last."""
         self.window_from_s, self.window_cpu_s = self.read_s, cpu_s
 
-    def end_window(self, window_s: float, now_s: float, *, private: bool = False) -> Threads:
+    def end_window(self, window_s: float, now_s: float, *, private: bool = False, trains: bool = False) -> Threads:
         """The record of the window that ends with what was read last; begins the next.
 
-        ``private``: with its private memory, if that is due.
+        ``private``: with its private memory, if that is due; ``trains``: with what it writes.
         """
+        written_bytes, written_to = self._written() if trains else (None, "")
         rows, folded, cpu_ratio = self.meter.end_window(window_s)
         used = self.used()
         cpu_s = used.cpu_s if used is not None else None
@@ -133,6 +136,8 @@ class Followed(Struct):
             rss_bytes=used.rss_bytes if used is not None else None,
             own_bytes=self._own_bytes(now_s),
             private_bytes=self._private_bytes(now_s) if private else None,
+            written_bytes=written_bytes,
+            written_to=written_to,
             threads=rows,
             folded=folded,
             ended_cpu_s=self.children.pass_unreported(),
@@ -144,6 +149,10 @@ class Followed(Struct):
             return None
         self.own_due_s = now_s + _OWN_EVERY_S
         return own_bytes(self.facts.pid)
+
+    def _written(self) -> tuple[int | None, str]:
+        self.writing = self.writing or Writing(self.facts.pid)
+        return self.writing.read()
 
     def _private_bytes(self, now_s: float) -> int | None:
         """A reading of what it shares with no other process, when due."""

@@ -296,7 +296,8 @@ class ProcessSource(Source):
             followed.least_window_s = least_s if roles[pid] == "trainer" else 0.0
             window_s = followed.read_s - followed.window_from_s
             if window_s >= max(least_s, self.period_s * _LEAST_OF_PERIOD):
-                yield followed.end_window(window_s, now_s, private=pid == first_worker)
+                private, trains = pid == first_worker, roles[pid] == "trainer"
+                yield followed.end_window(window_s, now_s, private=private, trains=trains)
 
     def _may_wait(self, pid: int, followed: Followed) -> bool:
         """True if the threads of a rank may be read less often: it is out of focus, and not new."""
