@@ -711,7 +711,7 @@ def test_checkpoints_with_their_number_size_and_time():
 
 def test_checkpoints_too_close_to_be_told_apart_have_a_rate():
     finding = saved(10, *[20] * 8)
-    assert finding.headline == "25 % of each step is the saving of checkpoints: 80 MiB/s"
+    assert finding.headline == "25 % of each step is the saving of checkpoints at 80 MiB/s"
     assert finding.evidence["checkpoints"] is None and finding.evidence["file_system"] is None
 
 

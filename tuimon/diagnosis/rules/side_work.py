@@ -181,11 +181,11 @@ class _Checkpoints(NamedTuple):
 
     @property
     def text(self) -> str:
-        """``: 1.2 GiB in 410 ms to nfs4``."""
-        each = f"{size_text(self.bytes_per_s)}/s"
+        """``: 1.2 GiB in 410 ms to nfs4``, `` at 728 MiB/s``."""
+        each = f" at {size_text(self.bytes_per_s)}/s"
         if self.each_bytes is not None and self.each_ms is not None:
-            each = f"{size_text(self.each_bytes)} in {self.each_ms:.0f} ms"
-        return f": {each}{f' to {self.file_system}' if self.file_system else ''}"
+            each = f": {size_text(self.each_bytes)} in {self.each_ms:.0f} ms"
+        return f"{each}{f' to {self.file_system}' if self.file_system else ''}"
 
     @property
     def facts(self) -> dict[str, float | int | str | None]:
