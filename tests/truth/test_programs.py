@@ -95,7 +95,7 @@ def test_the_page_shows_run_and_attach_and_lists_what_is_wrong(tmp_path: Path, m
         page[4].startswith(f"| busy_thread | input_bound | {cells} ")
         and " | 7.7x faster | **wrong:** input_bound" in page[4]
     )
-    assert "- `busy_thread`" in page and page[-1].startswith("Not run yet: `balanced_sampler`")
+    assert "- `busy_thread`" in page and page[-1].startswith("Not run yet: `anomaly_left_on`, `balanced_sampler`")
     monkeypatch.setattr(make_accuracy, "results", lambda: {"busy_thread": replaced(row, others_cores=1.0)})
     page = make_accuracy.accuracy("scripts").splitlines()
     assert "7.7x" not in page[4] and "Other programs used 0.5 cores and more beside `busy_thread`." in page

@@ -14,7 +14,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     watch = Laps(args.seconds)
     while True:
-        loss = model(torch.randn(64, 64)).square().mean()  # <- cause
+        loss = model(torch.randn(64, 64)).square().mean()
         watch.lap("forward")
         optimizer.zero_grad()
         loss.backward()
