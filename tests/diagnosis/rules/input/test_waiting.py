@@ -642,6 +642,13 @@ def test_the_next_batch_in_order_is_late_while_later_ones_lie_ready(items_ms, wh
     assert not any("num_workers" in fix.action or "larger batches" in fix.action for fix in first.fixes)
 
 
+def test_two_workers_that_make_batches_alike_hold_back_none():
+    """One of two always takes more of the time than the other, and a batch takes 27 ms, half of what it is late."""
+    free = threads(12, (100, "python", 0.3, "waiting"), cpu_ratio=0.3)
+    first, *_ = run(STARVED, late(30.0, 25.0), FETCHES, free, *workers(2, 0.5, ([0, 1], 40)), cpu_count=8)
+    assert "late" not in first.headline
+
+
 @pytest.mark.parametrize("in_order", [None, False])
 def test_an_order_that_is_not_kept_or_cannot_be_left_is_not_advised(in_order):
     found = run(STARVED, late(4.0, 0.1, 0.1, 0.1, in_order=in_order), FETCHES, *workers(4, 0.05, ([0, 1], 40)))
