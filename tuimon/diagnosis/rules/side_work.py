@@ -58,7 +58,7 @@ _KINDS: dict[SideWorkKind, _Kind] = {
     "network": _Kind(
         "calls over the network",
         "calls over the network",
-        "collect what {} sends and send it less often, or from a thread: the training need not wait for the answer",
+        "collect what {} sends, and send it seldom or from a thread",
     ),
 }
 
