@@ -90,6 +90,12 @@ def test_the_time_of_a_program_in_python_that_ran_before_the_loop_is_a_part():
     assert found.parts == pytest.approx({"program": 5.0, "import": 3.0, "set-up": 2.0, "training": 1.0})
 
 
+def test_a_program_that_samples_show_to_be_waited_for_is_counted_once():
+    server = process(101, ppid=100, start_unix_s=1.7e9 + 5.0, torch=None, markers=False)
+    ended = process(101, ppid=100, start_unix_s=1.7e9 + 5.0, torch=None, markers=False, ended=True, t=9.0)
+    assert parts(server, ended).parts == pytest.approx({"import": 4.0, "set-up": 6.0})
+
+
 def test_somebody_at_a_debugger_is_no_training():
     stopped = frames(
         ("train.py", 13, "main", "breakpoint()", True), ("/usr/lib/python3.11/bdb.py", 90, "trace_dispatch"), first=20

@@ -78,7 +78,7 @@ def goodput(session: Session) -> Goodput | None:
     spent = sampled.spent if sampled is not None else Spent(session.frames)
     has_begun = stats is not None and stats.begin_s is not None
     begin_s = max(started_s, stats.begin_s) if stats is not None and stats.begin_s is not None else now_s
-    awaited_s = _awaited_s(session, pid, begin_s)
+    awaited_s = _awaited_s(session, pid, min(begin_s, spent.first_s))
     before = spent.before(started_s, awaited_s)
     before["program"] += awaited_s
     divided.add(begin_s - started_s, {work: before[work] for work in _BEFORE}, "set-up")
@@ -120,7 +120,7 @@ def _started_s(session: Session, pid: int, start_s: float) -> float:
     return start_s
 
 
-def _awaited_s(session: Session, pid: int, begin_s: float) -> float:
+def _awaited_s(session: Session, pid: int, until_s: float) -> float:
     """How long programs in Python that a process started before its loop were looked at in its place: ``pip``."""
     header = session.header
     if header is None:
@@ -128,7 +128,7 @@ def _awaited_s(session: Session, pid: int, begin_s: float) -> float:
     return sum(
         max(0.0, child.t - header.t - (child.start_unix_s - header.wall_unix_s))
         for child in session.processes()
-        if child.ppid == pid and child.role == "trainer" and child.ended and child.t <= begin_s
+        if child.ppid == pid and child.role == "trainer" and child.ended and child.t <= until_s
     )
 
 

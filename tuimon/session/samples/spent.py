@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from typing import Literal, NamedTuple
 
@@ -77,6 +78,11 @@ class Spent:
         if record.count:
             _add(self.in_loop, self.since_step)
             self.since_step.clear()
+
+    @property
+    def first_s(self) -> float:
+        """When the first window of samples began; infinite without any."""
+        return self._first.begin_s if self._first is not None else math.inf
 
     def before(self, started_s: float, unseen_s: float) -> Seconds:
         """Seconds from the start of the process to its loop; until that begins, all.
