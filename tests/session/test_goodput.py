@@ -81,19 +81,24 @@ def test_waits_outside_before_the_loop_have_names(part, said, lines):
     assert f"{said} 40 %" in goodput_text(found)
 
 
-def test_the_time_of_a_program_in_python_that_ran_before_the_loop_is_a_part():
-    """It alone was looked at until it ended: it might have become the training."""
-    pip = process(101, ppid=100, start_unix_s=1.7e9 + 1.0, torch=None, markers=False)
-    ended = process(101, ppid=100, start_unix_s=1.7e9 + 1.0, torch=None, markers=False, ended=True, t=6.0)
-    samples = [stacks(float(t), (IMPORT if t <= 8 else LOAD, 20)) for t in range(7, 11)]
-    found = goodput(session_of(header(), process(), pip, LINES, ended, *samples, *made(11, ((TRAIN, 20),))))
-    assert found.parts == pytest.approx({"program": 5.0, "import": 3.0, "set-up": 2.0, "training": 1.0})
+def test_the_time_of_a_program_in_python_before_the_loop_is_a_part():
+    """While it runs it is sampled in place of the training, as it might become one."""
+    pip = process(101, ppid=100, torch=None, markers=False)
+    before = [stacks(float(t), (IMPORT, 20)) for t in range(1, 4)]
+    waits = [stacks(float(t), (LOAD, 20), pid=101) for t in range(4, 9)]
+    after = [stacks(float(t), (LOAD, 20)) for t in (9, 10)]
+    records = [*before, *waits, *after, *made(11, ((TRAIN, 20),)), stacks(11.0, (LOAD, 20), pid=101)]
+    found = goodput(session_of(header(), process(), pip, LINES, *records))
+    assert found.parts == pytest.approx({"import": 3.0, "program": 5.0, "set-up": 2.0, "training": 1.0})
 
 
-def test_a_program_that_samples_show_to_be_waited_for_is_counted_once():
-    server = process(101, ppid=100, start_unix_s=1.7e9 + 5.0, torch=None, markers=False)
-    ended = process(101, ppid=100, start_unix_s=1.7e9 + 5.0, torch=None, markers=False, ended=True, t=9.0)
-    assert parts(server, ended).parts == pytest.approx({"import": 4.0, "set-up": 6.0})
+def test_a_window_that_ends_after_the_loop_has_begun_is_mostly_of_the_time_before():
+    """It is recorded after the first steps: the loop begins at 10 s, and it at 8 s."""
+    before = [stacks(float(t), (IMPORT if t <= 4 else LOAD, 20)) for t in range(1, 9)]
+    late = stacks(10.5, (SAVE, 20))
+    first = steps(10.8, PHASES, count=8, first_step_s=10.0, first_backward_s=10.1)
+    found = goodput(session_of(header(), process(), LINES, *before, first, late, *made(12, ((TRAIN, 20),))))
+    assert (found.parts["set-up"], found.parts["checkpoint"]) == pytest.approx((4.0, 2.5))
 
 
 def test_somebody_at_a_debugger_is_no_training():

@@ -78,9 +78,7 @@ def goodput(session: Session) -> Goodput | None:
     spent = sampled.spent if sampled is not None else Spent(session.frames)
     has_begun = stats is not None and stats.begin_s is not None
     begin_s = max(started_s, stats.begin_s) if stats is not None and stats.begin_s is not None else now_s
-    awaited_s = _awaited_s(session, pid, min(begin_s, spent.first_s))
-    before = spent.before(started_s, awaited_s)
-    before["program"] += awaited_s
+    before = spent.before(started_s)
     divided.add(begin_s - started_s, {work: before[work] for work in _BEFORE}, "set-up")
     if stats is not None and has_begun:
         last_s = max(begin_s, stats.last_step_s or begin_s)
@@ -118,18 +116,6 @@ def _started_s(session: Session, pid: int, start_s: float) -> float:
     if any(one is not None and one.ended and one.rank == process.rank and one.t <= started_s for one in before):
         return min(session.now_s, max(start_s, started_s))
     return start_s
-
-
-def _awaited_s(session: Session, pid: int, until_s: float) -> float:
-    """How long programs in Python that a process started before its loop were looked at in its place: ``pip``."""
-    header = session.header
-    if header is None:
-        return 0.0
-    return sum(
-        max(0.0, child.t - header.t - (child.start_unix_s - header.wall_unix_s))
-        for child in session.processes()
-        if child.ppid == pid and child.role == "trainer" and child.ended and child.t <= until_s
-    )
 
 
 def _overlap_s(past: Past, span: Span) -> float:

@@ -270,7 +270,8 @@ class Tables:
         stats = self.step_stats.get(record.pid)
         made = stats.total if stats is not None else 0
         of_node.machine.add_threads(record, made)
-        self.writes.setdefault(record.pid, Writes()).add_threads(record, made)
+        if record.written_bytes is not None and made:
+            self.writes.setdefault(record.pid, Writes()).add_written(record.written_bytes, record.written_to, made)
         of_node.core_use.add_threads(record)
         of_node.recent_waits.add_threads(record)
 
@@ -284,6 +285,8 @@ class Tables:
         self.sampler.add_stacks(record)
         samples, process = self._samples_of(record.pid), self.run_processes.known.get(record.pid)
         samples.add_window(record)
+        if process is not None and process.role == "trainer" and process.ppid in self.run_processes.known:
+            self._samples_of(process.ppid).spent.add_awaited(record)
         if process is not None and not process.markers and samples.has_whole_step:
             self._begin_steps(record.pid, samples.begin_s)
 

@@ -628,6 +628,14 @@ def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():
     assert "side_work" in early(20.0)
 
 
+def beside_training(lines, *samples):
+    """The finding about a quarter of each step outside the phases, of which these samples were taken."""
+    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    beside = [each for each in samples if each[1]]
+    return found(trained(lines, *windows, stacks(8, *TRAINING, *beside)))["side_work"]
+
+
 @pytest.mark.parametrize(
     ("posting", "logging", "cause", "said"),
     [
@@ -646,12 +654,7 @@ def test_calls_over_the_network_are_told_from_other_side_work(posting, logging, 
         ("train.py", 60, "log", "file.write(line)", True),
         first=40,
     )
-    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    samples = ([40, 41, 42, 43], posting), ([44, 45], logging)
-    finding = found(trained(beside, *windows, stacks(8, *TRAINING, *[each for each in samples if each[1]])))[
-        "side_work"
-    ]
+    finding = beside_training(beside, ([40, 41, 42, 43], posting), ([44, 45], logging))
     assert (finding.cause, finding.headline) == (cause, said)
     assert finding.fixes[0].action.startswith("collect what post() train.py:50 sends") == (cause is not None)
 
@@ -676,12 +679,7 @@ def test_the_saving_of_checkpoints_is_told_from_other_side_work(saving, logging,
         ("/lib/site-packages/torch/serialization.py", 1500, "load"),
         first=40,
     )
-    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    samples = ([40, 41, 42], saving - 2), ([40, 41, 43], 2), ([44, 45, 46], logging)
-    finding = found(trained(beside, *windows, stacks(8, *TRAINING, *[each for each in samples if each[1]])))[
-        "side_work"
-    ]
+    finding = beside_training(beside, ([40, 41, 42], saving - 2), ([40, 41, 43], 2), ([44, 45, 46], logging))
     assert (finding.cause, finding.headline) == (cause, said)
     assert finding.fixes[0].action.startswith("save less often at save() train.py:50") == (cause is not None)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tuimon.records import Threads
-
 #: Bytes of a window from which it is one of a burst: our choice; logs write less.
 _MUCH_BYTES = 1 << 20
 
@@ -22,20 +20,18 @@ class Writes(Struct):
     _in_burst: bool = False
     _first_step: int | None = None
 
-    def add_threads(self, record: Threads, steps: int) -> None:
-        """Fold a record; ``steps``: how many the process has made."""
-        if record.written_bytes is None or not steps:
-            return
+    def add_written(self, written_bytes: int, to: str, steps: int) -> None:
+        """Fold what was written since the last record, and where; ``steps``: how many the process has made."""
         if self._first_step is None:  # part of that was written before
             self._first_step = steps
             return
-        was_in_burst, self._in_burst = self._in_burst, record.written_bytes >= _MUCH_BYTES
+        was_in_burst, self._in_burst = self._in_burst, written_bytes >= _MUCH_BYTES
         self._bursts += self._in_burst and not was_in_burst
         self._windows += 1
         self._quiet += not self._in_burst
-        self.burst_bytes += record.written_bytes if self._in_burst else 0
+        self.burst_bytes += written_bytes if self._in_burst else 0
         self.steps = steps - self._first_step
-        self.file_system = record.written_to or self.file_system
+        self.file_system = to or self.file_system
 
     @property
     def bursts(self) -> int | None:

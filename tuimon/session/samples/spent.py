@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from typing import Literal, NamedTuple
 
@@ -40,16 +39,24 @@ class Spent:
         self._frames = frames
         self._early: list[_Window] = []
         self._first: _Window | None = None
-        self._has_begun = False
+        self._begun_s: float | None = None
         self._end_s: float | None = None
 
     def add_window(self, record: Stacks, tid: int) -> None:
         """Fold a window of samples, by its training thread."""
-        begin_s = record.t - record.window_s if self._end_s is None else self._end_s
         counts: Counter[str] = Counter()
         for stack in record.stacks:
             if stack.tid == tid:
                 counts[work_of(self._frames.stack(stack.frames))] += stack.count
+        self._add_window(record, counts)
+
+    def add_awaited(self, record: Stacks) -> None:
+        """Fold a window of a process that it has started, such as ``pip``: until that ends, it is sampled instead."""
+        if self._begun_s is None:
+            self._add_window(record, Counter(program=1))
+
+    def _add_window(self, record: Stacks, counts: Counter[str]) -> None:
+        begin_s = record.t - record.window_s if self._end_s is None else self._end_s
         total = counts.total()
         if not total or record.t <= begin_s:
             return
@@ -57,8 +64,8 @@ class Spent:
         works = {work: (record.t - begin_s) * n / total for work, n in counts.items()}
         window = _Window(begin_s, record.t, works)
         self._first = self._first or window
-        if self._has_begun:
-            _add(self.since_step, works)
+        if self._begun_s is not None:
+            self._divide(window, self._begun_s)
             return
         self._early.append(window)
         if len(self._early) > _HELD:
@@ -66,12 +73,16 @@ class Spent:
 
     def begin(self, t: float) -> None:
         """The loop has begun at a moment."""
-        self._has_begun = True
+        self._begun_s = t
         for window in self._early:
-            part = min(1.0, max(0.0, (t - window.begin_s) / (window.end_s - window.begin_s)))
-            _add(self._before, window.works, part)
-            _add(self.since_step, window.works, 1 - part)
+            self._divide(window, t)
         self._early.clear()
+
+    def _divide(self, window: _Window, begun_s: float) -> None:
+        """A window may have begun before the loop: its samples may come after the first steps."""
+        part = min(1.0, max(0.0, (begun_s - window.begin_s) / (window.end_s - window.begin_s)))
+        _add(self._before, window.works, part)
+        _add(self.since_step, window.works, 1 - part)
 
     def end_steps(self, record: Steps) -> None:
         """Steps have ended."""
@@ -79,19 +90,11 @@ class Spent:
             _add(self.in_loop, self.since_step)
             self.since_step.clear()
 
-    @property
-    def first_s(self) -> float:
-        """When the first window of samples began; infinite without any."""
-        return self._first.begin_s if self._first is not None else math.inf
-
-    def before(self, started_s: float, unseen_s: float) -> Seconds:
-        """Seconds from the start of the process to its loop; until that begins, all.
-
-        ``unseen_s``: how long a process that it has started was looked at in its place, before the first samples.
-        """
+    def before(self, started_s: float) -> Seconds:
+        """Seconds from the start of the process to its loop; until that begins, all."""
         seconds, first = self._before.copy(), self._first
         if first is not None and first.begin_s > started_s:
-            _add(seconds, first.works, max(0.0, first.begin_s - started_s - unseen_s) / (first.end_s - first.begin_s))
+            _add(seconds, first.works, (first.begin_s - started_s) / (first.end_s - first.begin_s))
         for window in self._early:
             _add(seconds, window.works)
         return seconds
