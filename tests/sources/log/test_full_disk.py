@@ -153,23 +153,23 @@ def test_the_room_is_given_back(tmp_path: Path) -> None:
 @pytest.fixture
 def file_limit() -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.usefixtures("file_limit")
-def test_at_the_limit_of_a_files_size_the_end_goes_into_the_room_kept_for_it(tmp_path: Path) -> None:
+def test_at_the_limit_of_a_files_size_the_end_replaces_the_latest(tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "run.jsonl"), sleep=no_sleep)
-    made: list[Record] = [HEADER, *marks(0, 3000)]
-    fill(log, made[:500], 0.0)
-    assert fill(log, made[500:], 10.0) is not None
+    made: list[Record] = [HEADER, *marks(0, 400)]
+    fill(log, made[:50], 0.0)
+    assert fill(log, made[50:], 1.0) is not None
     log.add_record(END)
     log.close()
     missing, said, last = lost_by(tmp_path / "run.jsonl", [*made, END])
     assert last == END
     assert 0 < missing == said == log.lost
-    assert (tmp_path / "run.jsonl").stat().st_size <= 200_000
+    assert (tmp_path / "run.jsonl").stat().st_size <= 20_000
 
 
 class FullDisk:
@@ -190,11 +190,16 @@ class FullDisk:
 def test_a_file_system_that_keeps_no_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FullDisk(monkeypatch, 3000)
     log = LogWriter(str(tmp_path / "run.jsonl"), sleep=no_sleep)
-    notice = fill(log, [HEADER, *marks(0, 100)], 0.0)
+    made: list[Record] = [HEADER, *marks(0, 100)]
+    notice = fill(log, made, 0.0)
     assert notice is not None
     assert notice.hint is not None
     assert notice.hint.endswith("This file system keeps no room for the end of the run.")
+    log.add_record(END)
     log.close()
+    missing, said, last = lost_by(tmp_path / "run.jsonl", [*made, END])
+    assert last == END
+    assert 0 < missing == said == log.lost
 
 
 def test_a_log_that_never_had_room_is_not_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,21 +120,19 @@ def test_after_a_failed_write_the_log_goes_on(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_end_is_written_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FullDisk(monkeypatch, 10**9)
     log = LogWriter(str(tmp_path / "run.jsonl.zst"), sleep=no_sleep)
     log.add_record(HEADER)
-    monkeypatch.setattr(log_file, "_allocate", lambda *_: 0)
-    number = 0.0
-    while log.flush(number) is None:
-        monkeypatch.setattr(log_file, "_allocate", lambda *_: errno.ENOSPC)
-        number += 1
-        log.add_record(Mark(t=number, pid=7, name=os.urandom(40).hex()))
-    for later in range(50):
-        log.add_record(Mark(t=number + later, pid=7, name=os.urandom(40).hex()))
+    for number in range(400):
+        log.add_record(Mark(t=float(number), pid=7, name=os.urandom(40).hex()))
+        assert log.flush(float(number)) is None
+    disk.room = os.stat(log.path).st_size
     log.add_record(END)
     log.close()
-    records = list(read_log(log.path))
-    assert records[-1] == END
-    assert any(f"{log.lost} records were lost" in each.message for each in records if isinstance(each, Notice))
+    *_, lost, end = read_log(log.path)
+    assert end == END
+    assert isinstance(lost, Notice)
+    assert f"{log.lost} records were lost" in lost.message
 
 
 def test_a_write_that_cannot_be_taken_back_ends_the_log_where_it_was(

@@ -6,14 +6,16 @@ import contextlib
 import ctypes
 import errno
 import os
-import resource
 import stat
+from collections import deque
 
 #: Room kept beyond what is written: the end of a run fits there on a full disk. A last record with a line of its
 #: output has 1 KB, the rest goes to the records that were held back.
 RESERVE_BYTES = 64 * 1024
 #: The room is reserved in pieces of this size, so that not every batch costs a call.
 _RESERVE_STEP_BYTES = 64 * 1024
+#: How many of the latest batches may be taken back.
+_BATCHES = 64
 
 _KEEP_SIZE = 0x01  # FALLOC_FL_KEEP_SIZE, linux/falloc.h
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -31,8 +33,9 @@ class LogFile:
         self.regular = stat.S_ISREG(info.st_mode)  # no pipe or device
         self.reserves = self.regular  # whether its file system can reserve room
         self._reserved_to = 0
+        self._batches: deque[tuple[int, int]] = deque(maxlen=_BATCHES)  # (end, records) of the latest batches
 
-    def append(self, data: bytes, *, last: bool = False) -> None:
+    def append(self, data: bytes, records: int, *, last: bool = False) -> None:
         """Append a batch, or nothing of it. ``last``: into the room that is kept for the end. Raises OSError."""
         if not last:
             self._reserve(len(data))
@@ -45,6 +48,18 @@ class LogFile:
             raise
         self.size += len(data)
         self.torn = False
+        self._batches.append((self.size, records))
+
+    def take_back(self, least_bytes: int) -> tuple[int, int]:
+        """Cut off the latest batches, never the first: (bytes, records) of at least so many bytes, or fewer."""
+        size, taken = self.size, 0
+        while len(self._batches) > 1 and size - self._batches[-1][0] < least_bytes:
+            taken += self._batches.pop()[1]
+        kept = self._batches[-1][0] if self._batches else size
+        if taken and not self._shrink(kept):
+            return 0, 0
+        self.size = kept
+        return size - kept, taken
 
     def empty(self) -> None:
         """Drop what was in the file before. Raises OSError."""
@@ -72,11 +87,7 @@ class LogFile:
     def _reserve(self, more: int) -> None:
         """Keep room for ``more`` bytes and the end of the run. Raises OSError where there is none."""
         need = self.size + more + RESERVE_BYTES
-        if not self.reserves:
-            return
-        if 2 * RESERVE_BYTES < resource.getrlimit(resource.RLIMIT_FSIZE)[0] < need:  # reserving heeds no such limit
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        if need <= self._reserved_to:
+        if not self.reserves or need <= self._reserved_to:
             return
         for end in (need + _RESERVE_STEP_BYTES, need):
             error = _allocate(self.handle, self.size, end - self.size)

@@ -41,7 +41,7 @@ class Plain:
         """The bytes of the last call are in the file."""
 
     def abandon(self) -> None:
-        """They are not."""
+        """They are not, or have been taken back."""
 
     def end(self) -> bytes:
         """The bytes that end the file."""
@@ -73,7 +73,7 @@ class Compressed(Plain):
         self._open = True
 
     def abandon(self) -> None:
-        """They are not."""
+        """They are not, or have been taken back."""
         self._frame = None
 
     def end(self) -> bytes:
@@ -120,26 +120,31 @@ class Parts:
         """Append a batch, or nothing of it. Raises OSError."""
         if self._is_full():
             self._begin_next()
-        self._append([each for record in records for each in self.facts.complete(record)])
+        self._append([each for record in records for each in self.facts.complete(record)], len(records))
 
     def append_last(self, records: Sequence[Record]) -> None:
         """Append a batch into the room that is kept for the end. Raises OSError."""
-        self._append(records, last=True)
+        self._append(records, len(records), last=True)
+
+    def take_back(self, least_bytes: int) -> tuple[int, int]:
+        """Like ``LogFile.take_back``."""
+        self._encoder.abandon()
+        return self.file.take_back(least_bytes)
 
     def close(self) -> None:
         """Close the newest file."""
         if self.file.handle >= 0:
             with contextlib.suppress(OSError):
-                self.file.append(self._encoder.end(), last=True)
+                self.file.append(self._encoder.end(), 0, last=True)
             self.file.close()
 
-    def _append(self, records: Sequence[Record], *, last: bool = False) -> None:
+    def _append(self, records: Sequence[Record], count: int, *, last: bool = False) -> None:
         if self.file.torn and is_compressed(self.path):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         # in a plain file readers skip a partial line and lose nothing else
         lines = b"\n" * self.file.torn + b"".join(map(line_of, records))
         try:
-            self.file.append(self._encoder.encode(lines), last=last)
+            self.file.append(self._encoder.encode(lines), count, last=last)
         except OSError:
             self._encoder.abandon()
             self.facts.forget_written()
@@ -174,7 +179,7 @@ class Parts:
         try:
             lock(file.handle)
             facts = self.facts.begin_file(self._number + 1, (self._part_bytes or 0) // 2)
-            file.append(encoder.encode(b"".join(map(line_of, facts))))
+            file.append(encoder.encode(b"".join(map(line_of, facts))), len(facts))
             encoder.keep()
             aside = self._exchange(fresh)
         except OSError:

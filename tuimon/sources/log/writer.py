@@ -25,6 +25,8 @@ _LAST_TRIES, _LAST_RETRY_S = 5, 0.2
 PENDING_LIMIT = 2000
 #: Records of one batch: it is written whole or not at all.
 _BATCH = 50
+#: Bytes taken back at the end if no room was kept: the end of the run is then written over them.
+_END_BYTES = 8 * 1024
 
 
 class LogWriter:
@@ -130,22 +132,39 @@ class LogWriter:
 
     def _write_end(self) -> None:
         """The newest of the records kept, with how many were lost before them, where there is room for no more."""
+        room, taken = RESERVE_BYTES, 0
+        for _ in range(2):
+            records, left_out = self._end(room, taken)
+            try:
+                self._parts.append_last(records)
+            except OSError:
+                room, taken = self._parts.take_back(_END_BYTES)
+            else:
+                self.lost += taken + left_out
+                return
+        self.lost += taken + len(self._pending)
+
+    def _end(self, room: int, taken: int) -> tuple[list[Record], int]:
+        """The newest records, of at most ``room`` bytes, after a Notice of what was lost; how many were left out.
+
+        ``taken``: records that have been taken back.
+        """
         first = [] if self._begun else self._pending[:1]  # the header
         newest = self._pending[len(first) :][::-1]
-        room = RESERVE_BYTES - sum(len(line_of(record)) for record in (*first, self._lost_notice(10**9)))
+        room -= sum(len(line_of(record)) for record in (*first, self._lost_notice(10**9)))
         sizes = accumulate(len(line_of(record)) for record in newest)
         kept = len(list(takewhile(lambda size: size <= room, sizes)))
         left_out = len(newest) - kept
-        try:
-            self._parts.append_last([*first, self._lost_notice(self.lost + left_out), *newest[:kept][::-1]])
-        except OSError:
-            left_out = len(self._pending)
-        self.lost += left_out
+        return [*first, self._lost_notice(self.lost + taken + left_out), *newest[:kept][::-1]], left_out
 
     def _lost_notice(self, count: int) -> Notice:
-        t = self._pending[-1].t if self._pending else 0.0
-        message = f"the log could not be written at the end of the run: {count} records were lost"
-        return Notice(t=t, pid=0, source="log", level="warning", message=message)
+        return Notice(
+            t=self._pending[-1].t if self._pending else 0.0,
+            pid=0,
+            source="log",
+            level="warning",
+            message=f"the log could not be written at the end of the run: {count} records were lost",
+        )
 
     def _drop_earlier(self) -> None:
         with contextlib.suppress(NotALog):
@@ -162,6 +181,11 @@ class LogWriter:
             return None
         self._broken = True
         kept = "" if self._parts.file.reserves else " This file system keeps no room for the end of the run."
-        message = f"{plain(self.path)} cannot be written: {error.strerror}"
-        hint = f"The run goes on; writing is tried again every few seconds.{kept}"
-        return Notice(t=now_s, pid=0, source="log", level="warning", message=message, hint=hint)
+        return Notice(
+            t=now_s,
+            pid=0,
+            source="log",
+            level="warning",
+            message=f"{plain(self.path)} cannot be written: {error.strerror}",
+            hint=f"The run goes on; writing is tried again every few seconds.{kept}",
+        )
