@@ -135,6 +135,30 @@ def test_the_windows_of_a_process_come_in_their_order(monkeypatch: pytest.Monkey
     assert source._ended_windows(100.1) == ["first", "second"]
 
 
+def test_a_window_that_waits_for_its_turn_when_the_source_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its py-spy is reaped and its files are closed: their numbers may be somebody else's by now."""
+    table = ProcessTable(os.getpid(), None)
+    source = StackSource(table, binary=lambda: None)
+    binary = recorder.find()
+    assert binary is not None
+    with running(tmp_path, SLEEP) as process:
+        first, second = (recorder.Recording.start(binary, process.pid, 10, 60.0) for _ in range(2))
+        os.kill(second.child, signal.SIGKILL)
+        later = SimpleNamespace(recording=second, ended=None)
+        monkeypatch.setattr(source, "_ending", {process.pid: SimpleNamespace(recording=first, ended=None)})
+        monkeypatch.setattr(source, "_running", {process.pid: later})
+
+        def has_ended() -> bool:
+            assert source._ended_windows(time.monotonic()) == []
+            return later.ended is not None
+
+        until(has_ended, "the end of the second window")
+        source.close()
+        assert pyspies() == []
+
+
 def test_threads_bear_their_os_id_and_name(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     with running(tmp_path, BUSY) as process:
         reader = start(ProcessTable(process.pid, None))

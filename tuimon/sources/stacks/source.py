@@ -108,7 +108,8 @@ class StackSource(Source):
         self._agents.close()
         self._table.sampler_cpu_s += self._gil.kill()
         for running in (*self._running.values(), *self._ending.values()):
-            self._table.sampler_cpu_s += running.recording.kill()
+            ended = running.ended  # it may wait for its turn, after the window that ends before it
+            self._table.sampler_cpu_s += ended.cpu_s if ended is not None else running.recording.kill()
         self._running.clear()
         self._ending.clear()
 
