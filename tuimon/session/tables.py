@@ -284,6 +284,8 @@ class Tables:
     def _fold_stacks(self, record: Stacks) -> None:
         self.sampler.add_stacks(record)
         samples, process = self._samples_of(record.pid), self.run_processes.known.get(record.pid)
+        if process is not None and process.markers:
+            samples.note_markers()
         samples.add_window(record)
         if process is not None and process.role == "trainer" and process.ppid in self.run_processes.known:
             self._samples_of(process.ppid).spent.add_awaited(record)
