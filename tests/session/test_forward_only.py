@@ -111,3 +111,16 @@ def test_the_first_backward_shows_that_it_was_an_evaluation():
     table = session.over("recent").phases(100)
     assert {row.name: row.share for row in table.rows if row.share} == {"forward": 0.1, "backward": 0.9}
     assert table.window_s == 1.0
+
+
+def test_without_markers_those_train_whose_samples_show_it():
+    processes = [process(100, markers=False), *(process(pid, ppid=100, markers=False) for pid in (101, 102))]
+    session = session_of(header(), *processes, frames(*PLACES))
+    assert session.trainers() == [100, 101, 102]  # nothing is known yet
+    for t in (1.0, 2.0):
+        session.add(stacks(t, *INFERENCE, pid=102))
+    assert session.trainers() == [102] and session.trainer() == 102
+    session.add(stacks(2.0, (BACKWARD, 9), pid=101))
+    assert session.trainers() == [101]
+    session.add(stacks(3.0, (BACKWARD, 9), pid=102))
+    assert session.trainers() == [101, 102]

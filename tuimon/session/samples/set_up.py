@@ -50,8 +50,8 @@ class UnmarkedSteps:
         self._frames = frames
         self.have_begun = False
         self._cycles: int | None = 0  # passes through backward that samples have counted; None: too fast to count
-        self._batches: Counter[str] = Counter()  # samples of the main thread by boundary, since the first fetch
-        self._fetches_since_s: float | None = None
+        self._fetching: Counter[str] | None = None  # samples of the main thread by boundary, since its first fetch
+        self._fetching_since_s = 0.0
 
     @property
     def has_whole_step(self) -> bool:
@@ -61,9 +61,10 @@ class UnmarkedSteps:
     @property
     def forward_since_s(self) -> float | None:
         """Since when it fetches batches and runs a model on them without training; None if that is not known."""
-        counts = self._batches
-        is_loop = not self.have_begun and counts["data"] and counts["forward"]
-        return self._fetches_since_s if is_loop and counts.total() >= ENOUGH_SAMPLES else None
+        counts = self._fetching
+        if self.have_begun or counts is None or not counts["forward"] or counts.total() < ENOUGH_SAMPLES:
+            return None
+        return self._fetching_since_s
 
     def add_window(self, record: Stacks, known: int) -> int | None:
         """Fold a window; the thread that trains in it, the ``known`` one before others; None where none does."""
@@ -82,10 +83,10 @@ class UnmarkedSteps:
         for stack in record.stacks:
             if stack.tid == known:
                 counts[stack_phase([frame.kind for frame in self._frames.stack(stack.frames)])] += stack.count
-        if counts["data"] and self._fetches_since_s is None:
-            self._fetches_since_s = record.t - record.window_s
-        if self._fetches_since_s is not None:
-            self._batches += counts
+        if self._fetching is not None:
+            self._fetching += counts
+        elif counts["data"]:
+            self._fetching, self._fetching_since_s = counts, record.t - record.window_s
 
     def _trains(self, stack: StackCount, known: int) -> bool:
         sample = StackSample.unplaced(self._frames.stack(stack.frames), stack.count)
