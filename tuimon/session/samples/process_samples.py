@@ -79,8 +79,8 @@ class ProcessSamples:
         self._run.append(record)
         if record.t - record.window_s >= self.begin_s:
             self._window.append(record)
-            if not self._has_markers and self._shows_loop(record):
-                self._window.show_loop(record)
+            if not self._has_markers:
+                self._window.add_unmarked(record, *self._of_loop(record))
             self._classified = None
             self._note_blocks(record)
 
@@ -126,11 +126,15 @@ class ProcessSamples:
         self.threads.leave_out_before(t)
         self._keep(lambda record: record.t - record.window_s >= t)
 
-    def _shows_loop(self, record: Stacks) -> bool:
-        """True if its training thread fetches, or is in backward or an update; without these, if it runs the model."""
+    def _of_loop(self, record: Stacks) -> tuple[int, int]:
+        """How many samples its training thread has, and how many show the loop: fetches, backward, updates.
+
+        In a loop without the last two those in the model show it as well.
+        """
         of_loop = _OF_LOOP | {"forward"} if self.forward_only else _OF_LOOP
-        own = (stack.frames for stack in record.stacks if stack.tid == self.tid)
-        return any(self._boundary(stack) in of_loop for stack in own)
+        own = [stack for stack in record.stacks if stack.tid == self.tid]
+        shown = sum(stack.count for stack in own if self._boundary(stack.frames) in of_loop)
+        return sum(stack.count for stack in own), shown
 
     def _note_blocks(self, record: Stacks) -> None:
         """Note which blocks that may evaluate its samples are in."""
