@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import fmean, median
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ _STOPPED = 0.1
 #: is last is chance: measured with four balanced ranks beside other programs, 1.6 times.
 _STARVED = 2.0
 #: Ranks that are late by at least this much of what the latest is are late with it: our choice.
-_ALIKE = 0.7
+ALIKE = 0.7
 #: Most ranks whose samples and GPU times are judged one by one: 0.5 ms each, and what a rule needs of them shows in
 #: these: who waits least is among the latest, and what all wait is alike in all.
 _MOST_RANKS = 32
@@ -37,17 +37,30 @@ _WAITS = 0.02
 _TOGETHER = 0.5
 
 
+class _OnCores(Protocol):
+    """A thread that trains, or a rank by that."""
+
+    @property
+    def cpu_ratio(self) -> float | None:
+        """Share of time that it ran."""
+
+    @property
+    def delay_ratio(self) -> float | None:
+        """Share of time that it waited for a core."""
+
+
 class LateRank(Struct, frozen=True, gc=False):
     """One rank, what is longer in it, and what that costs the others."""
 
     row: RankRow
     others: tuple[RankRow, ...]
     also: tuple[int, ...]  # ranks that are about as late
-    waited_ms: float  # of a step, that the others wait for it
+    waited_ms: float | None  # of a step, that the others wait for it; None: only its share is known
     share: float  # of the step
     phase: str  # in which most of it lies
-    longer_ms: float
+    longer_ms: float | None
     why: Why | None
+    error: float = 0.0  # of the share, where samples alone show it
 
 
 def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
@@ -66,7 +79,7 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     return LateRank(
         row=late,
         others=others,
-        also=tuple(row.rank for row in others if (row.late_ms or 0.0) >= _ALIKE * late_ms > 0),
+        also=tuple(row.rank for row in others if (row.late_ms or 0.0) >= ALIKE * late_ms > 0),
         waited_ms=waited_ms,
         share=waited_ms / median(row.step_ms or 0.0 for row in measured),
         phase=phase,
@@ -92,15 +105,15 @@ def _why(late: RankRow, others: Sequence[RankRow], late_ms: float) -> Why | None
         return "stopped"
     if late.gc_ms - median(row.gc_ms for row in others) >= MOST * late_ms:
         return "collections"
-    return "no core" if _waits_for_cores_ms(late, others) >= MOST * late_ms else None
+    return "no core" if waits_for_cores(late, others) * (late.step_ms or 0.0) >= MOST * late_ms else None
 
 
-def _waits_for_cores_ms(late: RankRow, others: Sequence[RankRow]) -> float:
-    """The time a step that it waits for a core, beyond the wait of as much work in the other ranks."""
+def waits_for_cores(late: _OnCores, others: Sequence[_OnCores]) -> float:
+    """The share of time that it waits for a core, beyond the wait of as much work in the other ranks."""
     ratios = [row.delay_ratio / row.cpu_ratio for row in others if row.cpu_ratio and row.delay_ratio is not None]
     if late.cpu_ratio is None or late.delay_ratio is None or not ratios:
         return 0.0
-    return (late.delay_ratio - late.cpu_ratio * median(ratios)) * (late.step_ms or 0.0)
+    return late.delay_ratio - late.cpu_ratio * median(ratios)
 
 
 def chosen_ranks(focus: int, rows: Sequence[RankRow]) -> set[int]:
