@@ -135,9 +135,10 @@ def sources_of(
     else:
         switched_off.append(_off("stacks"))
     if options.gpu:
-        from tuimon.sources.nvml.source import GpuSource
+        from tuimon.sources.gpus.source import GpuSource
+        from tuimon.sources.nvml.driver import Nvml
 
-        yield GpuSource(table, options.window_s)
+        yield GpuSource(Nvml(), table, options.window_s)
     else:
         switched_off.append(_off("gpu"))
     earlier = history.earlier() if history is not None else []

@@ -10,11 +10,12 @@ _PCI_ORDER = "PCI_BUS_ID"
 
 
 class VisibleGpu(Struct, frozen=True, gc=False):
-    """A GPU as NVML knows it, in PCI order."""
+    """A GPU as its driver knows it."""
 
     uuid: str
     name: str
     instances: tuple[str, ...] = ()  # UUIDs of its MIG instances
+    numbered: bool = True  # the driver lists them in PCI order, as CUDA may number them
 
 
 def named(variable: str | None, order: str | None, gpus: Sequence[VisibleGpu]) -> list[str]:
@@ -34,7 +35,7 @@ def named(variable: str | None, order: str | None, gpus: Sequence[VisibleGpu]) -
 
 def _one(entry: str, order: str | None, gpus: Sequence[VisibleGpu]) -> str | None:
     if entry.isdecimal():
-        counted = order == _PCI_ORDER or len({gpu.name for gpu in gpus}) == 1
+        counted = all(gpu.numbered for gpu in gpus) and (order == _PCI_ORDER or len({gpu.name for gpu in gpus}) == 1)
         return gpus[int(entry)].uuid if counted and int(entry) < len(gpus) else None
     if entry.startswith("MIG-GPU-"):  # drivers before 470: MIG-GPU-<uuid>/<GPU instance>/<compute instance>
         entry = entry.removeprefix("MIG-").partition("/")[0]

@@ -1,4 +1,4 @@
-"""The machine's GPUs: NVML counters, one record a GPU and window."""
+"""The machine's GPUs: a driver's counters, one record a GPU and window."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from tuimon.proc.processes import environment
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Gpu, Notice, Record, bare_uuid
 from tuimon.sources.base import Source
+from tuimon.sources.gpus.driver import Driver
+from tuimon.sources.gpus.handle import DriverError, Library
+from tuimon.sources.gpus.visible_devices import VisibleGpu, named
 from tuimon.sources.notices import Problem
-from tuimon.sources.nvml import library as nvml
-from tuimon.sources.nvml import problems
-from tuimon.sources.nvml.compute_processes import pid_trust
-from tuimon.sources.nvml.library import NvmlError
-from tuimon.sources.nvml.visible_devices import VisibleGpu, named
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.timeouts import CallWithTimeout
 
 if TYPE_CHECKING:
-    from tuimon.sources.nvml.slot import Slot
+    from tuimon.sources.gpus.slot import Slot
 
 _RETRY_S = 30.0
 #: How often what changes fast is polled, between two records.
@@ -46,12 +44,13 @@ _HANGS_AFTER_S = 5.0
 
 
 class GpuSource(Source):
-    """Reads all GPUs through NVML; a failure is reported once and retried, and does not stop the rest."""
+    """Reads all GPUs of a driver; a failure is reported once and retried, and does not stop the rest."""
 
     name = "gpu"
 
     def __init__(
         self,
+        driver: Driver,
         table: ProcessTable,
         interval_s: float,
         clock: Callable[[], float] = time.monotonic,
@@ -59,6 +58,7 @@ class GpuSource(Source):
         root: str = "",
     ) -> None:
         """``root``: where /sys is."""
+        self._driver = driver
         self._interval_s = max(interval_s, _RECORD_S)
         self._window_s = self._interval_s
         self.period_s = min(self._window_s, _POLL_S)
@@ -67,9 +67,9 @@ class GpuSource(Source):
         self._clock = clock
         self._root = root
         self._timeout_s = call_timeout_s
-        self._calls: CallWithTimeout[list[Gpu]] = CallWithTimeout("tuimon-nvml")
+        self._calls: CallWithTimeout[list[Gpu]] = CallWithTimeout(f"tuimon-{driver.name}")
         self._pending_since_s: float | None = None  # since when a call is under way
-        self._library: nvml.Library | None = None
+        self._library: Library | None = None
         self._slots: list[Slot] = []
         self._problem: Problem | None = None  # of the whole library
         self._retry_s = float("-inf")
@@ -98,7 +98,7 @@ class GpuSource(Source):
             slot.close()
         self._slots = []
         if library is not None:
-            with contextlib.suppress(NvmlError):  # the driver may be gone
+            with contextlib.suppress(DriverError):  # the driver may be gone
                 library.close()
         return []
 
@@ -122,20 +122,14 @@ class GpuSource(Source):
 
     def _open(self, now_s: float) -> None:
         try:
-            self._library = nvml.Library()
-            trust = pid_trust(self._library.driver_version())
-            count = self._library.device_count()
-            from tuimon.sources.nvml.slot import Slot  # eight modules that no machine without a driver needs
-
-            self._slots = [Slot(self._library, index, trust, self._clock, self._root) for index in range(count)]
-        except NvmlError as error:
-            self._close()
-            self._fail(problems.explain(error), now_s)
+            self._library, self._slots = self._driver.open(self._clock, self._root)
+        except DriverError as error:
+            self._fail(self._driver.explain(error), now_s)
             return
         self._problem = None
         if not self._slots:
             self._close()
-            self._fail(problems.no_devices(), now_s)
+            self._fail(self._driver.no_devices(), now_s)
 
     def _fail(self, problem: Problem, now_s: float) -> None:
         self._problem = problem
@@ -175,7 +169,7 @@ class GpuSource(Source):
     # -- notices
 
     def _hang_notice(self, for_s: float, now_s: float) -> Iterable[Notice]:
-        problem = problems.hangs()
+        problem = self._driver.hangs()
         if for_s < _HANGS_AFTER_S or self._reported == problem:
             return []
         self._reported = problem
