@@ -8,6 +8,7 @@ import sys
 import msgspec
 
 from tuimon.proc.ring_facts import ring_facts
+from tuimon.sources.amdsmi.driver import AmdSmi
 from tuimon.sources.gpus import schedule, source
 from tuimon.sources.nvml.driver import Nvml
 from tuimon.sources.process_table import ProcessTable
@@ -19,8 +20,9 @@ def main() -> None:
     if not costs:
         schedule._SLOW_RATIO = source._BUSY_RATIO = math.inf
     table = ProcessTable(os.getpid(), None)
+    driver = AmdSmi() if sys.argv[5] == AmdSmi.name else Nvml()
     gpus = source.GpuSource(
-        Nvml(), table, interval_s, clock=lambda: now[0], call_timeout_s=call_timeout_s, root=sys.argv[4]
+        driver, table, interval_s, clock=lambda: now[0], call_timeout_s=call_timeout_s, root=sys.argv[4]
     )
     for line in sys.stdin:
         order = json.loads(line)

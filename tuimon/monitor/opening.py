@@ -135,10 +135,11 @@ def sources_of(
     else:
         switched_off.append(_off("stacks"))
     if options.gpu:
+        from tuimon.sources.gpu_drivers import gpu_drivers
         from tuimon.sources.gpus.source import GpuSource
-        from tuimon.sources.nvml.driver import Nvml
 
-        yield GpuSource(Nvml(), table, options.window_s)
+        for driver in gpu_drivers():
+            yield GpuSource(driver, table, options.window_s)
     else:
         switched_off.append(_off("gpu"))
     earlier = history.earlier() if history is not None else []

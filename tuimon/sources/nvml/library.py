@@ -32,6 +32,15 @@ class NvmlError(DriverError):
     """NVML, or one device, failed; ``code`` is nvmlReturn_t or NO_PACKAGE."""
 
 
+def is_installed() -> bool:
+    """True if the library can be loaded; it stays loaded from then on, as pynvml's."""
+    try:
+        ctypes.CDLL(_NAME)
+    except OSError:
+        return False
+    return True
+
+
 class Library:
     """The opened NVML library."""
 
@@ -41,10 +50,8 @@ class Library:
 
     def __init__(self) -> None:
         """Load and initialise it. Raises NvmlError."""
-        try:
-            ctypes.CDLL(_NAME)  # as pynvml does, which stays loaded from then on
-        except OSError as error:
-            raise NvmlError(LIBRARY_NOT_FOUND, str(error)) from error
+        if not is_installed():
+            raise NvmlError(LIBRARY_NOT_FOUND, f"{_NAME} not found")
         try:
             import pynvml  # noqa: PLC0415  (costs 15 ms and 2 MB and is of no use on most machines)
         except ImportError as error:
