@@ -117,17 +117,26 @@ def trainers(log: Path) -> list[int]:
     return [r.pid for r in read_log(str(log)) if isinstance(r, Process) and r.role == "trainer"]
 
 
-def doctor_says(scenario: Scenario, folder: Path) -> str:
-    done = tuimon("doctor", "--format", "json", cwd=folder, env=scenario.environment)
-    (check,) = (check for check in json.loads(done.stdout)["checks"] if check["name"] == "nvml")
+def doctor_says(environment: dict[str, str], folder: Path, name: str = "nvml") -> str:
+    done = tuimon("doctor", "--format", "json", cwd=folder, env=environment)
+    (check,) = (check for check in json.loads(done.stdout)["checks"] if check["name"] == name)
     return f"{check['status']}: {check['message']}"
 
 
 def test_doctor_tells_what_the_gpus_tell(tmp_path: Path) -> None:
     scenario = two_gpus(tmp_path / "fake")
     some = "ok: driver 580.65.06, 2 GPUs; for 1 of them SM, tensor and DRAM activity (Hopper and later have it)"
-    assert doctor_says(scenario, tmp_path) == some
+    assert doctor_says(scenario.environment, tmp_path) == some
     scenario.set({"devices": 1, "0.mig": 1, "0.mig.0.uuid": "MIG-1"})
-    assert doctor_says(scenario, tmp_path) == "ok: driver 580.65.06, 1 GPU; 1 MIG instance"
+    assert doctor_says(scenario.environment, tmp_path) == "ok: driver 580.65.06, 1 GPU; 1 MIG instance"
     scenario.set({"error.nvmlInitWithFlags": 18})
-    assert "different versions" in doctor_says(scenario, tmp_path)
+    assert "different versions" in doctor_says(scenario.environment, tmp_path)
+
+
+def test_doctor_counts_amd_gpus(tmp_path: Path) -> None:
+    scenario = Scenario(tmp_path, installed=False)
+    environment = {**scenario.environment, **fake_amdsmi.install(tmp_path)}
+    scenario.set(fake_amdsmi.usual(0), amd_devices=1)
+    assert doctor_says(environment, tmp_path, "amdsmi").startswith("ok: 1 GPU of AMD's")
+    scenario.set({"error.amdsmi_init": 34})
+    assert doctor_says(environment, tmp_path, "amdsmi") == "warn: the AMD driver is not loaded"

@@ -42,6 +42,14 @@ class AmdSmi:
 
         return library, [AmdSlot(library, index, root) for index in range(len(library.handles()))]
 
+    def count(self) -> int:
+        """How many GPUs there are. Raises AmdSmiError."""
+        library = Library()
+        try:
+            return len(library.handles())
+        finally:
+            library.close()
+
     def explain(self, error: DriverError) -> Problem:
         """An error of the whole library."""
         known = _FIRST_LINES.get(error.code)
