@@ -9,7 +9,7 @@ import msgspec
 
 from tuimon.proc.ring_facts import ring_facts
 from tuimon.sources.amdsmi.driver import AmdSmi
-from tuimon.sources.gpus import schedule, source
+from tuimon.sources.gpus import slot, source
 from tuimon.sources.nvml.driver import Nvml
 from tuimon.sources.process_table import ProcessTable
 
@@ -18,7 +18,7 @@ def main() -> None:
     now = [0.0]
     interval_s, call_timeout_s, costs = map(float, sys.argv[1:4])
     if not costs:
-        schedule._SLOW_RATIO = source._BUSY_RATIO = math.inf
+        slot._SLOW_RATIO = source._BUSY_RATIO = math.inf
     table = ProcessTable(os.getpid(), None)
     driver = AmdSmi() if sys.argv[5] == AmdSmi.name else Nvml()
     gpus = source.GpuSource(

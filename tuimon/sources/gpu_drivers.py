@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.sources.amdsmi import library as amdsmi
 from tuimon.sources.amdsmi.driver import AmdSmi
-from tuimon.sources.gpus.driver import Driver
+from tuimon.sources.gpus.source import Driver
 from tuimon.sources.nvml import library as nvml
 from tuimon.sources.nvml.driver import Nvml
 

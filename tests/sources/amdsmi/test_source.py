@@ -201,6 +201,16 @@ def test_the_driver_is_not_loaded_and_then_it_is(amdsmi: FakeAmdSmi) -> None:
     assert len(gpus(records)) == 1
 
 
+def test_a_library_that_counts_no_gpus_yet(amdsmi: FakeAmdSmi) -> None:
+    amdsmi.set({"error.amdsmi_get_socket_handles": 12})
+    amdsmi.count_calls()
+    (notice,) = notices(amdsmi.read(1.0))
+    assert amdsmi.count_calls()["amdsmi_shut_down"] == 1
+    assert notice.message == "no GPU figures: amdsmi says AMDSMI_STATUS_IO - I/O Error (12)"
+    amdsmi.set({"error.amdsmi_get_socket_handles": None})
+    assert len(gpus(amdsmi.read(32.0))) == 1
+
+
 def test_no_gpu(amdsmi: FakeAmdSmi) -> None:
     amdsmi.set(amd_devices=0)
     (notice,) = notices(amdsmi.read(1.0))

@@ -14,8 +14,7 @@ from tuimon.records import Gpu, GpuProcess, Throttle
 from tuimon.sources.amdsmi.library import NOT_SUPPORTED, AmdSmiError, Library, words
 from tuimon.sources.gpus.handle import DriverError, Handle
 from tuimon.sources.gpus.processes import Processes, in_first_pid_namespace
-from tuimon.sources.gpus.schedule import SlowSchedule
-from tuimon.sources.gpus.slot import Slot
+from tuimon.sources.gpus.slot import Slot, SlowSchedule
 from tuimon.sources.gpus.visible_devices import VisibleGpu
 from tuimon.sources.notices import Problem
 from tuimon.text import plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from tuimon.sources.amdsmi.library import (
     NO_PACKAGE,
     NO_PERMISSION,
     OTHER_VERSION,
+    AmdSmiError,
     Library,
     words,
 )
@@ -38,9 +40,15 @@ class AmdSmi:
     def open(self, clock: Callable[[], float], root: str) -> tuple[Library, list[Slot]]:
         """The library and its GPUs, as ``amd-smi`` numbers them. Raises AmdSmiError."""
         library = Library()
+        try:
+            count = len(library.handles())
+        except AmdSmiError:
+            with contextlib.suppress(AmdSmiError):
+                library.close()
+            raise
         from tuimon.sources.amdsmi.device import AmdSlot  # modules that no machine without a driver needs
 
-        return library, [AmdSlot(library, index, root) for index in range(len(library.handles()))]
+        return library, [AmdSlot(library, index, root) for index in range(count)]
 
     def count(self) -> int:
         """How many GPUs there are. Raises AmdSmiError."""

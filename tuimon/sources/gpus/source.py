@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -13,7 +13,6 @@ from tuimon.proc.processes import environment
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Gpu, Notice, Record, bare_uuid
 from tuimon.sources.base import Source
-from tuimon.sources.gpus.driver import Driver
 from tuimon.sources.gpus.handle import DriverError, Library
 from tuimon.sources.gpus.visible_devices import VisibleGpu, named
 from tuimon.sources.notices import Problem
@@ -41,6 +40,24 @@ _USED_BY_ONE = 2
 _CALL_TIMEOUT_S = 0.8
 #: ... with a notice after this long; the first call may load the driver, which takes seconds.
 _HANGS_AFTER_S = 5.0
+
+
+class Driver(Protocol):
+    """A vendor's driver."""
+
+    name: str
+
+    def open(self, clock: Callable[[], float], root: str) -> tuple[Library, list[Slot]]:
+        """Its library and its GPUs, in the order of their indices. Raises DriverError. ``root``: where /sys is."""
+
+    def explain(self, error: DriverError) -> Problem:
+        """An error of the whole library."""
+
+    def no_devices(self) -> Problem:
+        """It works and counts no GPU."""
+
+    def hangs(self) -> Problem:
+        """A call into it does not come back."""
 
 
 class GpuSource(Source):

@@ -9,7 +9,7 @@ from typing import Any
 from tuimon.proc.numa import nodes_near
 from tuimon.records import Gpu
 from tuimon.sources.gpus.handle import Handle
-from tuimon.sources.gpus.schedule import SlowSchedule
+from tuimon.sources.gpus.slot import SlowSchedule
 from tuimon.sources.nvml import fields, gpm
 from tuimon.sources.nvml.compute_processes import ComputeProcesses, PidTrust
 from tuimon.sources.nvml.fields import Fields, Throttling

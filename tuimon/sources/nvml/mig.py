@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tuimon.records import Gpu
 from tuimon.sources.gpus.handle import Handle
-from tuimon.sources.gpus.schedule import SlowSchedule
+from tuimon.sources.gpus.slot import SlowSchedule
 from tuimon.sources.nvml import gpm
 from tuimon.sources.nvml.compute_processes import ComputeProcesses, PidTrust
 from tuimon.sources.nvml.device import memory, name_of
