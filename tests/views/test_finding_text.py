@@ -11,8 +11,6 @@ from tuimon.views.finding_text import (
     finding_gain,
     fix_text,
     headline_text,
-    rule_title,
-    rules_by_reason,
     sentence,
     speedup,
 )
@@ -32,10 +30,6 @@ from tuimon.views.finding_text import (
 def test_the_gain_of_a_finding_is_the_range_of_its_best_fix(estimated, low, high, text):
     best = {"action": "do", "estimated_speedup": estimated, "low": low, "high": high}
     assert finding_gain([best, {**best, "high": 9.0}]) == text
-
-
-def test_no_fix_has_no_gain():
-    assert finding_gain([]) == ""
 
 
 @pytest.mark.parametrize(
@@ -60,10 +54,6 @@ def test_a_headline_has_the_first_place_once():
     assert headline_text("steps take\nlonger", ()) == "steps take longer"
 
 
-def test_rule_title():
-    assert rule_title("input_bound") == "INPUT-BOUND"
-
-
 def test_a_speedup_is_the_range_that_reports_name():
     def shown(*gain):
         return speedup(Finding(rule="input_bound", severity="critical", headline="h", fixes=(Fix("do", *gain),)))
@@ -74,11 +64,6 @@ def test_a_speedup_is_the_range_that_reports_name():
     assert shown(2.13, 2.13, math.inf) == "≥2.1x"
     assert shown(1.05, 1.05, 1.05) == "up to 1.05x"
     assert shown() == shown(None, 1.0) == ""
-
-
-def test_rules_by_reason():
-    missing = [("hang", "no markers"), ("side_work", "no samples"), ("warmup", "no markers")]
-    assert rules_by_reason(missing) == {"no markers": ["hang", "warmup"], "no samples": ["side_work"]}
 
 
 def test_a_word_begins_with_a_capital_and_code_does_not() -> None:

@@ -33,10 +33,6 @@ def test_percent(ratio: float | None, shown: str) -> None:
     assert people.percent(ratio) == shown
 
 
-def test_a_small_share_never_looks_like_none() -> None:
-    assert all(people.percent(ratio / 10_000) != "0 %" for ratio in range(1, 200))
-
-
 @pytest.mark.parametrize(
     ("seconds", "shown"),
     [
@@ -115,10 +111,6 @@ def test_text_from_outside(text: str, shown: str) -> None:
 @pytest.mark.parametrize("text", ["", "-1", "1.0", "1_0", " 1", "\u00b2", "\u0663", "1" + 18 * "0", 5000 * "9"])
 def test_text_that_is_no_number(text: str) -> None:
     assert whole_number(text) is None
-
-
-def test_whole_numbers() -> None:
-    assert [whole_number(text) for text in ("0", "007", 18 * "9")] == [0, 7, 10**18 - 1]
 
 
 def test_places() -> None:

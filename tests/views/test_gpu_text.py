@@ -3,13 +3,8 @@
 import pytest
 
 from tests.views.tui.gpu.rows import HOPPER, OLD, instance, number, replace
-from tuimon.records import Cost
 from tuimon.session.counter_means import GpuMeans
-from tuimon.session.rows import StepSummary
-from tuimon.session.trainings import Which
 from tuimon.views.gpu_text import gpu_progress, gpu_text, stale_after_s
-from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.title_line import RunFacts, title_line
 
 BUSIER = (OLD, replace(OLD, uuid="x", util_ratio=0.97))
 
@@ -49,22 +44,6 @@ def test_in_the_title(gpus, text):
 )
 def test_headless(gpus, text):
     assert gpu_progress(gpus) == text
-
-
-def test_the_title_drops_it_before_the_step_time():
-    facts = RunFacts("train.py", 4242, Which(), 192.0, None, None, None, paused=False, gpu=gpu_text([HOPPER]))
-    assert "3m12s · GPU 100 % · tensor 12 %" in text_of(title_line(facts, 80))
-    for width in (40, 60, 80):
-        assert cells(title_line(facts, width)) == width
-
-
-def test_our_own_cost_stays_in_the_title_beside_the_gpu():
-    cost = Cost(t=1, pid=0, window_s=1, cpu_ratio=0.04, sampler_cpu_ratio=0, rss_bytes=62 << 20)
-    steps = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
-    facts = RunFacts("train.py", 4242, Which(), 192.0, steps, cost, None, paused=False, gpu=gpu_text([HOPPER]))
-    row = text_of(title_line(facts, 120))
-    assert row.startswith(" train.py · 3m12s · ") and " · GPU 100 %" in row
-    assert row.endswith("  tuimon 4 %, 62 MiB ")
 
 
 @pytest.mark.parametrize(("count", "interval_s", "seconds"), [(1, 1.0, 8.0), (8, 1.0, 12.0), (1, 10.0, 30.0)])

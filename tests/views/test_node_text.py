@@ -20,11 +20,6 @@ def node(
     )
 
 
-def test_nodes_that_are_well_are_not_spoken_of() -> None:
-    assert nodes_text([]) is None
-    assert nodes_text([node(0), node(1, behind_s=4.0), node(2, "ended", exit_code=0)]) is None
-
-
 def test_a_node_that_writes_nothing_is_named_and_several_are_counted() -> None:
     assert nodes_text([node(0), node(7, "late", 28.0)]) == "n7 silent for 28s"
     assert nodes_text([node(0), node(7, "late", 28.0), node(8, "stopped", 90.0)]) == "2 of 3 nodes silent for 1m30s"

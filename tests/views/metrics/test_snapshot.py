@@ -52,10 +52,6 @@ def test_who_waits_for_whom() -> None:
     assert list(found["tuimon_rank_behind"]) == [("0",)]
 
 
-def test_a_single_rank_is_compared_with_nobody() -> None:
-    assert not [name for name in figures(whole_session(1)) if name.startswith(("tuimon_rank_", "tuimon_ranks_state"))]
-
-
 def test_figures_of_a_rank() -> None:
     found = figures(whole_session(), FINDINGS)
     assert found["tuimon_ranks"] == {(): 2}
@@ -161,14 +157,6 @@ def test_a_rank_that_is_started_again_takes_over_the_label() -> None:
     assert ranks.of(session) == [("0", 100), ("1", 102)]
 
 
-def test_of_two_trainings_the_one_that_goes_on_keeps_its_label() -> None:
-    session = records.session_of(records.header(), records.process(100), records.process(101))
-    ranks = RankLabels()
-    ranks.of(session)
-    session.add(records.process(100, t=5.0, ended=True))
-    assert ranks.of(session) == [("1", 101)]
-
-
 def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:
     session, snapshots = whole_session(1), Snapshots()
     snapshots.offer(session, ())
@@ -183,41 +171,6 @@ def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:
     until(lambda: (snapshots.offer(session, ()), received)[1])
     waiting.join()
     assert received[0] is not first
-
-
-def test_the_last_snapshot_stays() -> None:
-    session, snapshots = whole_session(1), Snapshots()
-    snapshots.offer(session, (), last=True)
-    last = snapshots.fresh(timeout_s=60)
-    assert last is not None
-    assert snapshots.fresh(timeout_s=60) is last
-
-
-def test_a_scrape_in_mid_update_is_of_one_moment() -> None:
-    """Another thread reads snapshots while records are folded: sums and counts always belong together."""
-    session, snapshots = records.session_of(records.header(), records.process()), Snapshots()
-    seen: list[tuple[float, float]] = []
-    enough = threading.Event()
-
-    def scrape() -> None:
-        while len(seen) < 50:
-            snapshot = snapshots.fresh(timeout_s=60)
-            for metric, samples in snapshot.families if snapshot is not None else ():
-                if metric is table.STEPS:
-                    total = samples[0].value
-                    phases = next(rows for of, rows in snapshot.families if of is table.PHASE_TIME)  # type: ignore[union-attr]
-                    seen.append((float(total), sum(float(row.value) for row in phases)))  # type: ignore[arg-type]
-        enough.set()
-
-    thread = threading.Thread(target=scrape)
-    thread.start()
-    t = 0
-    while not enough.is_set():
-        t += 1
-        session.add(records.steps(float(t), {"backward": 100}, first_index=10 * (t - 1)))
-        snapshots.offer(session, ())
-    thread.join()
-    assert all(seconds == pytest.approx(steps * 0.1) for steps, seconds in seen)
 
 
 def test_a_log_without_its_header_has_what_needs_none() -> None:

@@ -10,30 +10,6 @@ from tuimon.views.metrics import table
 from tuimon.views.metrics.metric import Metric
 
 
-def test_names_are_unique_in_both_spellings() -> None:
-    for names in ([m.name for m in table.METRICS], [m.prometheus_name for m in table.METRICS]):
-        assert len(names) == len(set(names)) > 40
-
-
-@pytest.mark.parametrize(
-    ("metric", "name"),
-    [
-        (table.STEP, "tuimon_step_seconds"),
-        (table.PHASE_TIME, "tuimon_phase_seconds_total"),
-        (table.FINDING, "tuimon_finding"),
-        (table.STEPS, "tuimon_steps_total"),
-        (table.GPU_UTILIZATION, "hw_gpu_utilization_ratio"),
-        (table.GPU_MEMORY, "hw_gpu_memory_usage_bytes"),
-        (table.GPU_ENERGY, "hw_energy_joules_total"),
-        (table.GPU_PCIE, "tuimon_gpu_pcie_bytes_per_second"),
-        (Metric("x.seconds", "gauge", "s", "h"), "x_seconds"),
-        (Metric("x", "updown", "1", "h"), "x"),
-    ],
-)
-def test_prometheus_spelling(metric: Metric, name: str) -> None:
-    assert metric.prometheus_name == name
-
-
 @pytest.mark.parametrize("metric", table.METRICS, ids=lambda metric: metric.name)
 def test_conventions(metric: Metric) -> None:
     assert re.fullmatch(r"(tuimon|hw)(\.[a-z][a-z_]*)+", metric.name)

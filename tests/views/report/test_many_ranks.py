@@ -52,11 +52,6 @@ def test_a_summary_stands_for_all_of_them(reports: tuple[dict[str, Json], dict[s
     assert sum(phase["share"] for phase in summary["phases"]) == pytest.approx(1.0, abs=0.01)
 
 
-def test_whose_phases_are_shown_is_named(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
-    assert all(report["phases_of"] == "rank 0 of 72" for report in reports)
-    assert "Steps and phases of rank 0 of 72" in text_report(reports[0]).splitlines()
-
-
 def test_nodes_are_told(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
     run = reports[0]["run"]
     assert run["name"] == "bench"
@@ -87,14 +82,3 @@ def test_of_many_ranks_the_page_has_the_latest_in_sight(reports: tuple[dict[str,
     assert table["first"][0]["rank"] == 70
     assert len(table["first"]) == 16
     assert sorted(row["rank"] for row in (*table["first"], *table["rest"])) == [r["rank"] for r in reports[0]["ranks"]]
-
-
-def test_a_column_that_no_rank_has_is_left_out(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
-    table = ranks_table([{**rank, "wait_ms": None} for rank in reports[0]["ranks"]])
-    assert table["times"] == [("late_ms", "late by")]
-
-
-def test_a_few_ranks_are_in_their_order(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
-    few = reports[1]["ranks"][60:]
-    assert [row["rank"] for row in ranks_table(few)["first"]] == list(range(60, 72))
-    assert ranks_table(few)["rest"] == []

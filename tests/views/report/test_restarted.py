@@ -41,12 +41,6 @@ def session() -> Session:
     )
 
 
-def test_figures_are_of_the_last_start(session: Session) -> None:
-    assert session.trainer() == 120
-    report = report_of(session, NONE, "run.jsonl")
-    assert report["steps"]["count"] == 120
-
-
 def test_each_rank_is_there_once_and_says_how_often_it_was_restarted(session: Session) -> None:
     assert [(row.rank, row.pid, row.restarts) for row in rank_rows(session.over("recent"))] == [
         (0, 120, 2),

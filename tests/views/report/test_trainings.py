@@ -54,14 +54,6 @@ def test_each_is_listed_with_its_own_steps_and_findings() -> None:
     msgspec.convert(report, Report)
 
 
-def test_the_text_names_them() -> None:
-    session = two_trainings()
-    text = text_report(report_of(session, [], "run.jsonl"))
-    assert "training 1, 2 ranks (this report is of it): 130 steps" in " ".join(text.split())
-    assert "training 2, 2 ranks: 130 steps, 99.7 ms: STRAGGLER-RANK: rank 0 waits" in " ".join(text.split())
-    assert "training 2, rank 1: 130 steps" in " ".join(text.split())
-
-
 def test_processes_without_ranks_are_not_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = [header()]
     for pid in (100, 200):

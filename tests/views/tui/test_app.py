@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from textual.geometry import Size
 
 from tests.views import streams
 from tests.views.tui.running_app import ALL, running, text, visible
@@ -11,17 +10,8 @@ from tuimon.records import Notice
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.terminal_app import Capabilities
-
-
-async def test_the_first_picture_is_there_without_a_tick():
-    app = TuimonApp(streams.input_bound(5), refresh_s=3600, capabilities=Capabilities())
-    async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.pause()
-        assert "47.1 ms   66 %" in text(app, "phases")
-        assert "worker 0" in text(app, "threads")
 
 
 async def test_the_first_paint_shows_everything_and_reading_begins_after_it(monkeypatch):
@@ -45,27 +35,6 @@ async def test_the_first_paint_shows_everything_and_reading_begins_after_it(monk
     assert "Step" in first["phases"] and "47.1 ms" in first["phases"] and "worker 0" in first["threads"]
     assert "quit" in first["keys"] and "tuimon" in first["title"]
     assert names.count("begin") == 1 and names.index("begin") > max(names.index(name) for name in ("phases", "keys"))
-
-
-async def test_every_pane_gets_its_place_before_the_first_layout(monkeypatch):
-    sizes = {}
-    resized = Pane.on_resize
-    monkeypatch.setattr(
-        Pane, "on_resize", lambda pane: (sizes.setdefault(pane.id, []).append(pane.size), resized(pane))[1]
-    )
-    app = TuimonApp(streams.input_bound(5), refresh_s=3600, capabilities=Capabilities())
-    async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.pause()
-    full = [name for name, seen in sizes.items() if Size(120, 40) in seen]
-    assert "phases" in sizes and full == []
-
-
-async def test_one_tick_folds_and_shows():
-    monitor = streams.input_bound(5)
-    monitor.later = [streams.seconds(6, 1, data_ms=400.0)[0]]
-    async with running(monitor) as (app, _):
-        assert monitor.ticks == 1
-        assert "peak" in text(app, "phases") or "150 ms" in text(app, "phases")
 
 
 async def test_only_changed_lines_are_painted_again():
@@ -128,12 +97,6 @@ async def test_filter_threads_by_typing():
         assert "worker 0" in text(app, "threads")
 
 
-async def test_a_filter_that_nothing_passes_says_so():
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press("slash", *"[bold]", "enter")
-        assert "no thread matches “[bold]”" in text(app, "threads")
-
-
 async def test_sort_cycles():
     def first(app):
         return text(app, "threads").splitlines()[1].split()[0]
@@ -174,13 +137,6 @@ async def test_help_opens_and_closes():
         assert app.screen.body.lines != top
         await pilot.press("escape")
         assert not isinstance(app.screen, Sheet)
-
-
-async def test_enter_on_a_thread_shows_it_whole():
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press("down", "enter")
-        shown = "\n".join(text_of(row) for row in app.screen.body.lines)
-        assert "worker 0" in shown and "/home/me/project/transforms.py:31" in shown
 
 
 async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):
@@ -228,24 +184,6 @@ async def test_where_metrics_go_is_said_once_and_again_when_it_changes():
         ("prometheus: [b]in use. Name another port", "warning"),
         ("prometheus: served. Name another port", "information"),
     ]
-
-
-@pytest.mark.parametrize("keys", [("v",), ("tab", "enter")])
-async def test_all_findings(keys):
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press(*keys)
-        shown = "\n".join(text_of(row) for row in app.screen.body.lines)
-        assert "INPUT-BOUND" in shown and "SIDE-WORK" in shown
-
-
-async def test_the_key_that_opens_the_findings_closes_them():
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press("v")
-        await pilot.pause()
-        assert len(app.screen_stack) == 2
-        await pilot.press("v")
-        await pilot.pause()
-        assert len(app.screen_stack) == 1
 
 
 async def test_a_dump_is_taken_in_a_threads_sheet():

@@ -154,22 +154,6 @@ async def test_capital_r_asks_ends_and_starts_again_beside_the_baseline():
     assert app.return_value.baseline.step_ms == pytest.approx(66, rel=0.1)
 
 
-@pytest.mark.parametrize("key", ["c", "escape", "ctrl+c", "l"])
-async def test_capital_r_can_be_cancelled(key):
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press("R", key)
-        await pilot.pause()
-        assert app.is_running and not app.monitor.end_requested
-        assert isinstance(app.screen, RestartDialog) == (key == "l")  # "leave it running" is the other dialog's
-
-
-async def test_after_the_end_capital_r_starts_again_at_once():
-    async with running(streams.ended()) as (app, pilot):
-        await pilot.press("R")
-        await pilot.pause()
-    assert app.return_value.again
-
-
 async def test_the_baseline_that_was_taken_is_kept_over_a_restart():
     async with running(streams.ended()) as (app, pilot):
         await pilot.press("b")

@@ -18,10 +18,6 @@ def test_once_a_window_at_most():
     assert drawn(Pacing(0), "xx") == "DD"
 
 
-def test_nothing_new_draws_nothing():
-    assert drawn(Pacing(2), "x......") == "D......"
-
-
 def test_what_came_too_early_is_drawn_at_the_next_tick():
     assert drawn(Pacing(2), "xx.....x") == "D.D....D"
     assert drawn(Pacing(4), "xx......") == "D...D..."

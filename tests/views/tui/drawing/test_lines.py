@@ -10,14 +10,12 @@ from tuimon.views.tui.drawing.lines import (
     cells,
     clip,
     clipped,
-    clipped_left,
     clipped_words,
     column,
     justified,
     line,
     notes_lines,
     place_column,
-    places_width,
     text_of,
     wrapped,
 )
@@ -62,12 +60,6 @@ def test_wrapping_cuts_words_that_are_too_long():
 )
 def test_words_are_cut_whole(width, shown):
     assert clipped_words("many small kernels, one at a time", width) == shown
-
-
-@pytest.mark.parametrize("width", range(1, 16))
-def test_of_a_path_the_end_stays(width):
-    shown = clipped_left("/a/漢字/train.py:44", width)
-    assert cell_len(shown) <= width and "/a/漢字/train.py:44".endswith(shown.removeprefix("…"))
 
 
 def test_notes_are_whole_and_the_last_give_way():
@@ -124,9 +116,3 @@ def test_a_place_fills_its_column_and_keeps_its_line(width):
     shown = place_column(*LONG, width)
     assert len(shown) == width and shown.endswith("  ")
     assert shown.rstrip().endswith(":1234")
-
-
-def test_a_column_is_as_wide_as_its_longest_place():
-    assert places_width([("/a/train.py", 7), ("/b/x.py", 1)], 40) == len("train.py:7") + 2
-    assert places_width([LONG], 20) == 20
-    assert places_width([], 20) == 3

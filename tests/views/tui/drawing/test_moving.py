@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.views.tui.drawing.moving import RowCursor, moved, scrolled
+from tuimon.views.tui.drawing.moving import RowCursor, scrolled
 
 
 @pytest.mark.parametrize(
@@ -18,10 +18,6 @@ from tuimon.views.tui.drawing.moving import RowCursor, moved, scrolled
 )
 def test_the_cursor_is_in_view(top, at, count, room, first):
     assert scrolled(top, at, count, room) == first
-
-
-def test_moving_ends_at_both_ends():
-    assert [moved(2, step, 5) for step in (-9, -1, 1, 9)] == [0, 1, 3, 4]
 
 
 def test_the_cursor_stays_on_its_row():

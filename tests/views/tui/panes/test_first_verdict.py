@@ -23,15 +23,6 @@ def test_one_that_gives_way_is_never_shown():
     assert first.measuring_s(session, [SMALL]) is None  # from now on the hysteresis decides
 
 
-def test_that_nothing_is_found_waits_longer():
-    first, session = FirstVerdict(), session_of(header(), process())
-    shown = []
-    for t in range(1, 13):
-        session.add(steps(float(t), STEP))
-        shown.append(first.measuring_s(session, []))
-    assert shown.index(None) == 9
-
-
 def test_a_hang_and_the_end_of_a_run_wait_for_nothing():
     session = session_of(header(), process(), steps(1.0, STEP))
     assert FirstVerdict().measuring_s(session, [HANG]) is None

@@ -24,8 +24,3 @@ def test_threads_of_the_drivers_are_one_row_and_a_program_s_own_are_not():
     driver, *own = with_helpers_folded(rows, [process(1)])
     assert (driver.count, driver.cpu_ratio) == (2, None)
     assert own == rows[2:]
-
-
-def test_a_helper_alone_stays_as_it_is():
-    alone = row(9, 9, "logger")
-    assert with_helpers_folded([alone], [process(9, "other", command=["logger"])]) == [alone]

@@ -30,22 +30,11 @@ def test_a_rank_is_late_by_its_own_share_beyond_the_median():
     assert texts([strip_line(found.late[103], 8)]) == ["▁▁▁▁▇▇▇▇"]
 
 
-def test_strips_begin_with_the_first_step_of_any_rank():
-    early, late = rank(0, *(window(t, 20, 80) for t in (3, 4))), rank(1, *(window(t, 20, 80) for t in (3, 4)))
-    assert len(strips([early, late], [early, late], 4.5, 20).late[100]) == 2
-
-
 def test_lateness_inside_backward_shows_by_how_busy_the_thread_was():
     others = [rank(n, window(1, 10, 90, busy=0.3)) for n in range(2)]
     late = rank(2, window(1, 10, 90, busy=0.9))
     assert strips([*others, late], [late], 1.5, 1).late[102] == pytest.approx([0.6])
     assert own_share(window(1, 10, 90, busy=0.9), 1000 * MS, 0.0, on_gpu=True) == pytest.approx(0.1)
-
-
-def test_where_a_rank_has_no_step_there_is_a_gap():
-    one, other = rank(0, window(1, 20, 80), window(3, 20, 80)), rank(1, *(window(t, 20, 80) for t in (1, 2, 3)))
-    found = strips([one, other], [one], 3.5, 3)
-    assert texts([strip_line(found.late[100], 3)]) == ["▁ ▁"]
 
 
 def test_a_longer_run_has_longer_cells_and_long_windows_fill_several():

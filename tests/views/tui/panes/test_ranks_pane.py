@@ -54,11 +54,6 @@ def test_own_work_is_solid_and_waiting_is_dotted():
     assert "~40 %" in row_text() and "21 GiB" in row_text()
 
 
-def test_a_shorter_step_has_a_shorter_bar():
-    half = row_text(ROW._replace(waits=()), ROW._replace(step_ms=200.0))
-    assert half.count("█") == pytest.approx(row_text(ROW._replace(waits=())).count("█") / 2, abs=1)
-
-
 def test_what_was_not_measured_is_absent():
     row = ROW._replace(late_ms=None, wait_ms=None, step_ms=None, phases=(), memory_bytes=None)
     shown = row_text(row, ROW)
@@ -80,12 +75,6 @@ def test_only_what_is_out_of_order_is_said_of_its_state(facts, said):
     assert "state" not in names([ROW])
 
 
-def test_where_no_wait_is_measured_there_is_no_column_for_it():
-    on_gpu = ROW._replace(wait_ms=None)
-    assert "wait" not in names([on_gpu], 80)
-    assert "wait" in names([ROW, on_gpu], 80)
-
-
 def test_ranks_on_several_nodes_are_shown_with_theirs():
     rows = [ROW, ROW._replace(rank=6, pid=106, host="node-with-a-long-name")]
     cols = columns(rows)
@@ -103,15 +92,6 @@ async def test_r_shows_who_holds_the_others_up_first():
         assert lines[2].split()[:3] == ["5", "~+30.0", "ms"] and "text.py:118" in lines[2]
         assert [line.split()[0] for line in lines[3:10]] == ["▸0", "1", "2", "3", "4", "6", "7"]
         assert lines[2].count("█") > lines[3].count("█") and "┄" in lines[3]
-
-
-async def test_with_room_lateness_over_time_stands_below():
-    async with running(streams.ranks(), size=(120, 40)) as (app, pilot):
-        await pilot.press("r")
-        shown = text(app, "ranks")
-        assert "late over time · share of the step, last" in shown
-        below = shown[shown.index("late over time") :].splitlines()[1]
-        assert below.rstrip().endswith("▅" * 20) and "▁" * 20 in below
 
 
 async def test_many_ranks_stand_in_two_blocks_or_are_scrolled():
@@ -147,12 +127,6 @@ async def test_s_sorts_and_escape_or_r_closes():
         assert [line.split()[0] for line in text(app, "ranks").splitlines()[2:5]] == ["▸0", "1", "2"]
 
 
-async def test_nobody_is_late():
-    async with running(streams.ranks(late=-1), size=(80, 24)) as (app, pilot):
-        await pilot.press("r")
-        assert text(app, "ranks").startswith("Nobody is late")
-
-
 async def test_a_lost_rank_is_said_so_and_the_end_of_all_is_no_alarm():
     monitor = streams.ranks()
     ended = [streams.process(streams.MAIN + n, rank=n, world_size=8, ppid=50, ended=True, t=60.0) for n in range(8)]
@@ -181,10 +155,6 @@ def test_a_rank_in_focus_that_ends_gives_way_to_one_that_lives():
     assert session.trainer() == streams.MAIN
     session.add(Exit(t=61.0, pid=50, exit_code=0))
     assert len(rank_rows(session.over("recent"))) == 8
-
-
-def test_the_pane_reads_well_as_plain_text():
-    assert row_text(width=76).startswith("    5 ~+12.5 ms  ██")
 
 
 async def test_processes_that_are_no_ranks_are_listed_as_trainings():
@@ -221,17 +191,6 @@ def test_every_line_of_a_training_fits_its_width(width):
     rows = [TrainingRow(n, n, ("python", "train.py"), first, n == 1) for n, first in ((1, ROW), (2, lost))]
     head, lines = training_lines(rows, width)
     assert {cells(line) for line in (head, *lines)} == {width}
-
-
-async def test_the_key_for_ranks_is_named_where_there_are_several():
-    async with running(streams.input_bound(12), size=(120, 40)) as (app, _):
-        assert "r ranks" not in text(app, "keys")
-    async with running(streams.ranks(windows=12), size=(80, 24)) as (app, pilot):
-        assert "r ranks" in text(app, "keys")
-        await pilot.press("r")
-        assert "Enter show in all panes" in text(app, "keys")
-        await pilot.press("escape")
-        assert "r ranks" in text(app, "keys")
 
 
 def test_at_the_end_the_pane_has_the_waits_of_the_report():

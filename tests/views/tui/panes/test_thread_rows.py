@@ -24,14 +24,6 @@ def test_thread_rows_fill_their_width(width):
         assert cell_len(text_of(row_line(columns, row))) <= max(width, 40)
 
 
-def test_a_thread_whole():
-    (row, *_) = streams.input_bound(3).session.over("recent").threads()
-    hot = streams.input_bound(3).session.over("recent").hot_lines(MAIN)
-    drawn = "\n".join(texts(thread_lines(row, hot, 100)))
-    for part in ("role      main", "/home/me/project/train.py:44", "for x, y in loader:", "65 %", "train.py:52"):
-        assert part in drawn
-
-
 def test_a_long_files_name_leaves_its_line_to_be_read():
     (row, *_) = streams.input_bound(3).session.over("recent").threads()
     place = row.place._replace(file="/me/finetune_everything_on_one_machine.py", line=701)

@@ -38,13 +38,6 @@ async def test_threads_by_process():
         assert "▾ training" not in text(app, "threads")
 
 
-async def test_filter_by_process_keeps_the_way_to_a_match():
-    async with running(play()) as (app, pilot):
-        await pilot.press("T")
-        app.board.threads.filter_by("worker 1")
-        assert [row.drawn.role for row in app.board.threads.shown()] == ["  worker 1"]
-
-
 async def test_a_thousand_threads_by_process():
     monitor = play()
     for pid in range(5000, 5050):

@@ -9,9 +9,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Exit, Place
 from tuimon.session.state import RunState
 from tuimon.views.finding_text import NONE_KNOWN, ONLY_MINOR, speedup
-from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
-from tuimon.views.tui.sheets.finding_lines import findings_lines
 
 PLACE = Place("/home/me/transforms.py", 31, "augment", "out = cv(img, kernel)")
 FOUND = Finding(
@@ -40,12 +38,6 @@ def test_place_and_gain_are_never_cut_and_words_are_cut_whole(width):
     assert "transforms.py:31" in rows[1] and GAIN in rows[2] and "critical" in rows[0]
     headline = rows[0].partition("INPUT-BOUND")[2].strip().removesuffix("critical").strip().removesuffix("…")
     assert FOUND.headline.startswith(headline) and (FOUND.headline + " ")[len(headline)] in " :,"
-
-
-def test_a_long_name_of_a_file_is_cut_from_the_left():
-    long = structs.replace(FOUND, where=(PLACE._replace(file="a" * 60 + "_end.py"),))
-    assert texts(verdict_lines(VERDICT._replace(findings=(long,)), 40))[1].startswith(" ┃ …aaa")
-    assert "_end.py:31" in texts(verdict_lines(VERDICT._replace(findings=(long,)), 40))[1]
 
 
 def test_without_a_source_line_the_place_stands_alone_and_without_a_place_the_headline_goes_on():
@@ -140,12 +132,3 @@ def test_without_findings_it_says_why():
 def test_without_steps_it_says_what_the_training_does(state, shown):
     verdict = VERDICT._replace(findings=(), state=state)
     assert texts(verdict_lines(verdict, 80))[0].rstrip() == f" ┃ {shown}"
-
-
-def test_text_from_outside_is_never_markup_or_control():
-    finding = Finding(
-        rule="x", severity="info", headline="[b]h\x1b[2J", fixes=(Fix("\x07a"),), evidence={"k\x1b": "\x1bv"}
-    )
-    for row in findings_lines([finding], 60) + verdict_lines(VERDICT._replace(findings=(finding,)), 60):
-        assert text_of(row).isprintable()
-    assert "[b]h" in texts(verdict_lines(VERDICT._replace(findings=(finding,)), 60))[0]

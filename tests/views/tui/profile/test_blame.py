@@ -23,12 +23,6 @@ def test_it_is_the_worker_or_the_training_thread_whose_samples_pass_there(line, 
     assert found.row.kind == kind and found.place.line == line
 
 
-def test_without_samples_there_nobody_is():
-    session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
-    assert blamed(session, [finding("/elsewhere.py", 1)]) is None
-    assert blamed(session, []) is None
-
-
 async def test_hot_lines_open_there_with_the_code_that_samples_brought():
     monitor = streams.input_bound(5)
     async with running(monitor, (120, 40)) as (app, pilot):

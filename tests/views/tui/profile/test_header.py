@@ -1,11 +1,9 @@
 """What stands around the views of the profile."""
 
 from tests.views.tui.profile.samples import Sample, of
-from tests.views.tui.texts import texts
 from tuimon.session.loop_tree.range_join import RANGE
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.profile.header import empty_lines, filters, phases_line, ranges_line, tabs_line, who_text
-from tuimon.views.tui.profile.scope import Scope
+from tuimon.views.tui.profile.header import empty_lines, filters, phases_line, ranges_line, tabs_line
 
 
 def test_tabs():
@@ -41,18 +39,3 @@ def test_user_ranges_have_a_line_of_their_own_and_are_filters():
     assert profile.count(f"{RANGE}step") == 80
     assert profile.lines(f"{RANGE}{ranges[0]}").samples == 10
     assert "the range gone" in text_of(empty_lines(profile, f"{RANGE}gone")[1])
-
-
-def test_who():
-    scope = Scope(4301, 4301, "worker 1")
-    assert who_text(scope, 2) == "worker 1 · pid 4301"
-    assert who_text(scope._replace(tid=9), 2) == "worker 1 · tid 9"
-    assert who_text(scope._replace(level="role"), 2) == "all 2 worker threads"
-    assert who_text(scope._replace(level="process"), 2) == "process 4301"
-    assert who_text(scope._replace(level="run"), 2) == "the whole run"
-
-
-def test_why_there_is_nothing():
-    assert "no stack samples" in texts(empty_lines(of(), None))[1]
-    assert "no sample in eval" in texts(empty_lines(of(Sample([0], 1, "data")), "eval"))[1]
-    assert "these threads have none" in texts(empty_lines(of(Sample([0], 1, "none")), "data"))[1]

@@ -29,15 +29,6 @@ async def test_h_c_i_show_three_views_of_one_thread():
         assert not profile.display and app.focused is app.board.threads and app.board.phases.display
 
 
-async def test_it_is_of_the_thread_under_the_cursor():
-    async with running(play()) as (app, pilot):
-        await pilot.press("down", "h")
-        assert "worker 0 · pid 4300" in shown(app)[0]
-        assert "transforms.py:31" in text(app, "profile")
-        await pilot.press("escape", "up", "h")
-        assert "main · pid 4242" in shown(app)[0]
-
-
 async def test_t_widens_the_scope():
     async with running(play()) as (app, pilot):
         await pilot.press("down", "h")
@@ -59,14 +50,6 @@ async def test_phases_by_f_and_by_arrows():
         assert "▸ backward" in text(app, "profile")
         await pilot.press("f", "f", "f")
         assert "_engine_run_backward" in text(app, "profile") and "__next__" not in text(app, "profile")
-
-
-async def test_workers_have_no_phases_and_say_so():
-    async with running(play()) as (app, pilot):
-        await pilot.press("h", "f", "escape", "down", "h")
-        assert "these threads have none" in text(app, "profile")
-        await pilot.press("F")
-        assert "transforms.py:31" in text(app, "profile")
 
 
 async def test_a_thread_without_samples_says_why():
@@ -112,22 +95,6 @@ async def test_new_samples_keep_cursor_and_folding():
         await pilot.pause()
         assert app.board.profile.state.profile.samples > samples
         assert shown(app)[3:] == before[3:]
-
-
-async def test_pause_freezes_the_samples_but_not_the_keys():
-    async with running(play(2, later=3)) as (app, pilot):
-        await pilot.press("h", "p")
-        before = text(app, "profile")
-        app.tick()
-        await pilot.pause()
-        assert text(app, "profile") == before
-        samples = app.board.profile.state.profile.samples
-        await pilot.press("f", "c")
-        assert "__next__" in text(app, "profile")
-        assert app.board.profile.state.profile.samples == samples
-        await pilot.press("p")
-        app.tick()
-        assert app.board.profile.state.profile.samples > samples
 
 
 async def test_nothing_is_computed_while_it_is_closed(monkeypatch):

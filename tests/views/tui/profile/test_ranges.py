@@ -21,9 +21,3 @@ async def test_f_goes_on_from_the_phases_to_the_ranges():
         await pilot.press("f")
         assert app.board.profile.views.phase is None
         assert "train.py:44" in text(app, "profile")
-
-
-async def test_without_ranges_there_is_no_line_for_them():
-    async with running(Playback(profiles.records(3))) as (app, pilot):
-        await pilot.press("h")
-        assert "ranges" not in text(app, "profile")

@@ -7,7 +7,7 @@ from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tuimon.records import StackCount, Stacks
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.views.tui.profile.scope import Scope, count_same_role, latest_times
+from tuimon.views.tui.profile.scope import Scope, latest_times
 
 WORKER = Scope(4301, 4301, "worker 1")
 
@@ -26,12 +26,6 @@ def test_levels(level, threads, samples):
     scope = WORKER._replace(level=level)
     assert scope.threads(session) == threads
     assert sum(sample.count for sample in scope.samples(session)) == samples
-
-
-def test_same_role_whatever_its_number():
-    session = profiles.session(2)
-    assert count_same_role(session.over("recent").threads(), WORKER) == 2
-    assert count_same_role(session.over("recent").threads(), Scope(MAIN, MAIN, "main")) == 1
 
 
 def test_workers_have_no_phase_the_trainer_has():
@@ -58,10 +52,6 @@ def test_new_samples_are_noticed():
     assert latest_times(session, scope) == before
     session.add(stacks(8.0, ([0], 1), pid=4301))
     assert latest_times(session, scope) != before
-
-
-def test_an_unknown_thread_has_no_samples():
-    assert Scope(1, 1, "main").samples(profiles.session(1)) == []
 
 
 def test_a_profile_makes_each_view_once():
