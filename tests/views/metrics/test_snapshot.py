@@ -177,3 +177,30 @@ def test_a_log_without_its_header_has_what_needs_none() -> None:
     session = records.session_of(records.steps(1.0, PHASES))
     assert "tuimon_last_step_time_seconds" not in figures(session)
     assert figures(session)["tuimon_steps_total"] == {("0",): 10}
+
+
+def test_a_scrape_in_mid_update_is_of_one_moment() -> None:
+    """Another thread reads snapshots while records are folded: sums and counts always belong together."""
+    session, snapshots = records.session_of(records.header(), records.process()), Snapshots()
+    seen: list[tuple[float, float]] = []
+    enough = threading.Event()
+
+    def scrape() -> None:
+        while len(seen) < 50:
+            snapshot = snapshots.fresh(timeout_s=60)
+            for metric, samples in snapshot.families if snapshot is not None else ():
+                if metric is table.STEPS:
+                    total = samples[0].value
+                    phases = next(rows for of, rows in snapshot.families if of is table.PHASE_TIME)  # type: ignore[union-attr]
+                    seen.append((float(total), sum(float(row.value) for row in phases)))  # type: ignore[arg-type]
+        enough.set()
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    t = 0
+    while not enough.is_set():
+        t += 1
+        session.add(records.steps(float(t), {"backward": 100}, first_index=10 * (t - 1)))
+        snapshots.offer(session, ())
+    thread.join()
+    assert all(seconds == pytest.approx(steps * 0.1) for steps, seconds in seen)

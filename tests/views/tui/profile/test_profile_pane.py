@@ -2,10 +2,19 @@
 
 import pytest
 
+from tests.recorded_logs import log_path
+from tests.session.records import steps
+from tests.session.samples import profiles
+from tests.session.samples.profiles import APP, MAIN
 from tests.views import streams
 from tests.views.playback import Playback
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running, text
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.reading import fold
+from tuimon.records import Place, RangePlace
+from tuimon.sources.log.reader import read_log
+from tuimon.views.tui.profile.scope import blamed
 from tuimon.views.tui.terminal_app import Capabilities
 
 
@@ -155,3 +164,51 @@ async def test_lines_have_the_right_width_on_every_terminal(size, look):
                     assert strip.cell_length == profile.content_size.width
                     assert strip.text.isprintable()
                     assert look.glyphs != "ascii" or strip.text.isascii()
+
+
+# -- user ranges in the app: ``f`` goes on from the phases to them
+
+
+PLACE = RangePlace("step", f"{APP}/train.py", "main", 50, 60)
+
+
+async def test_f_goes_on_from_the_phases_to_the_ranges():
+    told = steps(4.0, {"data": 1.0}, count=1, pid=MAIN, range_places=[PLACE])
+    async with running(Playback([*profiles.records(3), told])) as (app, pilot):
+        await pilot.press("h")
+        assert "ranges  step" in text(app, "profile")
+        await pilot.press("F")  # back from "all" to the last
+        assert app.board.profile.views.phase == "range:step"
+        assert "train.py:55" in text(app, "profile") and "train.py:44" not in text(app, "profile")
+        await pilot.press("f")
+        assert app.board.profile.views.phase is None
+        assert "train.py:44" in text(app, "profile")
+
+
+# -- which thread and line the hot lines open on
+
+
+def finding(file, line):
+    return Finding("input_bound", "critical", "waits", where=(Place(file, line, "f"),))
+
+
+@pytest.mark.parametrize(("line", "kind"), [(20, "worker"), (33, "main")])
+def test_it_is_the_worker_or_the_training_thread_whose_samples_pass_there(line, kind):
+    session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
+    found = blamed(session, [finding("/home/user/train/g02_seed_dummy_loader.py", line)])
+    assert found.row.kind == kind and found.place.line == line
+
+
+async def test_hot_lines_open_there_with_the_code_that_samples_brought():
+    monitor = streams.input_bound(5)
+    async with running(monitor, (120, 40)) as (app, pilot):
+        await pilot.press("h")
+        shown = text(app, "profile")
+        assert "worker" in shown.splitlines()[0] and "transforms.py:31" in shown.splitlines()[-1]
+        assert "31 ▏ out = cv(img, kernel)" in shown
+
+
+async def test_but_on_the_thread_that_somebody_chose():
+    async with running(streams.input_bound(5), (120, 40)) as (app, pilot):
+        await pilot.press("down", "up", "h")
+        assert "main" in text(app, "profile").splitlines()[0]
