@@ -58,6 +58,7 @@ def counted(hooked, monkeypatch):
 def test_the_same_counts_with_gaps_and_without(counted, monkeypatch, shape):
     gaps_always(monkeypatch, 0)
     plain, timed = counted(shape)
+    assert plain["steps"] == SHAPES[shape]
     assert timed >= plain["steps"] - 1  # the first step without a DataLoader is of unknown length
     for steps in (7, 30):
         gaps_always(monkeypatch, steps)

@@ -97,16 +97,6 @@ def test_without_autocast(hooked, weight):
     assert published(hooked)[0] == ["float32"]
 
 
-def test_accumulated_gradients(hooked):
-    model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(20):
-        for _ in range(4):  # every fifth boundary is an update
-            model(torch.ones(2, 4)).sum().backward()
-        optimizer.step()
-    assert published(hooked)[:2] == (["float32"], ["float32"])
-
-
 def test_a_long_graph_is_walked_in_part():
     precision.forget()
     value = torch.nn.Linear(1, 1)(torch.ones(1, 1))

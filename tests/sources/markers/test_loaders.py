@@ -314,18 +314,6 @@ def test_batches_that_were_measured_add_up():
     assert script.feed("f1 b").records()[0].batches == MeasuredBatches(1, 1000, samples=None, on_cpu=0, pinned=None)
 
 
-def test_four_workers_take_less_than_400_bytes_a_second():
-    record = Loader(
-        t=123456.0, pid=1234567, number=0, window_s=1.0, role="train", fetches=1234, wait_ns=987654321, p95_ns=98765432,
-        ready_fetches=1234, ready_total=4321, ready_none=1111, ready_last=8, waits_for_s=0.123,
-        workers=[LoaderWorker(1234560 + i, i, 1234, 812.3, 123.4, 54.3, 10.0) for i in range(4)],
-    )  # fmt: skip
-    assert len(msgspec.json.encode(record)) < 400
-    batches = MeasuredBatches(1, 123456789, 1234, 1, 1, 123456, 12345)
-    measured = msgspec.structs.replace(record, batches=batches, given=12345, length=123456)
-    assert len(msgspec.json.encode(measured)) < 490  # once a second at most
-
-
 # -- the fold
 
 

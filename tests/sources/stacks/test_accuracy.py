@@ -37,13 +37,6 @@ def test_samples_are_put_into_the_phase_they_were_taken_in() -> None:
 
 
 @pytest.mark.torch
-def test_samples_are_put_into_the_user_range_they_were_taken_in() -> None:
-    right, samples = accuracy.ranged(1.0, max_cpu_ratio=1.0, samples=SAMPLES)
-    assert samples >= SAMPLES / 2  # those of the training thread
-    assert right >= ENOUGH_RIGHT
-
-
-@pytest.mark.torch
 def test_inferred_phases_are_those_of_the_markers() -> None:
     one = inferred.infer("evaluated", 3.0, max_cpu_ratio=1.0, samples=SAMPLES)
     assert one.samples >= SAMPLES / 2

@@ -159,31 +159,6 @@ def test_a_window_that_waits_for_its_turn_when_the_source_is_closed(
         assert pyspies() == []
 
 
-def test_threads_bear_their_os_id_and_name(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
-    with running(tmp_path, BUSY) as process:
-        reader = start(ProcessTable(process.pid, None))
-        reader.until(lambda it: it.stacks, "a window")
-        threads = {(stack.tid, stack.thread) for stack in reader.stacks[0].stacks}
-        assert {name for _, name in threads} == {"MainThread", "a [bold] name"}
-        assert {tid for tid, _ in threads} == set(procfs.thread_ids(process.pid))
-        (waiting,) = [stack for stack in reader.stacks[0].stacks if stack.thread == "a [bold] name"]
-        assert "waits_for_ever" in [reader.frames[number].function for number in waiting.frames]
-
-
-def test_windows_follow_each_other(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
-    with running(tmp_path, SLEEP) as process:
-        reader = start(ProcessTable(process.pid, None), rate_hz=20, max_cpu_ratio=1.0)
-        began = time.monotonic()
-        reader.until(lambda it: len(it.stacks) >= 2, "two windows")
-        took_s = time.monotonic() - began
-        first, *later = reader.stacks
-        assert first.window_s < later[0].window_s  # something shows early
-        assert all(record.window_s >= 2.0 for record in later)
-        assert sum(record.window_s for record in reader.stacks) <= took_s
-        assert all(record.rate_hz < 40 for record in reader.stacks)
-        assert all(record.cost_cpu_s > 0 for record in reader.stacks)
-
-
 def test_a_process_that_ends_in_the_middle_of_a_window(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     with running(tmp_path, "import time; print('up', flush=True); time.sleep(0.2); input()") as process:
         table = ProcessTable(process.pid, None)
@@ -197,27 +172,6 @@ def test_a_process_that_ends_in_the_middle_of_a_window(tmp_path: Path, start: Ca
         table.publish({}, {})
         reader.until(lambda _: True, "another read")
         assert pyspies() == []
-
-
-def test_a_pyspy_that_is_killed_is_started_again(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
-    with running(tmp_path, SLEEP) as process:
-        reader = start(ProcessTable(process.pid, None))
-        reader.until(lambda _: pyspies(), "py-spy to start")
-        os.kill(pyspies()[0], signal.SIGKILL)
-        reader.until(lambda it: it.stacks, "a window after all")
-        assert reader.notices == []  # once is not worth a word
-
-
-def test_a_pyspy_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stuck = tmp_path / "py-spy"
-    stuck.write_text("#!/bin/sh\ntrap '' INT\necho sampling\nwhile :; do sleep 0.1; done\n")
-    stuck.chmod(0o755)
-    monkeypatch.setattr(recorder.Recording, "STOP_TIMEOUT_S", 0.2)
-    recording = recorder.Recording.start(str(stuck), os.getpid(), 20, 0.3)
-    ended = until(lambda: recording.poll(time.monotonic()), "the child to be killed")
-    assert ended.samples is None
-    assert "signal 9" in ended.message
-    assert ended.cpu_s > 0
 
 
 def test_by_agent(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
@@ -336,24 +290,6 @@ def test_programs_that_are_no_python_are_left_alone(tmp_path: Path, start: Calla
     finally:
         process.kill()
         process.wait()
-
-
-def test_a_dump_tells_who_holds_the_gil(tmp_path: Path) -> None:
-    with running(tmp_path, BUSY) as process:
-        binary = recorder.find()
-        assert binary
-
-        def owner() -> dump.DumpThread | None:
-            try:
-                threads = dump.dump(binary, process.pid)
-            except dump.DumpError:  # a nonblocking read fails now and then
-                return None
-            return next((thread for thread in threads if thread.owns_gil), None)
-
-        main = until(owner, "a thread with the GIL")
-        assert main.tid == process.pid
-        assert main.active
-        assert main.frames[-1].function == "<module>"
 
 
 def test_a_dump_of_nothing() -> None:
