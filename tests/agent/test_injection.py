@@ -164,25 +164,14 @@ def test_errors_of_the_users_sitecustomize_are_plain_pythons(body, tmp_path, rin
     assert results[0] == results[1]
 
 
-def test_our_own_errors_are_nobodys_business(tmp_path):
+@pytest.mark.parametrize(("file", "text"), [("watch.py", "this is no Python"), ("install.py", "1/0")])
+def test_our_own_errors_are_nobodys_business(tmp_path, file, text):
     """A broken copy of the agent folder: the user's program does not notice."""
     import shutil
 
     broken = tmp_path / "agent"
     shutil.copytree(INJECT.parent, broken)
-    (broken / "watch.py").write_text("this is no Python")
-    env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
-    env["PYTHONPATH"] = env["PYTHONPATH"].replace(str(INJECT), str(broken / "inject"))
-    done = python("-c", "import torch; print(torch.__version__)", env=env)
-    assert (done.stdout, done.stderr) == ("0.0\n", "")
-
-
-def test_an_error_at_installation_is_nobodys_business(tmp_path):
-    import shutil
-
-    broken = tmp_path / "agent"
-    shutil.copytree(INJECT.parent, broken)
-    (broken / "install.py").write_text("1/0")
+    (broken / file).write_text(text)
     env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
     env["PYTHONPATH"] = env["PYTHONPATH"].replace(str(INJECT), str(broken / "inject"))
     done = python("-c", "import torch; print(torch.__version__)", env=env)

@@ -86,38 +86,6 @@ def test_a_known_split_of_time(tmp_path: Path, start: Callable[..., SourceReader
         assert table.sampler_cpu_s > 0
 
 
-def test_which_processes_are_due_is_looked_at_four_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a window is being written its file is looked for twenty times a second; of 64 ranks that took 0.4 %."""
-    now_s, looks_s = 100.0, []
-    source = StackSource(ProcessTable(os.getpid(), None), clock=lambda: now_s, binary=lambda: None)
-    look = source._begin_windows
-    monkeypatch.setattr(source, "_begin_windows", lambda at_s: looks_s.append(at_s) or look(at_s))
-    for at in range(40):
-        now_s = 100.0 + at / 20
-        source.read()
-    assert len(looks_s) == 8
-    source.sample_first(7)  # at once, where another is to be sampled first
-    source.read()
-    assert looks_s[-1] == now_s
-
-
-@pytest.mark.parametrize(("trainers", "sleeps_s"), [(1, 0.05), (64, 0.25)])
-def test_of_many_ranks_only_the_end_of_the_first_ones_window_is_awaited_closely(
-    trainers: int, sleeps_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With 64 the window of some rank ends at nearly any moment."""
-    source = StackSource(ProcessTable(os.getpid(), None), clock=lambda: 100.0, binary=lambda: None)
-    monkeypatch.setattr(source._sampled, "trainers", range(1, trainers + 1))
-    monkeypatch.setattr(source._sampled, "are_due", lambda now_s: False)
-    ending = SimpleNamespace(recording=SimpleNamespace(due_s=100.0, poll=lambda now_s: None, stopping=True), ended=None)
-    monkeypatch.setattr(source, "_ending", {trainers: ending})
-    source.read()
-    assert source.period_s == sleeps_s
-    monkeypatch.setattr(source, "_ending", {1: ending})
-    source.read()
-    assert source.period_s == 0.05
-
-
 def test_the_windows_of_a_process_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is still writing its file comes before a short one after it."""
     source = StackSource(ProcessTable(os.getpid(), None), clock=lambda: 100.0, binary=lambda: None)
