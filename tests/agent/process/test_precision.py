@@ -34,10 +34,6 @@ print(json.dumps([meta.get(name) for name in ("parameter_dtypes", "tf32", "cudnn
     return printed_json(done)
 
 
-def test_plain_float32(tmp_path):
-    assert precision_facts(tmp_path, "") == [["float32"], False, True]
-
-
 def test_half_precision_and_tf32_by_its_old_name(tmp_path):
     body = "model.to(torch.bfloat16); torch.set_float32_matmul_precision('high')\n"
     body += "torch.backends.cudnn.allow_tf32 = False"

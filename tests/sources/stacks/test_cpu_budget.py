@@ -34,14 +34,6 @@ def test_samples_of_a_dear_first_window_are_dear_as_well() -> None:
     assert cost.window_cpu_s(37, 2.0) == pytest.approx(0.22, rel=0.5)
 
 
-def test_noise_makes_no_nonsense() -> None:
-    cost = CostModel()
-    for instants, cpu_s in ((100, 0.0), (10, 0.5), (200, 0.0), (5, 0.4)) * 20:
-        cost.add_window(instants, cpu_s)
-    assert cost.sample_s > 0
-    assert cost.start_s > 0
-
-
 def spent(cost: CostModel, share: float) -> float:
     """CPU ratio that a plan costs if the model is right."""
     made = plan_window(cost, share)
@@ -153,16 +145,6 @@ def test_workers_take_turns_beside_the_trainer() -> None:
     assert simulated.most == 2
     assert min(simulated.sampled_s[pid] for pid in workers) > 0.5 * max(simulated.sampled_s[pid] for pid in workers)
     assert simulated.cpu_s / 300 < 0.032
-
-
-def test_an_allowance_holds_the_budget_whatever_a_window_costs() -> None:
-    bucket = TokenBucket(0.03, 0.0)
-    spent_s = 0.0
-    for tenth in range(6000):
-        if bucket.allows_window(tenth / 10):
-            bucket.spend(0.25)
-            spent_s += 0.25
-    assert spent_s / 600 == pytest.approx(0.03, rel=0.05)
 
 
 def due(schedule: WindowSchedule, now_s: float) -> list[PlannedWindow]:

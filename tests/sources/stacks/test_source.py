@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from tests.sources.programs import running
 from tests.sources.stacks.sampling import SourceReader, pyspies
 from tests.waiting import until
-from tuimon.proc import procfs
 from tuimon.proc.processes import program_name
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.pyspy import dump, recorder
@@ -202,34 +200,6 @@ def test_a_pyspy_that_cannot_be_started(tmp_path: Path, start: Callable[..., Sou
         reader = start(ProcessTable(process.pid, None), binary=lambda: str(broken))
         reader.until(lambda it: it.notices, "a notice")
         assert "does not start" in reader.notices[0].message
-
-
-def test_workers_take_turns(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
-    source = """
-import os, threading
-children = []
-for _ in range(3):
-    child = os.fork()
-    if not child:
-        threading.Event().wait()
-print("up", flush=True)
-threading.Event().wait()
-"""
-    with running(tmp_path, source) as process:
-        workers = [child.pid for child in psutil.Process(process.pid).children()]
-        starts = {pid: procfs.start_ticks(pid) or 0 for pid in (process.pid, *workers)}
-        table = ProcessTable(process.pid, None)
-        table.publish(starts, {process.pid: "trainer", **dict.fromkeys(workers, "worker")})
-        reader = start(table, max_cpu_ratio=0.5)
-        most = 0
-
-        def all_seen(it: SourceReader) -> bool:
-            nonlocal most
-            most = max(most, len(it.source._running))
-            return {record.pid for record in it.stacks} == set(starts)
-
-        reader.until(all_seen, "a window of each")
-        assert most <= 2  # the trainer, and one worker at a time
 
 
 def test_a_process_that_begins_to_train_gets_a_fresh_window(tmp_path: Path, start: Callable[..., SourceReader]) -> None:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.sources.programs import running
-from tests.sources.stacks.sampling import SourceReader, pyspies, reading, trainer
+from tests.sources.stacks.sampling import pyspies, reading, trainer
 from tuimon.sources.stacks.pyspy import errors, recorder
 
 if recorder.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
 
 WAIT = "import threading; print('up', flush=True); threading.Event().wait()"
-
-
-def stack_lines(reader: SourceReader) -> list[bytes]:
-    return [msgspec.json.encode(record) for record in reader.records]
 
 
 def test_a_target_that_execs_in_the_middle_of_a_window(tmp_path: Path) -> None:
@@ -110,43 +105,6 @@ threading.Event().wait()
         assert [thread.tid for thread in window.threads] == [hog]  # the other one waits without it
         assert [(each.tid, each.function) for each in window.functions] == [(hog, "hog")]
         assert len(msgspec.json.encode(window)) < 500
-
-
-def test_sources_that_are_gone_changed_huge_or_oddly_named(tmp_path: Path) -> None:
-    odd = os.fsdecode(b"caf\xe9_") + "\u2603.py"
-    loop = "import time\ndef {0}():\n    while True: time.sleep(0.001)\n"
-    (tmp_path / "gone.py").write_text(loop.format("gone"))
-    (tmp_path / "changed.py").write_text(loop.format("changed"))
-    (tmp_path / "long.py").write_text(
-        f"import time\ndef long():\n    while True: time.sleep(0.001); '{'x' * 100_000}'\n"
-    )
-    with open(os.path.join(tmp_path, odd), "w") as file:
-        file.write(loop.format("odd"))
-    source = f"""
-import importlib.util, os, sys, threading
-for name, file in (("gone", "gone.py"), ("changed", "changed.py"), ("long", "long.py"), ("odd", {odd!r})):
-    spec = importlib.util.spec_from_file_location(name, os.path.join({str(tmp_path)!r}, file))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    threading.Thread(target=getattr(module, name), daemon=True).start()
-os.unlink({str(tmp_path / "gone.py")!r})
-print("up", flush=True)
-threading.Event().wait()
-"""
-    wanted = {"gone", "changed", "long"}  # py-spy leaves out frames whose file name is no UTF-8
-    with running(tmp_path, source) as process:
-        with open(tmp_path / "changed.py", "w") as file:
-            file.write("# another line\n" * 5)
-        later = time.time() + 3600
-        os.utime(tmp_path / "changed.py", (later, later))
-        with reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
-            reader.until(lambda it: wanted <= it.functions(), "a window of each")
-            texts = {frame.function: frame.source for frame in reader.frames if frame.function in wanted}
-            assert texts["gone"] == ""  # not what could be read elsewhere, nor made up
-            assert texts["changed"] == ""
-            assert texts["long"].startswith("while True: time.sleep(0.001); 'xxx")
-            assert len(texts["long"]) == 160
-            assert max(map(len, stack_lines(reader))) < 20_000
 
 
 def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
