@@ -49,29 +49,29 @@ def test_all_of_the_time_before_the_loop_has_a_name():
     assert found.ratio == 0.0
 
 
-@pytest.mark.parametrize(
-    ("part", "said", "lines"),
-    [
-        (
-            "network",
-            "calls over the network",
-            [
-                ("train.py", 5, "fetch", "session.get(url)", True),
-                ("/v/site-packages/requests/sessions.py", 7, "get"),
-                ("/usr/lib/python3.11/socket.py", 706, "readinto"),
-            ],
-        ),
-        (
-            "program",
-            "waiting for other programs",
-            [
-                ("train.py", 5, "install", "subprocess.check_call(command)", True),
-                ("/usr/lib/python3.11/subprocess.py", 1264, "wait"),
-            ],
-        ),
-        ("prompt", "at a prompt", [("train.py", 5, "ask", "input('start? ')", True)]),
-    ],
-)
+OUTSIDE = [
+    (
+        "network",
+        "calls over the network",
+        [
+            ("train.py", 5, "fetch", "session.get(url)", True),
+            ("/v/site-packages/requests/sessions.py", 7, "get"),
+            ("/usr/lib/python3.11/socket.py", 706, "readinto"),
+        ],
+    ),
+    (
+        "program",
+        "waiting for other programs",
+        [
+            ("train.py", 5, "install", "subprocess.check_call(command)", True),
+            ("/usr/lib/python3.11/subprocess.py", 1264, "wait"),
+        ],
+    ),
+    ("prompt", "at a prompt", [("train.py", 5, "ask", "input('start? ')", True)]),
+]
+
+
+@pytest.mark.parametrize(("part", "said", "lines"), OUTSIDE)
 def test_waits_outside_before_the_loop_have_names(part, said, lines):
     waits = [stacks(float(t), (list(range(20, 20 + len(lines))), 20)) for t in range(5, 9)]
     before = [stacks(float(t), (IMPORT if t <= 4 else LOAD, 20)) for t in (*range(1, 5), 9, 10)]
@@ -79,6 +79,18 @@ def test_waits_outside_before_the_loop_have_names(part, said, lines):
     found = goodput(session_of(header(), process(), LINES, frames(*lines, first=20), *records))
     assert found.parts == pytest.approx({"import": 4.0, part: 4.0, "set-up": 2.0})
     assert f"{said} 40 %" in goodput_text(found)
+
+
+@pytest.mark.parametrize(("part", "said", "lines"), OUTSIDE)
+def test_waits_outside_after_the_last_step_have_names(part, said, lines):
+    waits = [
+        record
+        for t in range(12, 16)
+        for record in (steps(float(t), {}, count=0), stacks(float(t), (list(range(20, 20 + len(lines))), 20)))
+    ]
+    found = parts(frames(*lines, first=20), *made(11, ((TRAIN, 20),)), *waits, Exit(t=16.0, pid=100, exit_code=0))
+    assert (found.parts[part], found.parts["after"]) == pytest.approx((4.0, 1.0))
+    assert said in goodput_text(found)
 
 
 def test_the_time_of_a_program_in_python_before_the_loop_is_a_part():

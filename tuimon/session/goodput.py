@@ -32,8 +32,8 @@ Part = Literal[
 ]
 #: In the order in which they are shown. ``restart``: until the process in focus started, where an earlier one of its
 #: rank had trained; ``outside``: a notebook between its cells; ``after``: since the last step;
-#: ``network`` and ``program``: the calls to other machines before the loop, and the waits there for other programs such
-#: as an installation; ``prompt``: somebody at a debugger or a console.
+#: ``network`` and ``program``: the calls to other machines before and after the loop, and the waits there for other
+#: programs such as an installation; ``prompt``: somebody at a debugger or a console.
 PARTS: tuple[Part, ...] = get_args(Part)
 #: The parts of the time before the loop that samples show.
 _BEFORE: tuple[Part, ...] = ("import", "compile", "checkpoint", "network", "program", "prompt", "first batch")
@@ -89,7 +89,10 @@ def goodput(session: Session) -> Goodput | None:
             "evaluation": stats.evaluated_since_step_s,
             "outside": stats.outside_since_step_s,
         }
-        divided.add(now_s - last_s, after, _tail(session))
+        rest = _tail(session)
+        if rest == "after":  # in the loop they are part of a step
+            after |= {"network": spent.since_step["network"], "program": spent.since_step["program"]}
+        divided.add(now_s - last_s, after, rest)
     return Goodput(now_s - session.start_s, {part: took_s for part, took_s in divided.parts.items() if took_s})
 
 
