@@ -93,6 +93,14 @@ def test_waits_outside_after_the_last_step_have_names(part, said, lines):
     assert said in goodput_text(found)
 
 
+def test_the_end_of_the_last_step_that_is_known_late_does_not_take_what_follows_it_into_the_loop():
+    saving = [record for t in (13, 14) for record in (steps(float(t), {}, count=0), stacks(float(t), (SAVE, 20)))]
+    late = steps(16.0, PHASES, count=1, first_index=20, last_step_s=12.0)
+    made_before = [*made(11, ((TRAIN, 20),)), *made(12, ((TRAIN, 20),))]
+    found = parts(*made_before, *saving, late, Exit(t=16.0, pid=100, exit_code=0))
+    assert (found.parts["training"], found.parts["checkpoint"]) == pytest.approx((2.0, 2.0))
+
+
 def test_the_time_of_a_program_in_python_before_the_loop_is_a_part():
     """While it runs it is sampled in place of the training, as it might become one."""
     pip = process(101, ppid=100, torch=None, markers=False)

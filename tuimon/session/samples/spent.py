@@ -85,8 +85,8 @@ class Spent:
         _add(self.since_step, window.works, 1 - part)
 
     def end_steps(self, record: Steps) -> None:
-        """Steps have ended."""
-        if record.count:
+        """Steps have ended; of a loop's last one it may be known only at the end of the process."""
+        if record.count and record.last_step_s is None:
             _add(self.in_loop, self.since_step)
             self.since_step.clear()
 
