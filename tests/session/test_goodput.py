@@ -112,6 +112,21 @@ def test_the_time_of_a_program_in_python_before_the_loop_is_a_part():
     assert found.parts == pytest.approx({"import": 3.0, "program": 5.0, "set-up": 2.0, "training": 1.0})
 
 
+@pytest.mark.parametrize("shell", [True, False])
+def test_what_a_job_does_before_it_starts_the_training_is_no_import(shell):
+    """A script, be it of a shell, waits for pip until 6 s, and starts the training then."""
+    job = process(90, role="other", torch=None, markers=False)
+    pip = process(91, ppid=90, torch=None, markers=False)
+    training = process(ppid=90, start_unix_s=1.7e9 + 6)
+    waits = frames(("job.py", 5, "main", "subprocess.check_call(pip)", True), first=20)
+    own = [] if shell else [stacks(float(t), ([20], 20), pid=90) for t in (2, 4, 6, 8)]
+    before = [stacks(float(t), (LOAD, 20), pid=91) for t in (3, 5)]
+    imports = [stacks(float(t), (IMPORT, 20)) for t in (7, 8, 9, 10)]
+    records = sorted([*own, *before, *imports, *made(11, ((TRAIN, 20),))], key=lambda record: record.t)
+    found = goodput(session_of(header(), job, pip, training, LINES, waits, *records))
+    assert found.parts == pytest.approx({"program": 6.0, "import": 4.0, "training": 1.0})
+
+
 def test_a_window_that_ends_after_the_loop_has_begun_is_mostly_of_the_time_before():
     """It is recorded after the first steps: the loop begins at 10 s, and it at 8 s."""
     before = [stacks(float(t), (IMPORT if t <= 4 else LOAD, 20)) for t in range(1, 9)]
