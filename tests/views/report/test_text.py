@@ -85,8 +85,11 @@ def test_text_fits_an_email(log: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert any("data" in line and "62 %" in line for line in out.splitlines())
 
 
+ENDED = Exit(t=1.0, pid=100, exit_code=3, last_line="KeyError", file="/x/train.py", line=7, function="main")
+
+
 def test_a_run_without_steps() -> None:
-    session, findings = fold([records.header(), Exit(t=1.0, pid=100, exit_code=3, last_line="KeyError")])
+    session, findings = fold([records.header(), ENDED])
     report = report_of(session, findings, "x")
     assert report["phases"] == []
     assert report["steps"]["count"] == 0
@@ -95,7 +98,7 @@ def test_a_run_without_steps() -> None:
     assert "No training step was seen.\nIt ended after 1.0s." in text
     assert "No finding" not in text  # without a step there is nothing to find one in
     assert report["state"]["name"] == "ended"
-    assert "ended with exit code 3" in text
+    assert "ended with exit code 3\nKeyError at main() train.py:7\n" in text
 
 
 def test_a_single_step_without_times_is_too_few_for_a_verdict() -> None:
