@@ -208,7 +208,7 @@ def _place_parts(session: Session, pid: int) -> list[_Part]:
 
 
 def phases_text(table: PhaseTable) -> str:
-    """``data 62% fwd 11% bwd 27% + eval 40%``; ``~`` marks estimates from samples, ``+`` the share of all time."""
+    """``data 62% fwd 11% bwd 27% + eval 40%``; ``~`` marks estimates from samples, ``+`` a share of the loop."""
     cells = []
     for row in table.rows:
         if row.share or row.name != "eval":

@@ -124,7 +124,7 @@ def test_evaluation_is_of_a_batch_and_evidence_has_units() -> None:
     )
     text = text_report(report_of(folded, findings, "run.jsonl"))
     (row,) = [line for line in text.splitlines() if line.startswith("  eval")]
-    assert "share of all time" in row and row.endswith("80.0 ms a batch")
+    assert "share of the loop's time" in row and row.endswith("80.0 ms a batch")
     assert "Evidence: data per step 62.0 ms, step 100 ms, workers 0\n" in text
 
 
