@@ -43,6 +43,12 @@ def test_one_that_sleeps_or_waits_for_its_thread_is_told_with_its_line():
     assert not found(SLEEPS, IDLE_S - 1)
 
 
+@pytest.mark.parametrize("inside", [(), (("/usr/lib/python3.11/concurrent/futures/thread.py", 31, "_python_exit"),)])
+def test_one_whose_code_is_done_waits_for_its_threads(inside):
+    (waits,) = found((("/usr/lib/python3.11/threading.py", 1590, "_shutdown"), *inside), 300.0)
+    assert waits.headline == "the training ended 5 min 20 s ago, and the process waits for a thread of its own"
+
+
 def test_it_is_a_warning_once_it_has_held_a_gpu_for_long():
     (lately,) = found(SLEEPS, LONG_S - 1, util=0.0)
     (long,) = found(SLEEPS, LONG_S + 1, util=0.0)
