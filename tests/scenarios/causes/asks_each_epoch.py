@@ -1,4 +1,4 @@
-"""After each epoch the program asks whether to go on, and somebody answers seconds later."""
+"""After each epoch the program asks whether to go on, and somebody answers two seconds later."""
 # category: interactive
 # expects: goodput/prompt
 
@@ -10,11 +10,21 @@ import torch.nn.functional as F
 from until import options, small_model, steps
 
 
+class Somebody:
+    def __init__(self):
+        words = ["sh", "-c", "while read asked; do sleep 2; echo y; done"]
+        self.there = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        os.dup2(self.there.stdout.fileno(), 0)
+
+    def agrees(self):
+        self.there.stdin.write(b"?\n")
+        self.there.stdin.flush()
+        return input("go on? ") == "y"
+
+
 def main():
     args = options()
-    if not args.fixed:
-        answers = subprocess.Popen(["sh", "-c", "while sleep 3; do echo y || exit; done"], stdout=subprocess.PIPE)
-        os.dup2(answers.stdout.fileno(), 0)
+    somebody = Somebody()
     model = small_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for number in steps(args.seconds):
@@ -23,7 +33,7 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if number % 40 == 39 and not args.fixed and input("go on? ") != "y":
+        if number % 50 == 49 and not args.fixed and not somebody.agrees():
             break
 
 

@@ -15,7 +15,8 @@ def install(seconds):
 
 def main():
     args = options()
-    install(0.2 if args.fixed else args.seconds / 2)
+    if not args.fixed:
+        install(args.seconds / 2)
     train(args.seconds / 2)
 
 
