@@ -51,7 +51,7 @@ from tuimon.diagnosis.evidence.steps import (
 from tuimon.diagnosis.threshold import SMALL
 from tuimon.node_ids import node_of
 from tuimon.records import CompilerEvents, CompilerWork, EarlierRun, Place, Process, Threads, TraceTaken
-from tuimon.session.processes.writes import Writes
+from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.progress import rates_in
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
@@ -97,10 +97,9 @@ class Evidence(Struct, frozen=True, dict=True):
         return longest_steps(self._view.step_totals(self.pid), ms_per_step)
 
     @cached_property
-    def writes(self) -> Writes | None:
-        """What it has written with its steps; None where that is not read."""
-        writes = self._view.session.writes.get(self.pid)
-        return writes if writes is not None and writes.steps > 0 else None
+    def checkpoints(self) -> Checkpoints | None:
+        """What it has saved since its first steps; None where that is not read."""
+        return self._view.session.checkpoints(self.pid)
 
     @cached_property
     def has_steps(self) -> bool:
