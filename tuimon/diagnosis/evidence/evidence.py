@@ -11,10 +11,12 @@ from tuimon.diagnosis.evidence.course import (
     GrownPhase,
     Growth,
     Jump,
+    Passes,
     grow_together,
     grown_place,
     jump_at,
     jump_of,
+    more_work_ms,
     most_grown,
     passes,
     quarters,
@@ -156,14 +158,23 @@ class Evidence(Struct, frozen=True, dict=True):
         hot = self.hottest_in(phase.name)
         return phase, grown_place(self._view.session, self.pid, phase) or (hot.place if hot else None)
 
+    @cached_property
+    def _passes(self) -> Passes | None:
+        stats = self._view.session.step_stats.get(self.pid)
+        return passes(stats.history.marked_ms(), stats.history.worked_ms()) if stats is not None else None
+
+    @property
+    def more_work_ms(self) -> float:
+        """How much longer its steps take than at first because they do more work, if they do."""
+        return more_work_ms(self._passes) if self._passes is not None else 0.0
+
     def does_more_work(self, step: Growth) -> str:
         """The work that has grown as steps have, because they do more of it; empty if nothing shows that they do.
 
         It is the work before backward, and backward; or the environment and the policy of a rollout. ``step``: without
         waits for a core.
         """
-        stats = self._view.session.step_stats.get(self.pid)
-        found = passes(stats.history.marked_ms(), stats.history.worked_ms()) if stats is not None else None
+        found = self._passes
         if found is None:
             return ""
         if grow_together(*found, step):
