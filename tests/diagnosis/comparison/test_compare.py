@@ -15,6 +15,7 @@ from tuimon.diagnosis.comparison.words import verdict_text
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.errors import NotComparable
 from tuimon.records import Place
+from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.rows import HotLine
 from tuimon.session.steps.course import StepStretch
 
@@ -394,3 +395,23 @@ def test_lines_that_moved_are_the_same_line() -> None:
 )
 def test_an_interval_that_tells_nothing_is_not_told(speedup: Range, text: str) -> None:
     assert verdict_text("unclear", speedup) == text
+
+
+def test_checkpoints_of_both_sides() -> None:
+    one, other = Checkpoints(20, 20 << 30, 8.0, "nfs4"), Checkpoints(10, 10 << 30, 2.0, "xfs")
+    facts = [replace(FACTS, checkpoints_to=saved.file_system) for saved in (one, other)]
+    found = compare([run(1, facts=facts[0], checkpoints=one)], [run(2, facts=facts[1], checkpoints=other)])
+    assert [(each.name, each.before, each.after) for each in found.rows[-4:]] == [
+        ("checkpoints", 20, 10),
+        ("checkpoint", 400, 200),
+        ("checkpoint size", 1 << 30, 1 << 30),
+        ("checkpoint rate", 2.5 * (1 << 30), 5 * (1 << 30)),
+    ]
+    assert [(each.name, each.before, each.after) for each in found.unlike] == [("checkpoints to", "nfs4", "xfs")]
+
+
+def test_checkpoints_too_close_to_be_counted_have_a_rate() -> None:
+    one, other = Checkpoints(None, 8 << 30, 8.0, ""), Checkpoints(10, 10 << 30, 2.0, "")
+    names = [each.name for each in compare([run(1, checkpoints=one)], [run(2, checkpoints=other)]).rows]
+    assert "checkpoint rate" in names and "checkpoint size" not in names
+    assert "checkpoint rate" not in [each.name for each in compare([run(1)], [run(2, checkpoints=other)]).rows]

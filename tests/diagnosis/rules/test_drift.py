@@ -9,7 +9,7 @@ from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.rules.course import is_drift
-from tuimon.records import Gpu, ThreadCpu, Threads
+from tuimon.records import Frame, Frames, Gpu, KeepingLine, ThreadCpu, Threads
 
 SEEDS = 100
 WINDOWS = 300
@@ -220,6 +220,30 @@ def test_on_a_cpu_the_same_work_may_be_slow_with_numbers_near_zero():
 def test_graphs_that_are_kept_lengthen_backward_alone():
     found = course_of(*({"forward": 10, "backward": 20 + 7 * t, "optimizer": 2} for t in range(30)))
     assert (found.cause, found.evidence["grown_phase"]) == (None, "backward")
+
+
+def test_a_leak_beside_work_that_grows_gains_what_the_leak_takes():
+    """From the first to the last quarter, both passes have grown to twice their time, and backward to five times."""
+    course = [{"between": 10 + t / 2, "backward": 2 + 10 * t, "optimizer": 1} for t in range(30)]
+    found = course_of(*course)
+    before_ms, now_ms = found.evidence["first_ms"], found.evidence["now_ms"]
+    assert (found.cause, found.evidence["grown_phase"]) == (None, "backward")
+    assert found.estimated_speedup == pytest.approx(now_ms / (before_ms + found.evidence["more_work_ms"]))
+    assert 1.3 < found.estimated_speedup < 0.7 * now_ms / before_ms
+    alone = course_of(*({"between": 10, "backward": 2 + 10 * t, "optimizer": 1} for t in range(30)))
+    assert alone.evidence["more_work_ms"] == 0.0
+
+
+HOOK = KeepingLine(27, "main", "model[0].register_forward_hook(record)", "hook")
+
+
+def test_hooks_that_each_step_registers_are_named():
+    frame = Frame("train.py", 9, "main", "loss.backward()", True, keeping=(HOOK,))
+    file = Frames(t=0.0, pid=100, first=90, frames=[frame])
+    course = [{"forward": 10 + 3 * t, "backward": 5 + t, "optimizer": 2} for t in range(30)]
+    found = course_of(*course, records=[file])
+    assert (found.cause, [place.line for place in found.where]) == (None, [27])
+    assert found.action.startswith("register the hook in main() train.py:27 once") and found.estimated_speedup > 1.5
 
 
 def test_a_machine_that_becomes_slower_makes_the_update_longer_too():

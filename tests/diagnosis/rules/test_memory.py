@@ -156,6 +156,17 @@ def test_how_soon_memory_is_full_decides_how_grave_that_is():
     assert run_that_holds(by(1, 60), available=400 << 30) is None  # in a week
 
 
+UNEVEN = [500, 500, 500, 500, *(500 + 12 * n + (9 if n % 3 == 0 else -9) for n in range(9))]
+
+
+def test_growth_that_is_uneven_is_said_where_the_text_shows_a_line_that_keeps():
+    assert run_that_holds(UNEVEN) is None
+    finding = run_that_holds(UNEVEN, Frames(t=1.0, pid=0, first=0, frames=[KEEPS]))
+    assert (finding.cause, finding.where[0].line) == ("growing", 4)
+    assert run_that_holds(UNEVEN, fills_up()) is None
+    assert run_that_holds([500.0] * 30, Frames(t=1.0, pid=0, first=0, frames=[KEEPS])) is None
+
+
 @pytest.mark.parametrize(
     "held",
     [

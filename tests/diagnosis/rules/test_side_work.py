@@ -697,19 +697,20 @@ def saved(*written_mib, to=""):
         wrote = {"written_bytes": int(mib * (1 << 20)), "written_to": to if mib > 1 else ""}
         held = {"window_s": 1.0, "cpu_ratio": 1.0, "rss_bytes": 1 << 30, "threads": []}
         records += [steps(t, phases, first_index=10 * t), Threads(t=t, pid=100, **held, **wrote)]
-    return found(trained(beside, *records, stacks(8, *TRAINING, ([40, 41], 20))))["side_work"]
+        records.append(stacks(t, *TRAINING, ([40, 41], 20)))
+    return found(trained(beside, *records))["side_work"]
 
 
 def test_checkpoints_with_their_number_size_and_time():
     finding = saved(0, 0.1, 500, 0, 0, 400, 100, 0, 0.2, to="nfs4")
-    assert finding.headline == "25 % of each step is the saving of checkpoints: 500 MiB in 1000 ms to nfs4"
+    assert finding.headline == "25 % of each step is the saving of checkpoints: 500 MiB in 1125 ms to nfs4"
     assert finding.evidence["checkpoints"] == 2
-    assert finding.evidence["written_bytes_per_s"] == pytest.approx(500 << 20, rel=0.01)
+    assert finding.evidence["written_bytes_per_s"] == pytest.approx((500 << 20) / 1.125, rel=0.01)
 
 
 def test_checkpoints_too_close_to_be_told_apart_have_a_rate():
     finding = saved(10, *[20] * 8)
-    assert finding.headline == "25 % of each step is the saving of checkpoints at 80 MiB/s"
+    assert finding.headline == "25 % of each step is the saving of checkpoints at 71 MiB/s"
     assert finding.evidence["checkpoints"] is None and finding.evidence["file_system"] is None
 
 

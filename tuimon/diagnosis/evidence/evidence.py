@@ -11,10 +11,12 @@ from tuimon.diagnosis.evidence.course import (
     GrownPhase,
     Growth,
     Jump,
+    Passes,
     grow_together,
     grown_place,
     jump_at,
     jump_of,
+    more_work_ms,
     most_grown,
     passes,
     quarters,
@@ -51,7 +53,7 @@ from tuimon.diagnosis.evidence.steps import (
 from tuimon.diagnosis.threshold import SMALL
 from tuimon.node_ids import node_of
 from tuimon.records import CompilerEvents, CompilerWork, EarlierRun, Place, Process, Threads, TraceTaken
-from tuimon.session.processes.writes import Writes
+from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.progress import rates_in
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
@@ -97,10 +99,9 @@ class Evidence(Struct, frozen=True, dict=True):
         return longest_steps(self._view.step_totals(self.pid), ms_per_step)
 
     @cached_property
-    def writes(self) -> Writes | None:
-        """What it has written with its steps; None where that is not read."""
-        writes = self._view.session.writes.get(self.pid)
-        return writes if writes is not None and writes.steps > 0 else None
+    def checkpoints(self) -> Checkpoints | None:
+        """What it has saved since its first steps; None where that is not read."""
+        return self._view.session.checkpoints(self.pid)
 
     @cached_property
     def has_steps(self) -> bool:
@@ -157,14 +158,23 @@ class Evidence(Struct, frozen=True, dict=True):
         hot = self.hottest_in(phase.name)
         return phase, grown_place(self._view.session, self.pid, phase) or (hot.place if hot else None)
 
+    @cached_property
+    def _passes(self) -> Passes | None:
+        stats = self._view.session.step_stats.get(self.pid)
+        return passes(stats.history.marked_ms(), stats.history.worked_ms()) if stats is not None else None
+
+    @property
+    def more_work_ms(self) -> float:
+        """How much longer its steps take than at first because they do more work, if they do."""
+        return more_work_ms(self._passes) if self._passes is not None else 0.0
+
     def does_more_work(self, step: Growth) -> str:
         """The work that has grown as steps have, because they do more of it; empty if nothing shows that they do.
 
         It is the work before backward, and backward; or the environment and the policy of a rollout. ``step``: without
         waits for a core.
         """
-        stats = self._view.session.step_stats.get(self.pid)
-        found = passes(stats.history.marked_ms(), stats.history.worked_ms()) if stats is not None else None
+        found = self._passes
         if found is None:
             return ""
         if grow_together(*found, step):

@@ -163,6 +163,11 @@ class MachineTable:
                 return ProcessCopies(pid, growth, max(0, own - growth.held_bytes))
         return None
 
+    def growth_going_on(self, pid: int, since_s: float) -> Growth | None:
+        """How a process has grown since a moment, be it slower now; None if it has not, or no longer does."""
+        held = self._own.get(pid)
+        return held.growth_going_on(since_s) if held is not None else None
+
     def steady_growth(self, pid: int, since_s: float) -> Growth | None:
         """How a process has grown since a moment, if it has all the time; else None."""
         held = self._own.get(pid)
