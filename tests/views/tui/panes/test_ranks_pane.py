@@ -2,23 +2,16 @@
 
 import pytest
 
-from tests.recorded_logs import log_path
 from tests.views import streams
 from tests.views.tui.running_app import running, text, visible
 from tests.views.tui.texts import texts
-from tuimon.diagnosis.reading import fold
-from tuimon.records import Exit
-from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.stats import PARTS, RankWindow
 from tuimon.session.trainings import TrainingRow
-from tuimon.sources.log.reader import read_log
-from tuimon.views.report.ranks_json import ranks_json
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.drawing.table import row_line
-from tuimon.views.tui.panes.lateness import Strips, overview, own_share, strip_line, strips
+from tuimon.views.tui.panes.lateness import Strips, overview, strip_line, strips
 from tuimon.views.tui.panes.rank_lines import rank_columns, ranks_head, training_lines
-from tuimon.views.tui.panes.ranks_pane import RanksPane
 
 PHASES = (("data", 0.1), ("forward", 0.3), ("backward", 0.6))
 ROW = RankRow(
@@ -149,16 +142,6 @@ async def test_one_process_has_no_ranks_to_show():
         assert "ranks" not in visible(app)
 
 
-def test_a_rank_in_focus_that_ends_gives_way_to_one_that_lives():
-    session = streams.ranks().session
-    session.focus_on(streams.MAIN + 5)
-    assert session.trainer() == streams.MAIN + 5
-    session.add(streams.process(streams.MAIN + 5, rank=5, world_size=8, ppid=50, python="3.11.7", ended=True))
-    assert session.trainer() == streams.MAIN
-    session.add(Exit(t=61.0, pid=50, exit_code=0))
-    assert len(rank_rows(session.over("recent"))) == 8
-
-
 async def test_processes_that_are_no_ranks_are_listed_as_trainings():
     monitor = streams.trainings()
     async with running(monitor, size=(80, 24)) as (app, pilot):
@@ -195,14 +178,6 @@ def test_every_line_of_a_training_fits_its_width(width):
     assert {cells(line) for line in (head, *lines)} == {width}
 
 
-def test_at_the_end_the_pane_has_the_waits_of_the_report():
-    session, _ = fold(read_log(str(log_path("slow_rank"))))
-    state = RanksPane().collect(session, ())
-    reported = {rank["rank"]: rank["wait_ms"] for rank in ranks_json(session)["ranks"]}
-    assert {row.rank: round(row.wait_ms, 4) for row in state.rows} == reported
-    assert state.ended
-
-
 # -- lateness over time: cells from windows of ranks
 
 
@@ -227,13 +202,6 @@ def test_a_rank_is_late_by_its_own_share_beyond_the_median():
     assert found.late[100] == pytest.approx([0.0] * 4)
     assert texts([strip_line(found.late[103], 4)]) == ["▁▁▇▇"]
     assert texts([strip_line(found.late[103], 8)]) == ["▁▁▁▁▇▇▇▇"]
-
-
-def test_lateness_inside_backward_shows_by_how_busy_the_thread_was():
-    others = [rank(n, window(1, 10, 90, busy=0.3)) for n in range(2)]
-    late = rank(2, window(1, 10, 90, busy=0.9))
-    assert strips([*others, late], [late], 1.5, 1).late[102] == pytest.approx([0.6])
-    assert own_share(window(1, 10, 90, busy=0.9), 1000 * MS, 0.0, on_gpu=True) == pytest.approx(0.1)
 
 
 def test_a_longer_run_has_longer_cells_and_long_windows_fill_several():
