@@ -15,7 +15,7 @@ from tuimon.records import TraceTaken
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
-from tuimon.trace.timeline import Timeline, timeline_of
+from tuimon.trace.timeline import Lane, Timeline, blocks, timeline_of
 from tuimon.views.format import count
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
@@ -227,3 +227,14 @@ def test_the_report_tells_of_a_trace(recorded: str) -> None:
     assert "forward: CPU 50.9 ms, GPU span 50.9 ms" in text
     assert max(map(len, text_report(report).splitlines())) <= 78 + len(recorded)
     assert "traces" not in report_of(session_of(header()), [], "run.jsonl")
+
+
+def test_blocks_of_a_lane() -> None:
+    lane = Lane("main", "CPU")
+    for begin, end, name in ((0, 10, "a"), (10, 11, "b"), (30, 60, "c"), (90, 200, "d")):
+        lane.add_item(begin, end, name, "forward")
+    found = blocks(lane, 0, 100, 20)
+    assert [(block.x, block.width, block.name) for block in found] == [
+        (0, 2, "a"), (2, 1, ""), (6, 6, "c"), (18, 2, "d"),
+    ]  # fmt: skip
+    assert found[1].share == pytest.approx(0.2)
