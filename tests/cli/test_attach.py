@@ -88,7 +88,7 @@ def test_what_is_no_python(tmp_path: Path) -> None:
         until(lambda: b"sleep\0" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
         done = tuimon("attach", "--log", "a.jsonl", str(process.pid), cwd=tmp_path)
         assert done.returncode == 1
-        assert f"process {process.pid} (sleep) is no Python interpreter" in done.stderr
+        assert f"process {process.pid} (sleep) is not a Python interpreter" in done.stderr
         assert not (tmp_path / "a.jsonl").exists()
     finally:
         process.kill()

@@ -23,6 +23,7 @@ PLACE = Place("/home/me/train.py", 26, "main", "evaluate(model)")
         (0.04, "no step for 14s: in eval at main() train.py:26"),
         (0.05, "no step for 14s: in eval at main() train.py:26 for 0.1s"),
         (9.0, "no step for 14s: in eval at main() train.py:26 for 9.0s"),
+        (13.9, "no step for 14s: in eval at main() train.py:26"),
     ],
 )
 def test_how_long_something_goes_on_is_told_once_it_has(for_s, text):

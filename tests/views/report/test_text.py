@@ -80,8 +80,11 @@ def test_text_fits_an_email(log: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert any("data" in line and "62 %" in line for line in out.splitlines())
 
 
+ENDED = Exit(t=1.0, pid=100, exit_code=3, last_line="KeyError", file="/x/train.py", line=7, function="main")
+
+
 def test_a_run_without_steps() -> None:
-    session, findings = fold([records.header(), Exit(t=1.0, pid=100, exit_code=3, last_line="KeyError")])
+    session, findings = fold([records.header(), ENDED])
     report = report_of(session, findings, "x")
     assert report["phases"] == []
     assert report["steps"]["count"] == 0
@@ -90,7 +93,7 @@ def test_a_run_without_steps() -> None:
     assert "No training step was seen.\nIt ended after 1.0s." in text
     assert "No finding" not in text  # without a step there is nothing to find one in
     assert report["state"]["name"] == "ended"
-    assert "ended with exit code 3" in text
+    assert "ended with exit code 3\nKeyError at main() train.py:7\n" in text
 
 
 def test_a_single_step_without_times_is_too_few_for_a_verdict() -> None:
@@ -116,7 +119,7 @@ def test_evaluation_is_of_a_batch_and_evidence_has_units() -> None:
     )
     text = text_report(report_of(folded, findings, "run.jsonl"))
     (row,) = [line for line in text.splitlines() if line.startswith("  eval")]
-    assert "share of all time" in row and row.endswith("80.0 ms a batch")
+    assert "share of the loop's time" in row and row.endswith("80.0 ms a batch")
     assert "Evidence: data per step 62.0 ms, step 100 ms, workers 0\n" in text
 
 

@@ -31,6 +31,14 @@ def test_phase_rows_line_up():
     assert rows[6] == "step time · last 5.0s                          0 – 80 ms"
 
 
+def test_evaluation_has_no_bar_as_its_share_is_of_the_loops_time():
+    table = TABLE._replace(rows=(*TABLE.rows, PhaseRow("eval", 0.64, 14.4)))
+    rows = texts(phases_lines(PICTURE._replace(table=table), 60, 13))
+    assert rows[0] == "data      ████████████████████████████████    41.5 ms   62 %"
+    assert rows[5] == "eval      share of the loop's time            14.4 ms   64 %"
+    assert "beside the steps; share of the loop's time" in texts(phases_lines(PICTURE._replace(table=table), 80, 13))[5]
+
+
 def test_without_a_step_the_open_phase_is_told_and_after_the_end_where_it_ended():
     loading = PICTURE._replace(table=None, steps=replace(STEPS, open_phase="forward", open_for_s=12.0))
     assert texts(phases_lines(loading, 60, 12))[:2] == ["No step has ended yet.", "Now in forward for 12s"]

@@ -34,6 +34,7 @@ def test_the_title_has_the_place_in_the_run_its_rates_and_the_time_left():
         (Exit(t=1, pid=1, exit_code=3), " ENDED, exit code 3  after 3m12s", "critical badge"),
         (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), " ENDED by SIGKILL  after 3m12s", "critical badge"),
         (Exit(t=1, pid=1, exit_code=None), " ENDED  after 3m12s", "benign badge"),
+        (Exit(t=1, pid=1, exit_code=None, file="x.py"), " ENDED by an error  after 3m12s", "critical badge"),
     ],
 )
 def test_an_ended_run_is_titled_so(end, text, role):

@@ -77,6 +77,10 @@ def test_what_is_not_worth_a_fix_is_no_headline_and_an_unknown_gain_is_not_a_sma
     [
         (Exit(t=1, pid=1, exit_code=1, last_line="ValueError: no"), " ┃ ValueError: no"),
         (
+            Exit(t=1, pid=1, exit_code=1, last_line="ValueError: no", file="a.py", line=3, function="f"),
+            " ┃ at f() a.py:3: ValueError: no",
+        ),
+        (
             Exit(t=1, pid=1, exit_code=0, survivors=[7, 8]),
             " ┃ still running: pid 7, pid 8 (tuimon attach 7)",
         ),
