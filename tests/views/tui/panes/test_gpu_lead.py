@@ -18,10 +18,10 @@ LOGS = Path(__file__).parents[3] / "data" / "logs"
 BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
 
 
-def times(median_us, drained=0.0, *, idle=0.0, paced=0.0, error_us=14.0, history=()):
-    low, high = (None, None) if median_us is None else (median_us / 2, median_us * 2)
-    leads = tuple(LeadRow(name, 450, low, median_us, high, drained) for name in BOUNDARIES)
-    return GpuTimeRow(0, 450, idle, paced, leads, error_us, history)
+def times(median_us, drained=0.0, *, idle=0.0, paced=0.0, error_us=14.0):
+    low_us = None if median_us is None else median_us / 2
+    leads = tuple(LeadRow(name, 450, low_us, median_us, drained) for name in BOUNDARIES)
+    return GpuTimeRow(0, 450, idle, paced, leads, error_us)
 
 
 AHEAD = times(38_000.0)
@@ -52,7 +52,7 @@ def test_the_lead_in_words(row, words):
 
 
 def test_where_backward_begins_stands_for_all():
-    leads = (LeadRow("fetch end", 900, 1.0, 2.0, 3.0, 1.0), LeadRow("backward begin", 450, 1e3, 2e3, 3e3, 0.0))
+    leads = (LeadRow("fetch end", 900, 1.0, 2.0, 1.0), LeadRow("backward begin", 450, 1e3, 2e3, 0.0))
     assert lead_words(AHEAD._replace(leads=leads)) == "launches run 2.0 ms ahead"
     assert lead_words(BEHIND._replace(leads=leads[:1])).startswith("the GPU waits")
 
@@ -66,16 +66,8 @@ def test_one_line_with_a_gauge_of_the_lead_against_the_step():
     ]
 
 
-def test_every_boundary_where_there_is_room():
-    rows = drawn(lead_lines(times(2000.0, history=(1900.0, None, 2000.0)), 10.0, 76, 12))
-    assert rows[3].startswith("over time") and rows[3].endswith("⣶  0 – 2.5 ms") and rows[3].count(" ⣶") == 2
-    assert rows[4].split() == ["lead", "at", "median", "least", "most", "ran", "dry"]
-    assert rows[5].split() == ["fetch", "end", "2.0", "ms", "1.0", "ms", "4.0", "ms", "0", "%"]
-    assert len(rows) == 10
-
-
 @pytest.mark.parametrize("width", [36, 46, 56, 76, 106])
-@pytest.mark.parametrize("most", [1, 2, 12])
+@pytest.mark.parametrize("most", [1, 2])
 def test_it_fits(width, most):
     for row in (AHEAD, BEHIND, UNKNOWN):
         lines = lead_lines(row, None, width, most)
