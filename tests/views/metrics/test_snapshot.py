@@ -157,16 +157,6 @@ def test_each_live_process_has_a_label_of_its_own(ranks: tuple[int | None, ...],
     assert [label for label, _ in RankLabels().of(session)] == labels
 
 
-def test_a_rank_that_is_started_again_takes_over_the_label() -> None:
-    session = records.session_of(records.header(), records.process(100, rank=0), records.process(101, rank=1))
-    ranks = RankLabels()
-    assert ranks.of(session) == [("0", 100), ("1", 101)]
-    session.add(records.process(101, rank=1, t=5.0, ended=True))
-    assert ranks.of(session) == [("0", 100)]
-    session.add(records.process(102, rank=1, t=6.0))
-    assert ranks.of(session) == [("0", 100), ("1", 102)]
-
-
 def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:
     session, snapshots = whole_session(1), Snapshots()
     snapshots.offer(session, ())
@@ -181,12 +171,6 @@ def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:
     until(lambda: (snapshots.offer(session, ()), received)[1])
     waiting.join()
     assert received[0] is not first
-
-
-def test_a_log_without_its_header_has_what_needs_none() -> None:
-    session = records.session_of(records.steps(1.0, PHASES))
-    assert "tuimon_last_step_time_seconds" not in figures(session)
-    assert figures(session)["tuimon_steps_total"] == {("0",): 10}
 
 
 def test_a_scrape_in_mid_update_is_of_one_moment() -> None:
