@@ -70,6 +70,10 @@ class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=Fals
     node: Index | None = None  # number of this node among those of the run, as the scheduler or launcher counts
     price: Price | None = None  # --price
 
+    def moment_s(self, unix_s: float) -> Moment:
+        """A moment of the wall clock, on the clock of the records."""
+        return self.t + unix_s - self.wall_unix_s
+
 
 #: The ``markers_reason`` of a process that may yet have markers.
 NO_TORCH_YET = "no torch imported yet"

@@ -260,6 +260,10 @@ class Tables:
         return self._step_sizes.setdefault(pid, StepSizes())
 
     def _begin_steps(self, pid: int, t: float) -> None:
+        process = self.run_processes.known.get(pid)
+        launcher = self.samples.get(process.ppid) if process is not None else None
+        if process is not None and launcher is not None and self.header is not None:
+            launcher.spent.begin(self.header.moment_s(process.start_unix_s))
         self.threads.begin_steps(t)
         self.nodes.tables_of(node_of(pid)).core_use.begin_steps(t)
 

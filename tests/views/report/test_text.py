@@ -42,14 +42,6 @@ def test_of_a_training_attached_to_the_steps_that_were_seen_are_summed_up() -> N
     assert summary.startswith("train.py made 30 steps in 3.0s, from step 5 010 on (median"), summary
 
 
-def test_the_summary_is_three_sentences() -> None:
-    session, findings = fold(run(), verdicts := Verdicts())
-    summary = report_of(session, findings, "run.jsonl", verdicts.changes)["summary"]
-    assert ". The verdict is INPUT-BOUND: 62 % of each step waits for data" in summary
-    assert ". To do: set num_workers=" in summary and "; that makes training " in summary
-    assert summary.endswith("x faster.")
-
-
 @pytest.fixture
 def log(tmp_path: Path) -> str:
     writer = LogWriter(str(tmp_path / "run.jsonl"))
@@ -80,11 +72,6 @@ def test_json_is_the_contract(log: str, capsys: pytest.CaptureFixture[str]) -> N
     assert first["fixes"][0].keys() == {"action", "estimated_speedup", "low", "high"}
     assert report["run"]["exit_code"] == 0
     assert report["ranks"][0]["pid"] == 100
-
-
-def test_several_logs_are_a_list(log: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command_line(["report", log, log, "--format", "json"]) == 0
-    assert [report["schema"] for report in json.loads(capsys.readouterr().out)] == [1, 1]
 
 
 def test_text_fits_an_email(log: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,11 +185,6 @@ def test_of_states_those_count_that_held_for_long_or_hold_at_the_end() -> None:
     assert [f.rule for f in verdicts.lasting_states()] == ["hang"]
 
 
-def test_a_run_that_never_got_warm() -> None:
-    _, findings = fold([records.header(), records.steps(1.0, {"forward": 900}, count=1), records.header(t=2.5)])
-    assert [f.rule for f in findings] == ["warmup"]
-
-
 @pytest.mark.parametrize(
     "names, code", [("input_bound", 1), ("no_workers,hang", 1), ("critical", 1), ("warning,side_work", 0)]
 )
@@ -253,16 +235,3 @@ def test_time_of_which_nothing_is_recorded_is_judged_by_no_moment() -> None:
     _, found_late = fold([header, *late_records], late)
     assert [finding.rule for finding in found_late] == [finding.rule for finding in found] != []
     assert 0 < late._judged_s <= whole._judged_s
-
-
-def test_a_long_path_is_not_broken_within_a_word(log: str) -> None:
-    report = report_of(*fold(run())[:2], log)
-    path = "/home/somebody/" + "a_long_folder_name/" * 5 + "train.py"
-    report["run"]["command"] = ["python", path, "--lr", "0.1"]
-    assert path in text_report(report).splitlines()[1]
-
-
-def test_the_verdict_that_stands() -> None:
-    side_work = {"rule": "side_work", "cause": "evaluation", "severity": "critical"}
-    assert final_verdict([side_work]) == "SIDE-WORK (evaluation)"
-    assert final_verdict([side_work | {"severity": "info"}]) == final_verdict([]) == "nothing found"

@@ -83,10 +83,6 @@ def test_ranges_stand_under_their_phase_and_the_deepest_give_way():
     ]
 
 
-def test_notes_stay_at_the_bottom():
-    assert texts(phases_lines(PICTURE._replace(notes=("12 markers lost",)), 56, 10))[-1] == "12 markers lost"
-
-
 @pytest.mark.parametrize("width", [20, 36, 56, 100])
 @pytest.mark.parametrize("height", [1, 4, 6, 9, 20, 40])
 def test_phases_fit_their_pane(width, height):
