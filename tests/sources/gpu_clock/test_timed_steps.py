@@ -183,6 +183,16 @@ def test_other_loops(script, expected):
     assert " ".join(f"{name} {span}" for name, (span, _, _) in spans(step).items()) == expected
 
 
+def test_a_second_batch_of_an_iterator_without_a_backward_was_evaluation():
+    play = Play()
+    (step,) = play(
+        "fetch)=0 bwd(=10 bwd)=20 opt(=20 opt)=30 fetch)@9=40 fetch)@9=70 fetch)@9=100 stop@9=105 fetch)=120 "
+        "bwd(=130 bwd)=140 opt(=140 opt)=150 fetch)=150"
+    )[1:]
+    assert spans(step)["eval"][0] == 80
+    assert spans(step)["forward"][0] == 10
+
+
 def test_an_evaluation_that_takes_gradients_is_one_with_its_backward_passes():
     play = Play()
     training = "bwd(@0={0} bwd)@0={1} opt(={1} opt)={2}"
