@@ -56,15 +56,6 @@ def test_work_on_the_output_of_a_model_that_is_not_trained_cannot_be_done_less_o
     ]
 
 
-def test_where_a_library_owns_the_loop_its_function_is_named_with_the_users_line():
-    phases = {"data": 5, "forward": 30, "backward": 35, "other": 30}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    samples = ([40, 41, 47], 30), ([40, 41, 42], 35), ([40, 43, 46], 9), ([40, 44], 12), ([40, 45], 5)
-    finding = found(trained(FRAMEWORK, *windows, stacks(8, *samples)))["side_work"]
-    assert finding.headline.endswith(", in update_state() metrics.py:350")
-    assert [(place.file, place.line) for place in finding.where] == [("/home/me/fit.py", 31)]
-
-
 @pytest.mark.parametrize(
     ("building", "said"),
     [(8, "outside the model, 15 % in one function"), (1, "outside the model")],
@@ -101,7 +92,7 @@ def test_a_line_that_only_reads_the_clock_has_nothing_to_save():
     assert save.where[0].line == 17
 
 
-def test_side_work_of_a_library_gains_what_the_function_that_is_named_takes():
+def test_side_work_of_a_library_is_named_with_the_users_line_and_gains_what_its_function_takes():
     """Nothing shows what the rest of ``trainer.fit(model)`` does beside training, such as ending an epoch's workers."""
     phases = {"data": 5, "forward": 30, "backward": 35, "other": 30}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
@@ -112,7 +103,8 @@ def test_side_work_of_a_library_gains_what_the_function_that_is_named_takes():
     )
     samples = ([40, 41, 47], 30), ([40, 41, 42], 35), ([40, 44], 5), ([40, 45], 2), ([40, 50, 51], 13)
     finding = found(trained(FRAMEWORK, ends, *windows, stacks(8, *samples)))["side_work"]
-    assert "in update_state() metrics.py:350" in finding.headline
+    assert finding.headline.endswith(", in update_state() metrics.py:350")
+    assert [(place.file, place.line) for place in finding.where] == [("/home/me/fit.py", 31)]
     assert finding.evidence["hot_share"] == pytest.approx(5 / 20)
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.3 * 5 / 20), rel=0.01)
 
@@ -131,26 +123,6 @@ def test_a_librarys_own_optimizer_is_the_update_not_side_work(update, rest, rule
     assert rows["other"].share == pytest.approx(rest / 99, abs=0.01)
     assert rows["optimizer"].estimated and rows["optimizer"].error > 0.05
     assert not rows["backward"].estimated
-
-
-@pytest.mark.parametrize(("updates", "rule"), [(0, "optimizer_bound"), (10, "side_work")])
-def test_an_update_that_the_program_writes_itself_is_the_update_unless_markers_show_an_optimizer(updates, rule):
-    """No marker knows it: with the forward pass it lies between two backward passes."""
-    own = frames(
-        ("train.py", 14, "main", "update(params)", True),
-        ("train.py", 20, "update", "m.mul_(b1).add_(p.grad)", True),
-        ("train.py", 21, "update", "p.sub_(lr * m / v.sqrt())", True),
-        first=30,
-    )
-    windows = [steps(t, {"between": 70, "backward": 30}, first_index=10 * t, updates=updates) for t in range(1, 9)]
-    samples = ([8, 7], 20), ([1, 2], 30), ([30, 31], 30), ([30, 32], 20)
-    session = trained(own, *windows, stacks(8, *samples))
-    findings = found(session)
-    assert set(findings) == {rule}
-    assert findings[rule].where[0].function == "update"
-    shares = {row.name: row.share for row in session.over("recent").phases(100).rows}
-    assert shares["optimizer" if rule == "optimizer_bound" else "other"] == pytest.approx(0.5, abs=0.01)
-    assert shares["forward"] == pytest.approx(0.2, abs=0.01)
 
 
 def test_what_a_library_that_owns_the_loop_does_itself_at_each_update_is_no_side_work():
@@ -194,21 +166,6 @@ def test_beside_no_training_there_is_no_side_work():
     assert "side_work" not in found(session)
     reasons = dict(unjudged(session))
     assert "no batch, backward pass or update" in reasons["side_work"]
-
-
-def test_a_usual_update_is_not_reported():
-    phases = {"data": 5, "forward": 35, "backward": 40, "optimizer": 20}
-    assert "optimizer_bound" not in found(trained(*(steps(t, phases, first_index=10 * t) for t in range(1, 9))))
-
-
-def test_evaluation_is_found_in_the_function_that_training_never_passes():
-    phases = {"data": 5, "forward": 15, "backward": 20, "eval": 60}
-    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
-    finding = found(trained(*windows, stacks(8, *TRAINING, ([5, 6, 7], 90))))["side_work"]
-    assert (finding.cause, finding.where[0].line, finding.severity) == ("evaluation", 30, "critical")
-    assert finding.share_of_step == pytest.approx(0.6)
-    assert finding.estimated_speedup == pytest.approx(2.5)
-    assert len(finding.fixes) == 1
 
 
 def evaluated(small, *more, fetches=90, **facts):
@@ -369,23 +326,6 @@ def test_a_model_without_modules_is_one_in_evaluation_too():
     assert "side_work" not in found(trained(*windows, model, stacks(8, *samples)))
 
 
-def test_a_metric_that_is_a_module_is_side_work_outside_the_model():
-    """It is computed before backward, so that markers count it as forward."""
-    lines = frames(
-        ("train.py", 11, "main", "metric(out, y)", True),
-        ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-        ("/lib/site-packages/torchmetrics/metric.py", 315, "forward"),
-        ("/lib/site-packages/torch/utils/data/dataloader.py", 700, "__next__"),
-        first=30,
-    )
-    phases = {"data": 5, "forward": 50, "backward": 35, "optimizer": 5, "other": 5}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    session = trained(*windows, lines, stacks(8, *TRAINING, ([0, 33], 4), ([30, 31, 32], 60)))
-    finding = found(session)["side_work"]
-    assert finding.where[0].line == 11
-    assert finding.headline.endswith("side work outside the model")
-
-
 def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
     lines = frames(
         ("train.py", 60, "check", "model(probe)", True),
@@ -418,39 +358,6 @@ def test_a_little_evaluation_that_no_marker_separates_is_no_side_work(works_on, 
     other = next(row for row in session.over("recent").phases(100).rows if row.name == "other")
     assert other.estimated and 0.10 < other.share < 0.20
     assert ("side_work" in found(session)) == reported
-
-
-@pytest.mark.parametrize(("source", "reported"), [("time.sleep(0.1)", True), ("table = look_up(table)", False)])
-def test_of_a_loop_that_no_sample_shows_training_in_only_a_wait_is_known_to_be_side_work(source, reported):
-    line = frames(("train.py", 34, "train", source, True), first=50)
-    phases = {"between": 99.6, "backward": 0.3, "optimizer": 0.1}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    finding = found(trained(*windows, line, stacks(8, ([50], 200))))
-    assert {rule for rule, one in finding.items() if one.severity == "critical"} == (
-        {"side_work"} if reported else set()
-    )
-
-
-def test_side_work_names_its_line():
-    backward = frames(
-        ("train.py", 48, "main", "", True), ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"), first=50
-    )
-    first, *_ = run(SIDE, backward, stacks(12, ([50, 51], 40), ([5], 30)))
-    assert (first.rule, first.where[0].line) == ("side_work", 50)
-    assert first.estimated_speedup == pytest.approx(warm(1 / 0.75))
-    assert len(first.fixes) == 1
-
-
-@pytest.mark.parametrize("call", ["torch.autograd.grad(loss, weights)", "norms.append(p.grad.norm().item())"])
-def test_a_look_at_gradients_is_side_work(call):
-    more = frames(
-        ("train.py", 48, "main", "", True),
-        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
-        ("train.py", 49, "main", call, True),
-        first=50,
-    )
-    (found,) = [f for f in run(SIDE, more, stacks(12, ([50, 51], 40), ([52], 30))) if f.rule == "side_work"]
-    assert found.where[0].line == 49
 
 
 def test_side_work_that_calls_a_part_of_the_model_is_named_where_it_leaves_training():
@@ -636,52 +543,46 @@ def beside_training(lines, *samples):
     return found(trained(lines, *windows, stacks(8, *TRAINING, *beside)))["side_work"]
 
 
-@pytest.mark.parametrize(
-    ("posting", "logging", "cause", "said"),
-    [
-        (20, 0, "network", "25 % of each step is calls over the network"),
-        (12, 8, "network", "25 % of each step is side work outside the model, 15 % in calls over the network"),
-        (8, 12, None, "25 % of each step is side work outside the model, 15 % in one function"),
-    ],
+POSTS = (
+    ("train.py", 20, "main", "tracker.post(loss)", True),
+    ("train.py", 50, "post", "session.post(url, json=values)", True),
+    ("/lib/site-packages/urllib3/connectionpool.py", 790, "urlopen"),
+    ("/usr/lib/python3.11/socket.py", 706, "readinto"),
 )
-def test_calls_over_the_network_are_told_from_other_side_work(posting, logging, cause, said):
-    beside = frames(
-        ("train.py", 20, "main", "tracker.post(loss)", True),
-        ("train.py", 50, "post", "session.post(url, json=values)", True),
-        ("/lib/site-packages/urllib3/connectionpool.py", 790, "urlopen"),
-        ("/usr/lib/python3.11/socket.py", 706, "readinto"),
-        ("train.py", 21, "main", "log(loss)", True),
-        ("train.py", 60, "log", "file.write(line)", True),
-        first=40,
-    )
-    finding = beside_training(beside, ([40, 41, 42, 43], posting), ([44, 45], logging))
-    assert (finding.cause, finding.headline) == (cause, said)
-    assert finding.fixes[0].action.startswith("collect what post() train.py:50 sends") == (cause is not None)
+SAVES = (
+    ("train.py", 20, "main", "save(model)", True),
+    ("train.py", 50, "save", "torch.save(model.state_dict(), path)", True),
+    ("/lib/site-packages/torch/serialization.py", 943, "save"),
+)
 
 
 @pytest.mark.parametrize(
-    ("saving", "logging", "cause", "said"),
+    ("places", "cause", "alone", "mostly", "action"),
     [
-        (20, 0, "checkpoint", "25 % of each step is the saving of checkpoints"),
-        (12, 8, "checkpoint", "25 % of each step is side work outside the model, 15 % in saving checkpoints"),
-        (8, 12, None, "25 % of each step is side work outside the model, 15 % in one function"),
+        (POSTS, "network", "calls over the network", "calls over the network", "collect what post() train.py:50"),
+        (SAVES, "checkpoint", "the saving of checkpoints", "saving checkpoints", "save less often at save() train.py"),
     ],
 )
-def test_the_saving_of_checkpoints_is_told_from_other_side_work(saving, logging, cause, said):
+def test_calls_over_the_network_and_checkpoints_are_told_from_other_side_work(places, cause, alone, mostly, action):
     """By torch's own functions below the line, of which one that gathers the weights is part."""
-    beside = frames(
-        ("train.py", 20, "main", "save(model)", True),
-        ("train.py", 50, "save", "torch.save(model.state_dict(), path)", True),
-        ("/lib/site-packages/torch/serialization.py", 943, "save"),
-        ("/lib/site-packages/torch/nn/modules/module.py", 2200, "state_dict"),
+    lines = frames(
+        *places,
         ("train.py", 21, "main", "log(loss)", True),
         ("train.py", 60, "log", "file.write(line)", True),
         ("/lib/site-packages/torch/serialization.py", 1500, "load"),
+        ("/lib/site-packages/torch/nn/modules/module.py", 2200, "state_dict"),
         first=40,
     )
-    finding = beside_training(beside, ([40, 41, 42], saving - 2), ([40, 41, 43], 2), ([44, 45, 46], logging))
-    assert (finding.cause, finding.headline) == (cause, said)
-    assert finding.fixes[0].action.startswith("save less often at save() train.py:50") == (cause is not None)
+    log = 40 + len(places)
+    for known, logging, expected, said in (
+        (20, 0, cause, alone),
+        (12, 8, cause, f"side work outside the model, 15 % in {mostly}"),
+        (8, 12, None, "side work outside the model, 15 % in one function"),
+    ):
+        gathering = ([*range(40, log - 1), log + 3], 2) if cause == "checkpoint" else ([*range(40, log)], 2)
+        finding = beside_training(lines, ([*range(40, log)], known - 2), gathering, ([log, log + 1, log + 2], logging))
+        assert (finding.cause, finding.headline) == (expected, f"25 % of each step is {said}")
+        assert finding.fixes[0].action.startswith(action) == (expected is not None)
 
 
 def saved(*written_mib, to=""):

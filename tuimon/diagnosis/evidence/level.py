@@ -25,7 +25,7 @@ _LEAST = 8
 
 
 class Setting(NamedTuple):
-    """What must be equal in two runs for their steps to be compared; None where unknown."""
+    """Facts that must be equal in two runs for their steps to be compared; None where unknown."""
 
     cpu_count: int | None
     gpus: tuple[str, ...]  # names of those that it uses

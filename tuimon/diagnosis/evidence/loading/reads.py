@@ -23,7 +23,7 @@ _REMOTE = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "fuse", "9p
 
 
 class ReadAgain(NamedTuple):
-    """What an epoch reads from the disk, each time."""
+    """The bytes that each epoch reads from the disk, and where they lie."""
 
     epoch_bytes: float
     mount: str | None
