@@ -73,7 +73,7 @@ def run_state(session: Session) -> RunState:
     if session.exit is not None and not imports and _never_had_torch(session):
         return RunState(name, for_s, "this program never imported torch; nothing was measured")
     if doing is None:
-        return RunState(name, for_s)
+        return RunState(name, for_s, _without_python(session, for_s))
     if pid is not None and session.exit is None and doing.words == AWAITS_PROCESSES:
         return RunState("waiting", session.now_s - doing.since_s, _computing(session, pid))
     return RunState(name, for_s, doing.words, session.now_s - doing.since_s, doing.place)
@@ -115,6 +115,16 @@ def _never_had_torch(session: Session) -> bool:
     known = session.processes()
     reasons = {process.markers_reason for process in known if process.markers or process.markers_reason is not None}
     return reasons == {NO_TORCH_YET}
+
+
+def _without_python(session: Session, for_s: float | None) -> str | None:
+    """The words for a run of which no process is Python; a script that starts one gets the time to do so."""
+    known = session.processes()
+    if not known or any(process.python is not None for process in known):
+        return None
+    if session.exit is not None:
+        return "none of its processes was Python; only CPU and GPU were measured"
+    return "no Python process so far: only CPU and GPU are measured" if (for_s or 0.0) >= STILL_S else None
 
 
 def _of_samples(session: Session, pid: int) -> RunState:

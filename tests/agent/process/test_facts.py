@@ -1,10 +1,13 @@
 """The facts that a process publishes of itself."""
 
 import sys
+import time
 
 import pytest
 
+from tests.agent.programs import environment, fake_torch, python
 from tuimon.agent.process import facts, loop_stacks, precision
+from tuimon.agent.ring.reader import RingReader
 
 
 def test_the_facts_of_a_process(program):
@@ -79,3 +82,34 @@ def test_settings_for_debugging_that_slow_every_step_down(monkeypatch):
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "detail")
     assert facts.late_facts()["debug_settings"] == ["launch_blocking", "distributed_debug"]
+
+
+FAILS = """
+import torch
+def load(): raise KeyError("no such column")
+load()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (FAILS, "KeyError: 'no such column'\n"),
+        (FAILS.replace('"no such column"', '"a" * 9000'), "KeyError: 'aaa"),
+        (FAILS.replace("load()\n", "try: load()\nexcept KeyError: raise SystemExit(3)\n"), None),
+        (FAILS + "1", "KeyError: 'no such column'\n"),
+        ("import sys, torch; sys.ps1 = '>>> '; 1/0", None),  # as a prompt, which goes on
+        ("import sys, torch\ntry: print(undefined)\nexcept NameError as error: sys.last_value = error", None),
+    ],
+)
+def test_the_error_that_ends_a_program_is_published(tmp_path, body, error):
+    script, rings = tmp_path / "train.py", tmp_path / "rings"
+    script.write_text(body)
+    python(str(script), env=environment(rings, path=fake_torch(tmp_path)))
+    (ring,) = rings.iterdir()
+    meta = RingReader(str(ring)).meta()
+    assert (meta.get("error") or "").startswith(error or "") and ("error" in meta) == (error is not None)
+    if error is not None:
+        assert [frame[0] for frame in meta["raised_in"]] == [str(script)] * 2
+        assert [frame[2] for frame in meta["raised_in"]] == ["<module>", "load"]
+        assert meta["run"] == "test" and meta["raised_ns"] <= time.monotonic_ns()

@@ -32,13 +32,6 @@ def test_times_are_of_the_monotonic_clock_and_rise(writer, reader):
     assert before <= times[0] and times == sorted(times) and times[-1] <= time.monotonic_ns()
 
 
-def test_nothing_new_is_nothing(writer, reader):
-    assert reader.read() == []
-    emit_values(writer, [1])
-    assert values(reader.read()) == [1]
-    assert reader.read() == []
-
-
 def test_wraps_around_without_loss(writer, reader):
     seen = []
     for first in range(0, SLOTS * 5, 40):

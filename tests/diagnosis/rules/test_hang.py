@@ -37,7 +37,7 @@ def standing(open_for_s, cpu_ratio=0.0, exit_record=None, longest_ms=100.0, plac
 def test_a_step_without_end_or_cpu_hangs_and_nothing_else_counts():
     (only,) = standing(120.0)
     assert (only.rule, only.severity, only.where[0].line) == ("hang", "critical", 9)
-    assert only.headline == "nothing has moved for 120 s in backward"
+    assert only.headline == "nothing has moved for 2 min 0 s in backward"
     assert only.evidence["longest_step_ms"] == pytest.approx(100, rel=0.01)
 
 

@@ -274,6 +274,7 @@ def test_a_run_that_the_kernel_killed_for_memory():
         ("RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. ", "a DataLoader worker"),
         ("RuntimeError: DataLoader worker (pid(s) 4711) exited unexpectedly", "a DataLoader worker"),
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "a process of the run"),
+        ("RuntimeError: [tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1984", "a process of the run"),
         (None, "a process of the run"),  # of a program on a terminal, tuimon does not read the output
     ],
 )
@@ -312,6 +313,13 @@ def test_allocations_that_failed():
     assert ended(last_line="MemoryError").headline == "the training ended as the machine had no room: MemoryError"
     line = "RuntimeError: [enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory"
     assert ended(last_line=line).headline.endswith("had no room: RuntimeError")
+
+
+def test_an_allocation_that_failed_is_named_with_its_line_of_an_attached_run_too():
+    line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
+    finding = ended(exit_code=None, last_line=line, file="net.py", line=9, function="forward")
+    assert [(place.file, place.line) for place in finding.where] == [("net.py", 9)]
+    assert ended(exit_code=None, last_line=line) is None  # it may have caught that and gone on
 
 
 def test_the_line_that_kept_is_named_after_the_end_too():

@@ -227,13 +227,6 @@ def test_batches_of_two_loaders_in_one_step_are_no_evaluation():
     assert "eval" not in spans(step)
 
 
-def test_steps_go_on_from_one_to_the_next():
-    play = Play()
-    assert len(play(f"{PLAIN} fetch)=90")) == 1
-    (step,) = play("bwd(=100 bwd)=110 opt(=110 opt)=120 fetch)=120")
-    assert sum(stretch.span_ns for stretch in step.stretches()) == 30
-
-
 def test_what_was_not_timed_separates_steps():
     play = Play()
     assert len(play(f"{PLAIN} fetch)=90 bwd(=95- bwd)=98- opt(=99- opt)=100- fetch(=101 fetch)=110-")) == 1
@@ -287,13 +280,6 @@ def test_a_step_in_two_counts_is_given_up():
     assert play("opt(=20 opt)=30 fetch)=30") == []
     assert len(play("bwd(=40 bwd)=50 opt(=50 opt)=60 fetch)=70")) == 1
     assert play.finder.take_given_up() == 1
-
-
-def test_numbers_begin_again():
-    play = Play()
-    play.number = 0xFFFF - 3
-    assert len(play(f"{PLAIN} fetch)=90")) == 1
-    assert play.number == layout.FIRST_EVENT + 2
 
 
 def test_an_optimizer_that_is_no_longer_seen_bounds_no_steps():

@@ -52,10 +52,6 @@ def test_who_waits_for_whom() -> None:
     assert list(found["tuimon_rank_behind"]) == [("0",)]
 
 
-def test_a_single_rank_is_compared_with_nobody() -> None:
-    assert not [name for name in figures(whole_session(1)) if name.startswith(("tuimon_rank_", "tuimon_ranks_state"))]
-
-
 def test_figures_of_a_rank() -> None:
     found = figures(whole_session(), FINDINGS)
     assert found["tuimon_ranks"] == {(): 2}
@@ -161,14 +157,6 @@ def test_a_rank_that_is_started_again_takes_over_the_label() -> None:
     assert ranks.of(session) == [("0", 100), ("1", 102)]
 
 
-def test_of_two_trainings_the_one_that_goes_on_keeps_its_label() -> None:
-    session = records.session_of(records.header(), records.process(100), records.process(101))
-    ranks = RankLabels()
-    ranks.of(session)
-    session.add(records.process(100, t=5.0, ended=True))
-    assert ranks.of(session) == [("1", 101)]
-
-
 def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:
     session, snapshots = whole_session(1), Snapshots()
     snapshots.offer(session, ())
@@ -185,12 +173,10 @@ def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:
     assert received[0] is not first
 
 
-def test_the_last_snapshot_stays() -> None:
-    session, snapshots = whole_session(1), Snapshots()
-    snapshots.offer(session, (), last=True)
-    last = snapshots.fresh(timeout_s=60)
-    assert last is not None
-    assert snapshots.fresh(timeout_s=60) is last
+def test_a_log_without_its_header_has_what_needs_none() -> None:
+    session = records.session_of(records.steps(1.0, PHASES))
+    assert "tuimon_last_step_time_seconds" not in figures(session)
+    assert figures(session)["tuimon_steps_total"] == {("0",): 10}
 
 
 def test_a_scrape_in_mid_update_is_of_one_moment() -> None:
@@ -218,9 +204,3 @@ def test_a_scrape_in_mid_update_is_of_one_moment() -> None:
         snapshots.offer(session, ())
     thread.join()
     assert all(seconds == pytest.approx(steps * 0.1) for steps, seconds in seen)
-
-
-def test_a_log_without_its_header_has_what_needs_none() -> None:
-    session = records.session_of(records.steps(1.0, PHASES))
-    assert "tuimon_last_step_time_seconds" not in figures(session)
-    assert figures(session)["tuimon_steps_total"] == {("0",): 10}

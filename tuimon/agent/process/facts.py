@@ -1,12 +1,19 @@
 """The facts that this process publishes of itself: who it is, its rank, its GPUs. Calls nothing that could wait."""
 
 import sys
-from typing import Any, Dict, List, Optional
+import time
+import traceback
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .. import debug_settings
 from ..outside import raised_by_us
 from ..variables import variable
 from . import gc_pauses, loop_stacks, optimizer_facts, plan, precision
+
+#: Of the error that ended the program: characters of its text, half from the end, and its innermost frames. A ring has
+#: room for 8 KiB of facts.
+_ERROR_CHARACTERS = 1500
+_ERROR_FRAMES = 32
 
 
 def facts() -> Dict[str, Any]:
@@ -46,6 +53,30 @@ def late_facts() -> Dict[str, Any]:
     except raised_by_us(Exception):
         return late
     return late
+
+
+def uncaught() -> Dict[str, Any]:
+    """The exception that has ended the main program, about when, and the frames it came through; else empty.
+
+    ``{"error": text, "raised_ns": time, "raised_in": [[file, line, function], ...]}``, outermost first. Python notes
+    it for debuggers once it has ended the program, but also if a prompt or an extension has printed one and goes on.
+    """
+    error, step = getattr(sys, "last_value", None), getattr(sys, "last_traceback", None)
+    if not isinstance(error, BaseException) or step is None or hasattr(sys, "ps1"):
+        return {}
+    if step.tb_frame.f_code.co_name not in ("<module>", "_run_module_as_main"):
+        return {}
+    frames = [(code.co_filename, line, code.co_name) for code, line in _passed(step)]
+    text = "".join(traceback.format_exception_only(type(error), error))
+    if len(text) > _ERROR_CHARACTERS:
+        text = text[: _ERROR_CHARACTERS // 2] + text[-_ERROR_CHARACTERS // 2 :]
+    return {"error": text, "raised_ns": time.monotonic_ns(), "raised_in": frames[-_ERROR_FRAMES:]}
+
+
+def _passed(step: Any) -> Iterator[Tuple[Any, int]]:
+    while step is not None:
+        yield step.tb_frame.f_code, step.tb_lineno
+        step = step.tb_next
 
 
 def _intra_op_threads(torch: Any) -> Dict[str, Any]:

@@ -366,15 +366,23 @@ def test_indices_are_drawn_however_a_batch_is_handed_over():
     assert gain_of("larger batches", first) == pytest.approx(1 / (0.38 + drawing), rel=0.05)
 
 
+REMOTE = frames(
+    ("data.py", 95, "download", "return session.get(url).content", True),
+    ("/lib/site-packages/requests/sessions.py", 602, "get"),
+    ("/usr/lib/python3.11/socket.py", 706, "readinto"),
+    first=30,
+)
+
+
+def test_a_training_process_that_reads_from_another_machine_says_so():
+    first, *_ = run(STARVED, REMOTE, stacks(12, ([3, 4, 30, 31, 32], 40)))
+    assert (first.cause, first.where[0].line) == ("no_workers", 95)
+    assert first.headline.endswith("the training process reads it over the network")
+
+
 def test_workers_that_read_from_another_machine_wait_for_the_network():
-    remote = frames(
-        ("data.py", 95, "download", "return session.get(url).content", True),
-        ("/lib/site-packages/requests/sessions.py", 602, "get"),
-        ("/usr/lib/python3.11/socket.py", 706, "readinto"),
-        first=30,
-    )
     idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
-    first, *_ = run(STARVED, remote, idle, *workers(2, 0.03, ([0, 30, 31, 32], 40)))
+    first, *_ = run(STARVED, REMOTE, idle, *workers(2, 0.03, ([0, 30, 31, 32], 40)))
     assert "both workers are waiting for the network, not computing (3 % CPU)" in first.headline
 
 

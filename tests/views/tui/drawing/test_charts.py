@@ -71,16 +71,6 @@ def test_stacked_puts_the_first_part_on_top():
     assert [(text_of(row), row[0].role) for row in rows] == [("█", "data"), ("█", "forward")]
 
 
-def test_a_cell_shared_by_two_parts_shows_both():
-    (row,) = stacked([(3.0, 1.0)], ROLES, 1, 1, 4.0)
-    assert [(span.text, span.role) for span in row] == [("▂", "forward on:data")]
-
-
-def test_windows_without_a_step_are_gaps():
-    (row,) = stacked([(1.0, 0.0), None, (0.5, 0.0)], ROLES, 3, 1, 1.0)
-    assert text_of(row) == "█ ▄"
-
-
 def test_the_smallest_step_still_shows():
     (row,) = stacked([(0.0001, 0.0)], ROLES, 1, 1, 100.0)
     assert text_of(row) == "▁"

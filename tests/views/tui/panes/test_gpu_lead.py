@@ -76,18 +76,6 @@ def test_two_lines_with_gauges_alike():
     )
 
 
-def test_an_idle_share_without_bounds_is_unknown():
-    open_ = times(38_000.0, paced=1.0)
-    assert drawn(lead_lines(open_, 76.0, 76, 1))[0].endswith("launches run 38.0 ms ahead · GPU idle unknown")
-    assert drawn(lead_lines(open_, 76.0, 60, 2))[1].endswith("  unknown")
-
-
-def test_a_gauge_is_empty_where_the_lead_is_not_known():
-    (row,) = lead_lines(UNKNOWN, 76.0, 76, 1)
-    assert "━" not in text_of(row) and "not known (clocks ±2.3 ms)" in text_of(row)
-    assert drawn(lead_lines(UNKNOWN, 76.0, 46, 2))[0].endswith("  not known (clocks ±2.3 ms)")
-
-
 def test_every_boundary_where_there_is_room():
     rows = drawn(lead_lines(times(2000.0, history=(1900.0, None, 2000.0)), 10.0, 76, 12))
     assert rows[3].startswith("over time") and rows[3].endswith("⣶  0 – 2.5 ms") and rows[3].count(" ⣶") == 2
@@ -118,12 +106,6 @@ def test_the_span_on_the_gpus_clock_and_its_idle_time_stand_beside_the_cpus_time
     assert "±5 %" in text_of(phase_line(estimated, columns_of(76, gpu=True, error=True)))
 
 
-@pytest.mark.parametrize("width", range(20, 140, 4))
-def test_a_bar_keeps_its_room_beside_the_gpus_columns(width):
-    columns = columns_of(width, gpu=True, error=True)
-    assert columns.bar >= 14 or columns == columns_of(width)
-
-
 @pytest.mark.parametrize("width", [46, 56, 76, 106])
 def test_ranges_and_phases_line_up(width):
     rows = (PHASE, PhaseRow("forward", 0.3, 20.0, estimated=True, error=0.05, gpu_ms_per_step=2.0))
@@ -133,11 +115,6 @@ def test_ranges_and_phases_line_up(width):
     assert len({row.index(" ms") for row in drawn}) == 1
     assert {row.index("%", row.index(" ms")) for row in drawn if "%" in row} == {drawn[-1].index("%")}
     assert all(cells([Span(row)]) <= width for row in drawn)
-
-
-def test_a_phase_without_gpu_time_has_a_dash():
-    unknown = PhaseRow("eval", 0.1, 4.0)
-    assert text_of(phase_line(unknown, columns_of(76, gpu=True))).endswith("4.0 ms   10 %          –              –")
 
 
 @pytest.mark.parametrize(

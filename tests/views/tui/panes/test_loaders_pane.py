@@ -1,9 +1,6 @@
 """The Loaders pane: its lines at every width, its place on the board, its key."""
 
-import itertools
-
 import pytest
-from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tests.recorded_logs import log_path
@@ -16,7 +13,6 @@ from tuimon.session.session import Session
 from tuimon.sources.log.reader import read_log
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.layout import WantedRows, lay_out
 from tuimon.views.tui.panes.loaders_pane import LoadersPane, loaders_lines
 from tuimon.views.tui.terminal_app import Capabilities
 
@@ -79,17 +75,6 @@ def test_evaluation_in_the_training_process_is_told_by_its_head():
     assert lines[-1] == "wait 17.0 ms  p95 19.0 ms   8.0 batches/s"
 
 
-def test_a_loader_that_is_not_used_says_so():
-    lines = texts(rows(evaluating(20.0), *training()), 116, 12)
-    assert lines[-2].endswith("idle for 20s")
-
-
-def test_without_a_loader():
-    assert texts((), 116, 10) == [
-        "No DataLoader seen: the loop makes its batches itself, has not begun, or leaves no markers."
-    ]
-
-
 def test_where_rows_are_short_the_rest_is_one_mean():
     many = rows(*training(workers=64))
     lines = texts(many, 116, 6)
@@ -140,28 +125,6 @@ def test_the_beginning_of_an_epoch_is_told():
 
 # -- on the board
 
-ALL = frozenset({"phases", "gpu", "output", "threads", "verdict", "loaders"})
-
-
-def _overlap(a, b):
-    return a.x < b.x + b.width and b.x < a.x + a.width and a.y < b.y + b.height and b.y < a.y + a.height
-
-
-@pytest.mark.parametrize(
-    "wanted", [WantedRows(12, 9, 0, frozenset({"gpu"}), loaders=5), WantedRows(30, 300, 40, loaders=80)]
-)
-@pytest.mark.parametrize("width", [40, 80, 99, 100, 120, 160, 240])
-@pytest.mark.parametrize("height", [10, 13, 18, 24, 40, 60, 100])
-def test_panes_fit_and_do_not_overlap(width, height, wanted):
-    for count in range(6):
-        for hidden in itertools.combinations(sorted(ALL - {"loaders"}), count):
-            boxes = lay_out(width, height, ALL - set(hidden), wanted)
-            for box in boxes.values():
-                assert box.width > 0 and box.height > 0
-                assert box.x >= 0 and box.x + box.width <= width
-                assert box.y >= 0 and box.y + box.height <= height
-            assert not any(_overlap(a, b) for a, b in itertools.combinations(boxes.values(), 2))
-
 
 async def shown(playback, size, *keys):
     app = TuimonApp(playback, refresh_s=3600, capabilities=Capabilities())
@@ -177,19 +140,6 @@ async def test_shown_by_itself_where_there_is_room():
     assert "loaders" in await shown(monitor(*training()), (200, 60))
     assert "loaders" not in await shown(monitor(*training()), (80, 24))
     assert "loaders" not in await shown(monitor(evaluating(1.0)), (120, 40))
-
-
-async def test_its_key_shows_and_hides_it():
-    assert "loaders" not in await shown(monitor(*training()), (120, 40), "6")
-    assert "loaders" in await shown(monitor(*training()), (120, 40), "6", "6")
-    assert "loaders" in await shown(monitor(*training()), (80, 24), "6")
-    assert "loaders" in await shown(monitor(), (120, 40), "6")
-
-
-def test_loaders_for_one_purpose_are_told_apart_by_their_number():
-    both = [record for number in (0, 2) for record in (replace(each, number=number) for each in training())]
-    heads = [line for line in texts(rows(*both, evaluating(40.0)), 116, 14) if "loader" in line.split("·")[0]]
-    assert [head.split(" · ")[0] for head in heads] == ["train loader 0", "train loader 2", "eval loader"]
 
 
 def test_the_cpu_of_workers_stands_beside_the_time_in_which_they_make_batches():

@@ -17,16 +17,8 @@ def shown(*chunks, count=50):
     return [text_of(row) for row in screen.tail(count)]
 
 
-def test_a_line_feed_returns_to_the_first_column():
-    assert shown(b"ab\ncd\n") == ["ab", "cd", ""]
-
-
 def test_a_progress_bar_stays_one_line():
     assert shown(b"start\n", *(b"\r%3d%%|%s" % (i, b"#" * i) for i in range(60))) == ["start", " 59%|" + "#" * 59]
-
-
-def test_characters_split_between_two_reads():
-    assert shown("漢字".encode()[:4], "漢字".encode()[4:]) == ["漢字"]
 
 
 def test_colours_are_roles():

@@ -5,16 +5,18 @@ import pytest
 from tests.recorded_logs import log_path
 from tests.views import streams
 from tests.views.tui.running_app import running, text, visible
+from tests.views.tui.texts import texts
 from tuimon.diagnosis.reading import fold
 from tuimon.records import Exit
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
+from tuimon.session.ranks.stats import PARTS, RankWindow
 from tuimon.session.trainings import TrainingRow
 from tuimon.sources.log.reader import read_log
 from tuimon.views.report.ranks_json import ranks_json
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.drawing.table import row_line
-from tuimon.views.tui.panes.lateness import Strips
+from tuimon.views.tui.panes.lateness import Strips, overview, own_share, strip_line, strips
 from tuimon.views.tui.panes.rank_lines import rank_columns, ranks_head, training_lines
 from tuimon.views.tui.panes.ranks_pane import RanksPane
 
@@ -54,11 +56,6 @@ def test_own_work_is_solid_and_waiting_is_dotted():
     assert "~40 %" in row_text() and "21 GiB" in row_text()
 
 
-def test_a_shorter_step_has_a_shorter_bar():
-    half = row_text(ROW._replace(waits=()), ROW._replace(step_ms=200.0))
-    assert half.count("█") == pytest.approx(row_text(ROW._replace(waits=())).count("█") / 2, abs=1)
-
-
 def test_what_was_not_measured_is_absent():
     row = ROW._replace(late_ms=None, wait_ms=None, step_ms=None, phases=(), memory_bytes=None)
     shown = row_text(row, ROW)
@@ -80,12 +77,6 @@ def test_only_what_is_out_of_order_is_said_of_its_state(facts, said):
     assert "state" not in names([ROW])
 
 
-def test_where_no_wait_is_measured_there_is_no_column_for_it():
-    on_gpu = ROW._replace(wait_ms=None)
-    assert "wait" not in names([on_gpu], 80)
-    assert "wait" in names([ROW, on_gpu], 80)
-
-
 def test_ranks_on_several_nodes_are_shown_with_theirs():
     rows = [ROW, ROW._replace(rank=6, pid=106, host="node-with-a-long-name")]
     cols = columns(rows)
@@ -103,15 +94,6 @@ async def test_r_shows_who_holds_the_others_up_first():
         assert lines[2].split()[:3] == ["5", "~+30.0", "ms"] and "text.py:118" in lines[2]
         assert [line.split()[0] for line in lines[3:10]] == ["▸0", "1", "2", "3", "4", "6", "7"]
         assert lines[2].count("█") > lines[3].count("█") and "┄" in lines[3]
-
-
-async def test_with_room_lateness_over_time_stands_below():
-    async with running(streams.ranks(), size=(120, 40)) as (app, pilot):
-        await pilot.press("r")
-        shown = text(app, "ranks")
-        assert "late over time · share of the step, last" in shown
-        below = shown[shown.index("late over time") :].splitlines()[1]
-        assert below.rstrip().endswith("▅" * 20) and "▁" * 20 in below
 
 
 async def test_many_ranks_stand_in_two_blocks_or_are_scrolled():
@@ -147,12 +129,6 @@ async def test_s_sorts_and_escape_or_r_closes():
         assert [line.split()[0] for line in text(app, "ranks").splitlines()[2:5]] == ["▸0", "1", "2"]
 
 
-async def test_nobody_is_late():
-    async with running(streams.ranks(late=-1), size=(80, 24)) as (app, pilot):
-        await pilot.press("r")
-        assert text(app, "ranks").startswith("Nobody is late")
-
-
 async def test_a_lost_rank_is_said_so_and_the_end_of_all_is_no_alarm():
     monitor = streams.ranks()
     ended = [streams.process(streams.MAIN + n, rank=n, world_size=8, ppid=50, ended=True, t=60.0) for n in range(8)]
@@ -181,10 +157,6 @@ def test_a_rank_in_focus_that_ends_gives_way_to_one_that_lives():
     assert session.trainer() == streams.MAIN
     session.add(Exit(t=61.0, pid=50, exit_code=0))
     assert len(rank_rows(session.over("recent"))) == 8
-
-
-def test_the_pane_reads_well_as_plain_text():
-    assert row_text(width=76).startswith("    5 ~+12.5 ms  ██")
 
 
 async def test_processes_that_are_no_ranks_are_listed_as_trainings():
@@ -223,20 +195,58 @@ def test_every_line_of_a_training_fits_its_width(width):
     assert {cells(line) for line in (head, *lines)} == {width}
 
 
-async def test_the_key_for_ranks_is_named_where_there_are_several():
-    async with running(streams.input_bound(12), size=(120, 40)) as (app, _):
-        assert "r ranks" not in text(app, "keys")
-    async with running(streams.ranks(windows=12), size=(80, 24)) as (app, pilot):
-        assert "r ranks" in text(app, "keys")
-        await pilot.press("r")
-        assert "Enter show in all panes" in text(app, "keys")
-        await pilot.press("escape")
-        assert "r ranks" in text(app, "keys")
-
-
 def test_at_the_end_the_pane_has_the_waits_of_the_report():
     session, _ = fold(read_log(str(log_path("slow_rank"))))
     state = RanksPane().collect(session, ())
     reported = {rank["rank"]: rank["wait_ms"] for rank in ranks_json(session)["ranks"]}
     assert {row.rank: round(row.wait_ms, 4) for row in state.rows} == reported
     assert state.ended
+
+
+# -- lateness over time: cells from windows of ranks
+
+
+MS = 1_000_000
+
+
+def window(t, own_ms, backward_ms, busy=None, window_s=1.0):
+    parts = {"forward": own_ms, "backward": backward_ms}
+    return RankWindow(t, window_s, 10, tuple(int(parts.get(name, 0) * 10 * MS) for name in PARTS), 0, busy)
+
+
+def rank(number, *windows, **more):
+    return RankRow(number, 100 + number, "here", "training", 0, 10, 0, history=windows, **more)
+
+
+def test_a_rank_is_late_by_its_own_share_beyond_the_median():
+    even = [rank(n, *(window(t, 20, 80) for t in range(1, 5))) for n in range(3)]
+    late = rank(3, window(1, 20, 80), window(2, 20, 80), window(3, 70, 30), window(4, 70, 30))
+    found = strips([*even, late], [late, even[0]], 4.5, 4)
+    assert found.cell_s == 1
+    assert found.late[103] == pytest.approx([0.0, 0.0, 0.5, 0.5])
+    assert found.late[100] == pytest.approx([0.0] * 4)
+    assert texts([strip_line(found.late[103], 4)]) == ["▁▁▇▇"]
+    assert texts([strip_line(found.late[103], 8)]) == ["▁▁▁▁▇▇▇▇"]
+
+
+def test_lateness_inside_backward_shows_by_how_busy_the_thread_was():
+    others = [rank(n, window(1, 10, 90, busy=0.3)) for n in range(2)]
+    late = rank(2, window(1, 10, 90, busy=0.9))
+    assert strips([*others, late], [late], 1.5, 1).late[102] == pytest.approx([0.6])
+    assert own_share(window(1, 10, 90, busy=0.9), 1000 * MS, 0.0, on_gpu=True) == pytest.approx(0.1)
+
+
+def test_a_longer_run_has_longer_cells_and_long_windows_fill_several():
+    rows = [rank(n, *(window(t, 20, 80) for t in range(1, 200))) for n in range(2)]
+    found = strips(rows, rows, 200.0, 50)
+    assert found.cell_s == 5
+    assert found.span_s == 199.0  # not the 250 s of all its cells
+    coarse = [rank(n, window(10, 20, 80, window_s=10.0), window(20, 20, 80, window_s=10.0)) for n in range(2)]
+    assert None not in strips(coarse, coarse, 20.0, 10).late[100]
+
+
+def test_all_of_a_thousand_ranks_in_a_few_lines():
+    rows = [rank(n, late_ms=50.0 if n == 7 else 0.0, step_ms=100.0) for n in range(1000)]
+    rows[3] = rows[3]._replace(state="lost")
+    lines = texts(overview(rows, 400))
+    assert len(lines) == 3 and lines[0].startswith("▁▁▁!▁▁▁▇▁")

@@ -3,7 +3,6 @@
 import pytest
 from msgspec import structs
 
-from tests.recorded_logs import LOGS
 from tests.views import streams
 from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running
@@ -12,15 +11,12 @@ from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Change as DiagnosisChange
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.hysteresis import Change
-from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.unjudged import Unjudged
 from tuimon.session.session import Session
-from tuimon.sources.log.reader import read_log
 from tuimon.views.evidence_text import evidence_rows, evidence_text, share_text
 from tuimon.views.finding_text import times_text, verdict_name
 from tuimon.views.mcp.answers import evidence
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.sheets import finding_lines
 from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, unjudged_lines
 
 CHANGES = (
@@ -34,13 +30,6 @@ MISSING = (
 )
 
 
-def test_evidence_that_is_not_known_has_no_line():
-    assert INPUT_BOUND.evidence["hot_share"] is None
-    rows = texts(findings_lines([INPUT_BOUND], 80))
-    assert any(row.startswith(" worker CPU") for row in rows)
-    assert not any(row.startswith(" hot share") for row in rows)
-
-
 def test_what_changed_the_latest_first():
     assert texts(changes_lines(CHANGES, 2.0, 80)) == [
         "What changed, the latest first",
@@ -52,12 +41,6 @@ def test_what_changed_the_latest_first():
         "                       COMPUTE-BOUND",
     ]
     assert changes_lines((), 0.0, 80) == []
-
-
-def test_many_changes_are_cut_to_the_latest():
-    many = [Change(float(t), t, "input_bound", "side_work") for t in range(100)]
-    rows = texts(changes_lines(many, 0.0, 80))
-    assert len(rows) == 21 and "step 99" in rows[1]
 
 
 def test_what_could_not_be_judged_by_its_reason():
@@ -131,11 +114,6 @@ def test_evidence_with_its_unit(name, value, shown):
 def test_bounds_are_one_range(low, high, text):
     known = {"lead_us": 50.0, "gpu_idle_at_least": low, "gpu_idle_at_most": high, "hot_share": None, "workers": 2}
     assert evidence_rows(known) == [("launch lead", "0.05 ms"), ("GPU idle", text), ("workers", "2")]
-
-
-def test_whether_products_round_is_a_word():
-    assert evidence_rows({"tf32": 0}) == [("TF32", "off")]
-    assert evidence_rows({"tf32": 1}) == [("TF32", "on")]
 
 
 def test_a_bound_alone_is_named_as_one():
@@ -240,13 +218,3 @@ def test_the_list_of_findings_shows_all_there_is():
 
 
 #: Names of the machinery, whose value is all that there is to say.
-SELF_EVIDENT = {"pid", "rank"}
-
-
-def test_each_figure_of_the_recorded_runs_has_a_meaning():
-    names = set()
-    for path in LOGS:
-        _, findings = fold(read_log(str(path)))
-        names |= {row for finding in findings for row in evidence_rows(finding.evidence)}
-    unexplained = {name for name, value in names if name not in finding_lines._MEANINGS and " of the " not in value}
-    assert unexplained - SELF_EVIDENT == set()

@@ -43,10 +43,6 @@ def test_every_key_of_the_app_is_listed(width):
             assert not shown or shown in listed, key
 
 
-def test_settings_stand_elsewhere():
-    assert "TUIMON_" not in "\n".join(texts([*help_lines(100), *terms_lines(100)]))
-
-
 async def test_enter_leads_on_to_the_terms():
     async with running(streams.input_bound(5), (120, 60)) as (app, pilot):
         await pilot.press("question_mark")

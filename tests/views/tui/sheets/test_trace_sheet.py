@@ -12,14 +12,14 @@ from tests.session.records import header, process, session_of, steps
 from tests.trace.kineto_file import call, event, of_recording, write
 from tuimon.errors import TraceError
 from tuimon.records import GpuPhase, GpuTime, TraceTaken
-from tuimon.trace.raw import PhaseBefore, TakenBy
+from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
 from tuimon.trace.timeline import Lane, Timeline, blocks, timeline_of
 from tuimon.views.format import count
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
-from tuimon.views.trace_text import head_text, known_before
+from tuimon.views.trace_text import known_before
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets import trace_sheet
 from tuimon.views.tui.sheets.timeline_lines import View, timeline_lines
@@ -52,15 +52,6 @@ def test_what_was_measured_and_estimated_before_stands_beside_what_was_traced(re
     assert any("6 steps were ordered" in line for line in lines)
     assert any("for a batch" in line and "33 %" in line for line in lines)
     assert any("from memory that is not pinned" in line for line in lines)
-
-
-def test_of_a_step_before_it_is_known_what_was_measured() -> None:
-    whole = steps(1.0, {"data": 10.0, "backward": 20.0}, count=20)
-    before = known_before(session_of(header(), process(), whole), 100).before
-    assert [row for row in before if row.cpu_ms] == [
-        PhaseBefore("data", 10.0, estimated=False),
-        PhaseBefore("backward", 20.0, estimated=False),
-    ]
 
 
 def test_an_idle_time_without_a_lower_bound_was_not_known_before() -> None:
@@ -229,22 +220,6 @@ async def test_a_log_opens_its_latest_trace(recorded: str, is_there: bool) -> No
         assert "cannot be read" in text and f"Trace of steps {count(1200)} to {count(1203)} of rank 2" in text
 
 
-async def test_the_figures_of_a_log_whose_trace_file_is_gone_scroll(recorded: str) -> None:
-    session = session_of(header(), msgspec.structs.replace(traced(recorded), file="/nowhere/t.json.gz"))
-    app = _App(Capabilities())
-    async with app.run_test(size=(60, 12)) as pilot:
-        sheet = trace_sheet.trace_sheet(session, runs=False)
-        app.push_screen(sheet)
-        await pilot.pause()
-        await app.workers.wait_for_complete([sheet._work]) if not sheet._work.is_finished else None
-        await pilot.pause()
-        before = [text_of(line) for line in sheet.body.lines]
-        assert "more lines below" in str(sheet.body.border_title)
-        await pilot.press("down", "down")
-        await pilot.pause()
-        assert [text_of(line) for line in sheet.body.lines][:-2] == before[2:]
-
-
 def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
     steps = [event("tuimon_step", f"step {n}", 10 * n * MS, 10 * (n + 1) * MS) for n in range(4)]
     waits = [
@@ -270,15 +245,6 @@ def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
         "call": "cudaStreamSynchronize", "operator": "aten::nonzero", "phase": "", "where": "masked() loss.py:8",
         "count": 8, "total_ns": 16 * MS,
     }  # fmt: skip
-
-
-def test_one_step_is_not_called_each() -> None:
-    trace = TraceTaken(t=1.0, pid=7, file="t.json.gz", wanted=1, begin_s=1.0, end_s=1.033, steps=1, first_step=135)
-    assert head_text(trace) == "Trace of step 135 of process 7: 33.0 ms: t.json.gz"
-
-
-def test_without_a_trace_there_is_no_sheet() -> None:
-    assert trace_sheet.trace_sheet(session_of(header()), runs=False) is None
 
 
 def test_the_report_tells_of_a_trace(recorded: str) -> None:

@@ -180,7 +180,7 @@ def _gave_up(evidence: Evidence) -> Finding | None:
         rule="recompiles",
         severity="info",
         cause="gave_up",
-        headline=f"torch.compile gave {_name(given_up)} up{after}: new inputs run uncompiled",
+        headline=f"torch.compile gave up on {_name(given_up)}{after}: new inputs run uncompiled",
         fixes=(Fix(guard.fix),),
         where=(Place(first.file, first.line, first.function),),
         evidence=_guard(first),
