@@ -25,6 +25,11 @@ LINES = frames(
 TRAINING = (([1, 2], 30), ([3, 4], 10), ([8, 7], 20))
 
 
+def paced(eval_count=0, **phases):
+    """Eight windows of ten steps each, by ms per step."""
+    return [steps(t, phases, first_index=10 * t, eval_count=eval_count) for t in range(1, 9)]
+
+
 def trained(*records):
     return session_of(header(), process(), LINES, *records)
 
@@ -69,8 +74,7 @@ def test_a_function_that_takes_some_of_the_side_work_is_not_said_to_take_all_of_
         ("fed.py", 12, "build", "return copy.deepcopy(model)", True),
         first=40,
     )
-    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=40, other=25)
     samples = ([40, 41], 12), ([42, 43], building)
     finding = found(session_of(averaging, *windows, stacks(8, *TRAINING, *samples)))["side_work"]
     assert finding.headline == f"25 % of each step is side work {said}"
@@ -84,8 +88,7 @@ def test_a_line_that_only_reads_the_clock_has_nothing_to_save():
         ("train.py", 17, "main", "save(model, time.time())", True),
         first=40,
     )
-    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=40, other=25)
     clock = found(trained(limit, *windows, stacks(8, *TRAINING, ([40], 20))))["side_work"]
     assert (clock.severity, clock.where) == ("info", ())
     save = found(trained(limit, *windows, stacks(8, *TRAINING, ([40], 12), ([41], 8))))["side_work"]
@@ -94,8 +97,7 @@ def test_a_line_that_only_reads_the_clock_has_nothing_to_save():
 
 def test_side_work_of_a_library_is_named_with_the_users_line_and_gains_what_its_function_takes():
     """Nothing shows what the rest of ``trainer.fit(model)`` does beside training, such as ending an epoch's workers."""
-    phases = {"data": 5, "forward": 30, "backward": 35, "other": 30}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, other=30)
     ends = frames(
         ("/v/lib/python3.11/site-packages/keras/src/epochs.py", 20, "next_epoch"),
         ("/v/lib/python3.11/site-packages/torch/utils/data/dataloader.py", 1654, "_shutdown_workers"),
@@ -113,8 +115,7 @@ def test_side_work_of_a_library_is_named_with_the_users_line_and_gains_what_its_
 def test_a_librarys_own_optimizer_is_the_update_not_side_work(update, rest, rules):
     """Markers do not know it: what samples show in its files is taken from the time after backward."""
     other = update + rest
-    phases = {"data": 1, "forward": 40, "backward": 59 - other, "other": other}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=1, forward=40, backward=59 - other, other=other)
     samples = ([40, 41, 47], 40), ([40, 41, 42], 59 - other), ([40, 48], update), ([40, 45], rest)
     session = trained(FRAMEWORK, *windows, stacks(8, *samples))
     assert set(found(session)) == rules
@@ -132,8 +133,7 @@ def test_what_a_library_that_owns_the_loop_does_itself_at_each_update_is_no_side
         ("/v/lib/python3.11/site-packages/torch/optim/lr_scheduler.py", 166, "wrapper"),
         first=50,
     )
-    phases = {"data": 5, "forward": 35, "backward": 45, "other": 15}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=35, backward=45, other=15)
     training = ([40, 41, 47], 35), ([40, 41, 42], 45)
     usual = found(trained(FRAMEWORK, own, *windows, stacks(8, *training, ([40, 50, 51], 12), ([40, 50], 3))))
     assert "side_work" not in usual
@@ -153,15 +153,14 @@ def test_attached_side_work_counts_once_some_seconds_were_sampled(saving, share,
 
 
 def test_side_work_of_which_samples_show_no_place_is_no_warning():
-    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=25)
     assert found(trained(*windows, stacks(8, *TRAINING)))["side_work"].severity == "info"
     assert found(trained(*windows))["side_work"].severity == "warning"  # nothing was sampled at all
 
 
 def test_beside_no_training_there_is_no_side_work():
     """As where a loop only generates, and says itself when a step ends."""
-    windows = [steps(t, {"other": 10}, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(other=10)
     session = trained(*windows, stacks(8, ([0, 1], 40)))
     assert "side_work" not in found(session)
     reasons = dict(unjudged(session))
@@ -170,8 +169,7 @@ def test_beside_no_training_there_is_no_side_work():
 
 def evaluated(small, *more, fetches=90, **facts):
     """A batch that evaluates takes 6 ms, 1 ms of these in the fetch; forward passes of training take 16 ms a step."""
-    phases = {"data": 1, "forward": 16, "backward": 20, "optimizer": 3, "eval": 60}
-    windows = [steps(t, phases, first_index=10 * t, eval_count=100) for t in range(1, 9)]
+    windows = paced(data=1, forward=16, backward=20, optimizer=3, eval=60, eval_count=100)
     loaders = [
         Loader(t=8.0, pid=100, number=number, role=role, window_s=8.0, fetches=n, wait_ns=n * 10**6, facts=facts)
         for number, role, n, facts in (
@@ -215,8 +213,7 @@ def test_on_a_gpu_the_model_takes_as_long_as_it_does_there(gpu_ms, gained):
 
 
 def test_an_evaluation_that_takes_gradients_is_named_though_it_has_run_before_training():
-    phases = {"data": 5, "forward": 15, "backward": 20, "eval": 60}
-    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
+    windows = paced(data=5, forward=15, backward=20, eval=60, eval_count=5)
     early = frames(
         ("train.py", 7, "main", "evaluate(model)", True),
         ("/lib/site-packages/torch/autograd/__init__.py", 9, "grad"),
@@ -247,8 +244,7 @@ METRIC = frames(
 
 def test_a_metric_that_a_librarys_module_calls_before_the_update_is_named_where_it_works():
     """The user's line that trains is that of the update as well; only what backward does not lead to is of it."""
-    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=25)
     sampled = stacks(8, ([30, 31, 32, 37], 30), ([30, 31, 32, 33], 35), ([30, 34, 35], 5), ([30, 36, 37, 38, 39], 25))
     finding = found(session_of(*windows, METRIC, sampled))["side_work"]
     assert (finding.where[0].line, finding.severity) == (9, "warning")
@@ -261,8 +257,7 @@ def test_a_metric_that_a_librarys_module_calls_before_the_update_is_named_where_
 def test_an_evaluation_of_usual_size_is_reported_where_much_of_it_runs_no_model(works_on, reported):
     """A metric in Python can be made cheaper; that validation runs the model is its usual price."""
     metric = frames(("train.py", 31, "distances", "near = search(mask)", True), (works_on, 99, "_call_impl"), first=30)
-    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 1, "eval": 24}
-    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=1, eval=24, eval_count=5)
     samples = ([5, 6, 7], 6), ([5, 30, 31], 16)
     findings = found(trained(*windows, metric, stacks(8, *TRAINING, *samples)))
     assert ("side_work" in findings) == reported
@@ -302,8 +297,7 @@ EVALUATION = frames(
 )
 @pytest.mark.parametrize("model_runs", [4, 30])  # evaluation has fewer samples than backward and the update, or more
 def test_what_an_evaluation_of_the_users_calls_beside_the_model_is_reported(slow, place, model_runs):
-    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 1, "eval": 24}
-    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=1, eval=24, eval_count=5)
     usual = ([1, 65, 68, 65], 5), ([60, 61, 62], 2), ([60, 63, 65], model_runs)
     findings = found(trained(*windows, EVALUATION, stacks(8, *TRAINING, *usual, (slow, 18))))
     assert ("side_work" in findings) == (place is not None)
@@ -320,8 +314,7 @@ def test_a_model_without_modules_is_one_in_evaluation_too():
         ("/lib/site-packages/torch/nn/functional.py", 9, "cross_entropy"),
         first=30,
     )
-    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 1, "eval": 24}
-    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=1, eval=24, eval_count=5)
     samples = ([1, 2], 30), ([3, 4], 10), ([32, 31], 12), ([32, 33], 8), ([5, 30, 31], 20)
     assert "side_work" not in found(trained(*windows, model, stacks(8, *samples)))
 
@@ -334,8 +327,7 @@ def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
         ("train.py", 16, "main", "check(model)", True),
         first=30,
     )
-    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=25)
     finding = found(trained(*windows, lines, stacks(8, *TRAINING, ([33, 30, 31, 32], 25))))["side_work"]
     assert finding.where[0].line == 60
     assert finding.headline.endswith("side work that runs a model, such as evaluation")
@@ -352,8 +344,7 @@ def test_a_little_evaluation_that_no_marker_separates_is_no_side_work(works_on, 
         ("train.py", 16, "main", "", True),
         first=30,
     )
-    phases = {"between": 60, "backward": 35, "optimizer": 5}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(between=60, backward=35, optimizer=5)
     session = trained(*windows, lines, stacks(8, ([1, 2], 300), ([3, 4], 100), ([8, 7], 500), ([32, 30, 31], 140)))
     other = next(row for row in session.over("recent").phases(100).rows if row.name == "other")
     assert other.estimated and 0.10 < other.share < 0.20
@@ -537,8 +528,7 @@ def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():
 
 def beside_training(lines, *samples):
     """The finding about a quarter of each step outside the phases, of which these samples were taken."""
-    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=40, other=25)
     beside = [each for each in samples if each[1]]
     return found(trained(lines, *windows, stacks(8, *TRAINING, *beside)))["side_work"]
 
