@@ -456,7 +456,7 @@ class SessionView:
         return self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
 
     def compiler_events(self, pid: int, *whats: CompilerWork) -> list[CompilerEvents]:
-        """What torch.compile did in a process over the span, what took longest first."""
+        """Events of torch.compile in a process over the span, the longest first."""
         stats = self.session.compilers.get(pid)
         if stats is None:
             return []
