@@ -4,10 +4,12 @@ import pytest
 from msgspec import structs
 from rich.cells import cell_len
 
+from tests.session.records import process
+from tests.session.test_unseen import run
 from tests.views.tui.texts import texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Exit, Place
-from tuimon.session.state import RunState
+from tuimon.session.state import RunState, run_state, unseen_trainings
 from tuimon.views.finding_text import NONE_KNOWN, ONLY_MINOR, speedup
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
@@ -55,6 +57,14 @@ def test_without_a_source_line_the_place_stands_alone_and_without_a_place_the_he
     rows = texts(verdict_lines(VERDICT._replace(findings=(nowhere,)), 60))
     words = f"{rows[0].partition('INPUT-BOUND')[2].strip().removesuffix('critical')} {rows[1].removeprefix(' ┃ ')}"
     assert " ".join(words.split()) == FOUND.headline
+
+
+def test_a_loop_without_steps_is_told_the_way_out_in_the_two_rows_that_are_free():
+    session = run(process())
+    verdict = VERDICT._replace(findings=(), state=run_state(session), unseen=tuple(unseen_trainings(session)))
+    _, *rows = texts(verdict_lines(verdict, 80))
+    told = " ".join(row.removeprefix(" ┃ ").strip() for row in rows)
+    assert told.startswith("no steps were seen: torch ran no") and "tuimon.step()" in told and "…" not in told
 
 
 def test_other_fixes_and_findings_are_counted():

@@ -14,7 +14,7 @@ from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
 from tuimon.views.finding_text import NONE_KNOWN, only_minor, rule_title, speedup
 from tuimon.views.format import place, plain
-from tuimon.views.state_text import state_details, state_name, unseen_text
+from tuimon.views.state_text import state_details, state_name, unseen_reason, unseen_text
 from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
 from tuimon.views.tui.drawing.pane import Pane
@@ -140,7 +140,10 @@ def _block(verdict: Verdict, width: int) -> _Block:
     if verdict.exit is not None:
         return _of_end(verdict.exit, width)
     if verdict.state.name != "training":
-        rows = [clip(line((unseen_text(each), "warning")), width) for each in verdict.unseen]
+        texts = [unseen_text(each) for each in verdict.unseen]
+        if len(verdict.unseen) == 1:  # it has both rows
+            texts = wrapped(unseen_reason(verdict.unseen[0]), width)
+        rows = [clip(line((text, "warning")), width) for text in texts]
         where, fix = [*rows, BLANK, BLANK][:2]
         return _Block("dim", state_name(verdict.state).upper(), state_details(verdict.state), "", where, fix)
     basis = "in the stack samples" if verdict.inferred else "in the latest steps"
