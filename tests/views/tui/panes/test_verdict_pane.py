@@ -121,6 +121,16 @@ def test_how_a_run_ended_that_the_title_shows_takes_no_row_of_a_finding(exit_rec
     assert " ".join(texts(verdict_lines(ended._replace(findings=()), 120))[0].split()) == f"┃ {text}"
 
 
+def test_a_program_that_found_no_input_beside_the_screen_is_told_how_to_get_it():
+    ended = VERDICT._replace(
+        findings=(), exit=Exit(t=1, pid=1, exit_code=1, last_line="EOFError: EOF when reading a line")
+    )
+    _, line, fix = texts(verdict_lines(ended, 80))
+    assert "EOFError" in line and fix.startswith(" ┃ FIX") and "tuimon run --headless" in fix and "…" not in fix
+    other = ended._replace(exit=structs.replace(ended.exit, last_line="KeyError: 'lr'"))
+    assert texts(verdict_lines(other, 80))[2].strip() == "┃"
+
+
 def test_without_findings_it_says_why():
     nothing = VERDICT._replace(findings=())
     assert "NOTHING FOUND" in texts(verdict_lines(nothing, 100))[0]

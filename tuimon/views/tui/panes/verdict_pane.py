@@ -233,6 +233,9 @@ def _others(findings: Sequence[Finding], *, short: bool) -> Line:
     return line(("v", "key"), (f" {', '.join(parts) or 'details'}", "dim"))
 
 
+_NO_INPUT = "tuimon run --headless: beside the screen a script has no input"
+
+
 def _went_well(end: Exit) -> bool:
     return end.exit_code in (0, None) and not end.signal
 
@@ -256,7 +259,9 @@ def _how(end: Exit) -> str:
 def _of_end(end: Exit, width: int) -> _Block:
     """How a run ended in which no rule has found anything."""
     word = "" if _went_well(end) else "failed"
-    return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width))
+    asked = (end.last_line or "").startswith("EOFError")  # a last line is known of output that the screen follows
+    advice = clip(line(("FIX", "benign bold"), ("  " + _NO_INPUT, "text")), width) if asked else BLANK
+    return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width), advice)
 
 
 def _after_end(end: Exit) -> Line:
