@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tuimon.node_ids import own_id
 from tuimon.records import NO_TORCH_YET, Place, Process
-from tuimon.session.samples.set_up import AWAITS_PROCESSES, COMPILING
+from tuimon.session.samples.set_up import AWAITS_PROCESSES, COMPILING, RUNS_MODEL
 from tuimon.session.steps.steps import LatestWindow, StepStats
 
 if TYPE_CHECKING:
@@ -220,7 +220,8 @@ def _unseen(session: Session, process: Process, on_gpu: bool) -> Unseen | None:
     doing = sampled.set_up.doing if sampled is not None else None
     if doing is not None and doing.words.startswith(_SETTING_UP):
         return None
-    if not on_gpu and (cores is None or cores < _BUSY_CORES):
+    runs_model = doing is not None and doing.words == RUNS_MODEL
+    if not on_gpu and not runs_model and (cores is None or cores < _BUSY_CORES):
         return None
     return Unseen(process.pid, " ".join(process.command), cores, on_gpu, _reason(process))
 
@@ -228,8 +229,8 @@ def _unseen(session: Session, process: Process, on_gpu: bool) -> Unseen | None:
 def _reason(process: Process) -> str:
     if process.markers or process.role == "worker":  # the hooks of a worker keep still until it trains
         return (
-            "no backward or optimizer step of torch's Python interface has run yet; a loop in C++, over RPC or in a"
-            " captured graph becomes visible by tuimon.step() at the end of each step"
+            "torch ran no backward or optimizer step from Python; tuimon.step() at the end of each step makes such a"
+            " loop visible"
         )
     if process.python is None and process.markers_reason is None:
         return "it is not a Python program, so nothing can mark its steps; its threads and GPU are shown"
