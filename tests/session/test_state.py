@@ -203,3 +203,15 @@ def test_a_program_that_never_imported_torch(others, told):
     session = session_of(header(), waits, *others, Exit(t=9.0, pid=100, exit_code=0))
     assert ("never imported torch" in (run_state(session).doing or "")) is told
     assert "torch" not in (run_state(session_of(header(), waits)).doing or "")
+
+
+def test_a_program_that_is_not_python():
+    binary = process(command=["./train"], python=None, markers=False)
+    session = session_of(header(), binary, threads(4, (100, "train", 0.9, "running")))
+    assert run_state(session).doing is None
+    session.add(threads(9, (100, "train", 0.9, "running")))
+    assert run_state(session).doing == "no Python process so far: only CPU and GPU are measured"
+    session.add(Exit(t=9.0, pid=100, exit_code=0))
+    assert run_state(session).doing == "none of its processes was Python; only CPU and GPU were measured"
+    session.add(process(101, "other", python="3.11.7"))
+    assert run_state(session).doing is None

@@ -34,6 +34,7 @@ from tuimon.records import (
     Threads,
     TorchMemory,
     TraceTaken,
+    Uncaught,
 )
 from tuimon.session.compiler import CompilerStats
 from tuimon.session.disk_reads import DiskReadStats
@@ -71,6 +72,7 @@ class Tables:
         self.cost: Cost | None = None
         self.printed: Printed | None = None
         self.earlier: EarlierRuns | None = None
+        self.uncaught: dict[int, Uncaught] = {}  # the exceptions that ended processes, by process
         self.now_s: float = 0.0  # ``t`` of the latest record
         self.start_s: float | None = None  # ``t`` of the first
         self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
@@ -120,6 +122,7 @@ class Tables:
             Notice: self._fold_notice,
             Cost: partial(setattr, self, "cost"),
             Printed: partial(setattr, self, "printed"),
+            Uncaught: lambda record: self.uncaught.update({record.pid: record}),
             EarlierRuns: partial(setattr, self, "earlier"),
             Exit: partial(setattr, self, "exit"),
         }
@@ -268,6 +271,10 @@ class Tables:
         return self._step_sizes.setdefault(pid, StepSizes())
 
     def _begin_steps(self, pid: int, t: float) -> None:
+        process = self.run_processes.known.get(pid)
+        launcher = self.samples.get(process.ppid) if process is not None else None
+        if process is not None and launcher is not None and self.header is not None:
+            launcher.spent.begin(self.header.moment_s(process.start_unix_s))
         self.threads.begin_steps(t)
         self.nodes.tables_of(node_of(pid)).core_use.begin_steps(t)
 
@@ -279,7 +286,7 @@ class Tables:
         made = stats.total if stats is not None else 0
         of_node.machine.add_threads(record, made)
         if record.written_bytes is not None and made:
-            self.writes.setdefault(record.pid, Writes()).add_written(record.written_bytes, record.written_to, made)
+            self.writes.setdefault(record.pid, Writes()).add_written(record.written_bytes, record.written_to)
         of_node.core_use.add_threads(record)
         of_node.recent_waits.add_threads(record)
 

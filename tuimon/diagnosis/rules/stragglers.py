@@ -6,7 +6,7 @@ import math
 from statistics import median
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.late_ranks import ALIKE, LateRank, Turns, Why, late_rank, waits_for_cores
+from tuimon.diagnosis.evidence.late_ranks import ALIKE, LateRank, Turns, Why, late_rank, longer_passes, waits_for_cores
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import LongestSteps
@@ -161,13 +161,17 @@ def _late_by_samples(evidence: Evidence) -> LateRank | None:
         return None
     own = {pid: _own_shares(ranks[pid], found) for pid, found in waits.items()}
     excess = {name: own[row.pid][name] - median(own[other.pid][name] for other in others) for name in _PHASES}
+    phase = longer_in = max(excess, key=excess.__getitem__)
+    if phase == "backward" and longer_passes(own[row.pid], excess, share) is not None:
+        phase, longer_in = "forward", "forward and backward"
     return LateRank(
         row=row,
         others=others,
         also=tuple(other.rank for other in others if usual - waits[other.pid].share >= ALIKE * share),
         waited_ms=None,
         share=share,
-        phase=max(excess, key=excess.__getitem__),
+        phase=phase,
+        longer_in=longer_in,
         longer_ms=None,
         why=None,
         error=error,
@@ -216,8 +220,7 @@ def _headline(late: LateRank, few: LongestSteps | None) -> str:
         return f"{lost}, {_WHY[late.why].format(percent=percent(ratio))}"
     reason = ", in the garbage collector" if late.why == "collections" else ""
     by = f"{ms_text(late.longer_ms)} " if few is None and late.longer_ms is not None else ""
-    longer = f"{by}longer in {late.phase}"
-    return f"{lost}, {longer}{reason}"
+    return f"{lost}, {by}longer in {late.longer_in}{reason}"
 
 
 def _late_ones(late: LateRank) -> str:

@@ -30,9 +30,10 @@ _WORDS: dict[Activity, str] = {
 }
 #: Passes through backward between the beginnings of which one whole step lies.
 _WHOLE_STEP = 2
+RUNS_MODEL = "running the model"
 _PHASES = {
     "data": "preparing data",
-    "forward": "running the model",
+    "forward": RUNS_MODEL,
     "backward": "running backward",
     "optimizer": "running the optimizer",
 }
