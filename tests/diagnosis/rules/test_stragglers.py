@@ -236,6 +236,12 @@ def test_without_markers_shares_show_the_rank_that_the_others_wait_for():
     assert "comm_bound" not in found
 
 
+def test_without_markers_more_of_forward_makes_backward_longer_too():
+    finding = attached((0.1, 0.35, 0.0), (0.3, 0.95, 0.0), (0.1, 0.35, 0.0))["straggler_rank"]
+    assert finding.headline.endswith("longer in forward and backward")
+    assert finding.where[0].line == 11
+
+
 @pytest.mark.parametrize(
     "of_each",
     [
