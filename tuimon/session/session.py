@@ -285,7 +285,8 @@ class SessionView:
         may_come = process is not None and process.markers_reason == NO_TORCH_YET
         if may_come and self.now_s - sampled.begin_s < wait_s:
             return None
-        return inferred_phases(pid, sampled.phase_counts(), sampled.covered_s, sampled.unsure_counts())
+        counts, unsure = sampled.phase_counts(), sampled.unsure_counts()
+        return inferred_phases(pid, counts, sampled.covered_s, unsure, forward_only=sampled.forward_only)
 
     def _estimated_steps(self, pid: int) -> StepSummary | None:
         per_second = self.session.sampler.steps_per_second(pid, self.now_s)

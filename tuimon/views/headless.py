@@ -79,7 +79,7 @@ class HeadlessView:
         if any(finding.rule == "hang" for finding in findings):
             self._show_stacks(session)
         since_s = session.now_s - session.start_s if session.start_s is not None else 0.0
-        if run_state(session).name in ("starting", "waiting"):
+        if run_state(session).name in ("starting", "unseen", "waiting"):
             if self._starting_s is not None and since_s < self._starting_s + _STARTING_S:
                 return
             self._starting_s = since_s

@@ -16,6 +16,7 @@ _COMMAND = 60  # longest command line in a sentence
 _TOLD_S = 0.05  # less is shown as 0.0s, which tells nothing
 _NAMES: dict[StateName, str] = {
     "starting": "starting",
+    "unseen": "no step seen",
     "waiting": "waiting for its processes",
     "ended": "ended",
     "training": "training",

@@ -298,6 +298,7 @@ RULES = (
             REPORTED,
             *IDLE_BOUNDS,
         ),
+        causes=("allocator",),
         contradicts_order=True,
     ),
 )
