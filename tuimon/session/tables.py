@@ -286,7 +286,7 @@ class Tables:
         made = stats.total if stats is not None else 0
         of_node.machine.add_threads(record, made)
         if record.written_bytes is not None and made:
-            self.writes.setdefault(record.pid, Writes()).add_written(record.written_bytes, record.written_to, made)
+            self.writes.setdefault(record.pid, Writes()).add_written(record.written_bytes, record.written_to)
         of_node.core_use.add_threads(record)
         of_node.recent_waits.add_threads(record)
 

@@ -53,12 +53,6 @@ def test_without_a_source_line_the_place_stands_alone_and_without_a_place_the_he
     assert " ".join(words.split()) == FOUND.headline
 
 
-def test_other_fixes_and_findings_are_counted():
-    more = structs.replace(FOUND, fixes=(*FOUND.fixes, Fix("a"), Fix("b")))
-    assert "v 2 more fixes, 1 more finding" in texts(verdict_lines(VERDICT._replace(findings=(more, FOUND)), 120))[2]
-    assert texts(verdict_lines(VERDICT._replace(findings=(more, FOUND)), 64))[2].endswith("v +3")
-
-
 @pytest.mark.parametrize(
     ("severity", "word"), [("critical", "critical"), ("warning", "warning"), ("benign", "healthy")]
 )
@@ -122,14 +116,6 @@ def test_without_findings_it_says_why():
     ("state", "shown"),
     [
         (RunState("starting"), "STARTING"),
-        (
-            RunState("starting", 14.0, "importing transformers", 12.0),
-            "STARTING  for 14s: importing transformers for 12s",
-        ),
-        (
-            RunState("starting", 14.0, "preparing data", 9.0, Place("/home/me/prep.py", 40, "load")),
-            "STARTING  for 14s: preparing data at load() prep.py:40 for 9.0s",
-        ),
         (
             RunState("step_open", 20.0, "in backward", None, Place("fit.py", 7, "closure"), 14),
             "STEP RUNNING  for 20s, 14 backward passes: in backward at closure() fit.py:7",
