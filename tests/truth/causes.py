@@ -138,7 +138,7 @@ def _of_stream(stream: Stream, fixed: bool, args: argparse.Namespace) -> Iterabl
 
 
 class Causes(Kind[Case, Told]):
-    """Causes of little use of GPUs, as a study counts them: is each told by name, and only then? (25 minutes)"""
+    """Causes of little use of GPUs, as a study counts them: is each told by name, and only then? (40 minutes)"""
 
     seconds = 12.0
     columns: ClassVar = (
