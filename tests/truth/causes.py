@@ -45,7 +45,7 @@ CAUSES: dict[str, tuple[float, tuple[str, ...]]] = {
     "batch size": (25.6, ("small kernels", "small_batch_0", "compiled")),
     "checkpoints": (16.4, ("checkpoint_every_step", "side_work_0")),
     "exchange between GPUs": (7.1, ("big_gradients", "comm_bound_0")),
-    "preprocessing": (4.0, ("photos_without_workers", "slow_augmentation", "graph_collate")),
+    "preprocessing": (4.0, ("photos_without_workers", "input_bound_1", "input_bound_2")),
     "memory too small": (3.1, ("cache_of_images", "allocator_retries_0", "memory given back")),
     "remote reads": (2.6, ()),
     "calls to outside": (2.6, ("side_work_2",)),
