@@ -13,9 +13,10 @@ from bench.gpu import program_runs
 from docs.cases import CASES
 from tests.recorded_logs import LOGS
 from tests.scenarios.streams import STREAMS, judged
-from tests.truth import causes
+from tests.truth import causes, leaks
 from tests.truth.judging import BUSY_CORES, Judgement, judge
 from tests.truth.kind import of
+from tests.truth.leaks import Leaks
 from tests.truth.programs import Program, labelled
 from tests.truth.running import Outcome, Truth
 from tests.truth.scenarios import results
@@ -70,6 +71,8 @@ def accuracy(group: str) -> str:
     """A table of a group's programs, each with its label and its verdict, the sums, and what is wrong, as Markdown."""
     if group == "causes":
         return _causes()
+    if group == "leaks":
+        return _leaks()
     rows = list(_GROUPS[group]())
     cells = [[cell or "–" for cell in _cells(row)] for row in rows]
     shown = [n for n in range(len(_HEADS)) if any(row[n] != "–" for row in cells)]
@@ -102,6 +105,18 @@ def _causes() -> str:
     missed += [f"- `{row.name}` names another line: {row.place or 'none'}" for row in found if row.place_right is False]
     missed += [f"- `{row.name}` without its cause: {', '.join(row.false)}" for row in found if row.false]
     return "\n".join([*lines, *(["\nWrong:\n", *missed] if missed else [])]) + "\n"
+
+
+def _leaks() -> str:
+    """As ``make truth KIND=leaks ARGS=--record`` recorded them."""
+    kind, rows = Leaks(), leaks.results()
+    table = [[column.head for column in kind.columns], ["---"] * len(kind.columns)]
+    table += [[str(column.text(row) or "–") for column in kind.columns] for row in rows.values()]
+    missing = [f"`{name}`" for name in kind.programs() if name not in rows]
+    lines = [f"{'; '.join(' '.join(each.split()) for each in kind.totals(list(rows.values())))}.", ""] if rows else []
+    lines += [f"| {' | '.join(cells)} |" for cells in table] if rows else []
+    lines += ["", f"Not run yet: {', '.join(missing)}."] if missing else []
+    return "\n".join(lines).strip() + "\n"
 
 
 def _cells(row: Judgement) -> list[str | None]:
