@@ -64,7 +64,7 @@ def test_what_is_kept_of_a_program_is_replaced_and_read_again(tmp_path: Path, mo
         kind.record(case, [row], Namespace())
     again = replace(rows[0], told="")
     kind.record(first, [again], Namespace())
-    assert causes.results() == [again, rows[1]]
+    assert causes.results() == {first.name: again, second.name: rows[1]}
 
 
 def test_what_is_wrong_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,10 +73,9 @@ def test_what_is_wrong_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
         right,
         Told("uploads", "b", "CPU run", "", "", None, ()),
         Told("uploads", "c", "H100 log", "hang", "", False, None),
+        Told("uploads", "d", "CPU run", "hang", "", None, ("hang",)),
     ]
-    monkeypatch.setattr(
-        causes, "results", lambda: [*rows, Told("uploads", "d", "CPU run", "hang", "", None, ("hang",))]
-    )
+    monkeypatch.setattr(causes, "results", lambda: {row.name: row for row in rows})
     table = accuracy("causes").splitlines()
     assert "| uploads | 2 % | 3 of 4 | `side_work/network`, `hang` | 1 of 2 | 2 of 3 | 3 CPU run, 1 H100 log |" in table
     assert table[-3:] == [
