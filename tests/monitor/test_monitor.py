@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from tests.monitor.driving import steps, ticked_until
+from tests.monitor.driving import HEADER, steps, ticked_until
 from tests.waiting import until
 from tuimon.diagnosis.finding import Finding
 from tuimon.errors import NoSuchProcess
@@ -16,7 +17,7 @@ from tuimon.launch.child import Ended
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_attach
 from tuimon.monitor.options import Options
-from tuimon.records import Cost, Exit, Header, Notice, Record, Uncaught
+from tuimon.records import Cost, Exit, Notice, Record, Uncaught
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
 from tuimon.sources.log.reader import read_log
@@ -54,15 +55,12 @@ class Process:
 
 def test_records_reach_session_and_log(tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "x.jsonl"))
-    header = Header(
-        t=0.5, pid=7, mode="run", command=["x"], host="h", wall_unix_s=0.0, interval_s=1.0, cpu_count=1, versions={}
-    )
     source = Given([steps(1.0)])
-    monitor = Monitor([source], header=header, log=log, process=Process())
+    monitor = Monitor([source], header=HEADER, log=log, process=Process())
     monitor.start()
     ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
-    assert monitor.session.header == header
-    assert list(read_log(log.path)) == [header, steps(1.0)]  # flushed by the tick, before any stop
+    assert monitor.session.header == HEADER
+    assert list(read_log(log.path)) == [HEADER, steps(1.0)]  # flushed by the tick, before any stop
     assert not monitor.ended
     monitor.stop()
     monitor.stop()
@@ -238,17 +236,7 @@ def test_text_from_outside_is_safe_in_the_session_and_in_the_log(tmp_path: Path)
     notice = Notice(t=1.0, pid=0, source="gpu", level="warning", message=hostile, hint=hostile)
     process = Process()
     log = LogWriter(str(tmp_path / "a.jsonl"))
-    header = Header(
-        t=0.0,
-        pid=7,
-        mode="run",
-        command=["a\nb"],
-        host=hostile,
-        wall_unix_s=1.0,
-        interval_s=1.0,
-        cpu_count=1,
-        versions={},
-    )
+    header = structs.replace(HEADER, command=["a\nb"], host=hostile)
     monitor = Monitor([Given([notice])], header=header, log=log, process=process)
     monitor.start()
     until(lambda: monitor.tick() or bool(monitor.session.notices))

@@ -69,11 +69,6 @@ Findings
     )
 
 
-def test_nothing_but_the_sentence_where_there_is_nothing() -> None:
-    found = replace(FOUND, notes=[], unlike=[], rows=[], lines=[], findings=[], promise=None)
-    assert text_diff(found).count("\n\n") == 1
-
-
 def test_what_is_many_times_as_much_is_a_factor() -> None:
     rows = [
         Row("other", "ms", 0.01, 6.6, 6.59, 6.0, 7.0, True),

@@ -294,7 +294,8 @@ class SessionView:
         may_come = process is not None and process.markers_reason == NO_TORCH_YET
         if may_come and self.now_s - sampled.begin_s < wait_s:
             return None
-        return inferred_phases(pid, sampled.phase_counts(), sampled.covered_s, sampled.unsure_counts())
+        counts, unsure = sampled.phase_counts(), sampled.unsure_counts()
+        return inferred_phases(pid, counts, sampled.covered_s, unsure, forward_only=sampled.forward_only)
 
     def _estimated_steps(self, pid: int) -> StepSummary | None:
         per_second = self.session.sampler.steps_per_second(pid, self.now_s)
@@ -455,7 +456,7 @@ class SessionView:
         return self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
 
     def compiler_events(self, pid: int, *whats: CompilerWork) -> list[CompilerEvents]:
-        """What torch.compile did in a process over the span, what took longest first."""
+        """Events of torch.compile in a process over the span, the longest first."""
         stats = self.session.compilers.get(pid)
         if stats is None:
             return []

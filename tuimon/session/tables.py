@@ -142,11 +142,12 @@ class Tables:
     def trainers(self) -> list[int]:
         """Processes whose markers show backwards or updates, by rank.
 
-        Without any, those whose markers show steps, then the process attached to.
+        Without any, those whose markers show steps, then those whose samples do, then the process attached to.
         """
         if self._trainers is None:
-            with_steps = (pid for pid, stats in self.step_stats.items() if stats.total)
-            self._trainers = self.run_processes.trainers(self._trained_pids() or with_steps)
+            with_steps = [pid for pid, stats in self.step_stats.items() if stats.total]
+            training = self._trained_pids() or with_steps or self._sampled_in_steps()
+            self._trainers = self.run_processes.trainers(training)
         return list(self._trainers)
 
     def trainer(self) -> int | None:
@@ -212,6 +213,13 @@ class Tables:
     def _trained_pids(self) -> set[int]:
         return {pid for pid, stats in self.step_stats.items() if stats.trains}
 
+    def _sampled_in_steps(self) -> list[int]:
+        """Processes without markers whose samples show that they train; without any, those that run a model."""
+        known = self.run_processes.known.values()
+        own = {process.pid for process in known if process.role == "trainer" and not process.markers}
+        shown = [pid for pid, samples in self.samples.items() if pid in own and samples.has_whole_step]
+        return [pid for pid in shown if not self.samples[pid].forward_only] or shown
+
     def _forget(self, pid: int) -> None:
         """Drop all that is held of a process."""
         self._note_change()
@@ -263,6 +271,10 @@ class Tables:
         return self._step_sizes.setdefault(pid, StepSizes())
 
     def _begin_steps(self, pid: int, t: float) -> None:
+        process = self.run_processes.known.get(pid)
+        launcher = self.samples.get(process.ppid) if process is not None else None
+        if process is not None and launcher is not None and self.header is not None:
+            launcher.spent.begin(self.header.moment_s(process.start_unix_s))
         self.threads.begin_steps(t)
         self.nodes.tables_of(node_of(pid)).core_use.begin_steps(t)
 
@@ -287,7 +299,12 @@ class Tables:
     def _fold_stacks(self, record: Stacks) -> None:
         self.sampler.add_stacks(record)
         samples, process = self._samples_of(record.pid), self.run_processes.known.get(record.pid)
+        if process is not None and process.markers:
+            samples.note_markers()
+        shown = samples.has_whole_step, samples.forward_only
         samples.add_window(record)
+        if shown != (samples.has_whole_step, samples.forward_only):
+            self._note_change()
         if process is not None and process.role == "trainer" and process.ppid in self.run_processes.known:
             self._samples_of(process.ppid).spent.add_awaited(record)
         if process is not None and not process.markers and samples.has_whole_step:

@@ -93,17 +93,6 @@ def test_a_ring_that_a_shortage_of_handles_hid_is_found_later(ring_directory, mo
     source.close()
 
 
-def test_a_process_that_replaces_itself_is_followed_in_its_new_ring(ring_directory):
-    source = MarkerSource(ProcessTable(1, "r1"), 1.0)
-    write(ring_directory, run="r1").flush()
-    total = counted(source.read())
-    again = write(ring_directory, run="r1", steps=7)  # under the same path
-    total += sum(counted(source.read()) for _ in range(3))
-    again.unlink()
-    assert total + counted(source.read()) == 5 + 7
-    source.close()
-
-
 def test_the_number_of_steps_goes_on_when_a_process_replaces_itself(ring_directory):
     source = MarkerSource(ProcessTable(1, "r1"), 1.0)
     first = write(ring_directory, run="r1")

@@ -206,7 +206,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def level(self) -> Level | None:
-        """What its steps have taken over the whole run; None if it is too short, or others use its GPUs as well."""
+        """The level of its steps over the whole run; None if that is too short, or others use its GPUs as well."""
         if any((process.sm_ratio or 0.0) >= SMALL for row in self.gpus for process in row.others):
             return None
         return level_of(self.stretches, self._view.between_parts(self.pid))
@@ -218,7 +218,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def setting(self) -> Setting:
-        """What has to be equal in another run for its steps to be compared with these."""
+        """The setting that another run must share for its steps to be compared with these."""
         gpus = sorted(row.latest.name for row in self.run.gpus if row.used_by_run)
         ranks = self.process.world_size if self.process is not None else None
         batch_size = self.loader.facts.batch_size if self.loader is not None else None
@@ -351,7 +351,7 @@ class Evidence(Struct, frozen=True, dict=True):
     # -- torch.compile
 
     def compiler_events(self, *whats: CompilerWork) -> list[CompilerEvents]:
-        """What torch.compile did over the span, as it notes it; what took longest, or came most often, first."""
+        """Events of torch.compile over the span, as it notes them: the longest, or the most frequent, first."""
         return self._view.compiler_events(self.pid, *whats)
 
     def compiler_events_of_run(self, *whats: CompilerWork) -> list[CompilerEvents]:

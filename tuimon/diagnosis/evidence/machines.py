@@ -112,7 +112,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def keeping(self) -> tuple[Keeping, ...]:
-        """What the program's text shows to be kept, with its graph or without; else what the allocator's history does.
+        """The lines that keep memory, by the program's text; else by the allocator's history.
 
         Text that shows neither a graph nor figures nor hooks is the last resort.
         """

@@ -267,7 +267,7 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
 
 
 def _half(evidence: Evidence, work: _SideWork) -> Iterator[Fix]:
-    """What saving half as often gains: nobody does without checkpoints."""
+    """The gain of saving half as often: nobody does without checkpoints."""
     if work.kind == "checkpoint" and work.hot is not None and work.hot.library is None:
         yield _without(evidence, work, f"save half as often at {at_hot(work.hot)}", 0.5)
 
@@ -302,7 +302,7 @@ def _without(evidence: Evidence, work: _SideWork, action: str, part: float) -> F
 
 
 def _action(evidence: Evidence, work: _SideWork, *, is_output: bool) -> str:
-    """What the user can change: code of their own, or the options of the library that owns the loop.
+    """Advice on what the user can change: code of their own, or the options of the library that owns the loop.
 
     ``is_output``: nothing trains, so the work is what the model is run for, and every step needs it.
     """

@@ -145,7 +145,7 @@ class MachineTable:
         self._ran_on.pop(pid, None)
 
     def placement(self, pid: int) -> Placement | None:
-        """Where a training process runs; None on a machine of one NUMA node."""
+        """The NUMA node that a training process runs on; None on a machine of one."""
         placed = next((each for each in self.latest.placed if each.pid == pid), None) if self.latest else None
         return Placement(tuple(placed.nodes), tuple(self._ran_on[pid])) if placed is not None else None
 

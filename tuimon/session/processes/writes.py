@@ -1,4 +1,4 @@
-"""What a training process writes with its steps, and in how many bursts."""
+"""The bytes that a training process writes with its steps, and in how many bursts."""
 
 from __future__ import annotations
 

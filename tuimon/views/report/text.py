@@ -123,7 +123,11 @@ def _steps(report: dict[str, Any]) -> list[str]:
 
 
 def _phase(phase: dict[str, Any]) -> str:
-    bar = "#" * round(_BAR * min(max(phase["share"], 0.0), 1.0)) if phase["name"] != "eval" else "share of all time"
+    bar = (
+        "#" * round(_BAR * min(max(phase["share"], 0.0), 1.0))
+        if phase["name"] != "eval"
+        else "share of the loop's time"
+    )
     share = ("~" if phase["estimated"] else "") + percent(phase["share"])
     error = f"  +- {percent(phase['error'])}" if phase["error"] else ""
     # it belongs to no step; where samples show it nobody counts its batches
