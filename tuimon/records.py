@@ -552,7 +552,7 @@ class Throttle(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
-    """Counters of one GPU, or of one MIG instance (NVML); None where it does not support one.
+    """Counters of one GPU, or of one MIG instance (NVML, amdsmi); None where it does not support one.
 
     A log has what seldom changes (memory in all, limits of power and clock, PCIe link, capability, parent) in the first
     record of a file, and again where it has changed.
@@ -592,7 +592,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     compute_capability: Amount | None = None  # such as 9.0; in the first record and in some later ones
     near_nodes: list[Index] | None = None  # the NUMA node that it hangs on, then the others of that socket
     chosen: bool = False  # named by the run's CUDA_VISIBLE_DEVICES
-    cost_ms: Amount | None = None  # duration of the NVML calls for this record
+    cost_ms: Amount | None = None  # duration of the driver's calls for this record
 
 
 #: Facts of a GPU that seldom change: if a record has None, the value of the record before holds.

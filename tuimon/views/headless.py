@@ -22,7 +22,7 @@ from tuimon.views.finding_text import (
     place_text,
     rule_title,
 )
-from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps, wrap
+from tuimon.views.format import clock, count, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.goodput_text import goodput_text
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
@@ -79,7 +79,7 @@ class HeadlessView:
         if any(finding.rule == "hang" for finding in findings):
             self._show_stacks(session)
         since_s = session.now_s - session.start_s if session.start_s is not None else 0.0
-        if run_state(session).name in ("starting", "waiting"):
+        if run_state(session).name in ("starting", "unseen", "waiting"):
             if self._starting_s is not None and since_s < self._starting_s + _STARTING_S:
                 return
             self._starting_s = since_s
@@ -226,7 +226,8 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
     steps, table = (run.steps(pid), run.phases(pid)) if pid is not None else (None, None)
     if steps is not None and steps.total:
         lines.append(
-            f"{steps.total} step{'' if steps.total == 1 else 's'}, median {ms(steps.median_ms)}, p95 {ms(steps.p95_ms)}"
+            f"{count(steps.total)} step{'' if steps.total == 1 else 's'}, median {ms(steps.median_ms)},"
+            f" p95 {ms(steps.p95_ms)}"
         )
     if pid is not None and (made := progress_json(run_progress(session, pid)).get("text")):
         lines.append(made)

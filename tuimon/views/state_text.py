@@ -16,6 +16,7 @@ _COMMAND = 60  # longest command line in a sentence
 _TOLD_S = 0.05  # less is shown as 0.0s, which tells nothing
 _NAMES: dict[StateName, str] = {
     "starting": "starting",
+    "unseen": "no step seen",
     "waiting": "waiting for its processes",
     "ended": "ended",
     "training": "training",
@@ -75,8 +76,13 @@ def unseen_text(unseen: Unseen) -> str:
     uses += ["a GPU"] if unseen.on_gpu else []
     command = plain(unseen.command)
     short = command if len(command) <= _COMMAND else command[: _COMMAND - 1] + "…"
-    used = " and ".join(uses)
-    return f"process {own_id(unseen.pid)} ({short}) uses {used}, but no steps were seen: {plain(unseen.reason)}"
+    used = " and ".join(uses) or "CPU"
+    return f"process {own_id(unseen.pid)} ({short}) uses {used}, but {unseen_reason(unseen)}"
+
+
+def unseen_reason(unseen: Unseen) -> str:
+    """``no steps were seen: started with -I or -E ...``, for where its process is named already."""
+    return f"no steps were seen: {plain(unseen.reason)}"
 
 
 def nodes_text(nodes: Iterable[Node]) -> str | None:

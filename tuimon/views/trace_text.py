@@ -22,6 +22,7 @@ CAUSES = {
     "start": "for launched work to start",
     "unknown": "unknown",
 }
+_KINDS = {"product": "matrix products", "convolution": "convolutions", "recurrent": "recurrent layers"}
 
 
 def head_text(trace: TraceTaken) -> str:
@@ -41,9 +42,11 @@ def trace_text(trace: TraceTaken) -> list[str]:
 
 
 def flops_text(rows: Sequence[TracedFlops], steps: int) -> str:
-    """``2.41 TFLOP a step: 96 % product in bfloat16, 4 % attention in bfloat16``."""
+    """``2.41 TFLOP a step: 96 % matrix products in bfloat16, 4 % attention in bfloat16``."""
     total = sum(row.flops for row in rows)
-    parts = ", ".join(f"{percent(row.flops / total)} {plain(row.kind)} in {plain(row.dtype)}" for row in rows)
+    parts = ", ".join(
+        f"{percent(row.flops / total)} {_KINDS.get(row.kind, plain(row.kind))} in {plain(row.dtype)}" for row in rows
+    )
     return f"{flops(total / steps)} a step: {parts}"
 
 

@@ -80,18 +80,6 @@ def test_another_one_a_second_later(measured, clock, weight):
     assert [batch for _, batch in measured()] == [OF_32]
 
 
-def test_an_iterator_that_does_not_end_is_measured_again(measured, clock, monkeypatch):
-    monkeypatch.setattr(pace, "SHORTEST", 10**9)  # every fetch is seen
-    endless = iter(DataLoader(TensorDataset(torch.zeros(10_000)), 8))
-    for _ in range(10):
-        next(endless)
-    assert len(measured()) == 1
-    clock.now_s += 1.0
-    for _ in range(2 * batches._LOOK_FETCHES):
-        next(endless)
-    assert [batch for _, batch in measured()] == [Batch(32, 8, True, None)]
-
-
 def test_a_slow_loop_is_measured_several_times_a_second(measured, clock, monkeypatch):
     """Lengths of text differ: few batches would not show how many tokens the others have."""
     monkeypatch.setattr(pace, "SHORTEST", 10**9)

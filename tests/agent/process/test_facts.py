@@ -2,6 +2,7 @@
 
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,8 +33,9 @@ def test_the_facts_of_a_process(program):
 class FakeCuda:
     """What ``torch.cuda`` reports once the user has initialised it."""
 
-    def __init__(self, initialized):
+    def __init__(self, initialized, uuid="0000-{}"):
         self._initialized = initialized
+        self._uuid = uuid
 
     def is_initialized(self):
         return self._initialized
@@ -49,9 +51,7 @@ class FakeCuda:
         return [0, 0, 1024][index]
 
     def get_device_properties(self, index):
-        import types
-
-        return types.SimpleNamespace(uuid=f"0000-{index}")
+        return SimpleNamespace(uuid=self._uuid.format(index))
 
 
 def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
@@ -62,6 +62,15 @@ def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
     assert "gpu_uuids" not in facts.late_facts()
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True))
     assert facts.late_facts()["gpu_uuids"] == ["GPU-0000-1", "GPU-0000-2"]
+
+
+def test_gpus_of_rocm_are_named_as_its_driver_names_them(monkeypatch):
+    torch = SimpleNamespace(version=SimpleNamespace(hip="6.4.0"))
+    cuda = FakeCuda(True, "66306131-6232-6333-6434-65356636303{}")  # the ASCII letters f0a1b2c3d4e5f60 and a digit
+    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+    assert facts._gpu_uuids(torch) == ["GPU-f0a1b2c3d4e5f601", "GPU-f0a1b2c3d4e5f602"]
+    monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True, "ffffffff-0000-6333-6434-65356636303{}"))
+    assert facts._gpu_uuids(torch) == []  # another form than is known, which would be no GPU's
 
 
 def test_how_many_threads_share_out_an_operation():

@@ -88,17 +88,6 @@ def spans(step):
     return {name: times for name, times in sums.items() if times[0]}
 
 
-def test_a_step_of_a_gpu_that_is_never_idle():
-    (step,) = Play()(f"{PLAIN} fetch)=90")
-    assert spans(step) == {"forward": (10, 0, 0), "backward": (20, 0, 0), "optimizer": (10, 0, 0), "other": (40, 0, 0)}
-
-
-def test_a_gpu_that_has_nothing_to_do_at_the_end_of_a_fetch_has_waited_for_it():
-    (step,) = Play()(f"{PLAIN} fetch)=90*")
-    assert spans(step)["data"] == (25, 25, 0)
-    assert spans(step)["other"] == (15, 0, 5)  # 50..60 on its own; 60..65 before the fetch
-
-
 def test_where_the_gpu_came_to_the_fetch_late_it_waited_for_less():
     play = Play()
     script = "fetch)=10 bwd(=20 bwd)=40 opt(=50 opt)=80 fetch(=65 fetch)=90*"  # the CPU's update ended before 65

@@ -105,19 +105,6 @@ def test_steps_of_a_second_training_thread_are_not_kept(run):
     assert sum(record.backwards for record in steps) == 10 * 420
 
 
-def test_iterators_that_only_evaluate_are_not_kept(run):
-    """A program without a backward, with an iterator for each of 7,500 short evaluations."""
-    run.live = {42}
-
-    def fill(second):
-        run.write(
-            42,
-            " ".join(f"iter@{n % 65_000}:0.1 fetch@{n % 65_000}:0.2" for n in range(second * 500, (second + 1) * 500)),
-        )
-
-    holds_still(run, 15, fill)
-
-
 def test_threads_that_come_and_go_are_forgotten(run):
     """10,000 threads, each with a fetch and a range of its own; the training goes on beside them, counted whole."""
     run.names.append("range")
@@ -176,14 +163,6 @@ def write_ring(folder, ticks):
         file.seek(20)
         file.write(ticks.to_bytes(8, "little"))
     return path
-
-
-def test_a_ring_that_names_thousands_of_threads_makes_a_few_loops(run):
-    for first in range(0, 4096, 1024):
-        for tid in range(first, first + 1024):
-            run.waiting.append(layout.Marker(run.now_ns + tid, layout.BACKWARD_BEGIN, 0, tid, 0))
-        run.second()
-        assert len(run.follower._loops) <= 256
 
 
 def test_threads_that_cannot_be_read_have_not_ended(run):

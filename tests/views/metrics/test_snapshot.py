@@ -20,8 +20,10 @@ from tuimon.views.metrics.snapshot import RankLabels, Snapshots
 def test_a_whole_run_has_every_metric() -> None:
     session = whole_session()
     session.add(records.steps(13.0, {"between": 40, "backward": 60}, first_index=120, pid=4242))
-    session.add(records.frames(("/p/train.py", 3, "main", "x = get()", True), ("/p/loss.py", 9, "f", "y", True)))
-    session.add(records.stacks(13.0, ([0], 30), ([1], 3), pid=4242))
+    session.add(
+        records.frames(("/p/train.py", 3, "main", "x = get()", True), ("/p/loss.py", 9, "f", "y", True), first=2)
+    )
+    session.add(records.stacks(13.0, ([2], 30), ([3], 3), pid=4242))
     session.add(Exit(t=14.0, pid=100, exit_code=3))
     found = figures(session, FINDINGS) | figures(uneven_ranks()) | figures(whole_session())
     assert set(found) == {metric.prometheus_name for metric in table.METRICS}
@@ -70,6 +72,14 @@ def test_figures_of_a_rank() -> None:
     }
     assert found["tuimon_finding"] == {("input_bound", "critical"): 1, ("side_work", "warning"): 1}
     assert found["tuimon_finding_speedup_ratio"]["input_bound",] == 2.13
+
+
+def test_checkpoints_of_a_rank() -> None:
+    found = figures(whole_session())
+    assert found["tuimon_checkpoints_total"] == {("0",): 3, ("1",): 3}
+    assert found["tuimon_checkpoint_size_bytes_total"]["0",] == 150 << 20
+    assert found["tuimon_checkpoint_time_seconds_total"]["1",] == pytest.approx(3.0)
+    assert found["tuimon_checkpoint_info"] == {("0", "nfs4"): 1, ("1", "nfs4"): 1}
 
 
 def test_what_was_not_measured_is_absent() -> None:

@@ -94,22 +94,26 @@ def _rank(torch: Any) -> Dict[str, Any]:
 
 
 def _gpu_uuids(torch: Any) -> List[str]:
-    """UUIDs of the current CUDA device and of those that hold memory of this process, as NVML writes them."""
+    """UUIDs of the current CUDA device and of those that hold memory of this process, as the driver writes them."""
     cuda = sys.modules.get("torch.cuda")
     if cuda is None or not cuda.is_initialized():
         return []
     current = cuda.current_device()
     used = [i for i in range(cuda.device_count()) if i == current or cuda.memory_reserved(i)]
-    found = []
-    for index in used:
-        uuid = getattr(cuda.get_device_properties(index), "uuid", None)  # cached by torch at initialisation
-        if uuid is not None:
-            found.append(_nvml_uuid(str(uuid)))
-    return found
+    as_written = _hip_uuid if getattr(getattr(torch, "version", None), "hip", None) else _nvml_uuid
+    properties = [cuda.get_device_properties(index) for index in used]  # cached by torch at initialisation
+    found = [as_written(str(each.uuid)) for each in properties if getattr(each, "uuid", None) is not None]
+    return [uuid for uuid in found if uuid is not None]
 
 
-def _nvml_uuid(uuid: str) -> str:
+def _nvml_uuid(uuid: str) -> Optional[str]:
     return uuid if uuid.startswith(("GPU-", "MIG-")) else "GPU-" + uuid
+
+
+def _hip_uuid(uuid: str) -> Optional[str]:
+    """HIP's is 16 hexadecimal digits, of which torch writes each as the number of its letter; None if it is not."""
+    digits = bytes.fromhex(uuid.replace("-", "")).decode("ascii", "replace")
+    return "GPU-" + digits if len(digits) == 16 and not digits.strip("0123456789abcdef") else None
 
 
 def _number(text: Optional[str]) -> Optional[int]:

@@ -43,10 +43,10 @@ def test_what_was_measured_and_estimated_before_stands_beside_what_was_traced(re
     trace = read_trace(recorded)
     lines = [text_of(line) for line in trace_lines(trace, summarize(trace), 100)]
     assert lines[0] == "4 steps · 177 ms each (before the trace: 98.0 ms)"
-    assert "phase             CPU    before  GPU span    before  GPU idle" in lines
-    assert "data             71.1     ~58.0      58.9      57.0      58.9" in lines
-    assert "backward         36.1      30.0      66.3      66.0       1.8" in lines
-    assert "forward          50.9         –      50.9         –      16.1" in lines
+    assert "phase               CPU    before  GPU span    before  GPU idle" in lines
+    assert "data               71.1     ~58.0      58.9      57.0      58.9" in lines
+    assert "backward           36.1      30.0      66.3      66.0       1.8" in lines
+    assert "forward            50.9         –      50.9         –      16.1" in lines
     assert any("held the training up for 187 ms" in line for line in lines)
     assert any("6 steps were ordered" in line for line in lines)
     assert any("for a batch" in line and "33 %" in line for line in lines)
@@ -71,6 +71,14 @@ def test_the_timeline_fills_its_width(recorded: str, width: int) -> None:
             assert cells(line) == width
         view.zoom(1)
         view.pan(1)
+
+
+def test_time_that_markers_cannot_split_is_named_as_in_the_tables() -> None:
+    lane = Lane("phase", "loop")
+    lane.add_item(0, 60, "between", "between")
+    lane.add_item(60, 100, "backward", "backward")
+    _, row = map(text_of, timeline_lines(View(Timeline([lane], 0, 100, [])), 72))
+    assert row.split() == ["phase", "▏data+forward", "▏backward"]
 
 
 def test_zoom_and_pan_stay_within_the_trace() -> None:

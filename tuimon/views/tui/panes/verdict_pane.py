@@ -14,7 +14,7 @@ from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
 from tuimon.views.finding_text import NONE_KNOWN, only_minor, rule_title, speedup
 from tuimon.views.format import place, plain
-from tuimon.views.state_text import ended_text, state_details, state_name, unseen_text
+from tuimon.views.state_text import ended_text, state_details, state_name, unseen_reason, unseen_text
 from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
 from tuimon.views.tui.drawing.pane import Pane
@@ -140,7 +140,10 @@ def _block(verdict: Verdict, width: int) -> _Block:
     if verdict.exit is not None:
         return _of_end(verdict.exit, width)
     if verdict.state.name != "training":
-        rows = [clip(line((unseen_text(each), "warning")), width) for each in verdict.unseen]
+        texts = [unseen_text(each) for each in verdict.unseen]
+        if len(verdict.unseen) == 1:  # it has both rows
+            texts = wrapped(unseen_reason(verdict.unseen[0]), width)
+        rows = [clip(line((text, "warning")), width) for text in texts]
         where, fix = [*rows, BLANK, BLANK][:2]
         return _Block("dim", state_name(verdict.state).upper(), state_details(verdict.state), "", where, fix)
     basis = "in the stack samples" if verdict.inferred else "in the latest steps"
@@ -230,6 +233,9 @@ def _others(findings: Sequence[Finding], *, short: bool) -> Line:
     return line(("v", "key"), (f" {', '.join(parts) or 'details'}", "dim"))
 
 
+_NO_INPUT = "tuimon run --headless: beside the screen a script has no input"
+
+
 def _has_end_row(verdict: Verdict) -> bool:
     """True if an end left more to say than the title shows, and a finding takes the rows below."""
     end = verdict.exit
@@ -249,7 +255,9 @@ def _how(end: Exit) -> str:
 def _of_end(end: Exit, width: int) -> _Block:
     """How a run ended in which no rule has found anything."""
     word = "failed" if end.has_failed else ""
-    return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width))
+    asked = (end.last_line or "").startswith("EOFError")  # a last line is known of output that the screen follows
+    advice = clip(line(("FIX", "benign bold"), ("  " + _NO_INPUT, "text")), width) if asked else BLANK
+    return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width), advice)
 
 
 def _after_end(end: Exit) -> Line:
