@@ -44,16 +44,6 @@ def test_a_phase_carries_its_place(monitored):
     assert name == ["augment", __file__, "test_a_phase_carries_its_place", str(line)]
 
 
-def test_one_name_at_two_places_is_two(monitored):
-    for _ in range(3):
-        with tuimon.phase("a"):
-            pass
-        with tuimon.phase("a"):
-            pass
-    lines = [name[3] for kind, name in monitored() if kind == RANGE_PUSH]
-    assert len(set(lines)) == 2 and lines == lines[:2] * 3
-
-
 def test_mark_and_step(monitored):
     tuimon.mark("epoch")
     tuimon.step()

@@ -1,7 +1,6 @@
 """Two ranks under torchrun, each with a ring of its own."""
 
 import json
-import sys
 
 import pytest
 
@@ -51,34 +50,3 @@ def test_two_ranks(tmp_path):
         kinds, meta = json.loads((tmp_path / str(rank)).read_text())
         assert kinds == [4, 5, layout.OPTIMIZER_MADE, 6, 7] + [4, 5, 6, 7] * 2
         assert meta == {"rank": rank, "world_size": 2}
-
-
-SPAWN = """
-import json, os, sys, torch
-import torch.multiprocessing as mp
-
-def work(index, folder):
-    weight = torch.nn.Parameter(torch.ones(2))
-    (weight * index).sum().backward()
-    from _tuimon_agent import runtime
-    from _tuimon_agent.ring import layout
-    from _tuimon_agent.ring.reader import RingReader
-    markers = RingReader(runtime._writer.path).read()
-    kinds = [marker.kind for marker in markers if marker.kind != layout.GC_PAUSE]
-    with open(os.path.join(folder, str(index)), "w") as file:
-        json.dump([os.getpid(), runtime._writer.pid, kinds], file)
-
-if __name__ == "__main__":
-    mp.spawn(work, args=(sys.argv[1],), nprocs=1)
-"""
-
-
-def test_spawned_trainers(tmp_path):
-    script = tmp_path / "spawn.py"
-    script.write_text(SPAWN)
-    env = environment(tmp_path / "rings") | {"TUIMON_RUN": ""}  # not ours: rings go with their processes
-    done = warm_python(str(script), str(tmp_path), env=env)
-    assert done.returncode == 0, done.stderr
-    pid, owner, kinds = json.loads((tmp_path / "0").read_text())
-    assert pid == owner and kinds == [4, 5]
-    assert list((tmp_path / "rings").iterdir()) == [], sys.platform

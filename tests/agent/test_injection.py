@@ -1,8 +1,6 @@
 """Injection: who is instrumented, and that nothing of it can be noticed."""
 
-import json
 import os
-import sys
 import textwrap
 
 import pytest
@@ -36,10 +34,6 @@ def test_a_script(tmp_path, env):
     assert printed_json(python(str(write(tmp_path / "s.py", HAS_RING)), env=env)) is True
 
 
-def test_a_command(env):
-    assert printed_json(python("-c", HAS_RING, env=env)) is True
-
-
 def test_a_module(tmp_path, env):
     write(tmp_path / "mod.py", HAS_RING)
     assert printed_json(python("-m", "mod", env=env, cwd=tmp_path)) is True
@@ -52,15 +46,6 @@ def test_a_zipped_program(tmp_path, env):
     write(tmp_path / "app" / "__main__.py", HAS_RING)
     zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
     assert printed_json(python(str(tmp_path / "app.pyz"), env=env)) is True
-
-
-def test_through_bash(tmp_path, env):
-    import subprocess
-
-    script = write(tmp_path / "s.py", HAS_RING)
-    line = f"cd / && '{sys.executable}' '{script}'"
-    done = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert printed_json(done) is True
 
 
 @pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
@@ -179,25 +164,14 @@ def test_errors_of_the_users_sitecustomize_are_plain_pythons(body, tmp_path, rin
     assert results[0] == results[1]
 
 
-def test_our_own_errors_are_nobodys_business(tmp_path):
+@pytest.mark.parametrize(("file", "text"), [("watch.py", "this is no Python"), ("install.py", "1/0")])
+def test_our_own_errors_are_nobodys_business(tmp_path, file, text):
     """A broken copy of the agent folder: the user's program does not notice."""
     import shutil
 
     broken = tmp_path / "agent"
     shutil.copytree(INJECT.parent, broken)
-    (broken / "watch.py").write_text("this is no Python")
-    env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
-    env["PYTHONPATH"] = env["PYTHONPATH"].replace(str(INJECT), str(broken / "inject"))
-    done = python("-c", "import torch; print(torch.__version__)", env=env)
-    assert (done.stdout, done.stderr) == ("0.0\n", "")
-
-
-def test_an_error_at_installation_is_nobodys_business(tmp_path):
-    import shutil
-
-    broken = tmp_path / "agent"
-    shutil.copytree(INJECT.parent, broken)
-    (broken / "install.py").write_text("1/0")
+    (broken / file).write_text(text)
     env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
     env["PYTHONPATH"] = env["PYTHONPATH"].replace(str(INJECT), str(broken / "inject"))
     done = python("-c", "import torch; print(torch.__version__)", env=env)
@@ -211,7 +185,3 @@ def test_an_interpreter_without_our_dependencies(tmp_path, env):
     bare = str(tmp_path / "bare" / "bin" / "python")
     assert python("-c", "import msgspec", env=env, executable=bare).returncode == 1
     assert printed_json(python("-c", HAS_RING, env=env, executable=bare)) is True
-
-
-def test_stale_bytecode_of_another_python_is_no_matter(env):
-    assert python("-B", "-c", HAS_RING, env=env).stdout.strip() == json.dumps(True)

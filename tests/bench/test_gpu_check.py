@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from bench import overhead
 from bench.gpu import __main__ as gpu_check
 from bench.gpu import gpu_tests, limits, parts, requirements, steps_cost
 from bench.gpu.against_profiler import Truth, compared, truth_of
-from bench.gpu.rows import FILE, Keyed, Rows, tables
+from bench.gpu.rows import FILE, Rows, tables
 from bench.table import Row, Spread
 from tests.waiting import until
 from tuimon.records import GpuPhase, GpuTime, Lead
@@ -63,17 +62,6 @@ def test_an_idle_gpu_comes_to_a_boundary_with_the_cpu() -> None:
     assert truth.lead_us == {"forward": 0.0, "backward": 0.0}
 
 
-def test_without_a_gpu_it_says_so_and_ends_well() -> None:
-    torch = pytest.importorskip("torch")
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.gpu"], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0
-    assert done.stdout.startswith("gpu-check: skipped, torch")
-
-
 def test_a_python_without_any_package_ends_in_one_line() -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-m", "bench.gpu"], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
@@ -92,15 +80,6 @@ def test_what_is_missing_is_named_with_how_to_install_it(
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("gpu-check: not installed: psutil>=5.9,<8, pytest-timeout>=2.3,<3. ")
     assert "-m pip install 'psutil>=5.9,<8' 'pytest-timeout>=2.3,<3';" in line
-
-
-def test_the_wheels_are_all_that_tuimon_needs_and_what_its_gpu_tests_need() -> None:
-    tomllib = pytest.importorskip("tomllib")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found = list(requirements.requirements().values())
-    assert found[: len(project["dependencies"])] == project["dependencies"]
-    assert set(found[len(project["dependencies"]) :]) <= set(project["optional-dependencies"]["test"])
-    assert len(found) == len(project["dependencies"]) + 4
 
 
 # -- compared with the profiler
@@ -138,31 +117,6 @@ def test_without_a_time_on_either_side_there_is_one_row_that_says_so(
     assert (row.measured, row.why_absent) == (None, why)
 
 
-def test_every_step_is_timed_while_it_is_compared() -> None:
-    pytest.importorskip("torch")
-    from bench.gpu.training import every_step_timed
-    from tuimon.agent.gpu_clock.budget import Budget
-
-    budget = Budget(0)
-    budget.spend(10**9)
-    with every_step_timed():
-        assert budget.is_paid
-    assert not budget.is_paid
-
-
-def test_the_gpu_tests_find_a_clock_that_pauses() -> None:
-    from tests.gpu.conftest import Clocked
-    from tuimon.agent.gpu_clock.clock import GpuClock
-
-    clock = object.__new__(GpuClock)
-    clocked = object.__new__(Clocked)
-    for runtime in ((clock, None), (None, clock)):
-        clocked.runtime = types.SimpleNamespace(clock=runtime[0], _paused_clock=runtime[1])
-        assert clocked.clock is clock
-    clocked.runtime = types.SimpleNamespace(clock=object(), _paused_clock=None)  # it waits for CUDA
-    assert clocked.clock is None
-
-
 # -- limits
 
 
@@ -174,13 +128,6 @@ def test_all_parts_together_take_four_minutes_at_most_and_each_a_minute() -> Non
         assert 5.0 < limit_s <= 60.0
         left_s -= limit_s
     assert left_s > 0.0
-
-
-def test_a_part_alone_has_a_minute_and_what_others_leave_over_is_shared() -> None:
-    assert limits.limit_s("steps", ["steps"], 240.0, quick=True) == 60.0
-    full = limits.limit_s("steps", ["steps", "demos"], 70.0, quick=True)
-    assert full > limits.limit_s("steps", ["steps", "demos"], 60.0, quick=True)
-    assert limits.limit_s("steps", ["steps"], float("inf"), quick=False) == limits.LIMITS["steps"].full_s
 
 
 @pytest.mark.parametrize(
@@ -221,12 +168,6 @@ def test_rows_are_written_as_they_come_and_a_part_that_breaks_leaves_them(
     lines = tables(tmp_path).splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["first", "syncs"]
     assert lines[-1].endswith("RuntimeError: CUDA error: unspecified launch failure")
-
-
-def test_a_row_takes_the_place_of_an_earlier_one_of_its_key(tmp_path: Path) -> None:
-    for part, count in (("tests", 1), ("steps", 7), ("tests", 2)):
-        Rows(tmp_path, part).add(Keyed("row", Row(f"{part}: {count}", None, Spread.of([count]))))
-    assert [line.split()[1] for line in tables(tmp_path).splitlines()[2:]] == ["2", "7"]
 
 
 def test_a_part_that_is_cut_off_is_in_the_table_with_what_it_has_measured(

@@ -97,18 +97,33 @@ def drained(terminal: int) -> bytes:
     return found
 
 
+def hang_up(terminal: int) -> None:
+    """Close our end of a terminal; its number stays taken."""
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(null, terminal, inheritable=False)
+    os.close(null)
+
+
+class Shown:
+    """All that was written to a terminal so far."""
+
+    def __init__(self, terminal: int) -> None:
+        self.terminal = terminal
+        self.text = b""
+
+    def has(self, text: bytes, times: int = 1) -> bool:
+        """Whether it is there, so many times."""
+        self.text += drained(self.terminal)
+        return self.text.count(text) >= times
+
+
 def ended(process: subprocess.Popen[bytes], terminal: int) -> int:
     """Its exit code; the terminal is read meanwhile, or it would block. Says what a process does that has not ended."""
-    shown = bytearray()
-
-    def is_over() -> bool:
-        shown.extend(drained(terminal))
-        return process.poll() is not None
-
+    shown = Shown(terminal)
     try:
-        until(is_over)
+        until(lambda: (shown.has(b""), process.poll() is not None)[1])
     except AssertionError:
-        raise AssertionError(f"it did not end: {_doing(process.pid)}; last shown: {bytes(shown[-3000:])!r}") from None
+        raise AssertionError(f"it did not end: {_doing(process.pid)}; last shown: {shown.text[-3000:]!r}") from None
     assert process.returncode is not None
     return process.returncode
 

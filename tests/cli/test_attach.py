@@ -69,19 +69,6 @@ def test_the_targets_end_is_the_end(target: subprocess.Popen[bytes], tmp_path: P
     assert end.exit_code is None
 
 
-def test_what_is_no_python(tmp_path: Path) -> None:
-    process = subprocess.Popen(["sleep", "600"])
-    try:
-        until(lambda: b"sleep\0" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
-        done = tuimon("attach", "--log", "a.jsonl", str(process.pid), cwd=tmp_path)
-        assert done.returncode == 1
-        assert f"process {process.pid} (sleep) is no Python interpreter" in done.stderr
-        assert not (tmp_path / "a.jsonl").exists()
-    finally:
-        process.kill()
-        process.wait()
-
-
 def test_coming_back_to_a_shell_that_tuimon_launched(tmp_path: Path) -> None:
     """``tuimon run bash train.sh`` names the shell's pid: attaching to it finds the whole run."""
     words = ("run", *LEAN, "--", "sh", "-c", "echo $$ > pid; sleep 600; true")
@@ -93,3 +80,16 @@ def test_coming_back_to_a_shell_that_tuimon_launched(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert alive(pid)
         os.kill(pid, signal.SIGKILL)
+
+
+def test_what_is_no_python(tmp_path: Path) -> None:
+    process = subprocess.Popen(["sleep", "600"])
+    try:
+        until(lambda: b"sleep\0" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
+        done = tuimon("attach", "--log", "a.jsonl", str(process.pid), cwd=tmp_path)
+        assert done.returncode == 1
+        assert f"process {process.pid} (sleep) is not a Python interpreter" in done.stderr
+        assert not (tmp_path / "a.jsonl").exists()
+    finally:
+        process.kill()
+        process.wait()

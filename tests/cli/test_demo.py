@@ -17,7 +17,7 @@ from tuimon.diagnosis.reading import Reading, fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Exit
 from tuimon.session.session import Session
-from tuimon.sources.log.reader import LogSource, read_log
+from tuimon.sources.log.reader import read_log
 from tuimon.views.finding_text import rule_title
 
 SHIPPED = sorted((ROOT / "tuimon" / "recorded_runs").iterdir())
@@ -50,19 +50,6 @@ def test_the_verdict_that_its_name_promises_is_there_before_the_last_seconds_are
                 reading.add(record)
     assert reading.findings
     assert played_s == 0 or reading.findings[0].rule == RULES[name]
-
-
-@pytest.mark.parametrize("name", [name for name in DEMOS if DEMOS[name].played_s])
-def test_all_but_the_last_seconds_are_read_at_once(name: str) -> None:
-    demo = DEMOS[name]
-    with log_of(demo) as path:
-        records = list(read_log(path))
-        at_once_s = records[-1].t - records[0].t - demo.played_s
-        log = LogSource(path, speed=1e-9, at_once_s=at_once_s)
-        due = list(log.read())
-        log.close()
-    assert due == records[: len(due)]
-    assert due[-1].t <= records[0].t + at_once_s + 1e-6 < records[len(due)].t
 
 
 def test_a_demo_plays_to_the_end_of_its_run() -> None:

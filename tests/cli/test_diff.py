@@ -14,7 +14,6 @@ from tests.diagnosis.comparison.series import correlated, run_records
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.records import Header, Record, Steps
-from tuimon.text import plain
 
 
 def write(path: Path, records: list[Record]) -> str:
@@ -90,11 +89,6 @@ def test_exit_codes_for_ci(
     assert bool(err) == bool(says)
 
 
-def test_slower_without_a_limit_is_no_failure(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, _ = compared(capsys, before, log(tmp_path / "after.jsonl", 2, 60.0))
-    assert "slower" in out.splitlines()[0]
-
-
 def test_folders_of_several_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in range(3):
         log(tmp_path / "before" / f"{seed}.jsonl", seed, number=20)
@@ -110,11 +104,6 @@ def test_it_is_written_to_a_file(before: str, tmp_path: Path, capsys: pytest.Cap
     out, _ = compared(capsys, before, log(tmp_path / "after.jsonl", 2), "-o", str(tmp_path / "diff.txt"))
     assert out == ""
     assert "step time" in (tmp_path / "diff.txt").read_text()
-
-
-def test_a_log_is_not_replaced(before: str, capsys: pytest.CaptureFixture[str]) -> None:
-    _, err = compared(capsys, before, before, "-o", before, "--force", code=2)
-    assert "is a tuimon log" in err
 
 
 def test_other_hardware_is_refused_unless_asked_for(
@@ -134,14 +123,6 @@ def test_too_short_a_log_cannot_tell(before: str, tmp_path: Path, capsys: pytest
     assert out == ""
     assert len(err.splitlines()) == 2
     assert "too short" in err
-
-
-def test_what_a_log_is_called_sends_no_control_characters_to_the_terminal(
-    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, err = compared(capsys, before, log(tmp_path / "a\x1b]0;title\x07\x9b\u202eb.jsonl", 2, number=4), code=3)
-    assert "(" + str(tmp_path / "ab.jsonl") + ") is too short" in err
-    assert plain(err.replace("\n", "")) == err.replace("\n", "")
 
 
 def test_what_is_no_log(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,9 +103,3 @@ def test_an_installation_in_one_folder_comes_before_others(foreign: Path, tmp_pa
     install(["tuimon", *NEEDED], tmp_path / "ours")
     done = bare(tmp_path, foreign, tmp_path / "ours")
     assert done.returncode == 0, done.stderr
-
-
-def test_an_installation_in_the_working_directory(tmp_path: Path) -> None:
-    install(["tuimon", *NEEDED], tmp_path)
-    done = bare(tmp_path)
-    assert done.returncode == 0, done.stderr

@@ -44,11 +44,7 @@ def heard(folder: Path) -> list[str]:
     ("code", "expected"),
     [
         ("raise SystemExit(3)", 3),
-        ("import os; os._exit(5)", 5),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 139),
-        ("import no_such_module", 1),
-        ("print('fine')", 0),
         ("import os; os.execvp('sh', ['sh', '-c', 'exit 7'])", 7),
         ("import os; os.close(1); os.close(2)", 0),
     ],
@@ -56,6 +52,15 @@ def heard(folder: Path) -> list[str]:
 def test_the_exit_code_is_the_targets(tmp_path: Path, code: str, expected: int) -> None:
     done = tuimon("run", "--headless", *LEAN, "--", sys.executable, script(tmp_path, code), cwd=tmp_path)
     assert done.returncode == expected, done.stderr
+
+
+def test_an_allocation_that_failed_is_named_without_reading_the_output(tmp_path: Path) -> None:
+    text = "import torch\nraise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0')\n"
+    path = script(tmp_path, text)
+    done = tuimon("run", "--headless", "--log", "x.jsonl", *LEAN, "--", sys.executable, path, cwd=tmp_path)
+    own = " ".join(line.partition("] ")[2].strip() for line in done.stderr.splitlines() if "[tuimon" in line)
+    assert "ended with exit code 1 at train.py:2: torch.OutOfMemoryError: CUDA out of memory." in own
+    assert "the training ended as a GPU had no room for 9.00 GiB: OutOfMemoryError at train.py:2" in own
 
 
 def test_stdio_is_untouched(tmp_path: Path) -> None:
@@ -90,15 +95,14 @@ def test_sigterm_to_tuimon_is_passed_on(tmp_path: Path) -> None:
     assert heard(tmp_path)[1:] == ["SIGTERM"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-def test_what_schedulers_send_ahead_of_the_time_limit_is_passed_on(tmp_path: Path, number: signal.Signals) -> None:
+def test_what_schedulers_send_ahead_of_the_time_limit_is_passed_on(tmp_path: Path) -> None:
     """Slurm's ``--signal=USR1@90`` reaches its task, tuimon: without it no training saves itself."""
-    text = f"""\
+    text = """\
 import signal, time
 def save(*_):
     open("heard", "a").write("saved\\n")
     raise SystemExit(5)
-signal.signal({int(number)}, save)
+signal.signal(signal.SIGUSR1, save)
 with open("heard", "w") as file:  # closed by hand: a handler that raises while a file is collected is not heeded
     file.write("here\\n")
 while True:
@@ -106,7 +110,7 @@ while True:
 """
     with running("run", *LEAN, "--", sys.executable, script(tmp_path, text), cwd=tmp_path) as process:
         until(lambda: heard(tmp_path))
-        process.send_signal(number)
+        process.send_signal(signal.SIGUSR1)
         assert process.wait(30) == 5
     assert heard(tmp_path) == ["here", "saved"]
 
@@ -118,17 +122,6 @@ def test_sigint_to_tuimon_alone_is_passed_on_once(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 22
     assert heard(tmp_path)[1:] == ["SIGINT"]
-
-
-def test_sigint_to_the_group_arrives_once(tmp_path: Path) -> None:
-    path = script(tmp_path, LISTENER)
-    with running("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as process:
-        until(lambda: heard(tmp_path))
-        os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
-        assert process.returncode == 22
-    assert heard(tmp_path)[1:] == ["SIGINT"]
-    assert "Traceback" not in errors
 
 
 def test_sighup_stops_neither(tmp_path: Path) -> None:
@@ -169,7 +162,7 @@ def test_a_closed_stderr_hurts_nobody(tmp_path: Path) -> None:
     assert any(isinstance(record, Exit) for record in read_log(str(tmp_path / "run.jsonl")))
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_leave_the_exit_code_and_are_closed_for_the_training_too(closed: str, tmp_path: Path) -> None:
     text = """
         import os, sys
@@ -277,7 +270,12 @@ def test_nothing_is_left_when_the_command_does_not_start(tmp_path: Path) -> None
     assert not (tmp_path / "l.jsonl").exists()
 
 
-def test_the_programs_own_options_follow_its_name(tmp_path):
-    done = tuimon("run", "--lr", "0.1", "train.py", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "--lr: the program's own options follow its name: tuimon run train.py --lr 0.1" in done.stderr
+def test_sigint_to_the_group_arrives_once(tmp_path: Path) -> None:
+    path = script(tmp_path, LISTENER)
+    with running("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as process:
+        until(lambda: heard(tmp_path))
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 22
+    assert heard(tmp_path)[1:] == ["SIGINT"]
+    assert "Traceback" not in errors

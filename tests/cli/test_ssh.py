@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.cli.command import LEAN, script
-from tests.cli.terminal import drained, program_on_terminal
+from tests.cli.terminal import Shown, program_on_terminal
 from tests.cli.test_run import heard
 from tests.cli.watched import TRAINING
 from tests.waiting import until
@@ -100,16 +100,10 @@ def recorded(path: Path) -> list[Record]:
 def test_the_log_goes_on_when_the_line_is_cut(tmp_path: Path, server: Server, cut: str) -> None:
     words = ("run", *LEAN, "--interval", "0.1", "--log", "run.jsonl", "--", sys.executable, script(tmp_path, TRAINING))
     line = f"cd {tmp_path} && exec env XDG_STATE_HOME={tmp_path}/state {sys.executable} -m tuimon {' '.join(words)}"
-    shown = b""
-
-    def shows(text: bytes) -> bool:
-        nonlocal shown
-        shown += drained(terminal)
-        return text in shown
-
     with program_on_terminal([*server.command, line], cwd=tmp_path) as (client, terminal):
+        shown = Shown(terminal)
         try:
-            until(lambda: shows(b"it trains") and heard(tmp_path))
+            until(lambda: shown.has(b"it trains") and heard(tmp_path))
             tuimon = psutil.Process(psutil.Process(int(heard(tmp_path)[0])).ppid())
             if cut == "client":
                 client.send_signal(signal.SIGKILL)

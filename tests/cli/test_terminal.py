@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 from tests.cli.command import LEAN, script
-from tests.cli.terminal import drained, ended, on_terminal
+from tests.cli.terminal import Shown, drained, ended, on_terminal
 from tests.cli.test_run import LISTENER, heard
 from tests.session import records
+from tests.sources.log.literal_log import write
 from tests.waiting import alive, until
 from tuimon.records import Exit
 from tuimon.sources.log.reader import read_log
-from tuimon.sources.log.writer import LogWriter
 
 #: What a full-screen program sends at its start, to have a screen of its own.
 _FULL_SCREEN = b"\x1b[?1049h"
@@ -63,12 +63,7 @@ def test_capital_r_ends_its_child_and_starts_the_command_again(tmp_path: Path) -
     )
     words = ("run", *LEAN, "--log", "run.jsonl", "--", sys.executable, path)
     with on_terminal(*words, cwd=tmp_path) as (process, terminal):
-        shown = bytearray()
-
-        def shows(text: bytes, times: int = 1) -> bool:
-            shown.extend(drained(terminal))
-            return shown.count(text) >= times
-
+        shows = Shown(terminal).has
         until(lambda: shows(_FULL_SCREEN) and heard(tmp_path))
         os.write(terminal, b"R")
         until(lambda: shows(b"end it and start"))
@@ -88,35 +83,16 @@ def test_capital_r_ends_its_child_and_starts_the_command_again(tmp_path: Path) -
 def test_a_dumb_terminal_is_headless(tmp_path: Path) -> None:
     path = script(tmp_path, "print('as', 'ever')")
     with on_terminal("run", *LEAN, "--", sys.executable, path, cwd=tmp_path, TERM="dumb") as (process, terminal):
-        found = b""
-
-        def done() -> bool:
-            nonlocal found
-            found += drained(terminal)
-            return process.poll() is not None
-
-        until(done)
-        found += drained(terminal)
-    assert b"as ever" in found
-    assert b"[tuimon] ended with exit code 0" in found
+        shows = Shown(terminal).has
+        until(lambda: shows(b"as ever") and shows(b"[tuimon] ended with exit code 0") and process.poll() is not None)
     assert process.returncode == 0
 
 
 def test_view_replays_a_log_and_q_leaves(tmp_path: Path) -> None:
-    log = LogWriter(str(tmp_path / "x.jsonl"))
-    for record in (records.header(), records.process(), Exit(t=9.0, pid=100, exit_code=3)):
-        log.add_record(record)
-    log.flush(0.0)
-    log.close()
-    with on_terminal("view", log.path, cwd=tmp_path) as (process, terminal):
-        screen = b""
-
-        def shown() -> bool:
-            nonlocal screen
-            screen += drained(terminal)
-            return b"ENDED" in screen
-
-        until(shown)
+    log = write(tmp_path / "x.jsonl", records.header(), records.process(), Exit(t=9.0, pid=100, exit_code=3))
+    with on_terminal("view", str(log), cwd=tmp_path) as (process, terminal):
+        shows = Shown(terminal).has
+        until(lambda: shows(b"ENDED"))
         os.write(terminal, b"q")
         assert ended(process, terminal) == 0
 
@@ -124,14 +100,8 @@ def test_view_replays_a_log_and_q_leaves(tmp_path: Path) -> None:
 def test_the_full_screen_leaves_with_the_targets_exit_code(tmp_path: Path) -> None:
     path = script(tmp_path, "raise KeyError('what is missing')")
     with on_terminal("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as (process, terminal):
-        screen = b""
-
-        def shown(text: bytes) -> bool:
-            nonlocal screen
-            screen += drained(terminal)
-            return text in screen
-
-        until(lambda: shown(b"ENDED"))
+        shows = Shown(terminal).has
+        until(lambda: shows(b"ENDED"))
         os.write(terminal, b"q")
-        until(lambda: shown(b"KeyError: 'what is missing'") and process.poll() is not None)
+        until(lambda: shows(b"KeyError: 'what is missing'") and process.poll() is not None)
     assert process.returncode == 1

@@ -15,7 +15,7 @@ import psutil
 import pyte
 
 from tests.cli.command import LEAN, script
-from tests.cli.terminal import drained, on_terminal
+from tests.cli.terminal import drained, hang_up, on_terminal
 from tests.cli.test_run import heard
 from tests.waiting import until
 from tuimon.errors import NotALog
@@ -64,9 +64,7 @@ class Watched:
 
     def hang_up(self) -> None:
         """Close our end of the terminal; its number stays taken."""
-        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        os.dup2(null, self.terminal, inheritable=False)
-        os.close(null)
+        hang_up(self.terminal)
 
     def records(self) -> list[Record]:
         """What is in the log by now."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -18,11 +19,11 @@ from pathlib import Path
 import psutil
 
 from bench import processes
+from bench.terminal import Terminal
 from tests.day.counted import Follower, logged, made
 from tests.day.faults import Faults, lively_gpu
 from tests.day.rates import INTERVAL_S, LOG_MAX_BYTES, RANKS, Hourly, simulated_hours
 from tests.day.readings import Reading, read
-from tests.day.shown import FullScreen, Headless, Shown
 from tests.day.table import Day, promises, table
 from tests.fake_nvml import Scenario
 from tuimon.sources.log.reader import read_log
@@ -62,17 +63,20 @@ def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
     scenario = Scenario(folder / "driver")
     lively_gpu(scenario)
     log, end_unix_s = folder / "day.jsonl", time.time() + minutes * 60
-    command = ["--interval", str(INTERVAL_S), "--log", str(log), "--log-max", str(LOG_MAX_BYTES), "--"]
+    command = [sys.executable, "-m", "tuimon", "run", *([] if full_screen else ["--headless"])]
+    command += ["--interval", str(INTERVAL_S), "--log", str(log), "--log-max", str(LOG_MAX_BYTES), "--"]
     command += [sys.executable, "-m", "tests.day.training", str(folder), str(end_unix_s)]
     environment = {**scenario.environment, "TUIMON_RING_DIR": str(folder / "rings"), "CUDA_VISIBLE_DEVICES": "0"}
     environment |= {"RANK": "0", "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0"}
-    shown = (FullScreen if full_screen else Headless)(command, environment, folder)
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    terminal = Terminal(["env", *variables, *command], cwd=os.getcwd())  # env replaces itself
     faults, follower = Faults(scenario, Hourly()), Follower(log)
     try:
-        readings = watch(shown, follower, faults, end_unix_s)
+        readings = watch(terminal, follower, faults, end_unix_s)
         follower.finish(time.monotonic() + END_S)
+        exit_code = terminal.poll()
     finally:
-        shown.close()
+        terminal.close()
     with open(folder / "readings.json", "w") as file:
         json.dump([reading._asdict() for reading in readings], file)
     own, events = made(folder / "made.jsonl")
@@ -86,29 +90,29 @@ def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
         files=follower.files,
         most_log_mb=follower.most_mb,
         left_behind=sorted(path.name for path in (folder / "rings").iterdir()),
-        exit_code=shown.poll(),
+        exit_code=exit_code,
     )
 
 
-def watch(shown: Shown, follower: Follower, faults: Faults, end_unix_s: float) -> list[Reading]:
+def watch(terminal: Terminal, follower: Follower, faults: Faults, end_unix_s: float) -> list[Reading]:
     """A reading a second and a step of the faults ten times a second, until the monitor has ended."""
     began_s, readings, trainer = time.monotonic(), list[Reading](), None
     said_s = 0.0
-    while shown.poll() is None and time.time() < end_unix_s + END_S:
-        shown.pass_time(0.1)
+    while terminal.poll() is None and time.time() < end_unix_s + END_S:
+        terminal.drain_for(0.1)
         at_s = time.monotonic() - began_s
         if time.time() < end_unix_s:
-            faults.step(shown.pid)
+            faults.step(terminal.pid)
         if readings and at_s < readings[-1].at_s + 1.0:
             continue
         follower.step()
-        trainer = trainer or _trainer(shown.pid)
+        trainer = trainer or _trainer(terminal.pid)
         try:
-            readings.append(read(at_s, shown.pid, trainer, follower.now_mb))
+            readings.append(read(at_s, terminal.pid, trainer, follower.now_mb))
         except psutil.Error:
             break
         if trainer is not None and readings[-1].training_mb is None:
-            shown.leave()
+            terminal.press("q")  # headless, it has ended by itself
         if at_s >= said_s:
             said_s += 60.0
             print(_line(readings[-1]), file=sys.stderr, flush=True)

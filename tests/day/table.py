@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.day.counted import Logged, Rank
 from tests.day.promises import HANDLES_LIMIT, LEAST_HOURS, LOG_LIMIT_MB, Promise, growth, number
-from tests.day.rates import INTERVAL_S, LOG_MAX_BYTES, RANKS, SPEED, WORKERS, Hourly, simulated_hours, window_hours
+from tests.day.rates import INTERVAL_S, LOG_MAX_BYTES, RANKS, SPEED, simulated_hours, window_hours
 from tests.day.readings import MB, Reading, second_half, slope
 
 #: Lines of the course of memory.
@@ -100,10 +100,9 @@ def table(day: Day) -> str:
     """Plain text, for a terminal and for an issue."""
     hours = simulated_hours(day.minutes * 60)
     lines = [f"{day.minutes:g} minutes for {hours:.1f} hours: events {SPEED} times as fast, windows of {INTERVAL_S} s."]
-    lines += ["", "events                       here   the day asks for"]
-    asked = _asked(hours)
-    for name, count in sorted({**dict.fromkeys(asked, 0), **_happened(day)}.items()):
-        lines.append(f"  {name:22} {count:>10,}   {number(asked.get(name))}")
+    steps = {f"steps of rank {rank}": own.steps for rank, own in day.made.items()}
+    happened = sorted({**day.events, **steps, "log files": day.files}.items())
+    lines += ["", "events", *(f"  {name:22} {count:>10,}" for name, count in happened)]
     lines += ["", "  min   hour   monitor MB   training MB   log MB   monitor's files, threads   training's files"]
     every = max(1, len(day.readings) // _COURSE)
     for reading in day.readings[::every]:
@@ -122,22 +121,3 @@ def table(day: Day) -> str:
     lines += ["", f"log by type, MB: {by_type}", ""]
     lines += [promise.line() for promise in promises(day)]
     return "\n".join(lines)
-
-
-def _happened(day: Day) -> dict[str, int]:
-    main = day.made.get(0)
-    return {
-        **day.events,
-        "steps": main.steps if main else 0,
-        "log files": day.files,
-        "windows": max(day.logged.windows.values(), default=0),
-    }
-
-
-def _asked(hours: float) -> dict[str, float]:
-    """How many of each event so many hours hold."""
-    day = Hourly()
-    names = {"steps": day.steps, "epochs": day.epochs, "checkpoints": day.epochs, "workers": day.epochs * WORKERS,
-             "threads": day.threads, "programs": day.programs, "restarts": day.restarts,
-             "py-spy killed": day.sampler_kills, "log files": 1, "windows": 3600}  # fmt: skip
-    return {name: round(per_hour * hours) for name, per_hour in names.items()}

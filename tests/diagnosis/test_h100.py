@@ -7,14 +7,13 @@ from statistics import median
 from typing import NamedTuple
 
 import pytest
-from msgspec import structs
 
 from tests.recorded_logs import LOGS, log_path
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
-from tuimon.records import Gpu, Record
+from tuimon.records import Record
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import read_log
 
@@ -85,41 +84,12 @@ def idle(found: list[Record]) -> tuple[float, float] | None:
     return (steps.idle, steps.idle_at_most) if steps is not None else None
 
 
-def test_launches_take_no_more_than_the_cpu_time_of_the_threads_that_launch() -> None:
-    """Its loop sleeps 20 ms in every step, and there are no stack samples that would show it."""
-    assert judged("check_memory") == []
-    assert [finding.rule for finding in judged("check_in_process")][:1] == ["launch_bound"]  # without it
-
-
 def test_bounds_of_the_idle_time_are_narrow_where_nvml_is_there() -> None:
     """Of runs of some ten seconds, beside which the errors of sampling shrink."""
     bounds = [idle(records(name)) for name in H100]
     widths = sorted(most - least for least, most in filter(None, bounds) if (least, most) != (0.0, 1.0))
     assert len(widths) >= 12
     assert median(widths) <= 0.13
-
-
-@pytest.mark.parametrize("name", ["guard_in_every_layer", "cell_by_cell", "masked_loss", "amp_on_a_small_model"])
-def test_a_longer_set_up_changes_nothing(name: str) -> None:
-    """The GPU idles for another minute before the first step."""
-    found = records(name)
-    first = next(record for record in found if isinstance(record, Gpu))
-    before = [
-        structs.replace(first, t=first.t - back, util_ratio=0.0, util_samples=[0.0] * 5, sm_ratio=0.0)
-        for back in range(60, 0, -1)
-    ]
-    assert idle([found[0], *before, *found[1:]]) == pytest.approx(idle(found), abs=0.002)
-
-
-@pytest.mark.parametrize("name", ["guard_in_every_layer", "cell_by_cell", "masked_loss", "amp_on_a_small_model"])
-def test_an_idle_tail_changes_nothing(name: str) -> None:
-    found = records(name)
-    last = [record for record in found if isinstance(record, Gpu)][-1]
-    after = [
-        structs.replace(last, t=last.t + later, util_ratio=0.0, util_samples=[0.0] * 5, sm_ratio=0.0)
-        for later in range(1, 16)
-    ]
-    assert idle([*found, *after]) == pytest.approx(idle(found), abs=0.002)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,17 @@ def test_how_much_training_the_samples_may_have_missed_is_said():
     )
 
 
+@pytest.mark.parametrize("markers", [False, True])
+def test_the_precision_of_a_training_that_reports_nothing_is_not_known(markers: bool):
+    session, torch = Session(), "/v/site-packages/torch/autograd/__init__.py"
+    places = [("a.py", 7, "main", "loss.backward()", True), (torch, 2, "backward")]
+    for record in (header(), process(markers=markers), frames(*places), stacks(1.0, ([0, 1], 60))):
+        session.add(record)
+    if markers:
+        session.add(steps(2.0, {"backward": 10}))
+    assert ("--inject" in dict(unjudged(session)).get("precision and tracers", "")) == (not markers)
+
+
 def test_without_gpu_events_all_abstain_and_say_so():
     session = session_of("gpu_bound", more=[process(markers=False, gpu_uuids=["GPU-x"])])
     session.gpu_times.clear()

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,12 +126,6 @@ def test_the_ring_tells_run_and_output(tmp_path: Path, monkeypatch: pytest.Monke
     ring.set_meta({"run": "r1", "output": "/etc/passwd", "rank": 2})
     assert attach(os.getpid()).output is None
     ring.unlink()
-
-
-def test_this_is_python() -> None:
-    assert attach(os.getpid()).pid == os.getpid()
-    assert command_line(os.getpid())[0]
-    assert sys.executable
 
 
 def test_candidates_are_no_workers() -> None:

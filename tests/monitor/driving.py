@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from tests.waiting import until
 from tuimon.monitor.monitor import Monitor
-from tuimon.records import PhaseTime, Steps
+from tuimon.records import Header, PhaseTime, Steps
+
+HEADER = Header(
+    t=0.5, pid=7, mode="run", command=["x"], host="h", wall_unix_s=0.0, interval_s=1.0, cpu_count=1, versions={}
+)
 
 
 def steps(t: float, count: int = 5) -> Steps:

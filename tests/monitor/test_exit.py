@@ -7,18 +7,15 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.monitor.driving import HEADER
 from tests.monitor.test_monitor import Given, Process, steps, ticked_until
 from tests.waiting import until
 from tuimon.launch.child import Ended
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.poller import MANY
-from tuimon.records import Exit, Header, Notice, Record
+from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.reader import read_log
 from tuimon.sources.log.writer import LogWriter
-
-HEADER = Header(
-    t=0.5, pid=7, mode="run", command=["x"], host="h", wall_unix_s=0.0, interval_s=1.0, cpu_count=1, versions={}
-)
 
 
 class Late(Given):

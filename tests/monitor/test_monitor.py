@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from tests.monitor.driving import steps, ticked_until
+from tests.monitor.driving import HEADER, steps, ticked_until
 from tests.waiting import until
 from tuimon.diagnosis.finding import Finding
 from tuimon.errors import NoSuchProcess
@@ -16,7 +17,7 @@ from tuimon.launch.child import Ended
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_attach
 from tuimon.monitor.options import Options
-from tuimon.records import Cost, Exit, Header, Notice, Record
+from tuimon.records import Cost, Exit, Notice, Record, Uncaught
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
 from tuimon.sources.log.reader import read_log
@@ -54,15 +55,12 @@ class Process:
 
 def test_records_reach_session_and_log(tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "x.jsonl"))
-    header = Header(
-        t=0.5, pid=7, mode="run", command=["x"], host="h", wall_unix_s=0.0, interval_s=1.0, cpu_count=1, versions={}
-    )
     source = Given([steps(1.0)])
-    monitor = Monitor([source], header=header, log=log, process=Process())
+    monitor = Monitor([source], header=HEADER, log=log, process=Process())
     monitor.start()
     ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
-    assert monitor.session.header == header
-    assert list(read_log(log.path)) == [header, steps(1.0)]  # flushed by the tick, before any stop
+    assert monitor.session.header == HEADER
+    assert list(read_log(log.path)) == [HEADER, steps(1.0)]  # flushed by the tick, before any stop
     assert not monitor.ended
     monitor.stop()
     monitor.stop()
@@ -121,6 +119,45 @@ def test_the_exit_names_the_exception(tmp_path: Path) -> None:
         ticked_until(monitor, lambda monitor=monitor: monitor.ended)  # type: ignore[misc]
         assert monitor.session.exit is not None
         assert monitor.session.exit.last_line == line
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "line"),
+    [
+        ([(9.0, 7)], 1, "of 7"),  # the process itself
+        ([(9.0, 8), (8.9, 9), (9.5, 7)], 1, "of 9"),  # the rank that failed first, not its launcher
+        ([(9.0, 8)], None, None),  # attached: the process may have ended well
+        ([(9.0, 8), (9.5, 7)], None, "of 8"),
+        ([(-90.0, 8)], 1, "KeyError: 1"),  # the run went on
+        ([(9.0, 7)], 0, None),
+    ],
+)
+def test_the_exit_names_the_exception_that_a_process_noted(
+    tmp_path: Path, raised: list[tuple[float, int]], code: int | None, line: str | None
+) -> None:
+    out = tmp_path / "out"
+    out.write_text('Traceback (most recent call last):\n  File "x"\nKeyError: 1\n' if line == "KeyError: 1" else "")
+    records = [Uncaught(t=t, pid=pid, error=f"of {pid}", file="train.py", line=3, function="f") for t, pid in raised]
+    process = Process()
+    monitor = Monitor([Given(records)], process=process, output=OutputTail(str(out)), clock=lambda: 10.0)
+    monitor.start()
+    ticked_until(monitor, lambda: len(monitor.session.uncaught) == len(raised))
+    process.ended = Ended(code, None)
+    ticked_until(monitor, lambda: monitor.ended)
+    assert (end := monitor.session.exit) is not None
+    assert (end.last_line, end.has_failed) == (line, code == 1 or line is not None)
+    assert (end.raised_at is not None) == (line or "").startswith("of")
+
+
+def test_a_training_that_was_launched_ends_by_its_own_error() -> None:
+    failed = [Uncaught(t=t, pid=pid, error=f"of {pid}") for t, pid in ((9.0, 8), (9.5, 7))]
+    process = Process()
+    monitor = Monitor([Given([steps(1.0), *failed])], process=process, clock=lambda: 10.0)
+    monitor.start()
+    ticked_until(monitor, lambda: len(monitor.session.uncaught) == 2)
+    process.ended = Ended(1, None)
+    ticked_until(monitor, lambda: monitor.ended)
+    assert monitor.session.exit is not None and monitor.session.exit.last_line == "of 7"
 
 
 def test_the_output_of_a_run_that_was_attached_to_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,17 +236,7 @@ def test_text_from_outside_is_safe_in_the_session_and_in_the_log(tmp_path: Path)
     notice = Notice(t=1.0, pid=0, source="gpu", level="warning", message=hostile, hint=hostile)
     process = Process()
     log = LogWriter(str(tmp_path / "a.jsonl"))
-    header = Header(
-        t=0.0,
-        pid=7,
-        mode="run",
-        command=["a\nb"],
-        host=hostile,
-        wall_unix_s=1.0,
-        interval_s=1.0,
-        cpu_count=1,
-        versions={},
-    )
+    header = structs.replace(HEADER, command=["a\nb"], host=hostile)
     monitor = Monitor([Given([notice])], header=header, log=log, process=process)
     monitor.start()
     until(lambda: monitor.tick() or bool(monitor.session.notices))

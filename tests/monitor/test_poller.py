@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -81,26 +81,6 @@ def test_a_replay_waits_for_room_instead() -> None:
     assert [record.t for record in found] == list(map(float, range(100)))
     until(running.done.is_set)
     assert running.dropped == 0
-
-
-def test_a_replay_puts_many_records_at_once() -> None:
-    class Counting(RecordQueue):
-        puts = 0
-
-        def put_many(self, records: Sequence[Record], timeout_s: float) -> int:
-            self.puts += 1
-            return super().put_many(records, timeout_s)
-
-    def read(number: int) -> Iterable[Record]:
-        yield from (mark(i) for i in range(1000))
-        raise Done
-
-    records = Counting(10_000)
-    running = Poller(Fake(read), records, lossless=True)
-    running.start()
-    until(running.done.is_set)
-    assert [record.t for record in taken(records)] == list(map(float, range(1000)))
-    assert records.puts <= 5
 
 
 def test_what_a_replay_read_before_it_failed_is_put() -> None:

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from tests.monitor.driving import steps, ticked_until
+from tests.monitor.driving import HEADER, steps, ticked_until
 from tests.session import records
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_log
 from tuimon.recorded import read_log
-from tuimon.records import Exit, Header, Record, StackCount, Stacks
+from tuimon.records import Exit, Record, StackCount, Stacks
 from tuimon.sources.base import Done, Source
 from tuimon.sources.log.writer import LogWriter
 
@@ -21,10 +22,7 @@ LOGS = Path(__file__).parents[1] / "data" / "logs"
 
 def test_a_log_is_replayed(tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "x.jsonl"))
-    header = Header(
-        t=0.5, pid=7, mode="run", command=["x"], host="h", wall_unix_s=0.0, interval_s=1.0, cpu_count=1, versions={}
-    )
-    for record in (header, *(steps(float(t)) for t in range(1, 200)), Exit(t=300.0, pid=7, exit_code=3)):
+    for record in (HEADER, *(steps(float(t)) for t in range(1, 200)), Exit(t=300.0, pid=7, exit_code=3)):
         log.add_record(record)
     log.flush(0.0)
     log.close()
@@ -100,9 +98,7 @@ def test_a_replay_longer_than_the_queue_loses_nothing(monkeypatch: pytest.Monkey
 
 def test_a_log_is_followed_until_it_ends_or_is_no_longer_written(tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "x.jsonl"))
-    header = Header(
-        t=50.0, pid=7, mode="run", command=["x"], host="h", wall_unix_s=1000.0, interval_s=1.0, cpu_count=1, versions={}
-    )
+    header = structs.replace(HEADER, t=50.0, wall_unix_s=1000.0)
     for record in (header, steps(110.0)):
         log.add_record(record)
     log.flush(0.0)

@@ -49,29 +49,29 @@ def test_all_of_the_time_before_the_loop_has_a_name():
     assert found.ratio == 0.0
 
 
-@pytest.mark.parametrize(
-    ("part", "said", "lines"),
-    [
-        (
-            "network",
-            "calls over the network",
-            [
-                ("train.py", 5, "fetch", "session.get(url)", True),
-                ("/v/site-packages/requests/sessions.py", 7, "get"),
-                ("/usr/lib/python3.11/socket.py", 706, "readinto"),
-            ],
-        ),
-        (
-            "program",
-            "waiting for other programs",
-            [
-                ("train.py", 5, "install", "subprocess.check_call(command)", True),
-                ("/usr/lib/python3.11/subprocess.py", 1264, "wait"),
-            ],
-        ),
-        ("prompt", "at a prompt", [("train.py", 5, "ask", "input('start? ')", True)]),
-    ],
-)
+OUTSIDE = [
+    (
+        "network",
+        "calls over the network",
+        [
+            ("train.py", 5, "fetch", "session.get(url)", True),
+            ("/v/site-packages/requests/sessions.py", 7, "get"),
+            ("/usr/lib/python3.11/socket.py", 706, "readinto"),
+        ],
+    ),
+    (
+        "program",
+        "waiting for other programs",
+        [
+            ("train.py", 5, "install", "subprocess.check_call(command)", True),
+            ("/usr/lib/python3.11/subprocess.py", 1264, "wait"),
+        ],
+    ),
+    ("prompt", "at a prompt", [("train.py", 5, "ask", "input('start? ')", True)]),
+]
+
+
+@pytest.mark.parametrize(("part", "said", "lines"), OUTSIDE)
 def test_waits_outside_before_the_loop_have_names(part, said, lines):
     waits = [stacks(float(t), (list(range(20, 20 + len(lines))), 20)) for t in range(5, 9)]
     before = [stacks(float(t), (IMPORT if t <= 4 else LOAD, 20)) for t in (*range(1, 5), 9, 10)]
@@ -79,6 +79,26 @@ def test_waits_outside_before_the_loop_have_names(part, said, lines):
     found = goodput(session_of(header(), process(), LINES, frames(*lines, first=20), *records))
     assert found.parts == pytest.approx({"import": 4.0, part: 4.0, "set-up": 2.0})
     assert f"{said} 40 %" in goodput_text(found)
+
+
+@pytest.mark.parametrize(("part", "said", "lines"), OUTSIDE)
+def test_waits_outside_after_the_last_step_have_names(part, said, lines):
+    waits = [
+        record
+        for t in range(12, 16)
+        for record in (steps(float(t), {}, count=0), stacks(float(t), (list(range(20, 20 + len(lines))), 20)))
+    ]
+    found = parts(frames(*lines, first=20), *made(11, ((TRAIN, 20),)), *waits, Exit(t=16.0, pid=100, exit_code=0))
+    assert (found.parts[part], found.parts["after"]) == pytest.approx((4.0, 1.0))
+    assert said in goodput_text(found)
+
+
+def test_the_end_of_the_last_step_that_is_known_late_does_not_take_what_follows_it_into_the_loop():
+    saving = [record for t in (13, 14) for record in (steps(float(t), {}, count=0), stacks(float(t), (SAVE, 20)))]
+    late = steps(16.0, PHASES, count=1, first_index=20, last_step_s=12.0)
+    made_before = [*made(11, ((TRAIN, 20),)), *made(12, ((TRAIN, 20),))]
+    found = parts(*made_before, *saving, late, Exit(t=16.0, pid=100, exit_code=0))
+    assert (found.parts["training"], found.parts["checkpoint"]) == pytest.approx((2.0, 2.0))
 
 
 def test_the_time_of_a_program_in_python_before_the_loop_is_a_part():
@@ -90,6 +110,21 @@ def test_the_time_of_a_program_in_python_before_the_loop_is_a_part():
     records = [*before, *waits, *after, *made(11, ((TRAIN, 20),)), stacks(11.0, (LOAD, 20), pid=101)]
     found = goodput(session_of(header(), process(), pip, LINES, *records))
     assert found.parts == pytest.approx({"import": 3.0, "program": 5.0, "set-up": 2.0, "training": 1.0})
+
+
+@pytest.mark.parametrize("shell", [True, False])
+def test_what_a_job_does_before_it_starts_the_training_is_no_import(shell):
+    """A script, be it of a shell, waits for pip until 6 s, and starts the training then."""
+    job = process(90, role="other", torch=None, markers=False)
+    pip = process(91, ppid=90, torch=None, markers=False)
+    training = process(ppid=90, start_unix_s=1.7e9 + 6)
+    waits = frames(("job.py", 5, "main", "subprocess.check_call(pip)", True), first=20)
+    own = [] if shell else [stacks(float(t), ([20], 20), pid=90) for t in (2, 4, 6, 8)]
+    before = [stacks(float(t), (LOAD, 20), pid=91) for t in (3, 5)]
+    imports = [stacks(float(t), (IMPORT, 20)) for t in (7, 8, 9, 10)]
+    records = sorted([*own, *before, *imports, *made(11, ((TRAIN, 20),))], key=lambda record: record.t)
+    found = goodput(session_of(header(), job, pip, training, LINES, waits, *records))
+    assert found.parts == pytest.approx({"program": 6.0, "import": 4.0, "training": 1.0})
 
 
 def test_a_window_that_ends_after_the_loop_has_begun_is_mostly_of_the_time_before():

@@ -1,6 +1,7 @@
 """What a training does while it makes no steps, on literal sessions."""
 
 import pytest
+from msgspec.structs import replace
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.records import NO_TORCH_YET, Exit
@@ -16,6 +17,11 @@ def test_before_the_first_step_it_starts_whatever_it_does():
     state = run_state(session)
     assert state[:4] == ("starting", 3.0, "setting up", 2.0)
     assert (state.place.function, state.place.line) == ("load", 40)
+
+
+def test_a_process_that_tuimon_attached_to_may_have_begun_long_ago():
+    session = session_of(replace(header(), mode="attach"), process(markers=False), LOADING, stacks(14, ([0], 30)))
+    assert state_text(run_state(session)) == "no step seen for 14s: setting up at load() prep.py:40 for 1.0s"
 
 
 def test_a_process_that_only_waits_for_those_it_has_started_does_not_start():
@@ -197,3 +203,15 @@ def test_a_program_that_never_imported_torch(others, told):
     session = session_of(header(), waits, *others, Exit(t=9.0, pid=100, exit_code=0))
     assert ("never imported torch" in (run_state(session).doing or "")) is told
     assert "torch" not in (run_state(session_of(header(), waits)).doing or "")
+
+
+def test_a_program_that_is_not_python():
+    binary = process(command=["./train"], python=None, markers=False)
+    session = session_of(header(), binary, threads(4, (100, "train", 0.9, "running")))
+    assert run_state(session).doing is None
+    session.add(threads(9, (100, "train", 0.9, "running")))
+    assert run_state(session).doing == "no Python process so far: only CPU and GPU are measured"
+    session.add(Exit(t=9.0, pid=100, exit_code=0))
+    assert run_state(session).doing == "none of its processes was Python; only CPU and GPU were measured"
+    session.add(process(101, "other", python="3.11.7"))
+    assert run_state(session).doing is None

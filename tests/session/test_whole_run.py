@@ -92,9 +92,7 @@ def test_threads_are_means_and_a_process_that_lived_in_it_counts_as_alive():
 
 def test_workers_that_lived_one_after_the_other_count_as_one():
     """Two of each epoch: seen half their lives, they use half a core each, and wait for one as long."""
-    session = Session()
-    for each in (header(), process()):
-        session.add(each)
+    session = session_of(header(), process())
     for t in range(1, 41):
         epoch, second = divmod(t - 1, 4)
         pids = (200 + epoch, 300 + epoch)

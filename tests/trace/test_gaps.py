@@ -117,9 +117,6 @@ def test_the_line_of_the_user_where_the_trace_has_python(tmp_path: Path) -> None
 #: CPU up), for another stream.
 _TRUE_SHARES = {
     "resnet50_nw0_a": (42, 32, 9, 1),
-    "resnet50_nw4_a": (23, 0, 21, 2),
-    "linear_small": (63, 0, 62, 1),
-    "resnet_param": (56, 51, 4, 0),
     "resnet18_mallocs": (93, 0, 93, 0),
     "ddp_resnet_checkpoint": (0.5, 0, 0, 62),
 }

@@ -48,9 +48,8 @@ def small() -> list[dict]:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_what_torch_exports(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
+def test_what_torch_exports(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
     assert warm_python("-c", _TORCH, str(path), env=environment(None)).returncode == 0
     trace = read_trace(str(path))
     summary = summarize(trace)
@@ -100,14 +99,7 @@ def test_braces_in_names_do_not_divide_events(tmp_path: Path) -> None:
     assert trace.events.names == [name]
 
 
-def test_a_file_of_many_chunks_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 4096)
-    trace = read_trace(write(tmp_path / "t.json.gz", [event("cpu_op", f"op{i}", i, i + 1) for i in range(500)]))
-    assert [trace.events.name_of(i) for i in range(500)] == [f"op{i}" for i in range(500)]
-
-
-@pytest.mark.parametrize("share", [0.3, 0.7, 0.999])
-@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+@pytest.mark.parametrize(("name", "share"), [("trace.json", 0.3), ("trace.json.gz", 0.7), ("trace.json.gz", 0.999)])
 def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(tmp_path: Path, name: str, share: float) -> None:
     shuffled = random.Random(4)
     events = [event("cpu_op", f"op{shuffled.random()}", i, i + 1) for i in range(20_000)]
@@ -167,7 +159,7 @@ _ODD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_odd_fields_harm_nothing(tmp_path: Path, seed: int) -> None:
     choose = random.Random(seed)
     events = small() * 3
@@ -185,7 +177,7 @@ def test_odd_fields_harm_nothing(tmp_path: Path, seed: int) -> None:
     assert all(trace.events.length_ns(i) >= 0 for i in range(len(trace.events)))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(15))
 def test_damaged_bytes_harm_nothing(tmp_path: Path, seed: int) -> None:
     choose = random.Random(seed)
     path = Path(write(tmp_path / choose.choice(("trace.json", "trace.json.gz")), small() * 40))

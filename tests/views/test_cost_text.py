@@ -1,7 +1,5 @@
 """The cost of a training: of 1,000 samples or steps, of a day, and what the fix saves."""
 
-from unittest.mock import Mock
-
 import pytest
 from msgspec.structs import replace
 
@@ -14,8 +12,6 @@ from tuimon.views.cost_text import cost_json, cost_text
 from tuimon.views.headless import summary_lines
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
-from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
 
 WHOLE_S = 40
 EUR = Price(3.6, "EUR")
@@ -55,21 +51,10 @@ def test_money_and_energy_of_a_thousand_samples():
     assert " kJ per 1,000 samples" in found["text"]
 
 
-def test_without_samples_it_is_of_steps():
-    found = cost_json(run(), [])
-    assert (found["of"], found["saved_per_day"]) == ("steps", None)
-    assert found["money_per_1000"] == pytest.approx(0.1, rel=0.01)
-
-
 def test_the_fix_of_the_verdict_saves_money():
     found = cost_json(run(samples=8), [SAVES])
     assert found["saved_per_day"] == [pytest.approx(86.4 * (1 - 1 / 1.6)), pytest.approx(86.4 / 2)]
     assert found["text"].endswith("; the fix would save 32.4 to 43.2 EUR of that")
-
-
-def test_a_gain_without_an_upper_end_saves_no_more_than_estimated():
-    open_end = replace(SAVES, fixes=(Fix("use workers", 2.0, 2.0, float("inf")),))
-    assert cost_text(run(), [open_end]).endswith("; the fix would save 43.2 EUR of that")
 
 
 @pytest.mark.parametrize(
@@ -84,21 +69,10 @@ def test_without_a_gain_nothing_is_said_of_savings(finding):
     assert "save" not in cost_text(run(), [finding])
 
 
-def test_of_several_ranks_each_has_its_own_samples_and_gpus():
-    alone, four = cost_json(run(samples=8), []), cost_json(run(samples=8, gpus=4, ranks=4), [])
-    assert four["gpus"] == 4
-    assert four["money_per_1000"] == pytest.approx(alone["money_per_1000"])
-    assert four["money_per_day"] == pytest.approx(4 * alone["money_per_day"])
-
-
 def test_gpus_that_do_not_count_energy_have_none():
     found = cost_json(run(samples=8, watts=None), [])
     assert found["joules_per_1000"] is None
     assert "J" not in found["text"]
-
-
-def test_a_price_without_a_currency_is_shown_as_given():
-    assert cost_text(run(Price(2.0)), []).endswith(", 48.0 a day on 1 GPU")
 
 
 def test_without_a_price_or_a_gpu_nothing_is_shown():
@@ -129,10 +103,3 @@ def test_the_report_of_a_log_takes_the_price_on_its_command_line(capsys):
     assert "Cost:" not in capsys.readouterr().out
     assert run_command_line(["report", log, "--price", "2.5 EUR"]) == 0
     assert "60.0 EUR a day on 1 GPU" in " ".join(capsys.readouterr().out.split())
-
-
-def test_the_sheet_of_findings_ends_its_findings_with_it():
-    session, monitor = run(samples=8), Mock(findings=[SAVES], changes=[])
-    monitor.session = session
-    lines = FindingsSheet(monitor)._lines(400)
-    assert f"Cost: {cost_text(session, [SAVES])}" in [text_of(line) for line in lines]

@@ -69,11 +69,6 @@ Findings
     )
 
 
-def test_nothing_but_the_sentence_where_there_is_nothing() -> None:
-    found = replace(FOUND, notes=[], unlike=[], rows=[], lines=[], findings=[], promise=None)
-    assert text_diff(found).count("\n\n") == 1
-
-
 def test_what_is_many_times_as_much_is_a_factor() -> None:
     rows = [
         Row("other", "ms", 0.01, 6.6, 6.59, 6.0, 7.0, True),
@@ -82,6 +77,16 @@ def test_what_is_many_times_as_much_is_a_factor() -> None:
     lines = text_diff(replace(FOUND, rows=rows)).splitlines()
     assert "other                0.01 ms     6.6 ms        660x   601x to 701x" in lines
     assert "data                 0.01 ms    0.10 ms     ~+900 %   -50 % to 13x" in lines
+
+
+def test_checkpoints_are_rows_without_an_interval() -> None:
+    rows = [
+        Row("checkpoints", "1", 20.0, 10.0, -10.0),
+        Row("checkpoint rate", "bytes/s", 2.0 * (1 << 30), 3.0 * (1 << 30), 1.0 * (1 << 30)),
+    ]
+    lines = text_diff(replace(FOUND, rows=rows)).splitlines()
+    assert "checkpoints             20.0       10.0       -50 %" in lines
+    assert "checkpoint rate      2 GiB/s    3 GiB/s       +50 %" in lines
 
 
 def test_an_interval_that_allows_for_anything_is_none() -> None:

@@ -6,7 +6,6 @@ from tests.session.records import header, process, session_of, steps
 from tuimon.records import Exit, Gpu
 from tuimon.session.rows import StepSummary
 from tuimon.session.session import SessionView
-from tuimon.views.headless import progress
 from tuimon.views.tui.baseline import take_baseline
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.gpu.gpu_pane import GpuPane
@@ -43,11 +42,6 @@ def gpu_pane(session):
     return text_of(pane.heading(state)), [text_of(row) for row in pane.draw(state, 60, 12)]
 
 
-def test_the_title():
-    assert " · median 200 ms" in title(run()) and " · GPU 20 %" in title(run())
-    assert " · median 99.7 ms · 8.0 steps/s" in title(ended()) and " · GPU 56 %" in title(ended())
-
-
 def test_the_gpu_pane():
     heading, rows = gpu_pane(run())
     assert heading.endswith(" · last 30 s") and rows[0].startswith("util     20 %")
@@ -68,13 +62,6 @@ def test_the_gpus_charts_show_the_steps_and_not_the_start_before_them_nor_what_c
     assert len(gpu.util_history) >= 8 and set(gpu.util_history) == {0.8}
 
 
-def test_a_run_without_a_step_has_no_figures_of_its_own():
-    session = session_of(header(), process(100), Exit(t=5.0, pid=100, exit_code=1))
-    for t in range(1, 5):
-        session.add(Gpu(t=float(t), pid=0, index=0, uuid="GPU-0", name="H100", util_ratio=0.5))
-    assert gpu_pane(session)[0].endswith(" · last 30 s")
-
-
 def test_the_phases():
     pane = PhasesPane()
     assert " · last " in text_of(pane.heading(pane.collect(run(), ())))
@@ -89,11 +76,6 @@ def test_beside_a_baseline_the_phases_stay_those_of_the_last_30_s():
     state = pane.collect(ended(), ())
     assert text_of(pane.heading(state)).startswith("1 Step · ") and " · last " in text_of(pane.heading(state))
     assert sum(row.ms_per_step for row in state.table.rows) == pytest.approx(200.0)
-
-
-def test_headless():
-    assert " steps/s  200 ms" in progress(run()) and "gpu 20%" in progress(run())
-    assert "8.0 steps/s  99.7 ms" in progress(ended()) and "gpu 56%" in progress(ended())
 
 
 def test_a_rate_that_is_only_estimated_is_kept(monkeypatch):

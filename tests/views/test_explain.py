@@ -104,17 +104,6 @@ def test_thresholds_are_on_the_full_page(capsys) -> None:
     assert "\nThresholds\n" not in short and short.endswith("\nThresholds: tuimon explain sync_point --full\n")
 
 
-@pytest.mark.parametrize("name", ["sync_point", "SYNC-POINT", "sync-point"])
-def test_a_rule_as_views_spell_it(capsys, name) -> None:
-    assert run_command_line(["explain", name]) == 0
-    assert capsys.readouterr().out.startswith("SYNC-POINT  Synchronisation with the GPU\n")
-
-
-def test_a_cause_is_explained_by_its_rule(capsys) -> None:
-    assert run_command_line(["explain", "input_bound/slow_collate"]) == 0
-    assert capsys.readouterr().out.startswith("INPUT-BOUND")
-
-
 def test_an_unknown_rule_names_those_that_are_close(capsys) -> None:
     assert run_command_line(["explain", "launch_bond\x1b[31m"]) == 2
     assert capsys.readouterr().err == "tuimon: there is no rule 'launch_bond'\n  Did you mean launch_bound?\n"
@@ -171,17 +160,3 @@ def test_a_cause_has_its_own_code_in_each_view(capsys: pytest.CaptureFixture[str
         assert "envs.step(policy(states)" in shown
         assert "def collate(" not in shown
         assert "slow_collate" in shown  # what else it may be
-
-
-def test_a_cause_without_code_of_its_own_has_that_of_its_rule() -> None:
-    assert page_of("step_time_drift", "jump") == page_of("step_time_drift")
-    assert page_of("input_bound", None).code == page_of("input_bound").code
-
-
-def test_thresholds_are_shown_as_they_are(capsys) -> None:
-    """Not rounded, nor with a point where they count."""
-    assert run_command_line(["explain", "step_time_drift", "--full"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "1.15: growth of the median step time" in shown and "0.75: part of a jump" in shown
-    assert run_command_line(["explain", "hang", "--full"]) == 0
-    assert " 15: seconds without a boundary" in " ".join(capsys.readouterr().out.split())

@@ -3,19 +3,23 @@
 import math
 
 import pytest
+from msgspec.structs import replace
 
+from tests.views import streams
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Place
+from tuimon.session.session import Session
 from tuimon.views.finding_text import (
     beyond_share,
     finding_gain,
     fix_text,
     headline_text,
-    rule_title,
-    rules_by_reason,
-    sentence,
     speedup,
 )
+from tuimon.views.headless import summary_lines
+from tuimon.views.report.page import as_html
+from tuimon.views.report.summary import Page, report_of
+from tuimon.views.report.text import text_report
 
 
 @pytest.mark.parametrize(
@@ -32,10 +36,6 @@ from tuimon.views.finding_text import (
 def test_the_gain_of_a_finding_is_the_range_of_its_best_fix(estimated, low, high, text):
     best = {"action": "do", "estimated_speedup": estimated, "low": low, "high": high}
     assert finding_gain([best, {**best, "high": 9.0}]) == text
-
-
-def test_no_fix_has_no_gain():
-    assert finding_gain([]) == ""
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,6 @@ def test_a_headline_has_the_first_place_once():
     assert headline_text("steps take\nlonger", ()) == "steps take longer"
 
 
-def test_rule_title():
-    assert rule_title("input_bound") == "INPUT-BOUND"
-
-
 def test_a_speedup_is_the_range_that_reports_name():
     def shown(*gain):
         return speedup(Finding(rule="input_bound", severity="critical", headline="h", fixes=(Fix("do", *gain),)))
@@ -76,19 +72,39 @@ def test_a_speedup_is_the_range_that_reports_name():
     assert shown() == shown(None, 1.0) == ""
 
 
-def test_rules_by_reason():
-    missing = [("hang", "no markers"), ("side_work", "no samples"), ("warmup", "no markers")]
-    assert rules_by_reason(missing) == {"no markers": ["hang", "warmup"], "no samples": ["side_work"]}
-
-
-def test_a_word_begins_with_a_capital_and_code_does_not() -> None:
-    assert sentence("the training waits") == "The training waits"
-    assert sentence("save() takes 3 %") == "save() takes 3 %"
-    assert sentence("64 % of the time") == "64 % of the time"
-
-
 def test_a_gain_beyond_that_of_the_share_has_a_reason():
     fix = {"action": "a", "estimated_speedup": 4.3, "low": 2.1, "high": 4.3}
     assert beyond_share(0.61, [fix]).startswith("More than the 2.6x of this share alone: ")
     assert beyond_share(0.61, [fix | {"estimated_speedup": 2.5}]) == ""
     assert beyond_share(None, [fix]) == beyond_share(0.61, []) == beyond_share(1.0, [fix]) == ""
+
+
+# -- a fix in each view
+
+
+FINDING = replace(
+    streams.INPUT_BOUND,
+    fixes=(
+        *streams.INPUT_BOUND.fixes,
+        Fix("halve [b]the image", 1.5, 1.0, 1.5),
+        Fix("buy a disk"),
+        Fix("wait longer"),
+    ),
+)
+HALVE = "halve [b]the image (up to 1.5x faster)"
+
+
+def test_reports():
+    session = Session()
+    report = report_of(session, [FINDING], "run.jsonl")
+    assert [fix["low"] for fix in report["findings"][0]["fixes"]] == [2.13, 1.0, None, None]
+    text = text_report(report)
+    assert f"  Or: {HALVE}\n  Or: buy a disk\n" in text and "wait longer" not in text
+    page = as_html([Page(report, session)])
+    assert f"<b>Or:</b> {HALVE}" in page and "<b>Or:</b> buy a disk" in page and "<b>Or:</b> wait longer" in page
+
+
+def test_the_summary_of_a_headless_run():
+    best, gain, *others = (text.strip() for text in summary_lines(Session(), [FINDING])[-4:])
+    assert (best, gain) == (f"fix: {FINDING.action}", "gain: up to 2.1x faster")
+    assert others == [f"or: {HALVE}", "or: buy a disk"]

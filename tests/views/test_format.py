@@ -1,11 +1,16 @@
-"""Figures for people."""
+"""Figures, lines and JSON for people."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from tests.fuzz.hostile import CONTROLS, STRINGS
 from tuimon.text import plain, whole_number
 from tuimon.views import format as people
+from tuimon.views.format import wrap
+from tuimon.views.json_text import json_text
 
 
 @pytest.mark.parametrize(
@@ -31,10 +36,6 @@ def test_number(value: float | None, shown: str) -> None:
 )
 def test_percent(ratio: float | None, shown: str) -> None:
     assert people.percent(ratio) == shown
-
-
-def test_a_small_share_never_looks_like_none() -> None:
-    assert all(people.percent(ratio / 10_000) != "0 %" for ratio in range(1, 200))
 
 
 @pytest.mark.parametrize(
@@ -80,16 +81,7 @@ def test_other_figures() -> None:
     assert people.rate(0.24) == "4.2 s/step"
     assert people.count(12345) == "12 345"
     assert people.shorten("abcdef", 4) == "abc…"
-    absent = (
-        people.ms,
-        people.size,
-        people.duration,
-        people.clock,
-        people.rate,
-        people.count,
-        people.watt,
-        people.celsius,
-    )
+    absent = (people.ms, people.size, people.duration, people.clock, people.rate, people.count, people.watt)
     assert all(show(None) == "–" for show in absent)
 
 
@@ -117,10 +109,6 @@ def test_text_that_is_no_number(text: str) -> None:
     assert whole_number(text) is None
 
 
-def test_whole_numbers() -> None:
-    assert [whole_number(text) for text in ("0", "007", 18 * "9")] == [0, 7, 10**18 - 1]
-
-
 def test_places() -> None:
     assert people.place("/a/b/train.py", 44) == "train.py:44"
     assert people.place("/a/\x1b[31mx.py", 0) == "x.py"
@@ -134,3 +122,31 @@ def test_places() -> None:
 )
 def test_how_many_steps_were_timed(ratio: float, text: str) -> None:
     assert people.timed_steps(ratio) == text
+
+
+# -- plain text in lines
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("the GPU waits 91 % of it", ["the GPU waits", "  91 % of it"]),
+        ("a step takes 12 ms, or 1.5 GiB", ["a step takes", "  12 ms, or", "  1.5 GiB"]),
+        ("at /home/somebody/src/train.py:31 main", ["at", "  /home/somebody/src/train.py:31", "  main"]),
+        ("3 steps/s", ["3 steps/s"]),
+        ("", []),
+    ],
+)
+def test_a_line_is_broken_at_spaces_but_not_before_a_unit(text, lines):
+    assert wrap(text, 15, later="  ") == lines
+
+
+# -- JSON on a terminal
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_holds_no_raw_control_character_and_says_the_same(indent: int | None) -> None:
+    content = {"\x9b31m": list(STRINGS)}
+    text = json_text(content, indent=indent)
+    assert not CONTROLS.search(text)
+    assert json.loads(text) == content

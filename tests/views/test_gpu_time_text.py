@@ -7,14 +7,10 @@ import pytest
 
 from tests.gpu_simulator.sessions import records, simulated
 from tests.session.records import header, process, session_of, steps
-from tests.session.test_gpu_time import gpu_time, session
 from tests.views.traces import trace_events
 from tuimon.records import Gpu, GpuPhase, GpuTime
-from tuimon.session.rows import PhaseRow
-from tuimon.session.session import Session
-from tuimon.views.gpu_idle import idle_bounds, idle_text, measured_idle_ms, with_idle_bounds
+from tuimon.views.gpu_idle import idle_bounds, with_idle_bounds
 from tuimon.views.headless import progress
-from tuimon.views.mcp.answers import verdict
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
 
@@ -62,23 +58,6 @@ def test_idle_time_between_bounds_is_no_number():
     assert alone["phases"] == report_of(launch_bound(1.0), [], "run.jsonl")["phases"]
 
 
-def test_close_bounds_are_a_number():
-    """If at most 52 ms of backward are idle, 26 to 30 of forward are."""
-    forward = phase_of(launch_bound(52 / 70), "forward")
-    low_ms, high_ms = forward["gpu_idle_ms_low"], forward["gpu_idle_ms_high"]
-    assert high_ms == 30.0 and 25.0 < low_ms < 28.0
-    assert forward["gpu_idle_ms_per_step"] == pytest.approx((low_ms + high_ms) / 2, abs=1e-3)
-
-
-def test_a_phase_of_which_all_may_be_idle_has_no_number_however_short():
-    row = PhaseRow(
-        "optimizer", 0.01, 1.0, gpu_ms_per_step=1.0, gpu_idle_ms_per_step=0.0, gpu_maybe_idle_ms_per_step=1.0
-    )
-    assert measured_idle_ms(row, 100.0) is None
-    assert idle_text(row) == "unknown"
-    assert measured_idle_ms(row._replace(gpu_idle_ms_per_step=0.2), 100.0) == pytest.approx(0.6)
-
-
 def test_bounds_of_old_logs_with_few_steps_are_not_taken_for_bounds():
     """Their events do not bound what the CPU launches late: see ``GpuTime.bounded``."""
     old = session_of(header(), process(100), steps(1.0, {"forward": 100}, count=4))
@@ -97,30 +76,10 @@ def test_the_text_report_names_the_span_and_what_of_it_is_idle():
     assert re.fullmatch(r"  forward +30\.0 ms  idle \d+\.\d to 30\.0 ms", forward)
 
 
-def test_an_assistant_is_told_the_span_and_what_of_it_is_idle():
-    text = verdict(report_of(launch_bound(1.0), [], "run.jsonl"))
-    assert re.search(r"  forward: 30 %, 30\.0 ms, GPU span 30\.0 ms \(idle \d+\.\d to 30\.0 ms\)", text)
-
-
-def test_the_text_report_has_it_only_where_it_was_measured():
-    text = text_report(report_of(folded("data_starved"), [], "run.jsonl"))
-    (data,) = [line for line in text[text.index("on the GPU's clock") :].splitlines() if line.startswith("  data")]
-    assert "idle" in data
-    without = Session()
-    for record in records("data_starved"):
-        if not isinstance(record, GpuTime):
-            without.add(record)
-    assert "GPU's clock" not in text_report(report_of(without, [], "run.jsonl"))
-
-
 def test_headless_names_the_lead_and_the_idle_share():
     assert " lead 4.4 ms idle 6" in progress(folded("data_starved"))
     assert " lead" not in progress(folded("transfer"))  # not known there
     assert " idle" not in progress(folded("gpu_bound"))
-
-
-def test_nothing_is_named_where_nothing_was_timed():
-    assert " lead" not in progress(session(gpu_time(1.0, turns=0)))
 
 
 def test_perfetto_has_tracks_of_lead_and_idleness():

@@ -194,15 +194,10 @@ def test_lines_start_on_a_fresh_line_of_a_terminal(already: str) -> None:
     assert shown[: 1 + bool(already)] == [*filter(None, [already.rstrip()]), "[tuimon] hello"]
 
 
-def test_what_went_into_a_pipe_or_a_device_is_not_reported_on() -> None:
-    stream = io.StringIO()
-    HeadlessView(stream).summary(session(), [], os.devnull)
-    assert stream.getvalue().splitlines()[-1] == f"[tuimon] log: {os.devnull}"
-
-
 def test_how_it_ended() -> None:
     assert how_it_ended(Exit(t=0.0, pid=1, exit_code=137, signal="SIGKILL")) == "killed by SIGKILL"
-    assert how_it_ended(Exit(t=0.0, pid=1, exit_code=None)) == "the process has ended"
+    end = Exit(t=0.0, pid=1, exit_code=1, last_line="KeyError: 1", file="/x/train.py", line=12, function="main")
+    assert how_it_ended(end) == "ended with exit code 1 at main() train.py:12: KeyError: 1"
 
 
 def test_a_fast_loop_of_which_some_steps_are_timed() -> None:

@@ -79,6 +79,12 @@ def _no_samples(evidence: Evidence) -> str | None:
     return notice.message if notice.message.startswith(missing) else f"{missing}: {notice.message}"
 
 
+def _no_settings(evidence: Evidence) -> str | None:
+    if evidence.process is None or evidence.process.markers or evidence.phases is None or evidence.uses_gpu:
+        return None
+    return "no markers: the types it computes in, and who traces its Python code, are not known (--inject brings them)"
+
+
 def _no_run_queue(evidence: Evidence) -> str | None:
     if evidence.run.here.demand is not None or all(process.ended for process in evidence.run.processes.values()):
         return None
@@ -154,6 +160,9 @@ STEPS = Need("phases of steps", _no_steps)
 STEP_TIMES = Need("step times from the beginning of the run on", _no_step_times)
 BOUNDARIES = Need("the beginning and end of steps", _no_boundaries)
 SAMPLES = Need("stack samples", _no_samples, reported_as="places")
+SETTINGS = Need(
+    "the process's report, but for causes that samples show", _no_settings, reported_as="precision and tracers"
+)
 RUN_QUEUE = Need("run-queue delay of threads (schedstat)", _no_run_queue)
 RANKS = Need("two or more ranks of one training")
 GPU_TIMES = Need("GPU times of steps", _no_gpu_times)

@@ -65,7 +65,7 @@ def _refuse(pid: int, program: str) -> None:
         ) from None
     except psutil.NoSuchProcess:
         pass
-    raise NotPython(f"process {pid} ({program}) is no Python interpreter", "List the running trainings: tuimon ps")
+    raise NotPython(f"process {pid} ({program}) is not a Python interpreter", "List the running trainings: tuimon ps")
 
 
 def _environment_facts(pid: int) -> RingFacts | None:

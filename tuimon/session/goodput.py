@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Literal, get_args
 
@@ -32,8 +33,8 @@ Part = Literal[
 ]
 #: In the order in which they are shown. ``restart``: until the process in focus started, where an earlier one of its
 #: rank had trained; ``outside``: a notebook between its cells; ``after``: since the last step;
-#: ``network`` and ``program``: the calls to other machines before the loop, and the waits there for other programs such
-#: as an installation; ``prompt``: somebody at a debugger or a console.
+#: ``network`` and ``program``: the calls to other machines before and after the loop, and the waits there for other
+#: programs such as an installation; ``prompt``: somebody at a debugger or a console.
 PARTS: tuple[Part, ...] = get_args(Part)
 #: The parts of the time before the loop that samples show.
 _BEFORE: tuple[Part, ...] = ("import", "compile", "checkpoint", "network", "program", "prompt", "first batch")
@@ -78,8 +79,11 @@ def goodput(session: Session) -> Goodput | None:
     spent = sampled.spent if sampled is not None else Spent(session.frames)
     has_begun = stats is not None and stats.begin_s is not None
     begin_s = max(started_s, stats.begin_s) if stats is not None and stats.begin_s is not None else now_s
-    before = spent.before(started_s)
-    divided.add(begin_s - started_s, {work: before[work] for work in _BEFORE}, "set-up")
+    launched = _launched_by(session, pid)
+    own_s = max(started_s, min(begin_s, launched.begun_s)) if launched is not None and launched.begun_s else started_s
+    for work, since_s, until_s in ((launched, started_s, own_s), (spent, own_s, begin_s)):
+        before = work.before(since_s) if work is not None else Counter()
+        divided.add(until_s - since_s, {each: before[each] for each in _BEFORE}, "set-up")
     if stats is not None and has_begun:
         last_s = max(begin_s, stats.last_step_s or begin_s)
         divided.add(last_s - begin_s, _in_loop(session, stats, spent, Span(begin_s, last_s)), "training")
@@ -89,8 +93,18 @@ def goodput(session: Session) -> Goodput | None:
             "evaluation": stats.evaluated_since_step_s,
             "outside": stats.outside_since_step_s,
         }
-        divided.add(now_s - last_s, after, _tail(session))
+        rest = _tail(session)
+        if rest == "after":  # in the loop they are part of a step
+            after |= {"network": spent.since_step["network"], "program": spent.since_step["program"]}
+        divided.add(now_s - last_s, after, rest)
     return Goodput(now_s - session.start_s, {part: took_s for part, took_s in divided.parts.items() if took_s})
+
+
+def _launched_by(session: Session, pid: int) -> Spent | None:
+    """How the process that started the one in focus, such as a job's script, spent the time until then."""
+    process = session.process(pid)
+    sampled = session.samples.get(process.ppid) if process is not None else None
+    return sampled.spent if sampled is not None else None
 
 
 def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> dict[Part, float]:
@@ -111,7 +125,7 @@ def _started_s(session: Session, pid: int, start_s: float) -> float:
     header, process = session.header, session.process(pid)
     if header is None or process is None:
         return start_s
-    started_s = header.t + process.start_unix_s - header.wall_unix_s
+    started_s = header.moment_s(process.start_unix_s)
     before = (session.process(other) for other in session.trainers() if other != pid)
     if any(one is not None and one.ended and one.rank == process.rank and one.t <= started_s for one in before):
         return min(session.now_s, max(start_s, started_s))

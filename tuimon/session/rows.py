@@ -131,7 +131,6 @@ class LeadRow(Struct, frozen=True, gc=False):
     seen: int  # number of such boundaries
     min_us: float | None
     median_us: float | None
-    max_us: float | None
     stream_idle_ratio: float  # share of these boundaries at which the stream was idle
     mean_us: float | None = None  # what adds up over steps
     at_least_us: float | None = None  # a bound that holds at each of them, also where the times are None
@@ -146,7 +145,6 @@ class GpuTimeRow(NamedTuple):
     maybe_idle_ratio: float  # share that may be idle as well
     leads: tuple[LeadRow, ...]  # in the order of the loop
     lead_error_us: float | None
-    history: tuple[float | None, ...]  # median lead of a window in us, at backward begin; oldest first
     timed_s: float = 0.0  # how long these steps were, together
     bounded: bool = True  # False in old logs: see ``records.GpuTime``
     exchanges: tuple[GpuExchange, ...] = ()  # of one of several ranks

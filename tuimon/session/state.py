@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tuimon.session.samples.process_samples import ProcessSamples
     from tuimon.session.session import Session
 
-StateName = Literal["starting", "waiting", "ended", "training", "step_open", "between_steps"]
+StateName = Literal["starting", "unseen", "waiting", "ended", "training", "step_open", "between_steps"]
 
 #: The state shown of a program that goes on below its training loop.
 OVER = "its training loop has ended"
@@ -56,7 +56,10 @@ class RunState(NamedTuple):
 
 
 def run_state(session: Session) -> RunState:
-    """State of the process in focus: until its first whole step it is starting, or waits for processes of its own."""
+    """State of the process in focus: until its first whole step it is starting, or waits for processes of its own.
+
+    One that tuimon attached to may have begun long ago: then no step has been seen.
+    """
     pid = session.trainer()
     stats = session.step_stats.get(pid) if pid is not None else None
     if pid is not None and stats is not None and (stats.total or stats.open_backwards):
@@ -66,14 +69,15 @@ def run_state(session: Session) -> RunState:
     for_s = session.now_s - session.start_s if session.start_s is not None else None
     sampled = session.samples.get(pid) if pid is not None else None
     doing = sampled.set_up.doing if sampled is not None else None
-    name: StateName = "starting" if session.exit is None else "ended"
+    is_attached = session.header is not None and session.header.mode == "attach"
+    name: StateName = "ended" if session.exit is not None else "unseen" if is_attached else "starting"
     if pid is not None and session.exit is None and _is_stopped(session, pid):
         return RunState(name, for_s, _stopped(pid), None, doing.place if doing is not None else None)
     imports = doing is not None and doing.words.startswith("importing")
     if session.exit is not None and not imports and _never_had_torch(session):
         return RunState(name, for_s, "this program never imported torch; nothing was measured")
     if doing is None:
-        return RunState(name, for_s)
+        return RunState(name, for_s, _without_python(session, for_s))
     if pid is not None and session.exit is None and doing.words == AWAITS_PROCESSES:
         return RunState("waiting", session.now_s - doing.since_s, _computing(session, pid))
     return RunState(name, for_s, doing.words, session.now_s - doing.since_s, doing.place)
@@ -115,6 +119,16 @@ def _never_had_torch(session: Session) -> bool:
     known = session.processes()
     reasons = {process.markers_reason for process in known if process.markers or process.markers_reason is not None}
     return reasons == {NO_TORCH_YET}
+
+
+def _without_python(session: Session, for_s: float | None) -> str | None:
+    """The words for a run of which no process is Python; a script that starts one gets the time to do so."""
+    known = session.processes()
+    if not known or any(process.python is not None for process in known):
+        return None
+    if session.exit is not None:
+        return "none of its processes was Python; only CPU and GPU were measured"
+    return "no Python process so far: only CPU and GPU are measured" if (for_s or 0.0) >= STILL_S else None
 
 
 def _of_samples(session: Session, pid: int) -> RunState:

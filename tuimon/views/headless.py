@@ -29,7 +29,7 @@ from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.progress_text import flops_text, left_text, loss_text, position_text, progress_json, rate_texts
 from tuimon.views.standstill_text import list_lines
-from tuimon.views.state_text import sampling_text, state_text, unseen_text
+from tuimon.views.state_text import ended_text, sampling_text, state_text, unseen_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -79,7 +79,7 @@ class HeadlessView:
         if any(finding.rule == "hang" for finding in findings):
             self._show_stacks(session)
         since_s = session.now_s - session.start_s if session.start_s is not None else 0.0
-        if run_state(session).name in ("starting", "waiting"):
+        if run_state(session).name in ("starting", "unseen", "waiting"):
             if self._starting_s is not None and since_s < self._starting_s + _STARTING_S:
                 return
             self._starting_s = since_s
@@ -267,8 +267,7 @@ def how_it_ended(end: Exit) -> str:
         text = "the process has ended"
     else:
         text = f"ended with exit code {end.exit_code}"
-    if end.last_line:
-        text += f": {plain(end.last_line)}"
+    text = ended_text(text, end)
     if end.survivors:
         text += f"; still running: {', '.join(map(str, end.survivors[:8]))} (tuimon attach {end.survivors[0]})"
     return text

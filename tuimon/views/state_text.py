@@ -7,7 +7,7 @@ from typing import Any
 
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
-from tuimon.records import Node
+from tuimon.records import Exit, Node
 from tuimon.session.sampling import Sampling
 from tuimon.session.state import OVER, RunState, StateName, Unseen
 from tuimon.views.format import duration, number, percent, plain
@@ -16,6 +16,7 @@ _COMMAND = 60  # longest command line in a sentence
 _TOLD_S = 0.05  # less is shown as 0.0s, which tells nothing
 _NAMES: dict[StateName, str] = {
     "starting": "starting",
+    "unseen": "no step seen",
     "waiting": "waiting for its processes",
     "ended": "ended",
     "training": "training",
@@ -61,6 +62,12 @@ def state_details(state: RunState) -> str:
         elif so_long != duration(state.for_s):
             inside += f" for {so_long}"
     return ": ".join(filter(None, (", ".join(head), inside)))
+
+
+def ended_text(how: str, end: Exit) -> str:
+    """``ended with exit code 1 at main() train.py:12: KeyError: 1``, with the exception that ended a run, if known."""
+    place = f" at {at(end.raised_at)}" if end.raised_at is not None else ""
+    return ": ".join(filter(None, (how + place, plain(end.last_line or ""))))
 
 
 def unseen_text(unseen: Unseen) -> str:

@@ -78,17 +78,6 @@ def test_hooks_stay_when_the_hold_is_taken_back_or_another_takes_it(late, clock,
     assert not withdrawn and not orders.orders.tasks
 
 
-def test_a_held_training_does_not_look_at_every_step(late, withdrawn, monkeypatch):
-    late.order(Command.HOLD)
-    backward(monkeypatch)
-    looks = []
-    monkeypatch.setattr(hold, "withdraw_if_abandoned", lambda task: looks.append(task) or False)
-    backward(monkeypatch)
-    for _ in range(100):
-        orders.attend()
-    assert len(looks) <= 2  # two where the machine stands still for a second
-
-
 def test_other_orders_are_heard_meanwhile(late, withdrawn, monkeypatch):
     late.order(Command.HOLD)
     backward(monkeypatch)

@@ -154,21 +154,6 @@ def test_a_short_pause_allows_few_steps(training, tmp_path):
     assert (taken.steps, taken.wanted) == (1, 9)
 
 
-def test_a_second_trace_after_the_first(training, tmp_path):
-    for name in ("a.json.gz", "b.json.gz"):
-        taking = Taking(os.getpid(), 1, 60_000)
-        training.run(taking)
-        assert taking.write(str(tmp_path / name), TakenBy()).steps == 1
-
-
-def test_not_two_at_once(training):
-    taking = Taking(os.getpid(), 3)
-    with pytest.raises(TuimonError, match="another tuimon"):
-        Taking(os.getpid(), 3)
-    taking.cancel()
-    training.step()
-
-
 def test_refused_while_the_program_profiles(training, torch, tmp_path):
     with torch.autograd.profiler.profile():
         taking = Taking(os.getpid(), 1)
@@ -205,14 +190,6 @@ def test_withdrawn_in_the_middle(training, torch):
     training.step()
 
 
-def test_a_monitor_that_is_gone(training, torch, monkeypatch):
-    taking = Taking(os.getpid(), 50, 60_000)
-    training.run(taking, steps=8)
-    monkeypatch.setattr(command.Task, "is_wanted", lambda task: False)
-    training.step()
-    taking.close()
-
-
 def test_hooks_that_are_removed_in_the_middle(training, hooked, torch, monkeypatch):
     taking = Taking(os.getpid(), 50, 60_000)
     training.run(taking, steps=8)
@@ -238,13 +215,6 @@ def test_no_room(training, tmp_path, monkeypatch, room):
     assert "no room" in reason_of(taking, tmp_path)
 
 
-def test_files_that_may_not_be_so_large(training, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "file_size_limit", lambda: 4 << 20)
-    taking = Taking(os.getpid(), 1, 60_000)
-    training.run(taking)
-    assert "no room" in reason_of(taking, tmp_path)
-
-
 def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
     monkeypatch.setattr(command.os, "access", lambda path, mode: not path.endswith(".trace"))
     taking = Taking(os.getpid(), 1, 60_000)
@@ -264,13 +234,6 @@ def test_a_profiler_that_fails(training, tmp_path, monkeypatch):
     taking = Taking(os.getpid(), 1, 60_000)
     training.run(taking)
     assert "no CUPTI" in reason_of(taking, tmp_path)
-
-
-def test_the_file_cannot_be_written(training, tmp_path):
-    taking = Taking(os.getpid(), 1, 60_000)
-    training.run(taking)
-    with pytest.raises(TuimonError, match="cannot be written"):
-        taking.write(str(tmp_path / "missing" / "t.json.gz"), TakenBy())
 
 
 def test_a_damaged_answer(training, tmp_path):

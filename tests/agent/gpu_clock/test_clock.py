@@ -50,19 +50,6 @@ def test_a_step_is_whole_with_the_first_boundary_of_the_next():
     assert 0 in timed
 
 
-def test_gradient_accumulation_is_one_step(loop, unlimited):
-    begins = loop.clock._budget.begin_step
-    begun = []
-    loop.clock._budget.begin_step = lambda *arguments: begun.append(arguments) or begins(*arguments)
-    micro = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)
-    loop.steps(10, (*micro, *micro, *micro, OPTIMIZER_BEGIN, OPTIMIZER_END))
-    assert len(begun) == pytest.approx(10, abs=1)
-
-
-def test_without_an_optimizer_a_backward_is_an_update(loop):
-    assert sum(loop.steps(10, (BACKWARD_BEGIN, BACKWARD_END))) >= 10
-
-
 def test_an_optimizer_that_was_compiled_since_is_no_longer_waited_for(loop):
     loop.steps(3)
     assert sum(loop.steps(4000, (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)))
@@ -85,11 +72,6 @@ def test_what_is_nested_gets_no_number(loop, unlimited):
     assert loop.boundary(OPTIMIZER_END, scaler)
 
 
-def test_a_closures_backwards_are_timed(loop, unlimited):
-    closure = (OPTIMIZER_BEGIN, BACKWARD_BEGIN, BACKWARD_END, BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_END)
-    assert loop.steps(4, closure)[2:] == [len(closure)] * 2
-
-
 def test_a_step_that_raised_has_no_end(loop, unlimited):
     loop.steps(2)
     first, second = 11, 12
@@ -100,13 +82,6 @@ def test_a_step_that_raised_has_no_end(loop, unlimited):
     loop.boundary(BACKWARD_END)
     assert loop.boundary(OPTIMIZER_BEGIN, second)
     assert loop.boundary(OPTIMIZER_END, second)
-
-
-def test_alternating_updates_are_steps_of_their_own(loop):
-    d_step = STEP
-    g_step = (BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
-    timed = [loop.step(boundaries) for _ in range(4) for boundaries in (d_step, g_step)]
-    assert timed[2:] == [5, 4] * 3
 
 
 def test_nothing_is_touched_during_a_capture(loop, unlimited):
@@ -252,14 +227,6 @@ def test_a_batch_begins_everything_anew(loop, unlimited):
     loop.steps(3)
     loop.boundary(BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
     assert loop.steps(3) == [len(STEP)] * 3
-
-
-def test_steps_of_optimizers_within_a_backward_are_part_of_it(loop, unlimited):
-    loop.steps(2)
-    assert loop.boundary(BACKWARD_BEGIN)
-    assert not loop.boundary(OPTIMIZER_BEGIN, 1)
-    assert not loop.boundary(OPTIMIZER_END, 1)
-    assert loop.boundary(BACKWARD_END)
 
 
 def timed_loop(step_ns=100 * MS):

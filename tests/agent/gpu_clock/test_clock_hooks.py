@@ -95,24 +95,6 @@ def test_only_batches_get_numbers(timed, weight):
     assert [flag if flag < FIRST_EVENT else "batch" for flag in ends] == ["batch", "batch", 1] * 2 + [2]
 
 
-def test_a_scaler_is_one_step(timed, weight):
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    scaler = torch.amp.GradScaler("cpu")
-    for factor in (1.0, 1.0, 1.0, float("inf")):
-        timed.clear()
-        optimizer.zero_grad()
-        scaler.scale((weight * factor).sum()).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        if factor == 1.0:
-            taken = flags(timed, OPTIMIZER_BEGIN, OPTIMIZER_END)
-    outer_begin, inner_begin, inner_end, outer_end = taken
-    assert outer_begin >= FIRST_EVENT and outer_end == outer_begin + 1
-    assert inner_begin == inner_end == 0
-    skipped = flags(timed, OPTIMIZER_BEGIN, OPTIMIZER_END)
-    assert len(skipped) == 2 and min(skipped) >= FIRST_EVENT
-
-
 def test_a_failing_backward_is_over(timed, weight):
     for _ in range(3):
         (weight * 2).sum().backward()
@@ -125,17 +107,6 @@ def test_a_failing_backward_is_over(timed, weight):
     timed.clear()
     (weight * 2).sum().backward()
     assert all(flag >= FIRST_EVENT for flag in flags(timed, BACKWARD_BEGIN, BACKWARD_END))
-
-
-def test_recomputation_is_nested(timed, weight):
-    from torch.utils.checkpoint import checkpoint
-
-    for _ in range(3):
-        timed.clear()
-        checkpoint(lambda w: (w * w).sum(), weight, use_reentrant=True).backward()
-    begin, inner_begin, inner_end, end = flags(timed, BACKWARD_BEGIN, BACKWARD_END)
-    assert inner_begin == inner_end == 0
-    assert begin >= FIRST_EVENT and end == begin + 1
 
 
 def test_a_failing_gpu_is_left_alone(timed, hooked, weight):

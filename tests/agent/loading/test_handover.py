@@ -60,38 +60,6 @@ loader = DataLoader({kind}, 8, collate_fn=heavy, num_workers=1, prefetch_factor=
     assert worker.hand_over_ms > worker.collate_ms
 
 
-def test_a_worker_ahead_of_the_loop_waits_for_the_trainer(tmp_path):
-    """Over epochs of persistent workers too: the time between them is no handing over. Each epoch's start counts."""
-    main = """
-class SlowSampler(torch.utils.data.SequentialSampler):
-    def __iter__(self):
-        time.sleep(0.1)
-        return super().__iter__()
-
-
-data = ImageSet(32, 0.0)
-loader = DataLoader(data, 4, sampler=SlowSampler(data), num_workers=1, prefetch_factor=1, persistent_workers=True)
-for epoch in range(3):
-    for batch in loader:
-        model(batch).sum().backward()
-        time.sleep(0.02)
-        optimizer.step()
-    time.sleep(0.2)
-for epoch in range(2):
-    train(DataLoader(ImageSet(8, 0.0), 4, sampler=SlowSampler(range(8)), num_workers=1))
-end()"""
-    with ring_after(tmp_path, main) as reader:
-        records = loaders(reader)
-    worker = totals([record for record in records if record.number == 0])
-    assert worker.batches == 24
-    assert worker.wait_ms > 0.9 * (22 * 20 + 2 * 300)  # the first batch is not waited for, nor what follows the last
-    assert worker.hand_over_ms < 0.2 * worker.wait_ms
-    for number, epochs in ((0, 3), (1, 2)):
-        starts = [(record.starts, record.start_ns / 1e6) for record in records if record.number == number]
-        assert sum(count for count, _ in starts) == epochs
-        assert sum(ms for _, ms in starts) >= epochs * 100
-
-
 # -- the counting alone
 
 

@@ -76,14 +76,6 @@ print(json.dumps(json.load(open(side_file(runtime.writer().path, "cells")))["cel
     assert [(number, text) for _, number, text in cells] == [(1, "a = 1\n")]
 
 
-def test_facts_are_published_again_for_the_next_loop(notebook):
-    assert notebook("""
-before = runtime.facts_due = False
-run("x = 1")
-print(json.dumps([before, runtime.facts_due]))
-""") == [False, True]
-
-
 def test_withdrawn_it_leaves_nothing(notebook):
     left = notebook("""
 from _tuimon_agent import install
@@ -109,11 +101,6 @@ for each in range(6):
 print(json.dumps([n for _, n, _ in json.load(open(side_file(runtime.writer().path, "cells")))["cells"]]))
 """)
     assert numbers == [5, 6]
-
-
-def test_a_process_without_ipython_leaves_no_text(program):
-    files = program("print(json.dumps(os.listdir(paths.ring_directories()[0])))")
-    assert [name.rpartition(".")[2] for name in files] == ["ring"]
 
 
 def test_a_forked_child_that_ends_leaves_its_parents_cells(notebook):

@@ -34,10 +34,6 @@ print(json.dumps([meta.get(name) for name in ("parameter_dtypes", "tf32", "cudnn
     return printed_json(done)
 
 
-def test_plain_float32(tmp_path):
-    assert precision_facts(tmp_path, "") == [["float32"], False, True]
-
-
 def test_half_precision_and_tf32_by_its_old_name(tmp_path):
     body = "model.to(torch.bfloat16); torch.set_float32_matmul_precision('high')\n"
     body += "torch.backends.cudnn.allow_tf32 = False"
@@ -95,16 +91,6 @@ def test_without_autocast(hooked, weight):
     assert published(hooked)[0] is None  # no product
     torch.autograd.grad(torch.nn.Linear(3, 1)(weight), weight)
     assert published(hooked)[0] == ["float32"]
-
-
-def test_accumulated_gradients(hooked):
-    model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(20):
-        for _ in range(4):  # every fifth boundary is an update
-            model(torch.ones(2, 4)).sum().backward()
-        optimizer.step()
-    assert published(hooked)[:2] == (["float32"], ["float32"])
 
 
 def test_a_long_graph_is_walked_in_part():

@@ -131,15 +131,6 @@ def test_a_full_first_place_falls_back_to_the_second(tmp_path, monkeypatch):
     made.unlink()
 
 
-def test_places_in_order(monkeypatch, tmp_path):
-    import tempfile
-
-    monkeypatch.delenv("TUIMON_RING_DIR", raising=False)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    name = f"tuimon-{os.getuid()}"
-    assert paths.ring_directories() == [f"/dev/shm/{name}", str(tmp_path / name)]
-
-
 def dead_pid():
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()

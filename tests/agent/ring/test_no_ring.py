@@ -33,12 +33,6 @@ def process(tmp_path):
     child.communicate()
 
 
-def test_the_reason_is_found_while_the_process_lives(process, tmp_path):
-    assert reason_left_by(process.pid) == f"{tmp_path}/file/rings: Not a directory"
-    process.communicate()
-    assert reason_left_by(process.pid) is None
-
-
 def test_a_process_with_a_ring_has_left_none():
     idle = subprocess.Popen(["sleep", "60"])
     try:

@@ -53,23 +53,14 @@ def test_what_one_pause_costs_is_not_said_of_every_step():
     assert (finding.evidence["late_in_steps"], finding.evidence["of_steps"]) == (1, 41)
 
 
-def test_what_to_look_at_is_named_once():
-    late, other = {"data": 60, "backward": 40}, {"data": 20, "backward": 80}
-    assert ranks(late, other)["straggler_rank"].action.endswith("check its data and its machine")
-
-
-def test_what_is_done_outside_the_model_is_called_side_work():
-    late, other = {"other": 60, "backward": 40}, {"other": 20, "backward": 80}
-    assert ranks(late, other)["straggler_rank"].action.endswith("check its side work, its data and its machine")
+@pytest.mark.parametrize(("phase", "what"), [("data", "its data"), ("other", "its side work, its data")])
+def test_what_to_look_at_is_named_once(phase, what):
+    found = ranks({phase: 60, "backward": 40}, {phase: 20, "backward": 80})["straggler_rank"]
+    assert found.action.endswith(f"check {what} and its machine")
 
 
 def test_a_short_backward_without_anything_longer_is_no_straggler():
     assert "straggler_rank" not in ranks({"forward": 20, "backward": 50}, {"forward": 20, "backward": 80})
-
-
-def test_even_ranks_have_no_straggler():
-    even = {"forward": 50, "backward": 50}
-    assert "straggler_rank" not in ranks(even, even)
 
 
 def trained(*of_each, late=2, counted=(([1, 2], 20), ([3, 4], 60)), **more):
@@ -101,6 +92,15 @@ def test_a_rank_that_is_late_inside_backward_is_found_by_who_sleeps_there():
     finding = trained((EVEN, 0.5, 0.0), (EVEN, 0.5, 0.0), (EVEN, 0.95, 0.0))["straggler_rank"]
     assert (finding.evidence["rank"], finding.evidence["phase"], finding.where[0].line) == (2, "backward", 12)
     assert finding.share_of_step == pytest.approx(0.45)
+
+
+def test_a_longer_backward_follows_a_longer_forward():
+    """The late rank has 2.4x the work in its model: its line is in the forward pass."""
+    even = {"forward": 10, "backward": 86, "optimizer": 4}  # 25 ms of backward are its own
+    late = {"forward": 24, "backward": 72, "optimizer": 4}
+    finding = trained((even, 0.4, 0.0), (even, 0.4, 0.0), (late, 0.88, 0.0))["straggler_rank"]
+    assert finding.headline.endswith("longer in forward and backward")
+    assert (finding.evidence["rank"], finding.evidence["phase"], finding.where[0].line) == (2, "forward", 11)
 
 
 HOOK = frames(

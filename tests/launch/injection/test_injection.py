@@ -252,14 +252,6 @@ def test_a_python_without_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_gdb
-def test_ptrace_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with training(tmp_path, sys.executable) as process:
-        monkeypatch.setattr(gdb, "_run", lambda *_: "Could not attach to process. ptrace: Operation not permitted.\n")
-        assert "ptrace is denied" in refusal(process.pid)
-        assert ended(process) == OVER
-
-
-@needs_gdb
 @pytest.mark.parametrize("flags", ["0x02", "0x21"])
 def test_no_page_for_code(flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot be mapped, as under SELinux, or not be written: refused at once, and the training goes on."""

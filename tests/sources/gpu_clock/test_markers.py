@@ -1,35 +1,10 @@
 """Markers of the GPU clock beside the others: nothing else changes by them."""
 
-import pytest
-
 from tests.sources.loop.loop_script import MS, markers
 from tests.sources.markers.literal_ring import PLAIN, SECOND, follow
 from tests.sources.markers.test_loaders import FACTS, LoaderScript
 from tuimon.agent.ring import layout
 from tuimon.records import GpuTime
-
-EVAL = " ".join(["fetch@2:1 wait:2"] * 5) + " stop@2:1"
-
-
-def numbered(sequence, first=layout.FIRST_EVENT):
-    """The same markers with the number of an event at each boundary."""
-    number = first
-    out = []
-    for time_ns, kind, flag, value in sequence:
-        has_event = kind not in (layout.FETCH_BEGIN, layout.STEP) and not (kind == layout.FETCH_END and flag)
-        out.append((time_ns, kind, number if has_event else flag, value))
-        number = number + 1 if number < 0xFFFF else layout.FIRST_EVENT
-    return out
-
-
-@pytest.mark.parametrize("first", [layout.FIRST_EVENT, 0xFFFF - 50])
-def test_steps_and_phases_are_the_same_with_numbers_of_events(first):
-    script = " ".join([PLAIN] * 60 + [EVAL] + [PLAIN] * 60)
-    sequence = markers(script, start_ns=10 * SECOND)
-    _, plain = follow(sequence, 13 * SECOND)
-    _, same = follow(numbered(sequence, first), 13 * SECOND)
-    assert same == plain
-    assert sum(record.eval_count for record in plain) > 0
 
 
 def test_a_batch_with_an_event_is_no_end_of_the_data():

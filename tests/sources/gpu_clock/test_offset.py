@@ -1,7 +1,5 @@
 """The offset of two clocks, from literal bounds."""
 
-import pytest
-
 from tuimon.sources.gpu_clock.offset import ClockOffset
 
 MS, SECOND = 1_000_000, 1_000_000_000
@@ -26,36 +24,9 @@ def test_nothing_is_known_of_nothing():
     assert ClockOffset().bounds_at([5]) is None
 
 
-def test_one_prompt_event_tells_the_offset_there():
-    (bounds,) = filled([SECOND]).bounds_at([SECOND])
-    assert bounds.lowest <= OFFSET <= bounds.highest
-    assert bounds.highest - bounds.lowest < 20_000
-
-
-@pytest.mark.parametrize("rate", [-100e-6, 0.0, 100e-6])
-def test_the_rate_is_found(rate):
-    offset = filled(range(SECOND, 30 * SECOND, SECOND // 2), rate)
-    near, far = offset.bounds_at([29 * SECOND, 39 * SECOND])
-    for bounds, moment in ((near, 29 * SECOND), (far, 39 * SECOND)):
-        assert bounds.lowest <= true_ns(moment, rate) - moment <= bounds.highest
-    assert near.highest - near.lowest < 20_000
-    assert far.highest - far.lowest < 60_000
-
-
 def test_before_the_rate_is_known_what_is_far_is_uncertain():
     (far,) = filled([SECOND]).bounds_at([6 * SECOND])
     assert far.highest - far.lowest > MS
-
-
-def test_events_that_come_late_bound_as_well():
-    moments = [SECOND + i * 37 * MS for i in range(200)]
-    offset = ClockOffset()
-    for i, moment in enumerate(moments):  # looked at every 10 ms, at another moment of each
-        late_ns = i * 3 * MS % (10 * MS)
-        offset.add_event(moment, true_ns(moment) - 10 * MS + late_ns, true_ns(moment) + late_ns)
-    (bounds,) = offset.bounds_at([moments[-1]])
-    assert bounds.lowest <= OFFSET <= bounds.highest
-    assert bounds.highest - bounds.lowest < 2 * MS
 
 
 def test_a_straight_line_between_two_bounds_is_a_bound():
@@ -63,29 +34,6 @@ def test_a_straight_line_between_two_bounds_is_a_bound():
     first, middle, last = offset.bounds_at([10 * SECOND, 15 * SECOND, 20 * SECOND])
     assert (first.lowest + last.lowest) / 2 <= middle.lowest + 1
     assert (first.highest + last.highest) / 2 >= middle.highest - 1
-
-
-@pytest.mark.parametrize("at", range(40))
-def test_one_event_whose_recording_was_interrupted_does_not_mislead(at):
-    offset = ClockOffset()
-    for i in range(40):
-        moment = SECOND + i * SECOND // 4
-        early_ns = 5 * MS if i == at else 8_000
-        offset.add_event(
-            moment, true_ns(moment) - early_ns, true_ns(moment) + 20 * MS, true_ns(moment) - early_ns + 15_000
-        )
-    (bounds,) = offset.bounds_at([SECOND + 39 * SECOND // 4])
-    assert bounds.lowest <= OFFSET <= bounds.highest
-    assert bounds.highest - bounds.lowest < 40_000
-
-
-def test_a_clock_that_was_set_begins_anew():
-    offset = filled(range(SECOND, 10 * SECOND, SECOND))
-    for moment in range(10 * SECOND, 40 * SECOND, SECOND):
-        met_ns = true_ns(moment) + 50 * MS
-        offset.add_event(moment, met_ns - 8_000, met_ns + 20 * MS, met_ns + 7_000)
-    (bounds,) = offset.bounds_at([39 * SECOND])
-    assert bounds.lowest <= OFFSET + 50 * MS <= bounds.highest
 
 
 def test_the_rate_is_kept_over_a_pause():

@@ -88,17 +88,6 @@ def spans(step):
     return {name: times for name, times in sums.items() if times[0]}
 
 
-def test_a_step_of_a_gpu_that_is_never_idle():
-    (step,) = Play()(f"{PLAIN} fetch)=90")
-    assert spans(step) == {"forward": (10, 0, 0), "backward": (20, 0, 0), "optimizer": (10, 0, 0), "other": (40, 0, 0)}
-
-
-def test_a_gpu_that_has_nothing_to_do_at_the_end_of_a_fetch_has_waited_for_it():
-    (step,) = Play()(f"{PLAIN} fetch)=90*")
-    assert spans(step)["data"] == (25, 25, 0)
-    assert spans(step)["other"] == (15, 0, 5)  # 50..60 on its own; 60..65 before the fetch
-
-
 def test_where_the_gpu_came_to_the_fetch_late_it_waited_for_less():
     play = Play()
     script = "fetch)=10 bwd(=20 bwd)=40 opt(=50 opt)=80 fetch(=65 fetch)=90*"  # the CPU's update ended before 65
@@ -227,13 +216,6 @@ def test_batches_of_two_loaders_in_one_step_are_no_evaluation():
     assert "eval" not in spans(step)
 
 
-def test_steps_go_on_from_one_to_the_next():
-    play = Play()
-    assert len(play(f"{PLAIN} fetch)=90")) == 1
-    (step,) = play("bwd(=100 bwd)=110 opt(=110 opt)=120 fetch)=120")
-    assert sum(stretch.span_ns for stretch in step.stretches()) == 30
-
-
 def test_what_was_not_timed_separates_steps():
     play = Play()
     assert len(play(f"{PLAIN} fetch)=90 bwd(=95- bwd)=98- opt(=99- opt)=100- fetch(=101 fetch)=110-")) == 1
@@ -287,13 +269,6 @@ def test_a_step_in_two_counts_is_given_up():
     assert play("opt(=20 opt)=30 fetch)=30") == []
     assert len(play("bwd(=40 bwd)=50 opt(=50 opt)=60 fetch)=70")) == 1
     assert play.finder.take_given_up() == 1
-
-
-def test_numbers_begin_again():
-    play = Play()
-    play.number = 0xFFFF - 3
-    assert len(play(f"{PLAIN} fetch)=90")) == 1
-    assert play.number == layout.FIRST_EVENT + 2
 
 
 def test_an_optimizer_that_is_no_longer_seen_bounds_no_steps():

@@ -38,16 +38,6 @@ def test_every_line_is_json_and_the_first_is_the_header(log: Path) -> None:
     assert lines[0]["schema"] == SCHEMA
 
 
-def test_a_folder_gets_a_file_of_its_own(tmp_path: Path) -> None:
-    log = LogWriter(str(tmp_path / "logs") + "/")
-    log.add_record(HEADER)
-    log.flush(0.0)
-    log.close()
-    assert os.path.dirname(log.path) == str(tmp_path / "logs")
-    assert find_log(str(tmp_path / "logs")) == log.path
-    assert str(os.getpid()) in log.path
-
-
 def test_a_log_in_a_folder_is_compressed_and_one_with_a_name_is_lines_as_it_says(tmp_path: Path) -> None:
     named = LogWriter(str(tmp_path / "run.jsonl"))
     in_folder = LogWriter(str(tmp_path))

@@ -60,14 +60,6 @@ def test_trimming_frees_the_disk_and_keeps_offsets(tmp_path: Path) -> None:
     assert tail.read(8) == b"\x1f\x1f\x1f\x1ftail"
 
 
-def test_trimming_a_small_or_missing_file_does_nothing(tmp_path: Path) -> None:
-    OutputTail(str(tmp_path / "none")).trim()
-    path = tmp_path / "out"
-    path.write_bytes(b"x" * 100)
-    OutputTail(str(path)).trim(keep_bytes=10)
-    assert path.read_bytes() == b"x" * 100
-
-
 TRACEBACK = """epoch 1
 Traceback (most recent call last):
   File "train.py", line 3, in <module>
@@ -91,6 +83,7 @@ KeyError: 'x'
         (TRACEBACK + TRACEBACK.replace("KeyError: 'x'", "KeyboardInterrupt"), "KeyboardInterrupt"),
         (TRACEBACK.replace("KeyError: 'x'", "\x1b[31mValueError\x1b[0m: \x07[bold]"), "ValueError: [bold]"),
         (TRACEBACK.replace("\n", "\r\n"), "KeyError: 'x'"),
+        (TRACEBACK.replace("KeyError: 'x'", "a.ChildFailedError: \n====\ntrain.py FAILED"), "a.ChildFailedError:"),
         ("loss: 3\nError: not a traceback\n", None),
         ("", None),
         (TRACEBACK[:60], None),

@@ -30,7 +30,6 @@ from tests.sources.log.split_log import (
 from tuimon.records import Header, Mark, Notice, Process, Record, Stacks, Steps
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
-from tuimon.sources.log.names import log_of_part, part_path
 from tuimon.sources.log.reader import LogSource, find_log, read_log
 from tuimon.sources.log.writer import LogWriter
 
@@ -217,19 +216,6 @@ def test_killed_between_two_files_a_log_loses_no_more_than_a_window(
     assert steps[-1] == flushed
     assert steps == list(range(steps[0], flushed + 1))
     assert find_log(str(tmp_path)) == str(tmp_path / name)
-
-
-def test_names_of_parts() -> None:
-    assert part_path("a/run.jsonl", 3) == "a/run.3.jsonl"
-    assert part_path("run.jsonl.zst", 3) == "run.3.jsonl.zst"
-    assert part_path("run", 3) == "run.3"
-    assert part_path("run.1", 3) == "run.1.3"
-    assert [log_of_part(part_path(name, 12)) for name in ("run.jsonl", "x.jsonl.zst", "y")] == [
-        "run.jsonl",
-        "x.jsonl.zst",
-        "y",
-    ]
-    assert log_of_part("run.jsonl") is None
 
 
 def test_a_folder_of_parts_is_one_log(tmp_path: Path) -> None:

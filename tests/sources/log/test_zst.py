@@ -37,13 +37,6 @@ def test_what_is_written_is_read_back_by_us_and_by_others(log: Path) -> None:
         assert len(list(lines)) == 3
 
 
-def test_the_name_of_a_log_that_is_read_does_not_matter(log: Path, tmp_path: Path) -> None:
-    renamed = log.rename(tmp_path / "x.jsonl")
-    assert list(read_log(str(renamed))) == [HEADER, STEPS, END]
-    plain_log = write(tmp_path / "y.jsonl", HEADER, STEPS).rename(tmp_path / "y.jsonl.zst")
-    assert list(read_log(str(plain_log))) == [HEADER, STEPS]
-
-
 def test_an_earlier_compressed_log_is_no_more_overwritten_than_another(log: Path) -> None:
     with pytest.raises(LogError, match="an earlier run"):
         LogWriter(str(log))

@@ -110,10 +110,3 @@ def test_a_validation_between_such_steps_is_one(count):
     played = play(step * 5 + held_out + step * 5)
     assert (played.eval_count, len(played.steps)) == (3, 10)
     assert ms(played.steps[2].phases)["data"] == 5 * count
-
-
-def test_more_batches_than_a_step_takes_are_evaluated():
-    train = "fetch:5 wait:3 bwd:4 wait:1 fetch:5 wait:3 bwd:4 opt:2 wait:1 "
-    played = play(train * 4 + "fetch:5 wait:2 " * 6 + train * 4)
-    assert 5 <= played.eval_count <= 6
-    assert len(played.steps) == 8

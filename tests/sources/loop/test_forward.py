@@ -52,12 +52,6 @@ def test_steps_that_were_told_before_the_training_are_taken_back():
     assert len(ended.steps) == 10
 
 
-def test_an_evaluation_between_updates_makes_no_step():
-    evaluation = "fetch@2:5 wait:20 " * 100 + "stop@2:1 "
-    played = Played(markers((TRAIN * 5 + evaluation) * 2))
-    assert (len(played.steps), played.eval_count) == (10, 200)
-
-
 def test_the_program_may_say_how_many_batches_make_a_step():
     played = play(BATCH * 3 + "step ", 5)
     assert [ms(step.phases) for step in played.steps] == [{"data": 15, "between": 60}] * 5

@@ -28,9 +28,56 @@ def test_plain_loop():
     assert played.drive is Drive.FETCH
 
 
-def test_phases_add_up_to_the_step():
-    for step in play(PLAIN, 4).steps:
-        assert sum(step.phases.values()) == step.total_ns
+#: One step; the lengths of all but the first and last, what it has, and the time of its phases.
+LOOPS = {
+    "accumulation without a loader": (
+        "wait:2 bwd:3 wait:2 bwd:3 wait:1 opt:1 wait:1",
+        (13, 2, 1, {"backward": 6, "between": 5, "optimizer": 1, "other": 1}),
+    ),
+    "two optimizers": (
+        "fetch:2 wait:1 bwd:3 opt:1 wait:1 bwd:3 opt:1",
+        (12, 2, 2, {"data": 2, "forward": 1, "backward": 6, "optimizer": 2, "between": 1}),
+    ),
+    "an optimizer for each parameter": (
+        "wait:3 bwd:2 " + "opt:1 " * 8,
+        (13, 1, 8, {"backward": 2, "between": 3, "optimizer": 8}),
+    ),
+    "no loader": ("wait:6 bwd:3 opt:1", (10, 1, 1, {"between": 6, "backward": 3, "optimizer": 1})),
+    "parameters updated by hand": ("wait:2 bwd:3 wait:1", (6, 1, 0, {"backward": 3, "between": 3})),
+    "a loader without a torch optimizer": ("fetch:2 wait:2 bwd:3 wait:1", (8, 1, 0, {})),
+    "a penalty": ("fetch:1 wait:2 bwd:1 wait:2 bwd:3 opt:1", (10, 2, 1, {})),
+    "checkpointing": ("fetch:1 wait:2 bwd( wait:1 bwd:2 wait:1 bwd:2 ) opt:1", (10, 1, 1, {})),
+    "an iterator in every step": (
+        "iter:5 fetch:2 wait:3 bwd:4 opt:1",
+        (15, 1, 1, {"backward": 4, "data": 7, "forward": 3, "optimizer": 1}),
+    ),
+    "an iterator that could not be made": ("iter@0:5 wait:1 " + PLAIN, (22, 1, 1, {})),
+    "all inside the optimizer, as Lightning's": (
+        "fetch:3 wait:1 opt( wait:4 bwd:5 wait:2 ) wait:1",
+        (16, 1, 1, {"data": 3, "forward": 5, "backward": 5, "optimizer": 2, "other": 1}),
+    ),
+    "zipped loaders": (
+        "fetch@1:2 fetch@2:3 wait:1 bwd:2 opt:1",
+        (9, 1, 1, {"data": 5, "forward": 1, "backward": 2, "optimizer": 1}),
+    ),
+    "gradients that update parameters by hand": ("fetch:1 wait:2 grad:3 wait:1", (7, 1, 0, {})),
+}
+
+
+@pytest.mark.parametrize(("step", "expected"), LOOPS.values(), ids=LOOPS)
+def test_steps_of_loops(step, expected):
+    length, backwards, updates, phases = expected
+    played = play(step, 12)
+    assert lengths(played)[1:-1] == [length] * 10
+    assert {(found.backwards, found.updates) for found in played.steps[1:-1]} == {(backwards, updates)}
+    assert ms(played.steps[1].phases) == phases or not phases
+    assert (played.eval_count, played.drive) == (0, drive_of(step))
+
+
+def drive_of(step):
+    if "fetch" in step:
+        return Drive.FETCH
+    return Drive.UPDATE
 
 
 def test_the_last_step_counts_when_the_thread_ends():
@@ -76,23 +123,6 @@ def test_many_accumulated_batches_do_not_make_an_optimizer_that_has_stepped_gone
     assert lengths(played)[-4:] == [batches * 9 + 1] * 4
 
 
-def test_accumulation_without_a_loader():
-    played = play("wait:2 bwd:3 wait:2 bwd:3 wait:1 opt:1 wait:1", 5)
-    assert lengths(played) == [10] + [13] * 4  # the first began before the first marker
-    assert ms(played.steps[1].phases) == {"backward": 6, "between": 5, "optimizer": 1, "other": 1}
-
-
-def test_two_optimizers_make_one_step_per_batch():
-    played = play("fetch:2 wait:1 bwd:3 opt:1 wait:1 bwd:3 opt:1", 6)
-    assert lengths(played) == [12] * 6
-    assert {step.updates for step in played.steps} == {2}
-
-
-def test_slow_steps_of_two_models_are_one_step_per_batch_from_the_first():
-    played = play("fetch:2 wait:400 bwd:1300 opt:1 wait:400 bwd:1300 opt:1", 4)
-    assert lengths(played) == [3404] * 4
-
-
 @pytest.mark.parametrize(
     "half", ["wait:5000 bwd:6000 opt:1000 ", "wait:400 bwd:1300 opt:1 ", "wait:100 bwd:100000 opt:1 "]
 )
@@ -109,19 +139,6 @@ def test_what_a_program_looked_through_before_it_trains_is_in_no_step():
     assert (played.eval_count, played.eval_ns) == (1, 12 * MS)
 
 
-def test_one_optimizer_object_per_parameter_is_one_update():
-    played = play("wait:3 bwd:2 " + "opt:1 " * 8, 5)
-    assert lengths(played) == [10] + [13] * 4
-    assert {step.updates for step in played.steps} == {8}
-
-
-def test_no_loader_runs_from_update_to_update():
-    played = play("wait:6 bwd:3 opt:1", 6)
-    assert played.drive is Drive.UPDATE
-    assert ms(played.steps[1].phases) == {"between": 6, "backward": 3, "optimizer": 1}
-    assert lengths(played) == [4] + [10] * 5
-
-
 @pytest.mark.parametrize("step", ["wait:6 bwd:3 opt:1", "wait:6 bwd:3", "opt( wait:6 bwd:3 ) wait:1"])
 @pytest.mark.parametrize("count", [1, 2, 3, 40])
 def test_the_first_step_without_a_loader_counts_and_its_length_tells_nothing(step, count):
@@ -132,17 +149,6 @@ def test_the_first_step_without_a_loader_counts_and_its_length_tells_nothing(ste
 def test_an_update_without_a_backward_before_the_loop_is_no_step():
     played = play("opt:1 wait:50 " + (PLAIN + " ") * 5)
     assert [found.whole for found in played.steps] == [True] * 5
-
-
-def test_parameters_updated_by_hand_run_from_backward_to_backward():
-    played = play("wait:2 bwd:3 wait:1", 12)
-    assert lengths(played) == [3] + [6] * 11
-
-
-def test_a_loader_without_a_torch_optimizer():
-    played = play("fetch:2 wait:2 bwd:3 wait:1", 12)
-    assert lengths(played) == [8] * 11 + [7]  # nothing marks the end of the last wait
-    assert played.drive is Drive.FETCH
 
 
 def test_lbfgs_closure_phases_nest():
@@ -156,12 +162,6 @@ def test_lbfgs_closure_phases_nest():
         "other": 1,
     }
     assert lengths(played)[1:] == [15] * (len(played.steps) - 1)
-
-
-def test_lightning_runs_forward_and_backward_inside_the_optimizer():
-    played = play("fetch:3 wait:1 opt( wait:4 bwd:5 wait:2 ) wait:1", 6)
-    assert lengths(played) == [16] * 5 + [15]  # nothing marks the end of the last wait
-    assert ms(played.steps[2].phases) == {"data": 3, "forward": 5, "backward": 5, "optimizer": 2, "other": 1}
 
 
 def test_evaluation_is_kept_out_of_steps():
@@ -235,13 +235,6 @@ def test_what_is_open_in_an_evaluation_is_evaluation_once_that_is_known(script, 
     assert machine.open_phase.name == phase
 
 
-def test_zipped_loaders_are_no_evaluation():
-    played = play("fetch@1:2 fetch@2:3 wait:1 bwd:2 opt:1", 6)
-    assert played.eval_count == 0
-    assert lengths(played) == [9] * 6
-    assert ms(played.steps[1].phases)["data"] == 5
-
-
 def test_a_batch_for_show_before_a_loop_without_a_loader():
     played = play("fetch:5 wait:20 " + "wait:6 bwd:3 opt:1 " * 30)
     assert played.drive is Drive.UPDATE
@@ -270,12 +263,6 @@ def test_time_between_an_update_and_its_step_call_is_counted_once(batch):
     assert [step.end_ns / MS for step in (first, *others)] == [24, 68, 112, 156, 200]
 
 
-def test_penalty_gradients_stay_in_one_step():
-    played = play("fetch:1 wait:2 bwd:1 wait:2 bwd:3 opt:1", 6)
-    assert lengths(played) == [10] * 6
-    assert {step.backwards for step in played.steps} == {2}
-
-
 def test_an_evaluation_that_takes_gradients_is_no_step():
     """Forces are derivatives of an energy, so that a model of atoms takes gradients for each batch it evaluates."""
     batch = "wait:2 grad:1 wait:1 bwd:3 wait:1 opt:1 "
@@ -295,12 +282,6 @@ def test_gradients_of_several_batches_that_train_are_no_evaluation(tail):
     played = play(f"fetch:1 wait:2 grad:1 fetch:1 wait:2 {tail}", 12)
     assert lengths(played)[1:] == [11] * 11
     assert played.eval_count <= 1  # the first update shows what they are for
-
-
-def test_gradients_that_update_parameters_by_hand_are_steps():
-    played = play("fetch:1 wait:2 grad:3 wait:1", 6)
-    assert played.eval_count == 0
-    assert lengths(played)[:-1] == [7] * 5
 
 
 @pytest.mark.parametrize("before", ["bwd:4", "bwd:1 wait:1 bwd:1 wait:1"])
@@ -342,12 +323,6 @@ def test_the_stream_may_begin_anywhere():
         played = Played(whole[start:])
         assert set(lengths(played)[1:-1]) <= {16.0}, start
         assert len(played.steps) >= 2
-
-
-def test_checkpointing_runs_a_backward_inside_the_backward():
-    played = play("fetch:1 wait:2 bwd( wait:1 bwd:2 wait:1 bwd:2 ) opt:1", 4)
-    assert lengths(played) == [10] * 4
-    assert {step.backwards for step in played.steps} == {1}
 
 
 @pytest.mark.parametrize(
@@ -403,14 +378,3 @@ def test_ending_workers_is_waiting_for_data_and_bounds_no_step():
     assert ms(left.steps[1].phases)["data"] == ms(play(PLAIN, 4).steps[1].phases)["data"] + 30
     between = play("fetch:2 wait:3 bwd:4 over@7:30 opt:1 wait:1", 4)
     assert set(lengths(between)[1:-1]) == {41}
-
-
-def test_an_iterator_made_in_every_step():
-    played = play("iter:5 fetch:2 wait:3 bwd:4 opt:1", 6)
-    assert lengths(played)[1:] == [15] * 5
-    assert ms(played.steps[2].phases) == {"backward": 4, "data": 7, "forward": 3, "optimizer": 1}
-
-
-def test_an_iterator_that_could_not_be_made():
-    played = play("iter@0:5 wait:1 " + PLAIN, 5)
-    assert set(lengths(played)[1:-1]) == {22}

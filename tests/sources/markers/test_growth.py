@@ -91,44 +91,18 @@ def holds_still(run, seconds, fill, warm_up=5, slack_bytes=2000):
 
 
 def test_steps_of_a_second_training_thread_are_not_kept(run):
-    """20,000 of them, beside a training thread that makes more."""
+    """4,000 of them, beside a training thread that makes more."""
     run.live = {42, 43}
     quick = "fetch:0.1 wait:0.1 bwd:0.1 opt:0.1"
 
     def fill(_):
-        run.write(42, " ".join([quick] * 2100))
-        run.write(43, " ".join([quick] * 2000))
+        run.write(42, " ".join([quick] * 420))
+        run.write(43, " ".join([quick] * 400))
 
     steps = holds_still(run, 10, fill)
-    assert sum(record.count for record in steps) == 10 * 2100 - 1
-    assert steps[-1].first_index + steps[-1].count == 10 * 2100 - 1
-    assert sum(record.backwards for record in steps) == 10 * 2100
-
-
-def test_a_loop_whose_fetches_follow_a_backward_is_counted_and_not_kept(run):
-    """Each step uses its batch after the last one's: between update and fetch lies a backward."""
-    run.live = {42}
-
-    def fill(_):
-        run.write(42, " ".join(["bwd:1 fetch:1 wait:1 bwd:1 opt:1 wait:1"] * 160))
-
-    steps = holds_still(run, 30, fill, slack_bytes=40_000)  # up to 64 steps are held back
-    assert sum(record.count for record in steps) == pytest.approx(30 * 160, abs=80)
-
-
-def test_iterators_that_only_evaluate_are_not_kept(run):
-    """A program without a backward, with an iterator for each of 30,000 short evaluations."""
-    run.live = {42}
-
-    def fill(second):
-        run.write(
-            42,
-            " ".join(
-                f"iter@{n % 65_000}:0.1 fetch@{n % 65_000}:0.2" for n in range(second * 2000, (second + 1) * 2000)
-            ),
-        )
-
-    holds_still(run, 15, fill)
+    assert sum(record.count for record in steps) == 10 * 420 - 1
+    assert steps[-1].first_index + steps[-1].count == 10 * 420 - 1
+    assert sum(record.backwards for record in steps) == 10 * 420
 
 
 def test_threads_that_come_and_go_are_forgotten(run):
@@ -152,13 +126,13 @@ def test_leads_without_steps_are_bounded():
     tracker = GpuTracker(42, lambda: True)
     event = layout.pack_gpu_time(0, 5, True)
     tracker.feed_marker(0, layout.GPU_ANCHOR, 3, layout.pack_gpu_anchor(0, None))
-    for number in range(40_000):
+    for number in range(16_000):
         begin, end = number * 10 * MS, number * 10 * MS + 5 * MS
         tracker.add_stretch(stretch(begin, end, layout.BACKWARD_BEGIN, 3 + number % 1000))
         tracker.feed_marker(end + MS, layout.GPU_TIME, 3 + number % 1000, event + (end & (1 << 39) - 1))
         if number % 100 == 0:
             list(tracker.records(end, 1.0))
-        if number == 10_000:
+        if number == 8_000:
             before = size_of(tracker)
     assert size_of(tracker) <= before * 1.5
 
@@ -189,14 +163,6 @@ def write_ring(folder, ticks):
         file.seek(20)
         file.write(ticks.to_bytes(8, "little"))
     return path
-
-
-def test_a_ring_that_names_65536_threads_makes_a_few_loops(run):
-    for first in range(0, 65_536, 8192):
-        for tid in range(first, first + 8192):
-            run.waiting.append(layout.Marker(run.now_ns + tid, layout.BACKWARD_BEGIN, 0, tid, 0))
-        run.second()
-        assert len(run.follower._loops) <= 256
 
 
 def test_threads_that_cannot_be_read_have_not_ended(run):

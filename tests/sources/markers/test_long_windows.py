@@ -99,12 +99,6 @@ def totals(records):
     return sums
 
 
-def test_the_steps_that_ranks_are_compared_by_are_the_same(short, long):
-    long.follow(68, longest=4)
-    kept = [[step for record in ring.records if record.t <= 68 for step in record.rank_steps] for ring in (short, long)]
-    assert [step.index for step in kept[0]] == [step.index for step in kept[1]]
-
-
 def test_a_rank_that_comes_into_focus_has_short_windows_at_once_also_of_what_is_open(long):
     assert [record.t for record in long.follow(51, longest=4)] == [44.0, 48.0]
     assert [(record.t, record.window_s) for record in long.follow(54, longest=1)] == [

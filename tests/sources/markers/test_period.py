@@ -1,8 +1,5 @@
 """How often rings are read: the fewer reads, the less many ranks cost."""
 
-import os
-from collections import Counter
-
 import pytest
 
 from tuimon.agent.ring import layout
@@ -62,26 +59,3 @@ def test_a_ring_that_fills_fast_is_read_sooner_until_it_is_calm(rings):
     rings.add(8)
     assert rings.period_after(0.25, markers=layout.SLOT_COUNT // 16) == 0.25
     assert rings.period_after(0.25) > 0.25
-
-
-def test_a_read_of_a_ring_is_six_reads_of_its_file_and_no_question_for_its_name(rings, monkeypatch):
-    rings.add(8)
-    rings.period_after(1.0)
-    for writer in rings.writers:
-        for _ in range(40):
-            writer.emit(layout.OPTIMIZER_BEGIN)
-        writer.flush()
-    asked = Counter()
-    with monkeypatch.context() as counted:
-        for name in ("pread", "stat", "fstat"):
-            counted.setattr(os, name, counting(asked, name, getattr(os, name)))
-        rings.period_after(1.0)
-    assert asked["pread"] <= 8 * 6 and asked["stat"] <= 2 and asked["fstat"] <= 8, asked
-
-
-def counting(asked, name, ask):
-    def count(*args, **options):
-        asked[name] += 1
-        return ask(*args, **options)
-
-    return count

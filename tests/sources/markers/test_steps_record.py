@@ -68,12 +68,6 @@ def test_a_noisy_window_is_a_small_record() -> None:
     assert len(msgspec.json.encode(histogram(lengths))) < 320
 
 
-def test_equal_entries_are_in_memory_once() -> None:
-    one, other = (histogram([n * MS for n in range(10, 30)]) for _ in range(2))
-    assert one == other
-    assert all(mine is theirs for mine, theirs in zip(one, other, strict=True))
-
-
 def test_quantile():
     assert quantile([], 0.5) is None
     assert quantile([1, 2, 3, 4], 0.5) == 3

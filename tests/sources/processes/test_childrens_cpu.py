@@ -47,22 +47,6 @@ def test_a_child_that_is_not_waited_for_yet_is_no_debt():
     assert of.pass_unreported() == 0.8
 
 
-def test_short_lives_are_told_at_once(tmp_path):
-    """Children of 0.1 s each: after each read all is told that their parent knows to have been used."""
-    with running(tmp_path, CHILDREN.format(seconds=[0.1] * 30)) as process:
-        source = ProcessSource(ProcessTable(process.pid, None), 0.3)
-        list(source.read())
-        process.stdin.write("begin\n")
-        process.stdin.flush()
-        told_s = cpu_s = 0.0
-        while cpu_s < 2.5:
-            time.sleep(0.3)
-            told_s += _told_s(process.pid, source.read())
-            cpu_s = source._known[process.pid].meter.process.children_cpu_s
-            assert cpu_s - told_s < 0.07  # the grain of what is told
-        source.close()
-
-
 @pytest.mark.parametrize("seconds", [[0.1] * 10, [0.9, 0.9]])
 def test_all_that_children_used_is_in_records(tmp_path, seconds):
     """The first are gone before they are seen; of the others each is read about three times."""

@@ -42,15 +42,6 @@ def test_tuimon_in_a_terminal_of_what_it_watches_is_none_of_the_run(
     assert tree.find([10, 13]) == []
 
 
-def test_the_parent_is_read_of_new_pids_alone(machine: Machine) -> None:
-    tree = Descendants()
-    tree.find([10])
-    machine.read.clear()
-    machine.parents |= {13: 12, 52: 51}
-    assert tree.find([10, 11, 12]) == [13]
-    assert sorted(machine.read) == [13, 52]
-
-
 def test_a_pid_that_is_used_again_is_new(machine: Machine) -> None:
     tree = Descendants()
     tree.find([10])

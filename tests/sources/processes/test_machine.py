@@ -249,11 +249,6 @@ def test_kills_for_memory_are_counted_from_now_on_and_beyond_the_end(machine, li
     assert machine.read()[0].oom_kills == 2
 
 
-def test_this_machine():
-    (record,) = MachineSource(ProcessTable(os.getpid(), None)).read()
-    assert 0 < record.available_bytes <= record.total_bytes
-
-
 def _two_nodes(folder):
     for node, cores in enumerate(("0-1", "2-3")):
         place = folder / f"sys/devices/system/node/node{node}"

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.sources.programs import running
 from tests.waiting import until
@@ -97,14 +96,6 @@ def test_a_family_appears_and_ends(tmp_path: Path) -> None:
         assert table.pids() == ()
 
 
-def test_nothing_new_is_not_reported(tmp_path: Path) -> None:
-    with running(tmp_path, "import time; print('up', flush=True); time.sleep(1000)") as root:
-        reader = SourceReader(ProcessSource(ProcessTable(root.pid, None), 0.05))
-        for _ in range(15):
-            reader()
-        assert len([r for r in reader.records if isinstance(r, Process)]) == 1
-
-
 def test_a_shell_that_becomes_python(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(1000)\n")
     shell = subprocess.Popen(
@@ -147,35 +138,6 @@ sys.stdin.readline()
         root.stdin.write("\n")
         root.stdin.flush()
         assert reader.when(root.pid, lambda p: p.rank == 3).command == [sys.executable, str(tmp_path / "program.py")]
-
-
-def test_a_process_whose_threads_sleep_takes_a_file_for_itself_and_one_for_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of 64 ranks each further file is 0.1 % of a core."""
-    with running(tmp_path, THREADS.replace("sum(range(10000))", "event.wait()")) as root:
-        source = ProcessSource(ProcessTable(root.pid, "run"), 1.0)
-        list(source.read())
-        read: list[str] = []
-
-        def recorded(path: str, limit: int = 65536) -> bytes | None:
-            read.append(path)
-            return read_bytes(path, limit)
-
-        read_bytes, thread_ids = procfs.read_bytes, procfs.thread_ids
-        monkeypatch.setattr(procfs, "read_bytes", recorded)
-        monkeypatch.setattr(procfs, "thread_ids", lambda pid: read.append(f"/proc/{pid}/task") or thread_ids(pid))
-        threads = os.listdir(f"/proc/{root.pid}/task")
-        assert len(threads) > 5
-        expected = {f"/proc/{root.pid}/stat", *(f"/proc/{root.pid}/task/{tid}/schedstat" for tid in threads)}
-
-        def is_all() -> bool:
-            read.clear()
-            list(source.read())
-            of_it = [path for path in read if path.startswith(f"/proc/{root.pid}/")]
-            return len(of_it) == len(expected) and set(of_it) == expected
-
-        until(is_all, "a read once all its threads sleep")
 
 
 def test_a_child_that_outlives_its_parent_is_followed(tmp_path: Path) -> None:
@@ -263,22 +225,6 @@ def test_threads_of_a_process(tmp_path: Path) -> None:
         assert name == ") R 1 (\n"
         assert 0.1 < ratio < 1.3
         assert busy.rss_bytes and busy.rss_bytes > 1 << 20
-
-
-def test_a_thousand_threads(tmp_path: Path) -> None:
-    source = """
-import threading
-threading.stack_size(65536)
-event = threading.Event()
-for _ in range(1000):
-    threading.Thread(target=event.wait, daemon=True).start()
-print("up", flush=True)
-event.wait()
-"""
-    with running(tmp_path, source) as root:
-        reader = SourceReader(ProcessSource(ProcessTable(root.pid, "run"), 0.1))
-        record = reader.threads(root.pid, lambda r: sum(t.count for t in r.threads) + r.folded == 1001)
-        assert len(record.threads) <= 32
 
 
 def row(tid: int, name: str, cpu_ratio: float | None, state: str = "waiting", delay: float | None = 0.0) -> ThreadCpu:

@@ -43,13 +43,6 @@ def test_the_code_around_a_line(tmp_path):
     assert [n for n, _ in code(file, 30)][-1] == 30
 
 
-def test_a_long_line_is_cut(tmp_path):
-    file = tmp_path / "a.py"
-    file.write_text("x" * 100_000 + "\n")
-    ((number, text),) = code(file, 1)
-    assert (number, len(text)) == (1, 160)
-
-
 def test_no_code(tmp_path):
     file = tmp_path / "a.py"
     file.write_text("x = 1\n")

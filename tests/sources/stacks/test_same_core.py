@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,27 +94,6 @@ def test_windows_are_kept_there_while_no_core_is_free(monkeypatch, tmp_path, cro
         finally:
             source.close()
     assert seen == {frozenset({core} if crowded else here)}
-
-
-@pytest.mark.skipif(recorder.find() is None, reason="py-spy is not installed")
-def test_the_thread_in_focus_is_followed_and_others_are_found_once_a_window(monkeypatch, tmp_path):
-    """Of 64 ranks all windows at once would cost a hundredth of a core or more."""
-    moved: Counter[tuple[int, int]] = Counter()
-    monkeypatch.setattr(same_core.Cores, "are_crowded", True)
-    monkeypatch.setattr(same_core, "move", lambda sampler, pid: moved.update([(sampler, pid)]))
-    with running(folder(tmp_path, "a"), SPINS) as first, running(folder(tmp_path, "b"), SPINS) as second:
-        pids = sorted((first.pid, second.pid))
-        table = ProcessTable(pids[0], None)
-        table.publish({pid: procfs.start_ticks(pid) or 0 for pid in pids}, dict.fromkeys(pids, "trainer"))
-        source = StackSource(table, max_cpu_ratio=1.0)
-        source._gil.begin_window = lambda *_: None  # type: ignore[method-assign]
-        try:
-            until(lambda: list(source.read()) and len({child for child, _ in moved}) >= 4, "windows of both have begun")
-        finally:
-            source.close()
-    assert {pid for _, pid in moved} == set(pids)
-    assert max(times for (_, pid), times in moved.items() if pid == pids[0]) > 1
-    assert all(times == 1 for (_, pid), times in moved.items() if pid == pids[1])
 
 
 def _gil_runs(source: StackSource, seen: set[frozenset[int]]) -> bool:

@@ -224,13 +224,6 @@ def test_rare_stacks_keep_their_phase() -> None:
     assert dict(listed)[(MAIN, CALL)] > 50
 
 
-def test_stacks_that_merge_with_none_are_counted() -> None:
-    counts: Counter[Stack] = Counter({(RawFrame(f"/home/u/{i}.py", 1, "f"),): 100 - i for i in range(50)})
-    listed, lost = most_frequent(counts, 12, FrameIds())
-    assert len(listed) == 12
-    assert lost + sum(count for _, count in listed) == counts.total()
-
-
 def test_parked_threads() -> None:
     ids = FrameIds()
     assert is_parked(Counter({(SELECT,): 9}), ids)

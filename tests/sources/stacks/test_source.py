@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from tests.sources.programs import running
 from tests.sources.stacks.sampling import SourceReader, pyspies
 from tests.waiting import until
-from tuimon.proc import procfs
 from tuimon.proc.processes import program_name
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.pyspy import dump, recorder
@@ -86,38 +84,6 @@ def test_a_known_split_of_time(tmp_path: Path, start: Callable[..., SourceReader
         assert table.sampler_cpu_s > 0
 
 
-def test_which_processes_are_due_is_looked_at_four_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a window is being written its file is looked for twenty times a second; of 64 ranks that took 0.4 %."""
-    now_s, looks_s = 100.0, []
-    source = StackSource(ProcessTable(os.getpid(), None), clock=lambda: now_s, binary=lambda: None)
-    look = source._begin_windows
-    monkeypatch.setattr(source, "_begin_windows", lambda at_s: looks_s.append(at_s) or look(at_s))
-    for at in range(40):
-        now_s = 100.0 + at / 20
-        source.read()
-    assert len(looks_s) == 8
-    source.sample_first(7)  # at once, where another is to be sampled first
-    source.read()
-    assert looks_s[-1] == now_s
-
-
-@pytest.mark.parametrize(("trainers", "sleeps_s"), [(1, 0.05), (64, 0.25)])
-def test_of_many_ranks_only_the_end_of_the_first_ones_window_is_awaited_closely(
-    trainers: int, sleeps_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With 64 the window of some rank ends at nearly any moment."""
-    source = StackSource(ProcessTable(os.getpid(), None), clock=lambda: 100.0, binary=lambda: None)
-    monkeypatch.setattr(source._sampled, "trainers", range(1, trainers + 1))
-    monkeypatch.setattr(source._sampled, "are_due", lambda now_s: False)
-    ending = SimpleNamespace(recording=SimpleNamespace(due_s=100.0, poll=lambda now_s: None, stopping=True), ended=None)
-    monkeypatch.setattr(source, "_ending", {trainers: ending})
-    source.read()
-    assert source.period_s == sleeps_s
-    monkeypatch.setattr(source, "_ending", {1: ending})
-    source.read()
-    assert source.period_s == 0.05
-
-
 def test_the_windows_of_a_process_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is still writing its file comes before a short one after it."""
     source = StackSource(ProcessTable(os.getpid(), None), clock=lambda: 100.0, binary=lambda: None)
@@ -159,31 +125,6 @@ def test_a_window_that_waits_for_its_turn_when_the_source_is_closed(
         assert pyspies() == []
 
 
-def test_threads_bear_their_os_id_and_name(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
-    with running(tmp_path, BUSY) as process:
-        reader = start(ProcessTable(process.pid, None))
-        reader.until(lambda it: it.stacks, "a window")
-        threads = {(stack.tid, stack.thread) for stack in reader.stacks[0].stacks}
-        assert {name for _, name in threads} == {"MainThread", "a [bold] name"}
-        assert {tid for tid, _ in threads} == set(procfs.thread_ids(process.pid))
-        (waiting,) = [stack for stack in reader.stacks[0].stacks if stack.thread == "a [bold] name"]
-        assert "waits_for_ever" in [reader.frames[number].function for number in waiting.frames]
-
-
-def test_windows_follow_each_other(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
-    with running(tmp_path, SLEEP) as process:
-        reader = start(ProcessTable(process.pid, None), rate_hz=20, max_cpu_ratio=1.0)
-        began = time.monotonic()
-        reader.until(lambda it: len(it.stacks) >= 2, "two windows")
-        took_s = time.monotonic() - began
-        first, *later = reader.stacks
-        assert first.window_s < later[0].window_s  # something shows early
-        assert all(record.window_s >= 2.0 for record in later)
-        assert sum(record.window_s for record in reader.stacks) <= took_s
-        assert all(record.rate_hz < 40 for record in reader.stacks)
-        assert all(record.cost_cpu_s > 0 for record in reader.stacks)
-
-
 def test_a_process_that_ends_in_the_middle_of_a_window(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     with running(tmp_path, "import time; print('up', flush=True); time.sleep(0.2); input()") as process:
         table = ProcessTable(process.pid, None)
@@ -197,27 +138,6 @@ def test_a_process_that_ends_in_the_middle_of_a_window(tmp_path: Path, start: Ca
         table.publish({}, {})
         reader.until(lambda _: True, "another read")
         assert pyspies() == []
-
-
-def test_a_pyspy_that_is_killed_is_started_again(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
-    with running(tmp_path, SLEEP) as process:
-        reader = start(ProcessTable(process.pid, None))
-        reader.until(lambda _: pyspies(), "py-spy to start")
-        os.kill(pyspies()[0], signal.SIGKILL)
-        reader.until(lambda it: it.stacks, "a window after all")
-        assert reader.notices == []  # once is not worth a word
-
-
-def test_a_pyspy_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stuck = tmp_path / "py-spy"
-    stuck.write_text("#!/bin/sh\ntrap '' INT\necho sampling\nwhile :; do sleep 0.1; done\n")
-    stuck.chmod(0o755)
-    monkeypatch.setattr(recorder.Recording, "STOP_TIMEOUT_S", 0.2)
-    recording = recorder.Recording.start(str(stuck), os.getpid(), 20, 0.3)
-    ended = until(lambda: recording.poll(time.monotonic()), "the child to be killed")
-    assert ended.samples is None
-    assert "signal 9" in ended.message
-    assert ended.cpu_s > 0
 
 
 def test_by_agent(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
@@ -282,34 +202,6 @@ def test_a_pyspy_that_cannot_be_started(tmp_path: Path, start: Callable[..., Sou
         assert "does not start" in reader.notices[0].message
 
 
-def test_workers_take_turns(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
-    source = """
-import os, threading
-children = []
-for _ in range(3):
-    child = os.fork()
-    if not child:
-        threading.Event().wait()
-print("up", flush=True)
-threading.Event().wait()
-"""
-    with running(tmp_path, source) as process:
-        workers = [child.pid for child in psutil.Process(process.pid).children()]
-        starts = {pid: procfs.start_ticks(pid) or 0 for pid in (process.pid, *workers)}
-        table = ProcessTable(process.pid, None)
-        table.publish(starts, {process.pid: "trainer", **dict.fromkeys(workers, "worker")})
-        reader = start(table, max_cpu_ratio=0.5)
-        most = 0
-
-        def all_seen(it: SourceReader) -> bool:
-            nonlocal most
-            most = max(most, len(it.source._running))
-            return {record.pid for record in it.stacks} == set(starts)
-
-        reader.until(all_seen, "a window of each")
-        assert most <= 2  # the trainer, and one worker at a time
-
-
 def test_a_process_that_begins_to_train_gets_a_fresh_window(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     with running(tmp_path, SLEEP) as process:
         table = ProcessTable(process.pid, None)
@@ -336,24 +228,6 @@ def test_programs_that_are_no_python_are_left_alone(tmp_path: Path, start: Calla
     finally:
         process.kill()
         process.wait()
-
-
-def test_a_dump_tells_who_holds_the_gil(tmp_path: Path) -> None:
-    with running(tmp_path, BUSY) as process:
-        binary = recorder.find()
-        assert binary
-
-        def owner() -> dump.DumpThread | None:
-            try:
-                threads = dump.dump(binary, process.pid)
-            except dump.DumpError:  # a nonblocking read fails now and then
-                return None
-            return next((thread for thread in threads if thread.owns_gil), None)
-
-        main = until(owner, "a thread with the GIL")
-        assert main.tid == process.pid
-        assert main.active
-        assert main.frames[-1].function == "<module>"
 
 
 def test_a_dump_of_nothing() -> None:

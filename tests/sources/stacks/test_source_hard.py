@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.sources.programs import running
-from tests.sources.stacks.sampling import SourceReader, pyspies, reading, trainer
-from tuimon.sources.process_table import ProcessTable
+from tests.sources.stacks.sampling import pyspies, reading, trainer
 from tuimon.sources.stacks.pyspy import errors, recorder
 
 if recorder.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
 
 WAIT = "import threading; print('up', flush=True); threading.Event().wait()"
-
-
-def stack_lines(reader: SourceReader) -> list[bytes]:
-    return [msgspec.json.encode(record) for record in reader.records]
 
 
 def test_a_target_that_execs_in_the_middle_of_a_window(tmp_path: Path) -> None:
@@ -113,90 +107,6 @@ threading.Event().wait()
         assert len(msgspec.json.encode(window)) < 500
 
 
-DEEP = """
-import sys, threading
-sys.setrecursionlimit(20000)
-threading.stack_size(512 << 20)
-def down(n):
-    if n: down(n - 1)
-    else:
-        print("up", flush=True)
-        threading.Event().wait()
-thread = threading.Thread(target=down, args=(int(sys.argv[1]),))
-thread.start()
-thread.join()
-"""
-
-
-def test_a_deep_recursion_makes_a_small_record(tmp_path: Path) -> None:
-    with running(tmp_path, DEEP, "3000") as process, reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
-        reader.until(lambda it: "down" in it.functions(), "a window")
-        assert max(map(len, stack_lines(reader))) < 8000
-        assert max(len(stack.frames) for window in reader.stacks for stack in window.stacks) <= 48
-
-
-def test_a_recursion_that_pyspy_cannot_follow_is_counted_and_said(tmp_path: Path) -> None:
-    """py-spy gives up beyond 4,096 frames."""
-    with running(tmp_path, DEEP, "10000") as process, reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
-        reader.until(lambda it: len(it.lost) >= 3 and it.notices, "a word", patience_s=60)
-        assert str(process.pid) in reader.notices[0].message
-        assert max(map(len, stack_lines(reader))) < 1000
-
-
-def test_sources_that_are_gone_changed_huge_or_oddly_named(tmp_path: Path) -> None:
-    odd = os.fsdecode(b"caf\xe9_") + "\u2603.py"
-    loop = "import time\ndef {0}():\n    while True: time.sleep(0.001)\n"
-    (tmp_path / "gone.py").write_text(loop.format("gone"))
-    (tmp_path / "changed.py").write_text(loop.format("changed"))
-    (tmp_path / "long.py").write_text(
-        f"import time\ndef long():\n    while True: time.sleep(0.001); '{'x' * 100_000}'\n"
-    )
-    with open(os.path.join(tmp_path, odd), "w") as file:
-        file.write(loop.format("odd"))
-    source = f"""
-import importlib.util, os, sys, threading
-for name, file in (("gone", "gone.py"), ("changed", "changed.py"), ("long", "long.py"), ("odd", {odd!r})):
-    spec = importlib.util.spec_from_file_location(name, os.path.join({str(tmp_path)!r}, file))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    threading.Thread(target=getattr(module, name), daemon=True).start()
-os.unlink({str(tmp_path / "gone.py")!r})
-print("up", flush=True)
-threading.Event().wait()
-"""
-    wanted = {"gone", "changed", "long"}  # py-spy leaves out frames whose file name is no UTF-8
-    with running(tmp_path, source) as process:
-        with open(tmp_path / "changed.py", "w") as file:
-            file.write("# another line\n" * 5)
-        later = time.time() + 3600
-        os.utime(tmp_path / "changed.py", (later, later))
-        with reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
-            reader.until(lambda it: wanted <= it.functions(), "a window of each")
-            texts = {frame.function: frame.source for frame in reader.frames if frame.function in wanted}
-            assert texts["gone"] == ""  # not what could be read elsewhere, nor made up
-            assert texts["changed"] == ""
-            assert texts["long"].startswith("while True: time.sleep(0.001); 'xxx")
-            assert len(texts["long"]) == 160
-            assert max(map(len, stack_lines(reader))) < 20_000
-
-
-def test_a_process_of_many_threads_keeps_within_the_budget(tmp_path: Path) -> None:
-    source = """
-import threading
-def idle(depth):
-    if depth: idle(depth - 1)
-    else: threading.Event().wait()
-for _ in range(200):
-    threading.Thread(target=idle, args=(10,), daemon=True).start()
-print("up", flush=True)
-threading.Event().wait()
-"""
-    with running(tmp_path, source) as process, reading(trainer(process.pid), max_cpu_ratio=0.5) as reader:
-        reader.until(lambda it: it.stacks, "a window")
-        assert reader.stacks[0].folded > 0  # more threads than a record lists: counted
-        assert max(map(len, stack_lines(reader))) < 20_000
-
-
 def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuimon.proc.processes.program_name", lambda pid: "python3.14t")
     for said in (
@@ -233,8 +143,3 @@ def test_windows_without_a_single_sample_are_no_failure(tmp_path: Path, monkeypa
         # on a busy machine some end before py-spy has started: those are lost, and said
         assert len(reader.lost) <= sum(window.interrupted for window in ended)
         assert [notice for notice in reader.notices if "had not started" not in notice.message] == []
-
-
-def test_targets_without_training_are_sampled_all_the_same(tmp_path: Path) -> None:
-    with running(tmp_path, WAIT) as process, reading(ProcessTable(process.pid, None)) as reader:
-        reader.until(lambda it: it.stacks, "a window")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-import threading
 from _thread import get_ident
 from pathlib import Path
 
 import pytest
 
 from tests.trace.kineto_file import call, contents, event, kernel
-from tests.waiting import until
 from tuimon.agent.control.stack_windows import FrameWindow
 from tuimon.agent.control.trace_lines import LineSampler
 from tuimon.agent.ring.side_files import LINES, side_file
@@ -92,25 +89,6 @@ def test_lines_stand_beside_operators_and_gaps(tmp_path: Path) -> None:
     }
     assert [row.where for row in summary.waits if row.cause == "launch"] == ["loss() train.py:50"]
     assert summary.has_lines
-
-
-def test_the_agent_samples_one_thread_until_it_is_stopped(tmp_path: Path) -> None:
-    ring = str(tmp_path / "1-1.ring")
-    sampler = LineSampler(ring, get_ident(), 3, FrameWindow)
-    sampler.start(1)
-    until(lambda: threading.active_count() and len(sys._current_frames()) > 1, "the thread")
-    for _ in range(40):
-        threading.Event().wait(0.005)  # the thread may run meanwhile
-    sampler.stop(keep=True)
-    sampler.stop(keep=True)
-    until(lambda: Path(side_file(ring, LINES)).exists(), "the file")
-    file = json.loads(Path(side_file(ring, LINES)).read_text())
-    assert file["order"] == 3 and file["samples"]
-    names = {file["frames"][number]["name"] for stack in file["stacks"] for number in stack}
-    assert "test_the_agent_samples_one_thread_until_it_is_stopped" in names
-    lines = [user_lines._user_line(stack, [user_lines._Frame(**f) for f in file["frames"]]) for stack in file["stacks"]]
-    assert any("test_user_lines.py:" in line for line in lines)
-    assert read_lines(ring, 3)
 
 
 def test_a_trace_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:

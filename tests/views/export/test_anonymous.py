@@ -21,45 +21,18 @@ from tuimon.views.export.stand_ins import STAND_IN, StandIns, of_messages, of_ru
 from tuimon.views.json_text import json_text
 
 PAIRS = sorted((ROOT / "tests" / "data" / "pairs").glob("*.zst"))
+BEFORE = [path for path in PAIRS if ".before." in path.name]
 #: Texts of tuimon's own, of torch's, the driver's or the kernel's: from a list that does not depend on the user.
-KEPT = {
-    *(
-        "CompilerEvents.what",
-        "CountSettings.what",
-        "DiskReads.kind",
-        "EarlierRun.gpus",
-        "Exit.signal",
-        "Frame.packages",
-        "Gpu.name",
-        "Gpu.throttle",
-        "GpuPhase.name",
-        "Header.mode",
-        "KeepingLine.kept",
-    ),
-    *("Lead.boundary", "Loader.role", "LoaderFacts.context", "LoaderFacts.kind", "LoopStack.boundary"),
-    *("MachineMemory.run_cores", "MemoryHistory.device", "MemoryHistory.trigger", "Notice.level", "Notice.source"),
-    *("PhaseTime.name", "Price.currency", "Printed.loss"),
-    *("Process.debug_settings", "Process.matmul_dtypes", "Process.parameter_dtypes", "Process.python", "Process.role"),
-    *(
-        "Process.torch",
-        "Process.vectors",
-        "RangeTime.phase",
-        "RankCollective.name",
-        "StandingProcess.role",
-        "StandingProcess.state",
-    ),
-    *(
-        "Steps.open_phase",
-        "Threads.written_to",
-        "ThreadCpu.state",
-        "Throttle.cause",
-        "TraceTaken.torch",
-        "TracedFlops.dtype",
-        "TracedFlops.kind",
-        "TracedSync.call",
-        "TracedWait.cause",
-    ),
-}
+_KEPT = """
+CompilerEvents.what CountSettings.what DiskReads.kind EarlierRun.gpus Exit.signal Frame.packages Gpu.name Gpu.throttle
+GpuPhase.name Header.mode KeepingLine.kept Lead.boundary Loader.role LoaderFacts.context LoaderFacts.kind
+LoopStack.boundary MachineMemory.run_cores MemoryHistory.device MemoryHistory.trigger Notice.level Notice.source
+PhaseTime.name Price.currency Printed.loss Process.debug_settings Process.matmul_dtypes Process.parameter_dtypes
+Process.python Process.role Process.torch Process.vectors RangeTime.phase RankCollective.name StandingProcess.role
+StandingProcess.state Steps.open_phase Threads.written_to ThreadCpu.state Throttle.cause TraceTaken.torch
+TracedFlops.dtype TracedFlops.kind TracedSync.call TracedWait.cause
+"""
+KEPT = set(_KEPT.split())
 MARK = "zanzibar"
 
 
@@ -110,24 +83,18 @@ def marked(value: Any, field: str = "") -> Any:
     return value
 
 
-@pytest.mark.parametrize(
-    "log",
-    [
-        *(
-            log_path(name)
-            for name in ("h100_masked_loss_pyspy", "h100_check_memory", "demo_two_trainings", "slow_reader")
-        ),
-        next(path for path in PAIRS if path.name.startswith("hang_0.before")),
-    ],
-    ids=lambda path: path.name.partition(".")[0],
-)
+_MARKED = [log_path(name) for name in ("h100_masked_loss_pyspy", "h100_check_memory", "demo_two_trainings")]
+_MARKED.append(next(path for path in PAIRS if path.name.startswith("hang_0.before")))
+
+
+@pytest.mark.parametrize("log", _MARKED, ids=lambda path: path.name.partition(".")[0])
 def test_a_word_of_the_users_is_in_no_text(log: Path) -> None:
     before = [marked(record) for record in read_log(str(log))]
     assert "".join(map(json_text, before)).count(MARK) > 50
     assert MARK not in "".join(map(json_text, anonymous(before)))
 
 
-@pytest.mark.parametrize("log", [*LOGS, *PAIRS], ids=lambda path: path.name.rpartition(".")[0])
+@pytest.mark.parametrize("log", [*LOGS[::3], *BEFORE], ids=lambda path: path.name.rpartition(".")[0])
 def test_the_verdict_and_its_gains_stay(log: Path) -> None:
     records = list(read_log(str(log)))
     changed = list(anonymous(records))
@@ -147,7 +114,7 @@ def texts_of(record: Record) -> Iterator[str]:
                 yield from (frame.file, frame.function, frame.source)
 
 
-@pytest.mark.parametrize("log", LOGS, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize("log", LOGS[::3], ids=lambda path: path.name.partition(".")[0])
 def test_no_path_host_word_of_a_command_or_source_line_is_left(log: Path) -> None:
     """But for those made of words that the rules know, such as ``loss.backward()``."""
     records = list(read_log(str(log)))
@@ -162,14 +129,6 @@ def test_no_path_host_word_of_a_command_or_source_line_is_left(log: Path) -> Non
         word.lower() for text in originals for name in re.findall(r"\w+\.(\w+)", text) for word in name.split("_")
     }
     assert {word for word in words & users - of_rules() - public if not word.startswith(stems)} == set()
-
-
-@pytest.mark.parametrize("log", LOGS, ids=lambda path: path.name.partition(".")[0])
-def test_whose_code_a_file_is_stays(log: Path) -> None:
-    frames = [frame for record in read_log(str(log)) if isinstance(record, Frames) for frame in record.frames]
-    names = StandIns()
-    for frame in frames:
-        assert is_user_file(names.path(frame.file)) == is_user_file(frame.file), frame.file
 
 
 @pytest.mark.parametrize(
@@ -233,13 +192,6 @@ def test_a_notice_keeps_what_tuimon_says() -> None:
     assert StandIns().message(text) == text
     assert StandIns().message("/home/zoe/acme.jsonl was truncated") != "/home/zoe/acme.jsonl was truncated"
     assert not {"acme", "zoe"} & of_messages()
-
-
-def test_a_function_is_the_users_where_its_file_is() -> None:
-    frames = [Frame("/a/acme.py", 1, "acme"), Frame("/v/lib/python3.12/site-packages/acme/a.py", 1, "acme")]
-    (record,) = anonymous([Frames(t=0.0, pid=1, first=0, frames=frames)])
-    assert isinstance(record, Frames)
-    assert [frame.function for frame in record.frames] == ["zza", "acme"]
 
 
 def test_settings_of_a_file_are_lines_as_well() -> None:

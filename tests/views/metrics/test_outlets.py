@@ -23,7 +23,7 @@ from tuimon.session.session import Session
 from tuimon.views.metrics import prometheus
 from tuimon.views.metrics.metrics_view import MetricsView
 from tuimon.views.metrics.outlet import Address, Condition, Outlet, parse_address
-from tuimon.views.metrics.prometheus import MetricsServer, Textfile, replace_file
+from tuimon.views.metrics.prometheus import MetricsServer, Textfile
 from tuimon.views.metrics.snapshot import Snapshot, Snapshots
 
 LOOPBACK = "127.0.0.1"
@@ -86,14 +86,6 @@ def test_a_scrape_gets_what_is_known_now() -> None:
         assert (status, 'tuimon_steps_total{rank="0"} 120.0' in text) == (200, True)
         session.add(records.steps(13.0, PHASES, first_index=120, pid=4242))
         assert 'tuimon_steps_total{rank="0"} 130.0' in get(port)[1]
-
-
-def test_after_the_end_nobody_listens() -> None:
-    session, snapshots = whole_session(1), Snapshots()
-    with ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor:
-        port = port_of(monitor)
-    with pytest.raises(ConnectionRefusedError):
-        get(port)
 
 
 def test_a_port_in_use_is_said_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,14 +254,6 @@ def test_two_textfiles_have_no_series_in_common(tmp_path: Path) -> None:
     series = [{line.rpartition(" ")[0] for line in text if not line.startswith("#")} for text in texts]
     assert len(series[0]) == len(series[1]) > 60
     assert not series[0] & series[1]
-
-
-def test_a_reader_of_the_textfile_keeps_the_whole_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "x.prom"
-    replace_file(str(path), b"old\n")
-    with path.open("rb") as reader:
-        replace_file(str(path), b"new\n")
-        assert (reader.read(), path.read_bytes()) == (b"old\n", b"new\n")
 
 
 def test_a_textfile_that_cannot_be_written_is_said_and_nothing_of_others_removed(tmp_path: Path) -> None:

@@ -20,8 +20,10 @@ from tuimon.views.metrics.snapshot import RankLabels, Snapshots
 def test_a_whole_run_has_every_metric() -> None:
     session = whole_session()
     session.add(records.steps(13.0, {"between": 40, "backward": 60}, first_index=120, pid=4242))
-    session.add(records.frames(("/p/train.py", 3, "main", "x = get()", True), ("/p/loss.py", 9, "f", "y", True)))
-    session.add(records.stacks(13.0, ([0], 30), ([1], 3), pid=4242))
+    session.add(
+        records.frames(("/p/train.py", 3, "main", "x = get()", True), ("/p/loss.py", 9, "f", "y", True), first=2)
+    )
+    session.add(records.stacks(13.0, ([2], 30), ([3], 3), pid=4242))
     session.add(Exit(t=14.0, pid=100, exit_code=3))
     found = figures(session, FINDINGS) | figures(uneven_ranks()) | figures(whole_session())
     assert set(found) == {metric.prometheus_name for metric in table.METRICS}
@@ -52,10 +54,6 @@ def test_who_waits_for_whom() -> None:
     assert list(found["tuimon_rank_behind"]) == [("0",)]
 
 
-def test_a_single_rank_is_compared_with_nobody() -> None:
-    assert not [name for name in figures(whole_session(1)) if name.startswith(("tuimon_rank_", "tuimon_ranks_state"))]
-
-
 def test_figures_of_a_rank() -> None:
     found = figures(whole_session(), FINDINGS)
     assert found["tuimon_ranks"] == {(): 2}
@@ -74,6 +72,14 @@ def test_figures_of_a_rank() -> None:
     }
     assert found["tuimon_finding"] == {("input_bound", "critical"): 1, ("side_work", "warning"): 1}
     assert found["tuimon_finding_speedup_ratio"]["input_bound",] == 2.13
+
+
+def test_checkpoints_of_a_rank() -> None:
+    found = figures(whole_session())
+    assert found["tuimon_checkpoints_total"] == {("0",): 3, ("1",): 3}
+    assert found["tuimon_checkpoint_size_bytes_total"]["0",] == 150 << 20
+    assert found["tuimon_checkpoint_time_seconds_total"]["1",] == pytest.approx(3.0)
+    assert found["tuimon_checkpoint_info"] == {("0", "nfs4"): 1, ("1", "nfs4"): 1}
 
 
 def test_what_was_not_measured_is_absent() -> None:
@@ -151,24 +157,6 @@ def test_each_live_process_has_a_label_of_its_own(ranks: tuple[int | None, ...],
     assert [label for label, _ in RankLabels().of(session)] == labels
 
 
-def test_a_rank_that_is_started_again_takes_over_the_label() -> None:
-    session = records.session_of(records.header(), records.process(100, rank=0), records.process(101, rank=1))
-    ranks = RankLabels()
-    assert ranks.of(session) == [("0", 100), ("1", 101)]
-    session.add(records.process(101, rank=1, t=5.0, ended=True))
-    assert ranks.of(session) == [("0", 100)]
-    session.add(records.process(102, rank=1, t=6.0))
-    assert ranks.of(session) == [("0", 100), ("1", 102)]
-
-
-def test_of_two_trainings_the_one_that_goes_on_keeps_its_label() -> None:
-    session = records.session_of(records.header(), records.process(100), records.process(101))
-    ranks = RankLabels()
-    ranks.of(session)
-    session.add(records.process(100, t=5.0, ended=True))
-    assert ranks.of(session) == [("1", 101)]
-
-
 def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:
     session, snapshots = whole_session(1), Snapshots()
     snapshots.offer(session, ())
@@ -183,14 +171,6 @@ def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:
     until(lambda: (snapshots.offer(session, ()), received)[1])
     waiting.join()
     assert received[0] is not first
-
-
-def test_the_last_snapshot_stays() -> None:
-    session, snapshots = whole_session(1), Snapshots()
-    snapshots.offer(session, (), last=True)
-    last = snapshots.fresh(timeout_s=60)
-    assert last is not None
-    assert snapshots.fresh(timeout_s=60) is last
 
 
 def test_a_scrape_in_mid_update_is_of_one_moment() -> None:
@@ -218,9 +198,3 @@ def test_a_scrape_in_mid_update_is_of_one_moment() -> None:
         snapshots.offer(session, ())
     thread.join()
     assert all(seconds == pytest.approx(steps * 0.1) for steps, seconds in seen)
-
-
-def test_a_log_without_its_header_has_what_needs_none() -> None:
-    session = records.session_of(records.steps(1.0, PHASES))
-    assert "tuimon_last_step_time_seconds" not in figures(session)
-    assert figures(session)["tuimon_steps_total"] == {("0",): 10}

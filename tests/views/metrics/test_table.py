@@ -1,37 +1,18 @@
-"""The table of metrics: names as the conventions ask, each once."""
+"""The table of metrics, its dashboard and its page: names as the conventions ask, that exist and are all listed."""
 
 from __future__ import annotations
 
+import json
 import re
+from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tuimon.views.metrics import table
 from tuimon.views.metrics.metric import Metric
-
-
-def test_names_are_unique_in_both_spellings() -> None:
-    for names in ([m.name for m in table.METRICS], [m.prometheus_name for m in table.METRICS]):
-        assert len(names) == len(set(names)) > 40
-
-
-@pytest.mark.parametrize(
-    ("metric", "name"),
-    [
-        (table.STEP, "tuimon_step_seconds"),
-        (table.PHASE_TIME, "tuimon_phase_seconds_total"),
-        (table.FINDING, "tuimon_finding"),
-        (table.STEPS, "tuimon_steps_total"),
-        (table.GPU_UTILIZATION, "hw_gpu_utilization_ratio"),
-        (table.GPU_MEMORY, "hw_gpu_memory_usage_bytes"),
-        (table.GPU_ENERGY, "hw_energy_joules_total"),
-        (table.GPU_PCIE, "tuimon_gpu_pcie_bytes_per_second"),
-        (Metric("x.seconds", "gauge", "s", "h"), "x_seconds"),
-        (Metric("x", "updown", "1", "h"), "x"),
-    ],
-)
-def test_prometheus_spelling(metric: Metric, name: str) -> None:
-    assert metric.prometheus_name == name
+from tuimon.views.metrics.table import METRICS
 
 
 @pytest.mark.parametrize("metric", table.METRICS, ids=lambda metric: metric.name)
@@ -51,3 +32,60 @@ def test_conventions_of_opentelemetry_for_gpus() -> None:
     ours = {metric.name for metric in table.METRICS if metric.name.startswith("hw.")}
     assert len(ours) >= 7
     assert ours <= known
+
+
+# -- the dashboard and the page
+
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+DASHBOARD: dict[str, Any] = json.loads((DOCS / "grafana-dashboard.json").read_text())
+PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+#: What Prometheus adds to each scraped series, and to the buckets of histograms.
+ADDED = {"instance", "job", "le"}
+_NAME = re.compile(r"\b(?:tuimon|hw)_\w+")
+_SELECTOR = re.compile(r"\b((?:tuimon|hw)_\w+)\{([^}]*)\}")
+_BY = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
+
+
+def exposed() -> dict[str, Metric]:
+    """Every series by name."""
+    names = {metric.prometheus_name: metric for metric in METRICS}
+    for metric in METRICS:
+        if metric.kind == "histogram":
+            names |= {f"{metric.prometheus_name}_{part}": metric for part in ("bucket", "sum", "count")}
+            del names[metric.prometheus_name]
+    return names
+
+
+EXPOSED = exposed()
+EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel.get("targets", ())]
+VARIABLES = [variable["definition"] for variable in DASHBOARD["templating"]["list"] if "definition" in variable]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS + VARIABLES)
+def test_metrics_and_labels_exist(expression: str) -> None:
+    names = _NAME.findall(expression)
+    assert names and set(names) <= set(EXPOSED)
+    for name, matchers in _SELECTOR.findall(expression):
+        asked = {matcher.partition("=")[0].rstrip("!~") for matcher in matchers.split(",")}
+        assert asked <= {*EXPOSED[name].prometheus_labels, *ADDED}
+    known = {label for name in names for label in EXPOSED[name].prometheus_labels}
+    for labels in _BY.findall(expression):
+        assert set(re.split(r"\s*,\s*", labels)) <= known | ADDED
+
+
+def test_the_dashboard_hangs_together() -> None:
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS) > 20
+    for one, other in combinations([panel["gridPos"] for panel in PANELS], 2):
+        apart = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        assert apart or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in PANELS)
+    variables = {variable["name"] for variable in DASHBOARD["templating"]["list"]} | {"__rate_interval"}
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(PANELS))) <= variables
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_the_page_lists_every_metric(metric: Metric) -> None:
+    labels = ", ".join(f"`{label}`" for label in metric.prometheus_labels) or "–"
+    row = f"| `{metric.prometheus_name}` | {metric.kind.replace('updown', 'gauge')} | {labels} | {metric.help} |"
+    assert row in (DOCS / "metrics.md").read_text().splitlines(), row

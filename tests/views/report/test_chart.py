@@ -23,13 +23,6 @@ def rows(*records, between=NOTHING):
     return rows_of(session.step_stats[100].course.stretches(), 0.0, between)
 
 
-def test_a_short_run_has_a_row_for_each_second():
-    found = rows(*(steps(t, PHASES, first_index=10 * t) for t in (2, 3, 5)))
-    assert len(found) == 5
-    assert found[0] is None and found[3] is None  # no step ended there
-    assert found[1] == pytest.approx((20, 30, 40, 8, 2))
-
-
 def test_a_day_has_no_more_rows_and_the_same_steps():
     day = [steps(10.0 * n, SLOW if 3000 <= n < 3600 else PHASES, first_index=n, window_s=10.0) for n in range(1, 8641)]
     found = rows(*day)

@@ -1,27 +1,21 @@
 """The app under Pilot: what every key does."""
 
 import json
+import threading
 
 import pytest
-from textual.geometry import Size
 
 from tests.views import streams
 from tests.views.tui.running_app import ALL, running, text, visible
+from tuimon.errors import CannotInject
 from tuimon.records import Notice
 from tuimon.views.tui.app import TuimonApp
+from tuimon.views.tui.board import Pacing
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.sheets.sheet import Sheet
+from tuimon.views.tui.sheets.inject_dialog import InjectDialog
 from tuimon.views.tui.terminal_app import Capabilities
-
-
-async def test_the_first_picture_is_there_without_a_tick():
-    app = TuimonApp(streams.input_bound(5), refresh_s=3600, capabilities=Capabilities())
-    async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.pause()
-        assert "47.1 ms   66 %" in text(app, "phases")
-        assert "worker 0" in text(app, "threads")
 
 
 async def test_the_first_paint_shows_everything_and_reading_begins_after_it(monkeypatch):
@@ -45,27 +39,6 @@ async def test_the_first_paint_shows_everything_and_reading_begins_after_it(monk
     assert "Step" in first["phases"] and "47.1 ms" in first["phases"] and "worker 0" in first["threads"]
     assert "quit" in first["keys"] and "tuimon" in first["title"]
     assert names.count("begin") == 1 and names.index("begin") > max(names.index(name) for name in ("phases", "keys"))
-
-
-async def test_every_pane_gets_its_place_before_the_first_layout(monkeypatch):
-    sizes = {}
-    resized = Pane.on_resize
-    monkeypatch.setattr(
-        Pane, "on_resize", lambda pane: (sizes.setdefault(pane.id, []).append(pane.size), resized(pane))[1]
-    )
-    app = TuimonApp(streams.input_bound(5), refresh_s=3600, capabilities=Capabilities())
-    async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.pause()
-    full = [name for name, seen in sizes.items() if Size(120, 40) in seen]
-    assert "phases" in sizes and full == []
-
-
-async def test_one_tick_folds_and_shows():
-    monitor = streams.input_bound(5)
-    monitor.later = [streams.seconds(6, 1, data_ms=400.0)[0]]
-    async with running(monitor) as (app, _):
-        assert monitor.ticks == 1
-        assert "peak" in text(app, "phases") or "150 ms" in text(app, "phases")
 
 
 async def test_only_changed_lines_are_painted_again():
@@ -128,12 +101,6 @@ async def test_filter_threads_by_typing():
         assert "worker 0" in text(app, "threads")
 
 
-async def test_a_filter_that_nothing_passes_says_so():
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press("slash", *"[bold]", "enter")
-        assert "no thread matches “[bold]”" in text(app, "threads")
-
-
 async def test_sort_cycles():
     def first(app):
         return text(app, "threads").splitlines()[1].split()[0]
@@ -163,24 +130,6 @@ async def test_pause_freezes_the_picture_and_goes_on_folding(key):
         app.tick()
         await pilot.pause()
         assert text(app, "phases") != before and " PAUSED " not in text(app, "title")
-
-
-async def test_help_opens_and_closes():
-    async with running(streams.input_bound(5), size=(80, 24)) as (app, pilot):
-        await pilot.press("question_mark")
-        assert isinstance(app.screen, Sheet)
-        top = app.screen.body.lines
-        await pilot.press("pagedown")
-        assert app.screen.body.lines != top
-        await pilot.press("escape")
-        assert not isinstance(app.screen, Sheet)
-
-
-async def test_enter_on_a_thread_shows_it_whole():
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press("down", "enter")
-        shown = "\n".join(text_of(row) for row in app.screen.body.lines)
-        assert "worker 0" in shown and "/home/me/project/transforms.py:31" in shown
 
 
 async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):
@@ -230,24 +179,6 @@ async def test_where_metrics_go_is_said_once_and_again_when_it_changes():
     ]
 
 
-@pytest.mark.parametrize("keys", [("v",), ("tab", "enter")])
-async def test_all_findings(keys):
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press(*keys)
-        shown = "\n".join(text_of(row) for row in app.screen.body.lines)
-        assert "INPUT-BOUND" in shown and "SIDE-WORK" in shown
-
-
-async def test_the_key_that_opens_the_findings_closes_them():
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press("v")
-        await pilot.pause()
-        assert len(app.screen_stack) == 2
-        await pilot.press("v")
-        await pilot.pause()
-        assert len(app.screen_stack) == 1
-
-
 async def test_a_dump_is_taken_in_a_threads_sheet():
     async with running(streams.no_gpu()) as (app, pilot):
         await pilot.press("D")
@@ -283,3 +214,102 @@ async def test_the_cursor_stays_on_its_thread():
         assert str(last.tid) in text(app, "threads")
         await pilot.press("s", "enter")
         assert str(last.tid) in app.screen.body.border_title
+
+
+# -- when the panes are drawn
+
+
+def drawn(pacing, changes):
+    return "".join("D" if pacing.is_due(change == "x") else "." for change in changes)
+
+
+def test_once_a_window_at_most():
+    assert drawn(Pacing(2), "xxxxx") == "D.D.D"
+    assert drawn(Pacing(1), "xxx") == "DDD"
+    assert drawn(Pacing(0), "xx") == "DD"
+
+
+async def test_ticks_without_news_collect_only_the_output(monkeypatch, tmp_path):
+    collected = []
+    update = Pane.update_state
+    monkeypatch.setattr(Pane, "update_state", lambda pane, *now: (collected.append(pane.id), update(pane, *now))[1])
+    monitor = streams.input_bound(5)
+    app = TuimonApp(monitor, refresh_s=3600, capabilities=Capabilities())
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.tick()
+        await pilot.pause()
+        assert "threads" in collected
+        collected.clear()
+        for _ in range(5):
+            app.tick()
+        assert set(collected) == {"output"}
+        monitor.later = [streams.seconds(6, 1, data_ms=400.0)[0]]
+        app.tick()
+        await pilot.pause()
+        assert "peak" in text(app, "phases") or "150 ms" in text(app, "phases")
+
+
+# -- key I: hooks for a training that was attached to
+
+
+class Hooks:
+    """Hooks that come in, or do not."""
+
+    def __init__(self, error=None):
+        self.missing, self.error, self.asked = True, error, threading.Event()
+
+    def are_missing(self):
+        return self.missing
+
+    def bring_in(self):
+        self.asked.set()
+        if self.error is not None:
+            raise self.error
+        self.missing = False
+        return "hooks brought into process 4242"
+
+
+def attached(hooks):
+    monitor = streams.inferred()
+    monitor.hooks = hooks
+    return monitor
+
+
+def notices(app):
+    return [notice.message for notice in app._notifications]
+
+
+async def test_the_key_is_offered_says_what_it_does_and_does_it():
+    hooks = Hooks()
+    async with running(attached(hooks)) as (app, pilot):
+        assert any("I: measure them" in notice for notice in notices(app))
+        await pilot.press("I")
+        shown = " ".join(text_of(row).strip() for row in app.screen.body.lines)
+        assert isinstance(app.screen, InjectDialog) and "stops the training for about 0.1 s" in shown
+        assert not hooks.asked.is_set()
+        await pilot.press("I")
+        await app.workers.wait_for_complete()
+        assert "hooks brought into process 4242" in notices(app)
+        await pilot.press("I")
+        assert not isinstance(app.screen, InjectDialog)
+        assert "the training has its hooks already" in notices(app)
+
+
+async def test_it_can_be_left():
+    hooks = Hooks()
+    async with running(attached(hooks)) as (app, pilot):
+        await pilot.press("I", "escape")
+        assert not isinstance(app.screen, InjectDialog) and not hooks.asked.is_set()
+
+
+async def test_a_refusal_is_shown_with_its_next_step():
+    async with running(attached(Hooks(CannotInject("gdb is not installed", "apt install gdb")))) as (app, pilot):
+        await pilot.press("I", "enter")
+        await app.workers.wait_for_complete()
+        assert "gdb is not installed. apt install gdb" in notices(app)
+
+
+async def test_not_for_a_run_of_our_own():
+    async with running(attached(None)) as (app, pilot):
+        await pilot.press("I")
+        assert not isinstance(app.screen, InjectDialog)

@@ -9,7 +9,6 @@ from tests.views.playback import MAIN, Playback
 from tests.views.tui.running_app import ALL, running, text, visible
 from tuimon.views.tui.baseline import Compared, baseline_line, change_text
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.layout import WantedRows, lay_out
 
 
 def a_faster_loader(windows=40):
@@ -66,15 +65,6 @@ async def test_capital_b_shows_all_by_itself_again():
         assert text(app, "phases") == before
 
 
-async def test_of_the_same_process_only_what_came_since_counts():
-    """Half of what the screen shows was there before: with it, the two would be alike."""
-    async with running(a_faster_loader(12)) as (app, pilot):
-        await pilot.press("b")
-        for _ in range(12):
-            app.tick()
-        assert "x faster (" in text(app, "baseline")
-
-
 async def test_without_a_step_there_is_nothing_to_take():
     async with running(streams.before_first_step()) as (app, pilot):
         await pilot.press("b")
@@ -101,20 +91,6 @@ async def test_what_cannot_be_compared_says_why():
         for _ in range(30):
             app.tick()
         assert "ranks 1 before, 4 after" in text(app, "baseline")
-
-
-@pytest.mark.parametrize(("size", "row"), [((80, 24), 4), ((120, 40), 4), ((200, 60), 4)])
-async def test_it_has_one_line_below_the_verdict(size, row):
-    async with running(a_faster_loader(), size=size) as (app, pilot):
-        await pilot.press("b")
-        box = app.board.box("baseline")
-        assert (box.x, box.y, box.width, box.height) == (0, row, size[0], 1)
-        assert all(other.y > row for name in ("phases", "threads") if (other := app.board.box(name)))
-
-
-def test_the_layout_has_room_for_it_in_a_small_terminal():
-    boxes = lay_out(40, 10, {"verdict", "baseline", "phases"}, WantedRows(8, 5, 4))
-    assert boxes["baseline"].y == 4 and boxes["phases"].y == 5
 
 
 @pytest.mark.parametrize("width", [40, 79, 80, 120, 200])

@@ -7,21 +7,14 @@ import pytest
 
 from tests.views import streams
 from tests.views.tui.running_app import running, text
+from tests.views.tui.texts import texts
 from tuimon.launch.signals import LeaveSignals
 from tuimon.records import Exit
 from tuimon.views.tui import running as running_module
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.leaving import Leave
-from tuimon.views.tui.sheets.quit_dialog import QuitDialog, RestartDialog
-
-
-async def test_q_asks_while_a_launched_run_goes_on_and_c_cancels():
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press("q")
-        assert isinstance(app.screen, QuitDialog)
-        await pilot.press("c")
-        assert not isinstance(app.screen, QuitDialog) and app.is_running
+from tuimon.views.tui.sheets.quit_dialog import QuitDialog, RestartDialog, quit_lines
 
 
 @pytest.mark.parametrize("keys", [("q", "l"), ("ctrl+c", "l"), ("ctrl+c", "ctrl+c")])
@@ -154,22 +147,6 @@ async def test_capital_r_asks_ends_and_starts_again_beside_the_baseline():
     assert app.return_value.baseline.step_ms == pytest.approx(66, rel=0.1)
 
 
-@pytest.mark.parametrize("key", ["c", "escape", "ctrl+c", "l"])
-async def test_capital_r_can_be_cancelled(key):
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press("R", key)
-        await pilot.pause()
-        assert app.is_running and not app.monitor.end_requested
-        assert isinstance(app.screen, RestartDialog) == (key == "l")  # "leave it running" is the other dialog's
-
-
-async def test_after_the_end_capital_r_starts_again_at_once():
-    async with running(streams.ended()) as (app, pilot):
-        await pilot.press("R")
-        await pilot.pause()
-    assert app.return_value.again
-
-
 async def test_the_baseline_that_was_taken_is_kept_over_a_restart():
     async with running(streams.ended()) as (app, pilot):
         await pilot.press("b")
@@ -190,3 +167,12 @@ async def test_what_was_attached_to_is_not_started_again():
         await pilot.pause()
         assert app.is_running and not isinstance(app.screen, RestartDialog)
         assert any("that tuimon has started" in note.message for note in app._notifications)
+
+
+# -- the quit dialog
+
+
+def test_quit_dialog_before_and_while_ending():
+    before = "\n".join(texts(quit_lines(4242, None, 56)))
+    assert "tuimon attach 4242" in before and "end it" in before
+    assert "sent SIGINT" in "\n".join(texts(quit_lines(4242, "sent SIGINT", 56)))

@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tuimon.diagnosis.evidence.course import Growth, grow_together
 from tuimon.diagnosis.threshold import MOST
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.shared_steps import SHARED_PARTS, SharedStep
@@ -45,7 +46,8 @@ class LateRank(Struct, frozen=True, gc=False):
     also: tuple[int, ...]  # ranks that are about as late
     waited_ms: float  # of a step, that the others wait for it
     share: float  # of the step
-    phase: str  # in which most of it lies
+    phase: str  # in which most of it lies, or whose work backward follows
+    longer_in: str  # the phases that are longer: "data", "forward and backward"
     longer_ms: float
     why: Why | None
 
@@ -60,6 +62,9 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     late_ms = late.late_ms or 0.0
     waited_ms = min(late_ms, max(0.0, _waited_ms(late, others)))
     phase, longer_ms = max(late.excess, key=lambda part: part[1])
+    longer_in = phase
+    if phase == "backward" and (passes_ms := _longer_passes_ms(late)) is not None:
+        phase, longer_in, longer_ms = "forward", "forward and backward", passes_ms
     why = _why(late, others, late_ms)
     if why == "no core" and (late.delay_ratio or 0.0) < _STARVED * median(row.delay_ratio or 0.0 for row in others):
         return None
@@ -70,9 +75,25 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
         waited_ms=waited_ms,
         share=waited_ms / median(row.step_ms or 0.0 for row in measured),
         phase=phase,
+        longer_in=longer_in,
         longer_ms=longer_ms,
         why=why,
     )
+
+
+def _longer_passes_ms(late: RankRow) -> float | None:
+    """How much longer both passes are, if they are so alike: backward takes longer as forward has done more."""
+    excess, step_ms = dict(late.excess), late.step_ms or 0.0
+    now_ms = {phase: share * step_ms for phase, share in late.phases}
+
+    def beside_others(phase: str) -> Growth:
+        now = now_ms.get(phase, 0.0)
+        return Growth(now - excess.get(phase, 0.0), now)
+
+    forward, backward = beside_others("forward"), beside_others("backward")
+    if not grow_together(forward, backward, beside_others("optimizer"), Growth(0.0, late.late_ms or 0.0)):
+        return None
+    return excess["forward"] + excess["backward"]
 
 
 def _waited_ms(late: RankRow, others: Sequence[RankRow]) -> float:

@@ -1,4 +1,4 @@
-"""What advice names first: settings for debugging that are in force, and options of the libraries that own a loop."""
+"""Advice on settings for debugging that are in force, and by the options of the library that owns a loop."""
 
 from __future__ import annotations
 

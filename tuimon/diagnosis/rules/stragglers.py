@@ -173,8 +173,8 @@ def _headline(late: LateRank, few: LongestSteps | None) -> str:
         ratio = row.stopped_ratio if late.why == "stopped" else row.delay_ratio or 0.0
         return f"{lost}, {_WHY[late.why].format(percent=percent(ratio))}"
     reason = ", in the garbage collector" if late.why == "collections" else ""
-    longer = f"longer in {late.phase}" if few is not None else f"{ms_text(late.longer_ms)} longer in {late.phase}"
-    return f"{lost}, {longer}{reason}"
+    longer = "" if few is not None else f"{ms_text(late.longer_ms)} "
+    return f"{lost}, {longer}longer in {late.longer_in}{reason}"
 
 
 def _late_ones(late: LateRank) -> str:

@@ -39,7 +39,7 @@ class Spent:
         self._frames = frames
         self._early: list[_Window] = []
         self._first: _Window | None = None
-        self._begun_s: float | None = None
+        self.begun_s: float | None = None
         self._end_s: float | None = None
 
     def add_window(self, record: Stacks, tid: int) -> None:
@@ -52,7 +52,7 @@ class Spent:
 
     def add_awaited(self, record: Stacks) -> None:
         """Fold a window of a process that it has started, such as ``pip``: until that ends, it is sampled instead."""
-        if self._begun_s is None:
+        if self.begun_s is None:
             self._add_window(record, Counter(program=1))
 
     def _add_window(self, record: Stacks, counts: Counter[str]) -> None:
@@ -64,16 +64,18 @@ class Spent:
         works = {work: (record.t - begin_s) * n / total for work, n in counts.items()}
         window = _Window(begin_s, record.t, works)
         self._first = self._first or window
-        if self._begun_s is not None:
-            self._divide(window, self._begun_s)
+        if self.begun_s is not None:
+            self._divide(window, self.begun_s)
             return
         self._early.append(window)
         if len(self._early) > _HELD:
             _add(self._before, self._early.pop(0).works)
 
     def begin(self, t: float) -> None:
-        """The loop has begun at a moment."""
-        self._begun_s = t
+        """The loop has begun at a moment, or a process that this one started and that trains."""
+        if self.begun_s is not None:
+            return
+        self.begun_s = t
         for window in self._early:
             self._divide(window, t)
         self._early.clear()
@@ -85,8 +87,8 @@ class Spent:
         _add(self.since_step, window.works, 1 - part)
 
     def end_steps(self, record: Steps) -> None:
-        """Steps have ended."""
-        if record.count:
+        """Steps have ended; of a loop's last one it may be known only at the end of the process."""
+        if record.count and record.last_step_s is None:
             _add(self.in_loop, self.since_step)
             self.since_step.clear()
 

@@ -151,7 +151,7 @@ class StepStats:
             self.outside_since_step_s += record.outside_s or 0.0
         if self._first is not None or record.count:
             self.evaluated_since_step_s += sum(phase.total_ns for phase in record.phases if phase.name == "eval") / 1e9
-        if record.count:
+        if record.count and record.last_step_s is None:
             self.outside_s += self.outside_since_step_s
             self.evaluated_s += self.evaluated_since_step_s
             self.outside_since_step_s = self.evaluated_since_step_s = 0.0

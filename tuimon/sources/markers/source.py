@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Set
 from contextlib import suppress
 
 from msgspec import Struct
@@ -13,17 +13,18 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.paths import refused_directories, ring_directories
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.side_files import TRACED, side_file
+from tuimon.code_origin import innermost_work, is_user_file
 from tuimon.proc import procfs
-from tuimon.proc.endings import Endings
 from tuimon.proc.processes import DELETED
 from tuimon.proc.ring_facts import ring_facts
-from tuimon.records import Notice, Record
+from tuimon.records import Notice, Record, Uncaught
 from tuimon.sources.base import Source
+from tuimon.sources.log.output import TRACEBACK, last_traceback_line
 from tuimon.sources.markers import ring_notices
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.process_table import ProcessId, ProcessTable
 from tuimon.sources.window_lengths import longest_intervals
-from tuimon.text import whole_number
+from tuimon.text import plain, whole_number
 
 #: A ring holds about 2 s of the fastest loops: those that fill fast are read this often, and all while they are few.
 _SOON_S = 0.25
@@ -60,8 +61,6 @@ class MarkerSource(Source):
         self._steps_before: dict[str, _Before] = {}  # by path of a ring that its process has replaced, or closed
         self._focus: frozenset[int] = frozenset()
         self._searched: set[ProcessId] = set()  # for rings that had been deleted before
-        self._endings = Endings()
-        self._inodes: dict[str, int] = {}  # of followed rings that have the names that they had, as last listed
         self._reads = 0
         self.period_s = _SOON_S
 
@@ -71,13 +70,10 @@ class MarkerSource(Source):
         if self._reads == 0:
             out.extend(ring_notices.refused_folders(self._clock_ns() / 1e9))
         if self._reads % 2 == 0 or self.period_s > _SOON_S:
-            present = self._find_rings()
-            out.extend(self._deleted(present))
-        else:
-            present = {}
+            out.extend(self._deleted(self._find_rings()))
         self._reads += 1
         # in this order: what a process wrote before it ended is all from before ``now_ns``
-        ended = self._ended(present)
+        ended = {path for path, follower in self._followers.items() if not _goes_on(follower.reader)}
         due = self._due(ended)
         cut = [follower.reader for follower in due.values() if follower.reader.is_cut()]
         failed: list[RingReader] = []
@@ -104,24 +100,6 @@ class MarkerSource(Source):
         for follower in self._followers.values():
             follower.reader.close()
         self._followers.clear()
-        self._endings.close()
-
-    def _ended(self, listed: Mapping[str, int]) -> set[str]:
-        """The rings whose process writes to them no more. ``listed``: inodes of the names just found."""
-        living = self._endings.living()
-        ended = set()
-        for path, follower in self._followers.items():
-            reader, inode = follower.reader, listed.get(path)
-            is_named = inode is not None and inode == self._inodes.get(path)
-            if (reader.pid, reader.start_ticks) in living and is_named:
-                goes_on = not reader.is_closed()
-            else:
-                goes_on = _goes_on(reader)
-                if goes_on and inode is not None:
-                    self._inodes[path] = inode
-            if not goes_on:
-                ended.add(path)
-        return ended
 
     def _due(self, ended: Collection[str]) -> dict[str, RingFollower]:
         """The rings to read now, by path: those whose process has ended, and those whose windows end."""
@@ -145,6 +123,7 @@ class MarkerSource(Source):
         yield from follower.windows(now_ns)
         if last:
             yield from follower.last(now_ns)
+            yield from _uncaught(follower, now_ns)
             return
         pid = follower.pid
         if follower.trains and not follower.is_known_trainer:
@@ -174,34 +153,31 @@ class MarkerSource(Source):
             self._foreign.add(path)
         if not is_running:
             self._table.forget(process)
-        self._endings.forget(*process)
-        self._inodes.pop(path, None)
         self._nameless.discard(path)
         reader.close()
 
-    def _deleted(self, present: Collection[str]) -> Iterable[Notice]:
+    def _deleted(self, present: Set[str]) -> Iterable[Notice]:
         """A notice when rings have lost their names; their processes have not closed them. ``present``: names found."""
-        missing = self._followers.keys() - set(present) - self._nameless
+        missing = self._followers.keys() - present - self._nameless
         found = [self._followers[path].reader for path in missing]
         lost = [reader for reader in found if reader.has_vanished() and _goes_on(reader)]
         self._nameless.update(reader.path for reader in lost)
         if lost:
             yield ring_notices.deleted(self._clock_ns() / 1e9, lost)
 
-    def _find_rings(self) -> Mapping[str, int]:
-        """Follow those that are new and of the run; returns the paths of all that there are, with their inodes."""
+    def _find_rings(self) -> Set[str]:
+        """Follow those that are new and of the run; returns the paths of all that there are."""
         ours = set(self._table.pids())
         refused = refused_directories()
         places = [place for place in ring_directories() if place not in refused]
-        inodes = {path: inode for place in places for path, inode in _rings(place)}
-        paths = {path: _pid_of(os.path.basename(path)) for path in inodes}
+        paths = {path: _pid_of(os.path.basename(path)) for place in places for path in _rings(place)}
         self._foreign &= paths.keys()
         self._steps_before = {path: x for path, x in self._steps_before.items() if path in paths or _runs(x.process)}
         for path, pid in paths.items():
             if path not in self._followers and (pid in ours or path not in self._foreign):
                 self._consider(path, pid in ours)
         self._find_deleted_rings()
-        return inodes
+        return paths.keys()
 
     def _find_deleted_rings(self) -> None:
         """Find rings of processes new to us that had lost their names before."""
@@ -233,19 +209,30 @@ class MarkerSource(Source):
         if _runs(ProcessId(reader.pid, reader.start_ticks)):
             self._table.name_process(reader.pid)
             self._table.facts[reader.pid] = ring_facts(meta)
-            self._endings.watch(reader.pid, reader.start_ticks)
         before = self._steps_before.pop(path, None)
         steps = before.steps if before else 0
         self._followers[path] = RingFollower(reader, self._interval_s, self._clock_ns(), steps)
 
 
-def _rings(directory: str) -> list[tuple[str, int]]:
-    """The paths of rings and their inodes, as the folder lists them."""
+def _rings(directory: str) -> list[str]:
+    """The paths of rings."""
     try:
-        with os.scandir(directory) as entries:
-            return [(entry.path, entry.inode()) for entry in entries if entry.name.endswith(".ring")]
+        return [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".ring")]
     except OSError:
         return []
+
+
+def _uncaught(follower: RingFollower, now_ns: int) -> Iterable[Uncaught]:
+    """The exception that its program ended by, with the innermost line of the user's code, if there is any."""
+    facts = ring_facts(follower.reader.meta())
+    if facts.error is None:
+        return
+    files = [file for file, _, _ in facts.raised_in]
+    own = [number for number, file in enumerate(files) if is_user_file(file)]
+    raised = facts.raised_in[own[-1] if own else innermost_work(files)] if files else ("", 0, "")
+    error = last_traceback_line(f"{TRACEBACK}\n{facts.error}".encode("utf-8", "replace")) or facts.error[:500]
+    t = min(now_ns, facts.raised_ns or now_ns) / 1e9
+    yield Uncaught(t=t, pid=follower.pid, error=plain(error), file=raised[0], line=raised[1], function=raised[2])
 
 
 def _pid_of(ring_name: str) -> int:

@@ -14,6 +14,7 @@ from tuimon.views.finding_text import (
     fix_text,
     none_found,
     only_minor,
+    place_text,
     rule_title,
     rules_by_reason,
     verdict_name,
@@ -75,7 +76,8 @@ def _head(run: dict[str, Any]) -> list[str]:
     else:
         lines.append("the recording stops before the end of the run")
     if run["last_line"]:
-        lines += _wrap(plain(run["last_line"]))
+        raised = place_text("", [run["raised_at"]]) if run["raised_at"] else ""
+        lines += _wrap(f"{plain(run['last_line'])} {raised}".rstrip())
     if run["survivors"]:
         lines += _wrap("still running: " + ", ".join(map(str, run["survivors"])))
     return lines

@@ -27,6 +27,7 @@ POLICY = frames(
     (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
     (f"{TORCH}/fx/traceback.py", 300, "format_stack"),  # 10
     ("/lib/python3.11/linecache.py", 72, "checkcache"),
+    ("/lib/python3.11/traceback.py", 250, "format_stack"),  # 12: a program's own call
 )
 PHASES = {"data": 2, "forward": 45, "backward": 45, "optimizer": 5, "other": 3}
 
@@ -104,20 +105,16 @@ def test_checks_of_distributions_are_counted_in_samples() -> None:
 
 def test_the_stacks_that_anomaly_detection_notes_are_counted_in_samples() -> None:
     samples = stacks(12, ([4, 9, 10], 10), ([4, 9, 10, 11], 20), ([4, 9], 30), ([7, 8], 40))
-    on = found(samples, debug_settings=["anomaly_detection"])
+    on = found(samples)  # whether the process reports the setting or, attached to, nothing
     finding = on["slow_setting"]
     assert (finding.cause, finding.share_of_step) == ("anomaly", 0.3)
     assert "set_detect_anomaly" in finding.action and "compute_bound_cpu" not in on
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.95 * 0.3), rel=0.01)
     assert finding.best.high == math.inf  # no sample shows the search for NaN
-    assert "slow_setting" not in found(samples)
+    assert "slow_setting" not in found(stacks(12, ([4, 12], 30), ([4, 12, 11], 10), ([4, 9], 30), ([7, 8], 40)))
 
 
 def test_several_settings_are_one_finding_the_one_that_gains_most_first() -> None:
     finding = found(held(30), parameter_dtypes=["float64"], debug_settings=["tracer"])["slow_setting"]
     assert finding.cause == "float64"
     assert ["profiler" in fix.action for fix in finding.fixes] == [False, True]
-
-
-def test_a_loop_with_such_a_setting_is_not_in_order() -> None:
-    assert "compute_bound_cpu" not in found(parameter_dtypes=["float64"])

@@ -86,13 +86,6 @@ def test_every_step_of_every_log_is_counted_once(logs: Path) -> None:
         assert [(r.count, r.first_index) for r in together] == [(r.count, r.first_index) for r in alone]
 
 
-def test_one_header_and_one_end_stand_for_all(logs: Path) -> None:
-    records = joined(logs)
-    assert isinstance(records[0], Header)
-    assert sum(isinstance(r, Header) for r in records) == sum(isinstance(r, Exit) for r in records) == 1
-    assert isinstance(records[-1], Exit)
-
-
 def test_records_come_in_the_order_of_time_whatever_the_nodes_clocks_begin_at(logs: Path) -> None:
     moments = [r.t for r in joined(logs) if isinstance(r, Steps)]
     assert moments == sorted(moments)
@@ -159,19 +152,6 @@ def test_frames_of_all_nodes_are_kept_once(logs: Path) -> None:
             for s in r.stacks
         ]
         assert after == before
-
-
-def test_one_step_of_ranks_on_several_nodes_ends_at_one_moment(logs: Path) -> None:
-    session = session_of(joined(logs))
-    ends = [{step.index: step.end_s for step in session.over("recent").shared_steps(pid)} for pid in session.trainers()]
-    last = min(max(each) for each in ends)
-    assert session.now_s - 2.0 < ends[0][last] < session.now_s
-    assert max(each[last] for each in ends) - min(each[last] for each in ends) < 0.1
-
-
-def test_a_log_without_others_reads_as_ever(logs: Path, tmp_path: Path) -> None:
-    path = shutil.copy(next(logs.iterdir()), tmp_path)
-    assert joined(tmp_path) == list(read_log(str(path))) == joined(Path(path))
 
 
 # -- clocks

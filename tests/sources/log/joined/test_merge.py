@@ -60,18 +60,3 @@ def test_a_log_keeps_its_order_though_a_record_is_dated_earlier_than_the_one_bef
 ) -> None:
     merge = merged([2.0, 5.0, 3.0, 6.0], [2.5, 4.0, 5.5])
     assert read(merge) == [("a", 2.0), ("b", 2.5), ("b", 4.0), ("a", 5.0), ("a", 3.0), ("b", 5.5), ("a", 6.0)]
-
-
-def test_long_logs_are_merged_though_only_parts_of_them_are_held(merged: Callable[..., Merge]) -> None:
-    merge = merged([float(t) for t in range(2, 9002, 2)], [float(t) for t in range(3, 5003, 2)])
-    found = [t for _, t in read(merge)]
-    assert found == sorted(found)
-    assert len(found) == 4500 + 2500
-
-
-def test_a_log_at_its_end_holds_up_no_other_and_goes_on_later(tmp_path: Path, merged: Callable[..., Merge]) -> None:
-    merge = merged([2.0], [9.0])
-    assert read(merge) == [("a", 2.0), ("b", 9.0)]
-    append(tmp_path / "a", 3.0)
-    assert read(merge) == [("a", 3.0)]
-    assert read(merge) == []

@@ -14,7 +14,6 @@ from contextlib import suppress
 
 import torch
 import torch._dynamo  # the first optimizer of each process would import it
-from torch import nn
 
 import tuimon
 
@@ -38,17 +37,6 @@ def loop(steps: int):
 def new():
     model = Model()
     return model, Sgd(model.parameters(), lr=0.1)
-
-
-@loop(20)
-def plain():
-    model, optimizer = new()
-    for x in loader(20):
-        optimizer.zero_grad()
-        loss = model(x).sum()
-        loss.backward()
-        optimizer.step()
-        pause("other", 2)
 
 
 @loop(20)
@@ -85,30 +73,6 @@ def evaluation_with_gradients():
             truth["eval"] += 0.006
 
 
-@loop(12)
-def accumulation():
-    model, optimizer = new()
-    for number, x in enumerate(loader(36), 1):
-        (model(x).sum() / 3).backward()
-        if number % 3 == 0:
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-
-
-@loop(15)
-def two_optimizers():
-    critic, critic_optimizer = new()
-    maker, maker_optimizer = new()
-    for x in loader(15):
-        critic_optimizer.zero_grad()
-        (critic(x).mean() - critic(maker(x).detach()).mean()).backward()
-        critic_optimizer.step()
-        maker_optimizer.zero_grad()
-        critic(maker(x)).mean().backward()
-        maker_optimizer.step()
-
-
 @loop(25)
 def hand_made_batches():
     model, optimizer = new()
@@ -124,21 +88,6 @@ def hand_made_batches():
         loss.backward()
         optimizer.step()
         pause("other", 2)
-
-
-@loop(20)
-def endless_iterator():
-    model, optimizer = new()
-    batches = iter(loader(7))
-    for _ in range(20):
-        try:
-            x = next(batches)
-        except StopIteration:
-            batches = iter(loader(7))
-            x = next(batches)
-        optimizer.zero_grad()
-        model(x).sum().backward()
-        optimizer.step()
 
 
 @loop(6)
@@ -157,44 +106,6 @@ def lbfgs():
         optimizer.step(closure)
 
 
-@loop(20)
-def grad_scaler_skips_steps():
-    model, optimizer = new()
-    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    for number, x in enumerate(loader(20)):
-        optimizer.zero_grad()
-        loss = model(x).sum() * (float("inf") if number % 4 == 1 else 1.0)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-
-
-@loop(20)
-def gradient_penalty():
-    model, optimizer = new()
-    for x in loader(20):
-        x.requires_grad_()
-        optimizer.zero_grad()
-        out = model(x).sum()
-        (grad,) = torch.autograd.grad(out, x, create_graph=True)
-        (out + (grad.norm() - 1) ** 2).backward()
-        optimizer.step()
-
-
-@loop(20)
-def checkpointing():
-    from torch.utils.checkpoint import checkpoint
-
-    model, optimizer = new()
-    for x in loader(20):
-        x.requires_grad_()
-        optimizer.zero_grad()
-        checkpoint(model, x, use_reentrant=True).sum().backward()
-        optimizer.step()
-        truth["forward"] -= 0.004  # the recomputation lies inside backward
-        truth["backward"] += 0.004
-
-
 @loop(30)
 def updated_by_hand():
     model = Model()
@@ -204,15 +115,6 @@ def updated_by_hand():
             for parameter in model.parameters():
                 parameter.sub_(0.1 * parameter.grad)
                 parameter.grad = None
-
-
-@loop(20)
-def workers():
-    model, optimizer = new()
-    for x in waited(loader(20, workers=2)):
-        optimizer.zero_grad()
-        model(x).sum().backward()
-        optimizer.step()
 
 
 @loop(15)

@@ -5,22 +5,21 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from tuimon.views.tui.drawing.glyphs import ascii_only, blocks_only, glyphs_of, terminal_has_unicode
+from tuimon.views.tui.drawing.glyphs import ascii_only, glyphs_of, terminal_has_unicode
 from tuimon.views.tui.drawing.lines import (
     cells,
     clip,
     clipped,
-    clipped_left,
     clipped_words,
     column,
     justified,
     line,
     notes_lines,
     place_column,
-    places_width,
     text_of,
     wrapped,
 )
+from tuimon.views.tui.drawing.moving import RowCursor
 
 LONG = ("/home/me/a_rather_long_name_of_a_script.py", 1234)
 
@@ -64,12 +63,6 @@ def test_words_are_cut_whole(width, shown):
     assert clipped_words("many small kernels, one at a time", width) == shown
 
 
-@pytest.mark.parametrize("width", range(1, 16))
-def test_of_a_path_the_end_stays(width):
-    shown = clipped_left("/a/漢字/train.py:44", width)
-    assert cell_len(shown) <= width and "/a/漢字/train.py:44".endswith(shown.removeprefix("…"))
-
-
 def test_notes_are_whole_and_the_last_give_way():
     cure = "no samples – install it: python -m pip install py-spy"
     rows = [text_of(row) for row in notes_lines([cure, "another"], 30, 12)]
@@ -100,10 +93,6 @@ def test_which_terminals_get_braille(environ, encoding, can):
     assert terminal_has_unicode(environ, encoding) is can
 
 
-def test_blocks_stand_for_braille_by_its_height():
-    assert blocks_only("⢀⣀⡄⣤⣆⣶⡇⣿ ━ 漢") == "▂▂▄▄▆▆██ ━ 漢"
-
-
 @pytest.mark.parametrize(
     ("environ", "glyphs"),
     [
@@ -126,7 +115,21 @@ def test_a_place_fills_its_column_and_keeps_its_line(width):
     assert shown.rstrip().endswith(":1234")
 
 
-def test_a_column_is_as_wide_as_its_longest_place():
-    assert places_width([("/a/train.py", 7), ("/b/x.py", 1)], 40) == len("train.py:7") + 2
-    assert places_width([LONG], 20) == 20
-    assert places_width([], 20) == 3
+# -- a cursor over rows, and which of them are in view
+
+
+def test_the_cursor_stays_on_its_row():
+    cursor = RowCursor()
+    cursor.move("abc", 1)
+    assert cursor.index("abc") == 1
+    assert cursor.index("xxabc") == 3
+    assert cursor.index("ac") == 0  # its row has gone
+    cursor.move("", 1)
+    assert cursor.key == "b"
+
+
+def test_a_click_finds_its_row():
+    cursor = RowCursor()
+    cursor.key = "h"
+    assert cursor.scroll("abcdefgh", 3) == 7
+    assert [cursor.row_at(y, 8) for y in (-1, 0, 2, 3)] == [None, 5, 7, None]

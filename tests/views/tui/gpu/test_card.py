@@ -1,24 +1,11 @@
 """One GPU as a card."""
 
-from tests.views.tui.gpu.rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, number, replace, roles
+from tests.views.tui.gpu.rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, replace, roles
 from tuimon.records import GpuProcess
 from tuimon.session.counter_means import GpuMeans
 from tuimon.session.rows import TorchMemoryRow
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.gpu.names import alarm_lines
-
-
-def test_a_card_before_hopper():
-    assert drawn([OLD], 56, 4)[2:] == [
-        "memory   26 %  ━━━━━━──────────────────  21.0 / 80.0 GiB",
-        "power   310 / 700 W · 61 °C · 1755 / 1980 MHz",
-    ]
-
-
-def test_busy_but_not_with_matrices_shows_at_a_glance():
-    rows = drawn([HOPPER], 56, 10)
-    figures = [row.split()[:3] for row in rows if row[:1].strip()][:4]
-    assert figures == [["util", "100", "%"], ["SM", "71", "%"], ["tensor", "12", "%"], ["DRAM", "44", "%"]]
 
 
 def test_in_three_rows_the_activities_stand_beside_the_utilisation():
@@ -57,24 +44,9 @@ def test_beside_a_counters_name_stands_its_mean_over_the_steps():
     assert any(row.startswith("● 0  16 %") for row in drawn([replace(HOPPER, means=means)], 60, 2))
 
 
-def test_how_busy_a_process_keeps_the_gpu_is_shown_beside_others_only():
-    alone = replace(HOPPER, processes=[GpuProcess(4242, 17 * GIB, 0.71)])
-    assert drawn([alone], 60, 16)[-1] == "process 4242     17.0 GiB  this run"
-
-
-def test_ranks_are_named():
-    assert "rank 3" in drawn([HOPPER], 60, 16, labels=((4242, "rank 3"),))[-2]
-
-
 def test_many_processes_are_counted():
     crowd = replace(HOPPER, processes=[GpuProcess(pid, GIB) for pid in range(1, 8)])
     assert drawn([crowd], 60, 20)[-1] == "        +4 more"
-
-
-def test_the_charts_scale_is_fixed():
-    quarter = replace(BARE, stale_s=0.0, util_history=(0.25,) * 80)
-    rows = drawn([quarter], 40, 6)
-    assert [row[15:] for row in rows[:4]] == ["", "", "", "⣿" * 25]
 
 
 def test_torchs_share_of_the_memory():
@@ -88,23 +60,9 @@ def test_torchs_share_of_the_memory():
     assert drawn([OLD], 36, 4, torch=torch)[2] == "torch   8.0 of 16.0 GiB reserved"
 
 
-def test_torchs_share_adds_up_over_the_ranks_and_stays_on_its_gpu():
-    torch = (TorchMemoryRow(0, "GPU-1", GIB, 2 * GIB, 0), TorchMemoryRow(0, "GPU-1", GIB, 3 * GIB, 0))
-    rows = drawn(number(2, OLD), 56, 12, torch=torch)
-    told = [y for y, row in enumerate(rows) if row.startswith("torch")]
-    assert [rows[y] for y in told] == ["torch   ━ 2.0 GiB allocated  ╍ 5.0 reserved"]
-    assert told[0] > rows.index("● GPU 1")
-
-
 def test_retries_of_the_allocator_are_told():
     rows = drawn([OLD], 56, 4, torch=(TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 3),))
     assert rows[2] == "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved  3 retries"
-
-
-def test_memory_of_a_process_that_does_not_say_where_is_shown_only_for_a_single_gpu():
-    torch = (TorchMemoryRow(0, None, GIB, 2 * GIB, 0),)
-    assert any(row.startswith("torch") for row in drawn([OLD], 56, 8, torch=torch))
-    assert not any(row.startswith("torch") for row in drawn(number(2, OLD), 56, 16, torch=torch))
 
 
 def test_what_a_gpu_does_not_tell_is_a_dash_or_left_out():
@@ -112,11 +70,6 @@ def test_what_a_gpu_does_not_tell_is_a_dash_or_left_out():
     assert rows[0] == " no answer for 12s"
     assert rows[-2:] == [f"memory      –  {'─' * 38}  –", "power   –"]
     assert "0 %" not in "".join(rows)
-
-
-def test_old_figures_are_faint():
-    assert roles([OLD], 56, 6)["37 %"] == "strong"
-    assert roles([replace(OLD, stale_s=12.0)], 56, 6)["37 %"] == "dim"
 
 
 def test_what_slows_it_down_in_words_and_as_share_of_time():

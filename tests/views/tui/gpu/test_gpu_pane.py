@@ -8,8 +8,7 @@ from tuimon.session.counter_means import GpuMeans
 from tuimon.session.rows import TorchMemoryRow
 from tuimon.views.tui.drawing.glyphs import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.gpu.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines, in_front
-from tuimon.views.tui.gpu.gpu_table import spans_of
+from tuimon.views.tui.gpu.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines
 
 
 def test_gpus_of_others_are_one_line():
@@ -30,11 +29,6 @@ def test_table_and_mosaic_show_means():
     assert rows[0].count("16 %") == 4 and rows[2].startswith("tensor 1 %  SM 2 %") and "power 136 W" in rows[2]
 
 
-def test_where_none_is_known_to_be_used_all_are_shown():
-    gpus = number(3, used_by_run=False)
-    assert in_front(gpus) == (list(gpus), [])
-
-
 def test_instances_stand_below_the_gpu_that_they_are_cut_from():
     parent = replace(HOPPER, util_ratio=None, util_history=())
     gpus = (parent, instance("1g.10gb", "MIG-a"), instance("3g.40gb", "MIG-b", used_by_run=True),
@@ -45,11 +39,6 @@ def test_instances_stand_below_the_gpu_that_they_are_cut_from():
     assert rows[-1] == "not used by this run: 2 MIG instances"
     assert not any(row.startswith(("util", "power")) for row in rows)
     assert "● └ 3g.40gb" in drawn(gpus, 56, 4)[2]
-
-
-@pytest.mark.parametrize(("numbers", "text"), [([1, 2, 3, 5], "1–3, 5"), ([7], "7"), ([4, 0], "0, 4"), ([], "")])
-def test_ranges_of_numbers(numbers, text):
-    assert spans_of(numbers) == text
 
 
 def test_a_table_lines_up():
@@ -81,31 +70,9 @@ def test_eight_gpus_in_three_rows():
     assert drawn(gpus, 76, 3)[2] == "5:  XID 79    6:  no answer for 12s   7:  XID 48"
 
 
-def test_cards_side_by_side_are_aligned_and_even():
-    gpus = list(number(8))
-    gpus[5] = replace(gpus[5], throttle=["power cap"])
-    rows = drawn(gpus, 196, 40)
-    heads = [row for row in rows if row.startswith("●")]
-    assert [row.count("●") for row in heads] == [4, 4]
-    assert "● GPU 5  slowed: power cap" in heads[1]
-    assert {row.count("memory") for row in rows if "memory" in row and "heat" not in row} == {4}
-
-
-def test_a_machine_full_of_other_peoples_gpus_is_a_table():
-    rows = drawn(number(8, used_by_run=False), 86, 40)
-    assert len(rows) == 9 and rows[1].startswith("· 0")
-
-
 @pytest.mark.parametrize(("width", "most", "rows"), [(86, 36, 32), (56, 24, 9)])
 def test_cards_are_wanted_where_they_fit(width, most, rows):
     assert gpu_rows_wanted(GpuState(number(8), None), width, most) == rows
-
-
-def test_no_gpu_is_one_line():
-    assert drawn([], 60, 1) == ["GPU none seen so far"]
-    state = GpuState((), "no NVIDIA driver", "install it")
-    assert text_of(gpus_lines(state, 60, 1)[0]) == "GPU no NVIDIA driver – install it"
-    assert text_of(gpus_lines(state, 24, 1)[0]) == "GPU no NVIDIA driver"
 
 
 def test_the_heading_names_the_gpu_or_counts_them():

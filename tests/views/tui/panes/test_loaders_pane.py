@@ -1,9 +1,6 @@
 """The Loaders pane: its lines at every width, its place on the board, its key."""
 
-import itertools
-
 import pytest
-from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tests.recorded_logs import log_path
@@ -16,7 +13,6 @@ from tuimon.session.session import Session
 from tuimon.sources.log.reader import read_log
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.layout import WantedRows, lay_out
 from tuimon.views.tui.panes.loaders_pane import LoadersPane, loaders_lines
 from tuimon.views.tui.terminal_app import Capabilities
 
@@ -72,24 +68,6 @@ def test_a_loader_with_two_workers():
     assert workers[0].endswith("transforms.py:31  out = cv(img, kernel)")
 
 
-def test_evaluation_in_the_training_process_is_told_by_its_head():
-    lines = texts(rows(*training(), evaluating(40.0)), 116, 12)
-    assert lines[-2].startswith("eval loader · [bold]Stream") and lines[-2].endswith(" · no workers · iterable")
-    assert "\x1b" not in "".join(lines)
-    assert lines[-1] == "wait 17.0 ms  p95 19.0 ms   8.0 batches/s"
-
-
-def test_a_loader_that_is_not_used_says_so():
-    lines = texts(rows(evaluating(20.0), *training()), 116, 12)
-    assert lines[-2].endswith("idle for 20s")
-
-
-def test_without_a_loader():
-    assert texts((), 116, 10) == [
-        "No DataLoader seen: the loop makes its batches itself, has not begun, or leaves no markers."
-    ]
-
-
 def test_where_rows_are_short_the_rest_is_one_mean():
     many = rows(*training(workers=64))
     lines = texts(many, 116, 6)
@@ -140,28 +118,6 @@ def test_the_beginning_of_an_epoch_is_told():
 
 # -- on the board
 
-ALL = frozenset({"phases", "gpu", "output", "threads", "verdict", "loaders"})
-
-
-def _overlap(a, b):
-    return a.x < b.x + b.width and b.x < a.x + a.width and a.y < b.y + b.height and b.y < a.y + a.height
-
-
-@pytest.mark.parametrize(
-    "wanted", [WantedRows(12, 9, 0, frozenset({"gpu"}), loaders=5), WantedRows(30, 300, 40, loaders=80)]
-)
-@pytest.mark.parametrize("width", [40, 80, 99, 100, 120, 160, 240])
-@pytest.mark.parametrize("height", [10, 13, 18, 24, 40, 60, 100])
-def test_panes_fit_and_do_not_overlap(width, height, wanted):
-    for count in range(6):
-        for hidden in itertools.combinations(sorted(ALL - {"loaders"}), count):
-            boxes = lay_out(width, height, ALL - set(hidden), wanted)
-            for box in boxes.values():
-                assert box.width > 0 and box.height > 0
-                assert box.x >= 0 and box.x + box.width <= width
-                assert box.y >= 0 and box.y + box.height <= height
-            assert not any(_overlap(a, b) for a, b in itertools.combinations(boxes.values(), 2))
-
 
 async def shown(playback, size, *keys):
     app = TuimonApp(playback, refresh_s=3600, capabilities=Capabilities())
@@ -179,34 +135,9 @@ async def test_shown_by_itself_where_there_is_room():
     assert "loaders" not in await shown(monitor(evaluating(1.0)), (120, 40))
 
 
-async def test_its_key_shows_and_hides_it():
-    assert "loaders" not in await shown(monitor(*training()), (120, 40), "6")
-    assert "loaders" in await shown(monitor(*training()), (120, 40), "6", "6")
-    assert "loaders" in await shown(monitor(*training()), (80, 24), "6")
-    assert "loaders" in await shown(monitor(), (120, 40), "6")
-
-
-def test_loaders_for_one_purpose_are_told_apart_by_their_number():
-    both = [record for number in (0, 2) for record in (replace(each, number=number) for each in training())]
-    heads = [line for line in texts(rows(*both, evaluating(40.0)), 116, 14) if "loader" in line.split("·")[0]]
-    assert [head.split(" · ")[0] for head in heads] == ["train loader 0", "train loader 2", "eval loader"]
-
-
 def test_the_cpu_of_workers_stands_beside_the_time_in_which_they_make_batches():
     session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
     (loader,) = LoadersPane().collect(session, ())
     assert [round(worker.cpu_ratio, 2) for worker in loader.worker_rows] == [0.09, 0.08]
     _, _, names, first, _ = texts([loader], 116, 5)
     assert names.split()[:3] == ["making", "CPU", "items"] and first.split()[:6] == ["worker", "0", "97", "%", "9", "%"]
-
-
-async def test_without_a_pane_of_their_own_loaders_are_in_the_title_of_the_threads():
-    app = TuimonApp(monitor(*training()), refresh_s=3600, capabilities=Capabilities())
-    async with app.run_test(size=(80, 24)) as pilot:
-        app.tick()
-        await pilot.pause()
-        assert "none ready at 60 % of fetches" in str(app.board.threads.border_title)
-        await pilot.resize_terminal(120, 40)
-        app.board.show(app.monitor.session, ())
-        await pilot.pause()
-        assert "loader" not in str(app.board.threads.border_title)

@@ -1,14 +1,22 @@
 """The threads table: filter, and threads by process."""
 
 import pytest
+from msgspec.structs import replace
+from rich.cells import cell_len
 
 from tests.session.records import frames, header, process, session_of, stacks, threads
+from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tests.views import streams
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running, text
+from tests.views.tui.texts import texts
 from tuimon.records import Notice
-from tuimon.views.tui.panes.thread_list import matches
+from tuimon.session.rows import ThreadRow
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.drawing.table import head_line, row_line
+from tuimon.views.tui.panes.thread_list import matches, with_helpers_folded
+from tuimon.views.tui.panes.thread_rows import thread_columns, thread_lines
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 
@@ -36,13 +44,6 @@ async def test_threads_by_process():
         assert len(app.board.threads.shown()) == 1
         await pilot.press("right", "T")
         assert "▾ training" not in text(app, "threads")
-
-
-async def test_filter_by_process_keeps_the_way_to_a_match():
-    async with running(play()) as (app, pilot):
-        await pilot.press("T")
-        app.board.threads.filter_by("worker 1")
-        assert [row.drawn.role for row in app.board.threads.shown()] == ["  worker 1"]
 
 
 async def test_a_thousand_threads_by_process():
@@ -92,3 +93,65 @@ def test_no_notice_denies_samples_that_there_are(covered, is_shown):
         session.add(stacks(3.0, ([0], 20)))
     notes = ThreadsPane().collect(session, ()).notes
     assert any(text in note for note in notes) == is_shown
+
+
+# -- helpers share rows; what trains and loads keeps its own
+
+
+COMPILER = ["python3", "/site-packages/torch/_inductor/compile_worker/__main__.py", "--kind=fork"]
+
+
+def row(pid, tid, role, cpu=0.1, **more):
+    return ThreadRow(pid, tid, role, role, cpu, "waiting", 0.0, None, **more)
+
+
+def test_compile_workers_are_one_row_whatever_their_number():
+    rows = [row(1, 1, "main", 0.9), *(row(pid, pid, "python3", 0.1) for pid in range(10, 26))]
+    processes = [process(1), *(process(pid, "other", command=COMPILER) for pid in range(10, 26))]
+    main, folded = with_helpers_folded(rows, processes)
+    assert main == rows[0]
+    assert (folded.role, folded.count, round(folded.cpu_ratio, 3)) == ("compile workers", 16, 1.6)
+
+
+def test_threads_of_the_drivers_are_one_row_and_a_program_s_own_are_not():
+    rows = [row(1, 2, "CUDA driver", None), row(1, 3, "CUDA driver", None), row(1, 4, "thread"), row(1, 5, "thread")]
+    driver, *own = with_helpers_folded(rows, [process(1)])
+    assert (driver.count, driver.cpu_ratio) == (2, None)
+    assert own == rows[2:]
+
+
+# -- threads as rows of the table, and one thread whole
+
+
+MAIN_ROW = ThreadRow(4242, 4242, "main", "python", 0.38, "waiting", 0.01, None)
+
+
+@pytest.mark.parametrize("width", [36, 60, 76, 96, 116, 196])
+def test_thread_rows_fill_their_width(width):
+    rows = [*streams.hostile().session.over("recent").threads(), MAIN_ROW]
+    columns = thread_columns(rows, width)
+    for row in rows:
+        assert cell_len(text_of(row_line(columns, row))) <= max(width, 40)
+
+
+def test_a_long_files_name_leaves_its_line_to_be_read():
+    (row, *_) = streams.input_bound(3).session.over("recent").threads()
+    place = row.place._replace(file="/me/finetune_everything_on_one_machine.py", line=701)
+    row = replace(row, place=place)
+    (hot, *_) = streams.input_bound(3).session.over("recent").hot_lines(MAIN)
+    hot = hot._replace(place=place)
+    for width in (80, 120):
+        assert ":701 " in text_of(row_line(thread_columns([row], width), row))
+    assert ":701 " in texts(thread_lines(row, [hot], 100))[-1]
+
+
+def test_who_holds_the_gil_is_a_column_once_it_was_looked_at():
+    (row, *_) = profiles.session(2).over("recent").threads()
+    assert "gil" not in text_of(head_line(thread_columns([row], 120), "role"))
+    rows = [replace(row, gil_ratio=0.42), replace(row, tid=9, gil_ratio=None)]
+    columns = thread_columns(rows, 120)
+    assert "gil" in text_of(head_line(columns, "role"))
+    assert " 42 % " in text_of(row_line(columns, rows[0]))
+    assert cells(row_line(columns, rows[1])) == cells(row_line(columns, rows[0])) == 120
+    assert "gil" not in [column.name for column in thread_columns(rows, 80)]
+    assert "held 42 % of the time" in text_of(thread_lines(rows[0], [], 80)[7])

@@ -3,15 +3,12 @@
 import pytest
 from msgspec import structs
 
-from tests.recorded_logs import log_path
 from tests.session.records import header, process, session_of
-from tuimon.diagnosis.reading import fold
-from tuimon.records import NO_TORCH_YET, Cost, Exit, Node, Printed
+from tuimon.records import NO_TORCH_YET, Cost, Exit
 from tuimon.session.progress import Left, RunProgress
 from tuimon.session.rows import EpochRow, StepSummary
 from tuimon.session.session import Session
 from tuimon.session.trainings import Which
-from tuimon.sources.log.reader import read_log
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.panes.title_line import RunFacts, TitleLine, run_name, title_line
 
@@ -22,33 +19,12 @@ COST = Cost(t=1, pid=0, window_s=1, cpu_ratio=0.04, sampler_cpu_ratio=0, rss_byt
 FACTS = RunFacts("train.py", 4242, Which(), 192.0, STEPS, COST, None, paused=False)
 
 
-def test_title_at_120_columns():
-    row = text_of(title_line(FACTS, 120))
-    assert row.startswith(" train.py · pid 4242 · 3m12s · 1 000 steps · median 67.0 ms, p95 81.0 · 14.9 steps/s  ")
-    assert row.endswith("tuimon 4 % cpu, 62 MiB ")
-
-
-def test_what_the_output_shows_of_progress_stands_in_the_title():
-    printed = Printed(t=1, pid=1, place="step 450 of 1000, 00:37 left", loss="0.31")
-    row = text_of(title_line(FACTS._replace(progress=RunProgress(printed=printed)), 160))
-    assert " · step 450 of 1000, 00:37 left · loss 0.31" in row
-
-
 def test_the_title_has_the_place_in_the_run_its_rates_and_the_time_left():
     known = RunProgress(
         samples_per_s=477.0, tokens_per_s=61_200.0, epoch=EpochRow(2, 450, 1000), epochs=10, left=Left(192.4, "run")
     )
     row = text_of(title_line(FACTS._replace(progress=known), 200))
     assert " · 477 samples/s · 61.2k tokens/s · epoch 3 of 10, batch 450 of 1 000 · ~3m12s left" in row
-
-
-def test_samples_a_second_are_the_batches_of_the_training_loader():
-    session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
-    facts = TitleLine().collect(session, ())
-    (loader,) = [row for row in session.over("whole").loaders(facts.pid) if row.latest.role == "train"]
-    per_step = loader.fetches / facts.steps.total
-    assert facts.progress.samples_per_s == pytest.approx(loader.facts.batch_size * per_step * facts.steps.per_second)
-    assert f" · {facts.progress.samples_per_s:.0f} samples/s" in text_of(title_line(facts, 200))
 
 
 @pytest.mark.parametrize(
@@ -58,6 +34,7 @@ def test_samples_a_second_are_the_batches_of_the_training_loader():
         (Exit(t=1, pid=1, exit_code=3), " ENDED, exit code 3  after 3m12s", "critical badge"),
         (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), " ENDED by SIGKILL  after 3m12s", "critical badge"),
         (Exit(t=1, pid=1, exit_code=None), " ENDED  after 3m12s", "benign badge"),
+        (Exit(t=1, pid=1, exit_code=None, file="x.py"), " ENDED by an error  after 3m12s", "critical badge"),
     ],
 )
 def test_an_ended_run_is_titled_so(end, text, role):
@@ -80,17 +57,6 @@ def test_in_a_narrow_title_a_figure_is_left_out_whole():
     assert "ENDED ok" in row and "67" not in row and "…" not in row
 
 
-def test_title_before_the_first_step_and_paused():
-    facts = FACTS._replace(steps=StepSummary(0, None, None, None, "data", 2.0, 0), cost=None, paused=True)
-    row = text_of(title_line(facts, 120))
-    assert "no step yet" in row and "tuimon – cpu" in row and " PAUSED " in row
-
-
-def test_the_title_of_a_loop_that_stands_still_has_no_pace():
-    row = text_of(title_line(FACTS._replace(still=True), 120))
-    assert "median 67.0 ms, p95 81.0 · no step lately" in row and "steps/s" not in row
-
-
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_title_names_a_node_that_writes_nothing(width):
     facts = FACTS._replace(nodes="node007 silent for 28s", training=Which(256), followed=True)
@@ -103,16 +69,6 @@ def test_of_a_log_that_is_still_being_read_the_title_says_how_far_that_is_and_no
     row = text_of(title_line(FACTS._replace(read_ratio=0.43, followed=True), 120))
     assert " READING 43 % " in row and "LIVE" not in row
     assert " LIVE " in text_of(title_line(FACTS._replace(followed=True), 120))
-
-
-def test_a_silent_node_is_in_the_title_until_the_run_ends():
-    pane = TitleLine()
-    session = Session()
-    session.add(header())
-    session.add(Node(t=20.0, pid=0, number=7, host="node007", cpu_count=8, state="late", behind_s=28.0))
-    assert pane.collect(session, ()).nodes == "node007 silent for 28s"
-    session.add(Exit(t=30.0, pid=1, exit_code=0))
-    assert pane.collect(session, ()).nodes is None
 
 
 @pytest.mark.parametrize(

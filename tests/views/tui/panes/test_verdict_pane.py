@@ -4,16 +4,17 @@ import pytest
 from msgspec import structs
 from rich.cells import cell_len
 
-from tests.session.records import process
+from tests.session.records import header, process, session_of, steps
 from tests.session.test_unseen import run
+from tests.views import streams
+from tests.views.streams import INPUT_BOUND
+from tests.views.tui.running_app import running, text
 from tests.views.tui.texts import texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, run_state, unseen_trainings
 from tuimon.views.finding_text import NONE_KNOWN, ONLY_MINOR, speedup
-from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
-from tuimon.views.tui.sheets.finding_lines import findings_lines
+from tuimon.views.tui.panes.verdict_pane import FirstVerdict, Verdict, verdict_lines
 
 PLACE = Place("/home/me/transforms.py", 31, "augment", "out = cv(img, kernel)")
 FOUND = Finding(
@@ -44,12 +45,6 @@ def test_place_and_gain_are_never_cut_and_words_are_cut_whole(width):
     assert FOUND.headline.startswith(headline) and (FOUND.headline + " ")[len(headline)] in " :,"
 
 
-def test_a_long_name_of_a_file_is_cut_from_the_left():
-    long = structs.replace(FOUND, where=(PLACE._replace(file="a" * 60 + "_end.py"),))
-    assert texts(verdict_lines(VERDICT._replace(findings=(long,)), 40))[1].startswith(" ┃ …aaa")
-    assert "_end.py:31" in texts(verdict_lines(VERDICT._replace(findings=(long,)), 40))[1]
-
-
 def test_without_a_source_line_the_place_stands_alone_and_without_a_place_the_headline_goes_on():
     bare = structs.replace(FOUND, where=(PLACE._replace(source=""),))
     assert "▸" not in texts(verdict_lines(VERDICT._replace(findings=(bare,)), 120))[1]
@@ -65,12 +60,6 @@ def test_a_loop_without_steps_is_told_the_way_out_in_the_two_rows_that_are_free(
     _, *rows = texts(verdict_lines(verdict, 80))
     told = " ".join(row.removeprefix(" ┃ ").strip() for row in rows)
     assert told.startswith("no steps were seen: torch ran no") and "tuimon.step()" in told and "…" not in told
-
-
-def test_other_fixes_and_findings_are_counted():
-    more = structs.replace(FOUND, fixes=(*FOUND.fixes, Fix("a"), Fix("b")))
-    assert "v 2 more fixes, 1 more finding" in texts(verdict_lines(VERDICT._replace(findings=(more, FOUND)), 120))[2]
-    assert texts(verdict_lines(VERDICT._replace(findings=(more, FOUND)), 64))[2].endswith("v +3")
 
 
 @pytest.mark.parametrize(
@@ -96,6 +85,10 @@ def test_what_is_not_worth_a_fix_is_no_headline_and_an_unknown_gain_is_not_a_sma
     ("exit_record", "text"),
     [
         (Exit(t=1, pid=1, exit_code=1, last_line="ValueError: no"), " ┃ ValueError: no"),
+        (
+            Exit(t=1, pid=1, exit_code=1, last_line="ValueError: no", file="a.py", line=3, function="f"),
+            " ┃ at f() a.py:3: ValueError: no",
+        ),
         (
             Exit(t=1, pid=1, exit_code=0, survivors=[7, 8]),
             " ┃ still running: pid 7, pid 8 (tuimon attach 7)",
@@ -126,7 +119,7 @@ def test_a_program_that_found_no_input_beside_the_screen_is_told_how_to_get_it()
         findings=(), exit=Exit(t=1, pid=1, exit_code=1, last_line="EOFError: EOF when reading a line")
     )
     _, line, fix = texts(verdict_lines(ended, 80))
-    assert "EOFError" in line and fix.startswith(" ┃ FIX") and "tuimon run --headless" in fix and "…" not in fix
+    assert "EOFError" in line and fix.startswith(" ┃ TIP") and "tuimon run --headless" in fix and "…" not in fix
     other = ended._replace(exit=structs.replace(ended.exit, last_line="KeyError: 'lr'"))
     assert texts(verdict_lines(other, 80))[2].strip() == "┃"
 
@@ -143,14 +136,6 @@ def test_without_findings_it_says_why():
     [
         (RunState("starting"), "STARTING"),
         (
-            RunState("starting", 14.0, "importing transformers", 12.0),
-            "STARTING  for 14s: importing transformers for 12s",
-        ),
-        (
-            RunState("starting", 14.0, "preparing data", 9.0, Place("/home/me/prep.py", 40, "load")),
-            "STARTING  for 14s: preparing data at load() prep.py:40 for 9.0s",
-        ),
-        (
             RunState("step_open", 20.0, "in backward", None, Place("fit.py", 7, "closure"), 14),
             "STEP RUNNING  for 20s, 14 backward passes: in backward at closure() fit.py:7",
         ),
@@ -162,10 +147,38 @@ def test_without_steps_it_says_what_the_training_does(state, shown):
     assert texts(verdict_lines(verdict, 80))[0].rstrip() == f" ┃ {shown}"
 
 
-def test_text_from_outside_is_never_markup_or_control():
-    finding = Finding(
-        rule="x", severity="info", headline="[b]h\x1b[2J", fixes=(Fix("\x07a"),), evidence={"k\x1b": "\x1bv"}
-    )
-    for row in findings_lines([finding], 60) + verdict_lines(VERDICT._replace(findings=(finding,)), 60):
-        assert text_of(row).isprintable()
-    assert "[b]h" in texts(verdict_lines(VERDICT._replace(findings=(finding,)), 60))[0]
+# -- the first verdict waits until it has held
+
+
+STEP = {"forward": 40.0, "backward": 60.0}
+SMALL = Finding("small_batch", "warning", "small", (Fix("larger batches"),))
+HANG = Finding("hang", "critical", "nothing moves", (Fix("look"),))
+
+
+def test_one_that_gives_way_is_never_shown():
+    first, session, shown = FirstVerdict(), session_of(header(), process()), []
+    for t in range(1, 16):
+        session.add(steps(float(t), STEP))
+        found = [SMALL] if t < 4 else [INPUT_BOUND]
+        shown.append(first.measuring_s(session, found))
+    assert shown[:8] == [1, 2, 3, 4, 5, 6, 7, 8] and shown[8:] == [None] * 7
+    assert first.measuring_s(session, [SMALL]) is None  # from now on the hysteresis decides
+
+
+def test_a_hang_and_the_end_of_a_run_wait_for_nothing():
+    session = session_of(header(), process(), steps(1.0, STEP))
+    assert FirstVerdict().measuring_s(session, [HANG]) is None
+    assert FirstVerdict().measuring_s(session, [INPUT_BOUND]) is not None
+    session.add(Exit(t=2.0, pid=1, exit_code=0))
+    assert FirstVerdict().measuring_s(session, [INPUT_BOUND]) is None
+
+
+async def test_meanwhile_the_verdict_s_rows_say_so():
+    async with running(streams.input_bound(5)) as (app, _):
+        assert "MEASURING  5 s" in text(app, "verdict") and "INPUT-BOUND" not in text(app, "verdict")
+    recorded = streams.input_bound(5)
+    recorded.is_live = False
+    async with running(recorded) as (app, _):
+        assert "INPUT-BOUND" in text(app, "verdict")
+    async with running(streams.input_bound(60)) as (app, _):
+        assert "INPUT-BOUND" in text(app, "verdict")

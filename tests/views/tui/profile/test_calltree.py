@@ -1,14 +1,8 @@
 """The call tree."""
 
-from tests.session.samples import profiles
-from tests.session.samples.profiles import MAIN
 from tests.views.tui.profile.samples import Sample, of
 from tests.views.tui.texts import texts
-from tuimon.session.loop_tree.tree import CallTree
-from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.profile.calltree import TreeCursor, TreeView, indent, node_of_line, visible_nodes
-from tuimon.views.tui.profile.scope import Scope
 
 
 def test_the_hottest_path_is_open_at_first(trainer):
@@ -64,19 +58,6 @@ def test_one_key_opens_a_call_as_far_as_its_fork():
     assert opened == [1, 1, 2, 3, 3]
 
 
-def test_cursor_and_folding_survive_new_samples(trainer):
-    view = TreeView(TreeCursor())
-    view.draw(trainer, None, 116, 20)
-    view.move(5)
-    before = view.cursor.selected(trainer.tree(None)).function
-    assert before == "forward"
-    session = profiles.session(4)
-    later = SampleProfile(Scope(MAIN, MAIN, "main").samples(session))
-    rows = view.draw(later, None, 116, 20)
-    assert view.cursor.selected(later.tree(None)).function == before
-    assert rows[6][0].role.endswith("cursor")
-
-
 def test_a_node_that_has_gone_leaves_the_cursor_with_its_caller(trainer):
     view = TreeView(TreeCursor())
     view.draw(trainer, None, 116, 20)
@@ -84,15 +65,6 @@ def test_a_node_that_has_gone_leaves_the_cursor_with_its_caller(trainer):
     fewer = of(Sample([0, 1], 5, "data"))
     view.draw(fewer, None, 116, 20)
     assert view.cursor.selected(fewer.tree(None)).function == "main"
-
-
-def test_what_is_folded_away_shows_the_cursor_at_its_caller(trainer):
-    view = TreeView(TreeCursor())
-    view.draw(trainer, None, 116, 20)
-    view.move(4)
-    view.cursor.opened.clear()
-    rows = view.draw(trainer, None, 116, 20)
-    assert "<module>" in text_of(rows[1]) and rows[1][0].role.endswith("cursor")
 
 
 def test_deep_indents_say_how_deep_they_are():
@@ -111,7 +83,3 @@ def test_from_a_line_to_its_node(trainer):
     cursor.reveal(node)
     assert node in visible_nodes(tree, cursor.opened)
     assert cursor.selected(tree) is node
-
-
-def test_an_empty_tree_has_no_rows():
-    assert visible_nodes(CallTree(), set()) == []

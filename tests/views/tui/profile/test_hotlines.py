@@ -1,8 +1,7 @@
 """Hot lines."""
 
-from tests.views.tui.profile.samples import HOSTILE, Sample, of
+from tests.views.tui.profile.samples import Sample, of
 from tests.views.tui.texts import texts
-from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.profile.hotlines import LinesView
 
 
@@ -16,20 +15,6 @@ def test_hot_lines(trainer):
         "  10 % █             10 % launching        train.py:55   loss.backward()",
     ]
     assert rows[-1] == "main()  62.0 % self, 62.0 % total  /home/me/project/train.py:44"
-
-
-def test_without_a_gpu_torch_does_the_work_where_it_is_called(trainer):
-    rows = texts(LinesView().draw(trainer, None, 116, 14, on_gpu=False))
-    assert rows[0] == "● waits for data 62 %  ● torch 36 %  ● sleeps 2 %"
-    assert not any("GPU sync" in row or "launching" in row for row in rows)
-
-
-def test_lines_by_total(trainer):
-    view = LinesView()
-    view.sort = 1
-    rows = texts(view.draw(trainer, None, 116, 14, on_gpu=True))
-    assert rows[3].endswith("train.py:90   main()")
-    assert "total▾" in rows[2]
 
 
 def test_the_cursor_stays_on_its_line_when_others_overtake_it(trainer):
@@ -55,9 +40,3 @@ def test_scrolled_to_the_cursor():
     rows = texts(view.draw(many, None, 80, 14, on_gpu=True))
     assert "line 199" in rows[-2]
     assert len(rows) == 14
-
-
-def test_markup_is_shown_as_it_is():
-    (row, *_) = LinesView().draw(HOSTILE, None, 196, 10, on_gpu=True)[4:]
-    assert "[bold]x[red].py:3" in text_of(row)
-    assert "\x1b" not in text_of(row)

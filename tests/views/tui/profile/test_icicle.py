@@ -4,9 +4,11 @@ import itertools
 
 import pytest
 
-from tests.views.tui.profile.samples import DEEP
+from tests.views.tui.profile.samples import DEEP, HOSTILE, SIZES, of
 from tests.views.tui.texts import texts
-from tuimon.views.tui.profile.calltree import TreeCursor
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.profile.calltree import TreeCursor, TreeView
+from tuimon.views.tui.profile.hotlines import LinesView
 from tuimon.views.tui.profile.icicle import IcicleView, blocks, under
 
 
@@ -33,44 +35,6 @@ def test_blocks_stay_within_their_parents(trainer, width):
             ends = block.x + block.width
 
 
-def test_zoom_takes_the_whole_width_and_keeps_the_way_there(trainer):
-    tree = trainer.tree(None)
-    forward = next(node for node in tree.root.walk() if node.function == "forward")
-    rows = blocks(tree, forward, 80, 10)
-    assert [[(b.node.function, b.width) for b in row] for row in rows] == [
-        [("all", 80)], [("<module>", 80)], [("main", 80)], [("forward", 80)], [("_conv_forward", 56)]
-    ]  # fmt: skip
-
-
-def test_moving_in_the_icicle(trainer):
-    view = IcicleView(TreeCursor())
-
-    def at():
-        view.draw(trainer, None, 100, 20)
-        return view.cursor.selected(trainer.tree(None)).function
-
-    assert at() == "<module>"
-    view.move(2)
-    assert at() == "__next__"
-    view.sideways(1)
-    assert at() == "forward"
-    view.sideways(-5)
-    view.sideways(3)
-    assert at() == "wrapper"
-    view.sideways(9)
-    assert at() == "log"
-    view.sideways(-1)
-    assert at() == "wrapper"
-    view.move(-9)
-    assert at() == "all"
-    view.move(3)
-    view.enter()
-    assert at() == "__next__"
-    assert view.zoom_out()
-    at()
-    assert not view.zoom_out()
-
-
 def test_a_click_selects_the_block(trainer):
     view = IcicleView(TreeCursor())
     view.draw(trainer, None, 100, 20)
@@ -92,3 +56,27 @@ def test_the_icicle_scrolls_to_what_is_selected():
     selected = view.cursor.selected(DEEP.tree(None))
     assert selected.depth > 30
     assert any("▸" in row for row in rows)
+
+
+# -- hot lines, call tree and icicle at every size
+
+
+@pytest.mark.parametrize("profile", [HOSTILE, DEEP, of()], ids=["hostile", "deep", "empty"])
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_lines_fit_and_are_printable(profile, width, height):
+    cursor = TreeCursor()
+    tree, icicle = TreeView(cursor), IcicleView(cursor)
+    drawn = [
+        LinesView().draw(profile, None, width, height, on_gpu=True),
+        tree.draw(profile, None, width, height),
+        icicle.draw(profile, None, width, height),
+    ]
+    for lines in drawn:
+        assert len(lines) == height
+        assert all(text_of(row).isprintable() for row in lines)
+    assert all(cells(row) <= width for row in drawn[2][:-1])
+    for view in (tree, icicle):
+        view.move(3)
+        view.move(-1)
+    tree.sideways(1), tree.sideways(-1), tree.enter(), icicle.sideways(1), icicle.enter(), icicle.zoom_out()
+    assert isinstance(tree.draw(profile, None, width, height), list)

@@ -2,10 +2,19 @@
 
 import pytest
 
+from tests.recorded_logs import log_path
+from tests.session.records import steps
+from tests.session.samples import profiles
+from tests.session.samples.profiles import APP, MAIN
 from tests.views import streams
 from tests.views.playback import Playback
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running, text
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.reading import fold
+from tuimon.records import Place, RangePlace
+from tuimon.sources.log.reader import read_log
+from tuimon.views.tui.profile.scope import blamed
 from tuimon.views.tui.terminal_app import Capabilities
 
 
@@ -29,15 +38,6 @@ async def test_h_c_i_show_three_views_of_one_thread():
         assert not profile.display and app.focused is app.board.threads and app.board.phases.display
 
 
-async def test_it_is_of_the_thread_under_the_cursor():
-    async with running(play()) as (app, pilot):
-        await pilot.press("down", "h")
-        assert "worker 0 · pid 4300" in shown(app)[0]
-        assert "transforms.py:31" in text(app, "profile")
-        await pilot.press("escape", "up", "h")
-        assert "main · pid 4242" in shown(app)[0]
-
-
 async def test_t_widens_the_scope():
     async with running(play()) as (app, pilot):
         await pilot.press("down", "h")
@@ -59,14 +59,6 @@ async def test_phases_by_f_and_by_arrows():
         assert "▸ backward" in text(app, "profile")
         await pilot.press("f", "f", "f")
         assert "_engine_run_backward" in text(app, "profile") and "__next__" not in text(app, "profile")
-
-
-async def test_workers_have_no_phases_and_say_so():
-    async with running(play()) as (app, pilot):
-        await pilot.press("h", "f", "escape", "down", "h")
-        assert "these threads have none" in text(app, "profile")
-        await pilot.press("F")
-        assert "transforms.py:31" in text(app, "profile")
 
 
 async def test_a_thread_without_samples_says_why():
@@ -112,22 +104,6 @@ async def test_new_samples_keep_cursor_and_folding():
         await pilot.pause()
         assert app.board.profile.state.profile.samples > samples
         assert shown(app)[3:] == before[3:]
-
-
-async def test_pause_freezes_the_samples_but_not_the_keys():
-    async with running(play(2, later=3)) as (app, pilot):
-        await pilot.press("h", "p")
-        before = text(app, "profile")
-        app.tick()
-        await pilot.pause()
-        assert text(app, "profile") == before
-        samples = app.board.profile.state.profile.samples
-        await pilot.press("f", "c")
-        assert "__next__" in text(app, "profile")
-        assert app.board.profile.state.profile.samples == samples
-        await pilot.press("p")
-        app.tick()
-        assert app.board.profile.state.profile.samples > samples
 
 
 async def test_nothing_is_computed_while_it_is_closed(monkeypatch):
@@ -188,3 +164,45 @@ async def test_lines_have_the_right_width_on_every_terminal(size, look):
                     assert strip.cell_length == profile.content_size.width
                     assert strip.text.isprintable()
                     assert look.glyphs != "ascii" or strip.text.isascii()
+
+
+# -- user ranges in the app: ``f`` goes on from the phases to them
+
+
+PLACE = RangePlace("step", f"{APP}/train.py", "main", 50, 60)
+
+
+async def test_f_goes_on_from_the_phases_to_the_ranges():
+    told = steps(4.0, {"data": 1.0}, count=1, pid=MAIN, range_places=[PLACE])
+    async with running(Playback([*profiles.records(3), told])) as (app, pilot):
+        await pilot.press("h")
+        assert "ranges  step" in text(app, "profile")
+        await pilot.press("F")  # back from "all" to the last
+        assert app.board.profile.views.phase == "range:step"
+        assert "train.py:55" in text(app, "profile") and "train.py:44" not in text(app, "profile")
+        await pilot.press("f")
+        assert app.board.profile.views.phase is None
+        assert "train.py:44" in text(app, "profile")
+
+
+# -- which thread and line the hot lines open on
+
+
+def finding(file, line):
+    return Finding("input_bound", "critical", "waits", where=(Place(file, line, "f"),))
+
+
+@pytest.mark.parametrize(("line", "kind"), [(20, "worker"), (33, "main")])
+def test_it_is_the_worker_or_the_training_thread_whose_samples_pass_there(line, kind):
+    session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
+    found = blamed(session, [finding("/home/user/train/g02_seed_dummy_loader.py", line)])
+    assert found.row.kind == kind and found.place.line == line
+
+
+async def test_hot_lines_open_there_with_the_code_that_samples_brought():
+    monitor = streams.input_bound(5)
+    async with running(monitor, (120, 40)) as (app, pilot):
+        await pilot.press("h")
+        shown = text(app, "profile")
+        assert "worker" in shown.splitlines()[0] and "transforms.py:31" in shown.splitlines()[-1]
+        assert "31 ▏ out = cv(img, kernel)" in shown

@@ -1,13 +1,16 @@
-"""Whose samples: a thread, a role, a process, the run."""
+"""Whose samples: a thread, a role, a process, the run; and what stands around the views of them."""
 
 import pytest
 
-from tests.session.records import stacks
 from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
+from tests.views.tui.profile.samples import Sample, of
 from tuimon.records import StackCount, Stacks
+from tuimon.session.loop_tree.range_join import RANGE
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.views.tui.profile.scope import Scope, count_same_role, latest_times
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.profile.header import empty_lines, filters, phases_line, ranges_line
+from tuimon.views.tui.profile.scope import Scope
 
 WORKER = Scope(4301, 4301, "worker 1")
 
@@ -28,12 +31,6 @@ def test_levels(level, threads, samples):
     assert sum(sample.count for sample in scope.samples(session)) == samples
 
 
-def test_same_role_whatever_its_number():
-    session = profiles.session(2)
-    assert count_same_role(session.over("recent").threads(), WORKER) == 2
-    assert count_same_role(session.over("recent").threads(), Scope(MAIN, MAIN, "main")) == 1
-
-
 def test_workers_have_no_phase_the_trainer_has():
     session = profiles.session(2)
     assert {sample.phase for sample in WORKER.samples(session)} == {"none"}
@@ -51,24 +48,32 @@ def test_a_second_thread_of_the_trainer():
     assert scope._replace(level="process").threads(session) == [(MAIN, MAIN), (MAIN, 77)]
 
 
-def test_new_samples_are_noticed():
-    session = profiles.session(2)
-    scope = Scope(MAIN, MAIN, "main", "run")
-    before = latest_times(session, scope)
-    assert latest_times(session, scope) == before
-    session.add(stacks(8.0, ([0], 1), pid=4301))
-    assert latest_times(session, scope) != before
+# -- what stands around the views of the profile
 
 
-def test_an_unknown_thread_has_no_samples():
-    assert Scope(1, 1, "main").samples(profiles.session(1)) == []
+def test_phases_with_their_shares(trainer):
+    spans = phases_line(trainer, "forward", 116)
+    assert "data 62 %" in text_of(spans) and "other 4 %" in text_of(spans)
+    assert next(span for span in spans if "forward" in span.text).role == "forward badge"
+    assert cells(phases_line(trainer, None, 76)) <= 76
+    assert "optimizer 4%" in text_of(phases_line(trainer, None, 76))
 
 
-def test_a_profile_makes_each_view_once():
-    session = profiles.session(2)
-    profile = SampleProfile(Scope(MAIN, MAIN, "main").samples(session))
-    assert profile.samples == 200
-    assert profile.tree("data") is profile.tree("data")
-    assert profile.tree("data").samples == profile.lines("data").samples == 124
-    assert profile.lines() is profile.lines()
-    assert profile.lines(libraries=True) is not profile.lines()
+def test_user_ranges_have_a_line_of_their_own_and_are_filters():
+    ranges = [f"step/{'part' * 3} {i}" for i in range(8)]
+    samples = [Sample([0], 10, "other", ranges=("step", path)) for path in ranges]
+    profile = of(*samples, Sample([0], 20, "eval"))
+    listed = filters(profile)
+    assert listed[:7] == (None, "data", "forward", "backward", "optimizer", "other", "eval")
+    assert listed[7:] == (f"{RANGE}step", *(RANGE + path for path in ranges))
+    row = text_of(ranges_line(profile, None, 116))
+    assert row.startswith(" ranges ") and "step 80 %" in row
+    for path in ranges:
+        spans = ranges_line(profile, RANGE + path, 76)
+        assert cells(spans) <= 76
+        assert next(span.text for span in spans if span.role == "key badge") == f" {path} 10% "
+    assert "range" not in text_of(phases_line(profile, None, 200))
+    assert "eval 20 %" in text_of(phases_line(profile, None, 200))
+    assert profile.count(f"{RANGE}step") == 80
+    assert profile.lines(f"{RANGE}{ranges[0]}").samples == 10
+    assert "the range gone" in text_of(empty_lines(profile, f"{RANGE}gone")[1])

@@ -9,7 +9,6 @@ from tests.views.tui.running_app import running
 from tuimon.records import MemoryHistory, MemoryLine, Notice
 from tuimon.session.session import Session
 from tuimon.views.headless import HeadlessView
-from tuimon.views.memory_text import memory_lines as in_words
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.drawing.lines import text_of
@@ -50,19 +49,9 @@ def test_why_there_is_nothing() -> None:
     assert "a profiler is on" in shown(None, notice) and "end it" in shown(None, notice)
 
 
-def test_a_replay_offers_no_recording() -> None:
-    drawn = "\n".join(text_of(row) for row in memory_lines(None, None, 100, is_live=False))
-    assert "A replay cannot record memory" in drawn and "R records" not in drawn
-
-
 def test_an_error_for_want_of_memory() -> None:
     assert "out of memory: 1 GiB could not be allocated on cuda:0" in shown(OOM)
     assert "CPU allocator" not in shown(OOM)
-
-
-def test_in_words_what_grows_comes_first() -> None:
-    head, first, second, *_ = in_words(HISTORY)
-    assert head.startswith("5 steps on cpu") and "+200 KiB a step" in first and "train.py:20" in second
 
 
 def test_in_headless_lines_and_in_the_report() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 
 import pytest
-from msgspec import structs
 
 from tests.session.records import header, process, session_of, steps
 from tests.views.playback import Playback
@@ -63,11 +62,6 @@ def test_who_holds_the_others_up_comes_first():
     assert "ranks 0-4, 6-7 · pids 100, 101, 102, 103 …" in lines[second]
     assert lines[-1] == "not listed: 4 idle helper threads"
     assert next(row for row in lines if row.startswith("ranks")).count("█") == 8
-
-
-def test_one_is_one():
-    *others, taken = records()
-    assert shown(session_of(*others, structs.replace(taken, idle=1)))[-1] == "not listed: 1 idle helper thread"
 
 
 @pytest.mark.parametrize("width", [60, 76, 110])

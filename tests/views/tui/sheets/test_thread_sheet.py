@@ -6,7 +6,6 @@ from tests.session.records import threads
 from tests.session.samples.profiles import MAIN
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running
-from tuimon.session.samples.thread_stacks import ThreadStacks
 from tuimon.sources.stacks.closeup import Dump
 from tuimon.sources.stacks.pyspy.dump import DumpFrame, DumpThread
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
@@ -80,13 +79,6 @@ async def test_a_dump_that_fails_says_why():
         await pilot.press("enter", "D")
         await settled(app, pilot)
         assert "no dump: ptrace is denied" in sheet(app) and "→ start it with tuimon run" in sheet(app)
-
-
-async def test_the_same_stack_for_long_is_flagged(monkeypatch):
-    monkeypatch.setattr(ThreadStacks, "same_stack_s", lambda self, tid: 42.0)
-    async with running(play()) as (app, pilot):
-        await pilot.press("enter")
-        assert " same stack for 42s " in sheet(app)
 
 
 async def test_a_thread_that_is_gone_stays_open_as_ended():

@@ -8,18 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.session.records import header, process, session_of, steps
+from tests.session.records import header, session_of
 from tests.trace.kineto_file import call, event, of_recording, write
 from tuimon.errors import TraceError
-from tuimon.records import GpuPhase, GpuTime, TraceTaken
-from tuimon.trace.raw import PhaseBefore, TakenBy
+from tuimon.records import TraceTaken
+from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
 from tuimon.trace.timeline import Lane, Timeline, blocks, timeline_of
 from tuimon.views.format import count
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
-from tuimon.views.trace_text import head_text, known_before
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets import trace_sheet
 from tuimon.views.tui.sheets.timeline_lines import View, timeline_lines
@@ -54,26 +53,6 @@ def test_what_was_measured_and_estimated_before_stands_beside_what_was_traced(re
     assert any("from memory that is not pinned" in line for line in lines)
 
 
-def test_of_a_step_before_it_is_known_what_was_measured() -> None:
-    whole = steps(1.0, {"data": 10.0, "backward": 20.0}, count=20)
-    before = known_before(session_of(header(), process(), whole), 100).before
-    assert [row for row in before if row.cpu_ms] == [
-        PhaseBefore("data", 10.0, estimated=False),
-        PhaseBefore("backward", 20.0, estimated=False),
-    ]
-
-
-def test_an_idle_time_without_a_lower_bound_was_not_known_before() -> None:
-    spans = [GpuPhase("forward", 10**9, 0, 10**9), GpuPhase("backward", 10**9, 10**8, 0)]
-    timed = GpuTime(t=1.0, pid=100, window_s=1.0, device=0, steps=10, total_ns=2 * 10**9, phases=spans, leads=[])
-    whole = steps(1.0, {"forward": 50, "backward": 50})
-    before = known_before(session_of(header(), process(), whole, timed), 100).before
-    assert {row.phase: row.gpu_idle_ms for row in before if row.gpu_ms} == {
-        "forward": None,
-        "backward": pytest.approx(5.0),
-    }
-
-
 def test_a_pause_beyond_what_was_allowed_is_said(recorded: str) -> None:
     trace = read_trace(recorded)
     for allowed_ms, said in ((250.0, False), (150.0, True)):
@@ -92,17 +71,6 @@ def test_the_timeline_fills_its_width(recorded: str, width: int) -> None:
             assert cells(line) == width
         view.zoom(1)
         view.pan(1)
-
-
-def test_blocks_of_a_lane() -> None:
-    lane = Lane("main", "CPU")
-    for begin, end, name in ((0, 10, "a"), (10, 11, "b"), (30, 60, "c"), (90, 200, "d")):
-        lane.add_item(begin, end, name, "forward")
-    found = blocks(lane, 0, 100, 20)
-    assert [(block.x, block.width, block.name) for block in found] == [
-        (0, 2, "a"), (2, 1, ""), (6, 6, "c"), (18, 2, "d"),
-    ]  # fmt: skip
-    assert found[1].share == pytest.approx(0.2)
 
 
 def test_time_that_markers_cannot_split_is_named_as_in_the_tables() -> None:
@@ -127,16 +95,6 @@ def test_zoom_and_pan_stay_within_the_trace() -> None:
     assert view.length_ns == 1000
 
 
-def test_steps_one_after_the_other(recorded: str) -> None:
-    view = View(timeline_of(read_trace(recorded)))
-    steps = view.timeline.steps
-    for at in (0, 1, 2, 3, 3):
-        view.go_to_step(1)
-        assert view.begin_ns == pytest.approx(steps[at].begin_ns)
-    view.go_to_step(-1)
-    assert view.begin_ns == pytest.approx(steps[2].begin_ns)
-
-
 class _App(TerminalApp[None]):
     """Nothing but the sheet."""
 
@@ -155,17 +113,16 @@ async def shown(monkeypatch: pytest.MonkeyPatch, take: object, size: tuple[int, 
         return [text_of(line) for line in sheet.body.lines]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-async def test_the_sheet(recorded: str, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]) -> None:
+async def test_the_sheet(recorded: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = read_taken(recorded)
-    whole = await shown(monkeypatch, lambda sheet: taken, size)
+    whole = await shown(monkeypatch, lambda sheet: taken, (80, 24))
     assert "step 3" in whole[1]
-    one = await shown(monkeypatch, lambda sheet: taken, size, "n")
+    one = await shown(monkeypatch, lambda sheet: taken, (80, 24), "n")
     assert "step 0" in one[1] and "step 3" not in one[1]
-    near = await shown(monkeypatch, lambda sheet: taken, size, "plus", "plus", "right", "minus", "0", "down", "down")
+    keys = ("plus", "plus", "right", "minus", "0", "down", "down")
+    near = await shown(monkeypatch, lambda sheet: taken, (80, 24), *keys)
     assert near[1] == whole[1]
-    if size[1] == 24:
-        assert near[7] == whole[9]  # the tables have moved by two rows
+    assert near[7] == whole[9]  # the tables have moved by two rows
 
 
 async def test_a_reason_where_there_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,22 +194,6 @@ async def test_a_log_opens_its_latest_trace(recorded: str, is_there: bool) -> No
         assert "cannot be read" in text and f"Trace of steps {count(1200)} to {count(1203)} of rank 2" in text
 
 
-async def test_the_figures_of_a_log_whose_trace_file_is_gone_scroll(recorded: str) -> None:
-    session = session_of(header(), msgspec.structs.replace(traced(recorded), file="/nowhere/t.json.gz"))
-    app = _App(Capabilities())
-    async with app.run_test(size=(60, 12)) as pilot:
-        sheet = trace_sheet.trace_sheet(session, runs=False)
-        app.push_screen(sheet)
-        await pilot.pause()
-        await app.workers.wait_for_complete([sheet._work]) if not sheet._work.is_finished else None
-        await pilot.pause()
-        before = [text_of(line) for line in sheet.body.lines]
-        assert "more lines below" in str(sheet.body.border_title)
-        await pilot.press("down", "down")
-        await pilot.pause()
-        assert [text_of(line) for line in sheet.body.lines][:-2] == before[2:]
-
-
 def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
     steps = [event("tuimon_step", f"step {n}", 10 * n * MS, 10 * (n + 1) * MS) for n in range(4)]
     waits = [
@@ -280,15 +221,6 @@ def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_one_step_is_not_called_each() -> None:
-    trace = TraceTaken(t=1.0, pid=7, file="t.json.gz", wanted=1, begin_s=1.0, end_s=1.033, steps=1, first_step=135)
-    assert head_text(trace) == "Trace of step 135 of process 7: 33.0 ms: t.json.gz"
-
-
-def test_without_a_trace_there_is_no_sheet() -> None:
-    assert trace_sheet.trace_sheet(session_of(header()), runs=False) is None
-
-
 def test_the_report_tells_of_a_trace(recorded: str) -> None:
     session = session_of(header(), traced(recorded))
     report = report_of(session, [], "run.jsonl")
@@ -303,3 +235,14 @@ def test_the_report_tells_of_a_trace(recorded: str) -> None:
     assert "forward: CPU 50.9 ms, GPU span 50.9 ms" in text
     assert max(map(len, text_report(report).splitlines())) <= 78 + len(recorded)
     assert "traces" not in report_of(session_of(header()), [], "run.jsonl")
+
+
+def test_blocks_of_a_lane() -> None:
+    lane = Lane("main", "CPU")
+    for begin, end, name in ((0, 10, "a"), (10, 11, "b"), (30, 60, "c"), (90, 200, "d")):
+        lane.add_item(begin, end, name, "forward")
+    found = blocks(lane, 0, 100, 20)
+    assert [(block.x, block.width, block.name) for block in found] == [
+        (0, 2, "a"), (2, 1, ""), (6, 6, "c"), (18, 2, "d"),
+    ]  # fmt: skip
+    assert found[1].share == pytest.approx(0.2)

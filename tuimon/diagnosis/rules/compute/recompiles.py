@@ -97,7 +97,7 @@ _ANY = Guard(
 
 
 def guard_of(reason: str) -> Guard:
-    """What a guard is about: ``tensor 'x' size mismatch at index 1`` -> dimension 1 of x differs."""
+    """The subject of a guard: ``tensor 'x' size mismatch at index 1`` -> dimension 1 of x differs."""
     text = _LOCAL.sub(r"\1", reason)
     for pattern, guard in _GUARDS:
         found = pattern.search(text)

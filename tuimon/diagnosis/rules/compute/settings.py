@@ -13,7 +13,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
-from tuimon.diagnosis.rule import STEPS, Rule
+from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import ANOMALY
 from tuimon.diagnosis.severity import WARNING_GAIN
 from tuimon.diagnosis.speedup import TAKES_ERROR
@@ -151,16 +151,19 @@ def _checks(evidence: Evidence) -> _Slow | None:
 
 def _anomalies(evidence: Evidence) -> _Slow | None:
     """Anomaly detection keeps the stack of each operation; that it searches gradients for NaN, no sample shows."""
-    if evidence.process is None or ANOMALY[0] not in evidence.process.debug_settings:
-        return None
     headline = "autograd's anomaly detection notes the stack of each operation for {}"
     slow = _sampled(evidence, "anomaly", _notes_stack, headline, ANOMALY[1])
     return replace(slow, fix=slow.fix._replace(high=math.inf)) if slow is not None else None
 
 
 def _notes_stack(sample: StackSample) -> bool:
-    """True where Python's, or torch's, traceback module notes a stack."""
-    return any(frame.function == "format_stack" and frame.file.endswith("/traceback.py") for frame in sample.frames)
+    """True if autograd notes a stack: it alone has that done by this function, through a module that torch.fx shares.
+
+    See ``PyAnomalyMetadata::store_stack`` in torch's ``csrc/autograd/python_anomaly_mode.cpp``.
+    """
+    return any(
+        frame.function == "format_stack" and frame.file.endswith("torch/fx/traceback.py") for frame in sample.frames
+    )
 
 
 def _sampled(
@@ -219,7 +222,7 @@ RULES = (
             " the process reports of itself, on the phases, on samples in these checks, and on how often the training"
             " thread holds the GIL. Gains follow from parts that were measured with other programs."
         ),
-        needs=(STEPS,),
+        needs=(STEPS, SETTINGS),
         thresholds=(
             AVX512_TAKES,
             AVX2_TAKES,

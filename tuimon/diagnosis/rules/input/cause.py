@@ -98,7 +98,8 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
         if is_outside_collate(own, data):  # a default one is torch's
             return Cause("slow_collate", None, ": the training process collates batches")
         return Cause("slow_collate", own, f": the training process collates batches{in_library(own)}")
-    clause = f": the training process prepares it{in_library(own)}"
+    remote = (data.share_where(lambda sample: sample.has("network")) or 0.0) >= MOST
+    clause = f": the training process {'reads it over the network' if remote else 'prepares it'}{in_library(own)}"
     return Cause("hand_rolled_loader" if by_hand else "no_workers", own, clause)
 
 

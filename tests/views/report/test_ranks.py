@@ -1,0 +1,184 @@
+"""The report of ranks: of many nodes, of trainings side by side, of one that was started again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.fleet_logs import Job, write
+from tests.session.records import header, process, session_of, steps, threads
+from tests.views.report.test_html import log_of, page_of
+from tuimon.cli.main import run_command_line
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.reading import fold
+from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.records import Exit, Record
+from tuimon.session.rank_list import rank_rows
+from tuimon.session.session import Session
+from tuimon.sources.log.joined.opening import choose, read_logs
+from tuimon.views.report.step_json import Json
+from tuimon.views.report.summary import report_of
+from tuimon.views.report.text import text_report
+from tuimon.views.report.types import Report
+
+JOB = Job(nodes=36, ranks=2, seconds=10.0, workers=0, gpus=False, late=70)
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Json], dict[str, Json]]:
+    folder = str(tmp_path_factory.mktemp("logs"))
+    write(folder, JOB)
+    session, findings = fold(read_logs(choose(folder)))
+    bounded, full = (report_of(session, findings, folder, full=full) for full in (False, True))
+    return bounded, full
+
+
+def test_of_many_ranks_those_that_hold_the_others_up_are_listed(
+    reports: tuple[dict[str, Json], dict[str, Json]],
+) -> None:
+    bounded, full = reports
+    assert [rank["rank"] for rank in full["ranks"]] == list(range(72))
+    listed = [rank["rank"] for rank in bounded["ranks"]]
+    assert len(listed) == 64
+    assert listed == sorted(listed)
+    assert 70 in listed
+    late = next(rank for rank in bounded["ranks"] if rank["rank"] == 70)
+    assert late["host"] == "node035"
+    assert late["pid"] == 1001
+    assert late["late_ms"] == pytest.approx(0.2 * late["steps"]["median_ms"], rel=0.1)
+
+
+def test_a_summary_stands_for_all_of_them(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
+    bounded, full = reports
+    summary = bounded["ranks_summary"]
+    assert summary == full["ranks_summary"]
+    assert summary["count"] == 72
+    counts = [rank["steps"]["count"] for rank in full["ranks"]]
+    assert summary["steps"] == [min(counts), counts[0], max(counts)]
+    assert sum(phase["share"] for phase in summary["phases"]) == pytest.approx(1.0, abs=0.01)
+
+
+def test_the_text_names_the_late_rank_and_fits_a_page(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
+    lines = text_report(reports[0]).splitlines()
+    at = lines.index("Ranks, first those that are not well or hold the others up")
+    assert lines[1].startswith("node000 and 35 more nodes, started ")
+    assert lines[at + 1].startswith("  rank 70 on node035: ")
+    assert ", late by 39" in lines[at + 1]
+    assert lines[at + 3].startswith("  all 72: ")
+    assert lines[at + 5] == ""
+
+
+def test_a_few_ranks_have_a_page_without_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jinja2")
+    write(str(tmp_path), Job(nodes=1, ranks=3, seconds=5.0, workers=0, gpus=False, late=1))
+    assert run_command_line(["report", str(tmp_path), "--format", "html"]) == 0
+    page = capsys.readouterr().out
+    assert "<h2>Ranks</h2>" in page and "those that are not well" not in page
+
+
+# -- trainings side by side in a report: it is of one, and says what was found in each
+
+
+EVEN, WAITS, LATE = (
+    {"forward": 20, "backward": 80},
+    {"data": 10, "forward": 10, "backward": 80},
+    {"data": 60, "forward": 10, "backward": 30},
+)
+
+
+def two_trainings() -> Session:
+    """Two ranks each: in the second one rank 1 waits for its data."""
+    session = session_of(header(cpu_count=16))
+    ranks = [(100, 0, 50, EVEN, 0.9), (101, 1, 50, EVEN, 0.9), (200, 0, 60, WAITS, 0.5), (201, 1, 60, LATE, 0.95)]
+    for n, (pid, rank, ppid, _, _) in enumerate(ranks):
+        facts = {"rank": rank, "world_size": 2, "ppid": ppid, "python": "3.11.7", "start_unix_s": 1.7e9 + n}
+        session.add(process(pid, command=["python", f"train{ppid}.py"], **facts))
+    for t in range(1, 14):
+        for pid, _, _, phases, cpu in ranks:
+            session.add(threads(t, (pid, "python", cpu, "running", 0.0), pid=pid, cpu_ratio=cpu))
+            session.add(steps(t, phases, pid=pid, first_index=10 * (t - 1)))
+    return session
+
+
+def test_each_is_listed_with_its_own_steps_and_findings() -> None:
+    session = two_trainings()
+    report = report_of(session, Verdicts().judge_run(session), "run.jsonl")
+    first, second = report["trainings"]
+    assert [(each["number"], each["ranks"], each["in_focus"]) for each in (first, second)] == [
+        (1, 2, True),
+        (2, 2, False),
+    ]
+    assert second["command"] == ["python", "train60.py"]
+    assert "straggler_rank" not in {finding["rule"] for finding in (*report["findings"], *first["findings"])}
+    assert second["findings"][0]["rule"] == "straggler_rank"
+    assert "for rank 1" in second["findings"][0]["headline"]
+    assert [(rank["training"], rank["rank"]) for rank in report["ranks"]] == [(1, 0), (2, 0), (1, 1), (2, 1)]
+    assert "on each of 2 ranks, one of 2 trainings side by side" in report["summary"]
+    assert session.trainer() == 100  # the focus is as it was
+    msgspec.convert(report, Report)
+
+
+def test_processes_without_ranks_are_not_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = [header()]
+    for pid in (100, 200):
+        records.append(process(pid, command=["python", f"train{pid}.py"]))
+        records += [steps(t, EVEN, pid=pid, first_index=10 * (t - 1)) for t in range(1, 14)]
+    lines = text_report(report_of(session_of(*records), [], "run.jsonl")).splitlines()
+    assert "Training processes" in lines and "Ranks" not in lines
+    page = page_of(log_of(tmp_path / "run.jsonl", records), capsys=capsys)
+    assert "<h2>Training processes</h2>" in page and "<th>process</th>" in page and "<h2>Ranks</h2>" not in page
+    assert "Ranks" in text_report(report_of(two_trainings(), [], "run.jsonl")).splitlines()
+
+
+# -- the report of a run whose launcher has started all ranks anew, as torchrun --max-restarts does
+
+
+PHASES = {"data": 10, "forward": 30, "backward": 60}
+NONE: list[Finding] = []
+
+
+def start(number: int, at_s: float, windows: int) -> list[Record]:
+    """One start of two ranks: they live for so many windows, and then all end."""
+    pids = [100 + 10 * number + rank for rank in range(2)]
+    facts = {"world_size": 2, "ppid": 50, "python": "3.11.7", "start_unix_s": 1.7e9 + at_s}
+    found: list[Record] = [process(pid, rank=rank, t=at_s, **facts) for rank, pid in enumerate(pids)]
+    for window in range(windows):
+        for pid in pids:
+            t = at_s + 1.0 + window
+            found += [
+                threads(t, (pid, "python", 0.9, "running", 0.0), pid=pid),
+                steps(t, PHASES, pid=pid, first_index=10 * window),
+            ]
+    return found + [
+        process(pid, rank=rank, t=at_s + windows + 1.5, ended=True, **facts) for rank, pid in enumerate(pids)
+    ]
+
+
+@pytest.fixture
+def session() -> Session:
+    """Two starts that failed, the second of them before its first step, and one that came to its end."""
+    return session_of(
+        header(pid=50), *start(0, 0.0, 6), *start(1, 10.0, 0), *start(2, 20.0, 12), Exit(t=40.0, pid=50, exit_code=0)
+    )
+
+
+def test_each_rank_is_there_once_and_says_how_often_it_was_restarted(session: Session) -> None:
+    assert [(row.rank, row.pid, row.restarts) for row in rank_rows(session.over("recent"))] == [
+        (0, 120, 2),
+        (1, 121, 2),
+    ]
+    text = text_report(report_of(session, NONE, "run.jsonl", full=True))
+    assert "rank 0, restarted 2 times: 120 steps" in text
+    assert "rank 0, an earlier start: 60 steps" in text
+
+
+def test_a_report_in_json_tells_the_starts_apart(session: Session) -> None:
+    ranks = report_of(session, NONE, "run.jsonl", full=True)["ranks"]
+    assert [(rank["pid"], rank["state"] == "restarted", rank.get("restarts")) for rank in ranks] == [
+        (100, True, None),
+        (120, False, 2),
+        (101, True, None),
+        (121, False, 2),
+    ]
