@@ -170,7 +170,7 @@ accuracy: $(VENV)/.test-installed
 # Programs on public frameworks have an environment of their own.
 KIND ?=
 ARGS ?=
-TRUTH := $(if $(filter wild,$(KIND))$(findstring --framework,$(ARGS)),$(VENV)/wild,$(VENV))
+TRUTH := $(if $(filter wild,$(KIND)),$(VENV)/wild,$(VENV))
 truth: $(if $(filter $(VENV),$(TRUTH)),$(VENV)/.test-installed,$(VENV)/wild/.installed)
 	$(TRUTH)/bin/python -m tests.truth $(KIND) $(ARGS)
 

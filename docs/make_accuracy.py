@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -12,14 +13,16 @@ from bench.gpu import program_runs
 from docs.cases import CASES
 from tests.recorded_logs import LOGS
 from tests.scenarios.streams import STREAMS, judged
+from tests.truth import causes, leaks
 from tests.truth.judging import BUSY_CORES, Judgement, judge
 from tests.truth.kind import of
+from tests.truth.leaks import Leaks
 from tests.truth.programs import Program, labelled
 from tests.truth.running import Outcome, Truth
 from tests.truth.scenarios import results
 
 #: Length of a simulated training: enough for verdicts to settle.
-_SIMULATED_S = 10.0
+_SIMULATED_S = 15.0
 _HEADS = (
     *("program", "expected", "first verdict", "place", "phases", "settled after", "predicted", "measured"),
     *("after attach", "its place", "its phases", "it settled after"),
@@ -66,12 +69,54 @@ _GROUPS: dict[str, Callable[[], Iterator[Judgement]]] = {"scripts": _scripts, "s
 
 def accuracy(group: str) -> str:
     """A table of a group's programs, each with its label and its verdict, the sums, and what is wrong, as Markdown."""
+    if group == "causes":
+        return _causes()
+    if group == "leaks":
+        return _leaks()
     rows = list(_GROUPS[group]())
     cells = [[cell or "–" for cell in _cells(row)] for row in rows]
     shown = [n for n in range(len(_HEADS)) if any(row[n] != "–" for row in cells)]
     table = [_HEADS, ["---"] * len(_HEADS), *cells]
     lines = [f"**{_sums(rows)}**", "", *(f"| {' | '.join(row[n] for n in shown)} |" for row in table)]
     return "\n".join([*lines, *_remarks(group, rows)]) + "\n"
+
+
+def _causes() -> str:
+    """As ``make truth KIND=causes ARGS=--record`` recorded them, in the order of the study."""
+    found = causes.results().values()
+    lines = [
+        f"**Told by name: {of(bool(row.told) for row in found)}. Line right: {of(row.place_right for row in found)}."
+        f" Silent without it: {of(None if row.false is None else not row.false for row in found)}.**\n",
+        "| cause | of the issues | told by name | as | line right | silent without it | evidence |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for cause, (percent, _) in causes.CAUSES.items():
+        rows = [row for row in found if row.category == cause]
+        names = ", ".join(f"`{name}`" for name in dict.fromkeys(row.told for row in rows if row.told)) or "–"
+        kinds = ", ".join(f"{n} {kind}" for kind, n in Counter(row.evidence for row in rows).items()) or "–"
+        told, silent = (
+            of(bool(row.told) for row in rows),
+            of(None if row.false is None else not row.false for row in rows),
+        )
+        places = [row.place_right for row in rows if row.place_right is not None]
+        line = of(places) if places else "–"
+        lines.append(f"| {cause} | {percent:g} % | {told} | {names} | {line} | {silent} | {kinds} |")
+    missed = [f"- `{row.name}` is not told by name" for row in found if not row.told]
+    missed += [f"- `{row.name}` names another line: {row.place or 'none'}" for row in found if row.place_right is False]
+    missed += [f"- `{row.name}` without its cause: {', '.join(row.false)}" for row in found if row.false]
+    return "\n".join([*lines, *(["\nWrong:\n", *missed] if missed else [])]) + "\n"
+
+
+def _leaks() -> str:
+    """As ``make truth KIND=leaks ARGS=--record`` recorded them."""
+    kind, rows = Leaks(), leaks.results()
+    table = [[column.head for column in kind.columns], ["---"] * len(kind.columns)]
+    table += [[str(column.text(row) or "–") for column in kind.columns] for row in rows.values()]
+    missing = [f"`{name}`" for name in kind.programs() if name not in rows]
+    lines = [f"{'; '.join(' '.join(each.split()) for each in kind.totals(list(rows.values())))}.", ""] if rows else []
+    lines += [f"| {' | '.join(cells)} |" for cells in table] if rows else []
+    lines += ["", f"Not run yet: {', '.join(missing)}."] if missing else []
+    return "\n".join(lines).strip() + "\n"
 
 
 def _cells(row: Judgement) -> list[str | None]:

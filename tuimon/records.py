@@ -552,7 +552,7 @@ class Throttle(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
-    """Counters of one GPU, or of one MIG instance (NVML); None where it does not support one.
+    """Counters of one GPU, or of one MIG instance (NVML, amdsmi); None where it does not support one.
 
     A log has what seldom changes (memory in all, limits of power and clock, PCIe link, capability, parent) in the first
     record of a file, and again where it has changed.
@@ -592,7 +592,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     compute_capability: Amount | None = None  # such as 9.0; in the first record and in some later ones
     near_nodes: list[Index] | None = None  # the NUMA node that it hangs on, then the others of that socket
     chosen: bool = False  # named by the run's CUDA_VISIBLE_DEVICES
-    cost_ms: Amount | None = None  # duration of the NVML calls for this record
+    cost_ms: Amount | None = None  # duration of the driver's calls for this record
 
 
 #: Facts of a GPU that seldom change: if a record has None, the value of the record before holds.
@@ -1019,13 +1019,36 @@ class Printed(Record, frozen=True, kw_only=True, tag="printed"):
     loss: str = ""
 
 
+class Uncaught(Record, frozen=True, kw_only=True, tag="uncaught"):
+    """The exception that ended a process of the run, as the process noted it."""
+
+    error: str  # the last line of its traceback: "ValueError: no such column"
+    file: str = ""  # innermost line of the program that it passed through
+    line: Count = 0
+    function: str = ""
+
+
 class Exit(Record, frozen=True, kw_only=True, tag="exit"):
     """The launched (or attached) process ended. ``exit_code`` is None when it cannot be known (attach)."""
 
     exit_code: Index | None  # 128+n for signal n
     signal: str | None = None  # such as "SIGKILL"
-    last_line: str | None = None  # last line of the last traceback in its output, where tuimon can read that
+    # the exception that ended it: of a process of the run that noted it, or the last traceback in output that is read
+    last_line: str | None = None
+    file: str = ""  # innermost line of the program that it passed through; of a process that noted it
+    line: Count = 0
+    function: str = ""
     survivors: list[Pid] = msgspec.field(default_factory=list)  # pids of the run that are still alive
+
+    @property
+    def raised_at(self) -> Place | None:
+        """The line that the exception came from; None if no process noted it."""
+        return Place(self.file, self.line, self.function) if self.file else None
+
+    @property
+    def has_failed(self) -> bool:
+        """True if it is known to have ended by an error or a signal."""
+        return bool(self.exit_code or self.signal or self.file)
 
 
 class EarlierRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -1090,6 +1113,7 @@ AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
     Cost,
     Printed,
     EarlierRuns,
+    Uncaught,
     Exit,
 ]
 

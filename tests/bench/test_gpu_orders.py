@@ -3,12 +3,11 @@
 import subprocess
 
 import pytest
-from msgspec import structs
 
 from bench.gpu import orders
 from tests.session.records import header, stacks, steps
+from tests.sources.log.literal_log import write
 from tuimon.records import GpuTime, MemoryHistory, MemoryLine, Notice
-from tuimon.sources.log.writer import LogWriter
 
 LINE = MemoryLine("/x/bench/gpu/loop.py", 40, "main", "kept.append(", True, 5 << 20, 5, 1 << 20)
 
@@ -24,10 +23,7 @@ def commands(monkeypatch, tmp_path):
 
         def run(self, command):
             if self.records:
-                writer = LogWriter(str(self.log))
-                for record in (header(), *self.records):
-                    writer.add_record(record)
-                writer.close()
+                write(self.log, header(), *self.records)
             return subprocess.CompletedProcess(command, self.ending[0], "", self.ending[1])
 
     found = Commands()
@@ -53,12 +49,6 @@ def test_hooks_that_came_in_are_counted_by_their_steps(commands):
     found, on_gpu = orders._brought_in(100, 1.0, commands.log)
     assert found.what == "attach --inject: steps (hooks brought into process 100 in 0.2 s)"
     assert (found.measured.median, on_gpu.measured.median) == (30, 8)
-
-
-def test_the_agents_own_stacks_are_told_with_their_threads(commands):
-    commands.records = (structs.replace(stacks(1.0, ([0], 20)), in_process=True),)
-    (found,) = orders._sampled_by_itself(100, 1.0, commands.log)
-    assert (found.what, found.measured.median) == ("stacks in-process: samples, of threads MainThread", 20)
 
 
 def test_stacks_of_py_spy_are_not_taken_for_those_of_the_agent(commands):

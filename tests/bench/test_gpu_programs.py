@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from bench.gpu import program_runs, watched
-from bench.gpu.program_runs import Means, ProgramRun
 from bench.gpu.rows import Rows, tables
 from tests.agent.programs import environment
 from tests.warm_torch import warm_python
@@ -116,8 +114,3 @@ def test_the_gain_as_it_is_told(gains: tuple[float | None, ...], told: str) -> N
     fix = dict(zip(("estimated_speedup", "low", "high"), gains, strict=True))
     assert program_runs._told(FINDING | {"fixes": [fix]}) == told
     assert program_runs._told(FINDING | {"fixes": []}) == ""
-
-
-def test_the_gain_is_measured_against_both_sides() -> None:
-    assert Means(10.0, 5.0, 20.0).gain == 3.0
-    assert ProgramRun("a", "none", "none", "", "", Means(*json.loads(MEANS).values())).cells()[5] == "5.37x"

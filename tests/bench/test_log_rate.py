@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench.log_rate import SETTLE_S, Hour, compressed, grown
+from bench.log_rate import SETTLE_S, compressed, grown
 
 
 def line(kind: str, t: float, length: int) -> bytes:
@@ -26,12 +26,6 @@ def test_what_is_written_at_the_start_is_left_out() -> None:
 def test_a_log_that_covers_no_time_has_no_rate() -> None:
     assert grown([]) is None
     assert grown([line("header", 0.0, 500), line("steps", SETTLE_S / 2, 500)], SETTLE_S) is None
-
-
-def test_the_promise_is_of_the_compressed_log() -> None:
-    plain = grown([line("steps", float(t), 1000) for t in range(1, 38)])
-    assert plain is not None
-    assert Hour(plain, 10.0).mb == pytest.approx(plain.mb_per_hour / 10.0)
 
 
 def test_compression_counts_every_flush() -> None:

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import LEAN, running
+from tests.session.records import header, process, steps
+from tests.sources.log.literal_log import write
 from tests.test_import_hygiene import loaded_by
 from tuimon.cli.main import run_command_line
+from tuimon.records import Exit
 
 WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\nsys.exit(3)\n"
 
@@ -64,21 +67,8 @@ def test_without_the_options_nothing_of_them_is_loaded() -> None:
 def test_a_run_is_scraped_and_its_exit_code_is_its_own(tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client")
     go = tmp_path / "go"
-    command = (
-        "run",
-        "--headless",
-        *LEAN,
-        "--prometheus",
-        "0",
-        "--run",
-        "trial",
-        "--",
-        sys.executable,
-        "-c",
-        WAITS,
-        str(go),
-    )
-    with running(*command, cwd=tmp_path) as process:
+    words = ("run", "--headless", *LEAN, "--prometheus", "0", "--run", "trial", "--", sys.executable, "-c", WAITS)
+    with running(*words, str(go), cwd=tmp_path) as process:
         assert process.stderr is not None
         served = next(line for line in process.stderr if "served at" in line)
         found = re.search(r"http://127\.0\.0\.1:(\d+)/metrics", served)
@@ -98,19 +88,7 @@ def test_view_without_a_terminal_follows_a_log_for_its_metrics(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("prometheus_client")
-    from tests.session import records
-    from tuimon.records import Exit
-    from tuimon.sources.log.writer import LogWriter
-
-    log = LogWriter(str(tmp_path / "run.jsonl"))
-    for record in (
-        records.header(),
-        records.process(),
-        records.steps(1.0, {"backward": 9}),
-        Exit(t=2.0, pid=100, exit_code=0),
-    ):
-        log.add_record(record)
-    log.flush(3.0)
-    log.close()
-    assert run_command_line(["view", "--headless", "--prometheus", "0", str(tmp_path / "run.jsonl")]) == 0
+    end = Exit(t=2.0, pid=100, exit_code=0)
+    log = write(tmp_path / "run.jsonl", header(), process(), steps(1.0, {"backward": 9}), end)
+    assert run_command_line(["view", "--headless", "--prometheus", "0", str(log)]) == 0
     assert "10 steps" in capsys.readouterr().err

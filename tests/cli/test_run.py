@@ -54,6 +54,15 @@ def test_the_exit_code_is_the_targets(tmp_path: Path, code: str, expected: int) 
     assert done.returncode == expected, done.stderr
 
 
+def test_an_allocation_that_failed_is_named_without_reading_the_output(tmp_path: Path) -> None:
+    text = "import torch\nraise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0')\n"
+    path = script(tmp_path, text)
+    done = tuimon("run", "--headless", "--log", "x.jsonl", *LEAN, "--", sys.executable, path, cwd=tmp_path)
+    own = " ".join(line.partition("] ")[2].strip() for line in done.stderr.splitlines() if "[tuimon" in line)
+    assert "ended with exit code 1 at train.py:2: torch.OutOfMemoryError: CUDA out of memory." in own
+    assert "the training ended as a GPU had no room for 9.00 GiB: OutOfMemoryError at train.py:2" in own
+
+
 def test_stdio_is_untouched(tmp_path: Path) -> None:
     text = "import sys; sys.stdout.buffer.write(bytes(range(256))); print(sys.argv[1:], file=sys.stderr)"
     done = subprocess.run(

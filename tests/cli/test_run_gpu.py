@@ -8,12 +8,16 @@ import statistics
 import sys
 from pathlib import Path
 
+from tests import fake_amdsmi
 from tests.cli.command import running, script, tuimon
 from tests.fake_nvml import Scenario, modern, usual
 from tests.waiting import until
-from tuimon.records import Gpu
+from tuimon.records import Gpu, Process
 from tuimon.session.session import Session
+from tuimon.sources.gpus.processes import in_first_pid_namespace
 from tuimon.sources.log.reader import read_log
+from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.gpu.gpu_pane import GpuPane
 
 #: trains on the CPU until it is told to end
 TRAIN = """
@@ -79,17 +83,60 @@ def test_a_run_with_gpus(tmp_path: Path) -> None:
     assert first.latest.compute_capability == 9.0
 
 
-def doctor_says(scenario: Scenario, folder: Path) -> str:
-    done = tuimon("doctor", "--format", "json", cwd=folder, env=scenario.environment)
-    (check,) = (check for check in json.loads(done.stdout)["checks"] if check["name"] == "nvml")
+def test_a_run_with_an_amd_gpu(tmp_path: Path) -> None:
+    (tmp_path / "fake").mkdir()
+    scenario, log = Scenario(tmp_path / "fake", installed=False), tmp_path / "run.jsonl"
+    env = {**os.environ, **scenario.environment, **fake_amdsmi.install(tmp_path / "fake")}
+    scenario.set(fake_amdsmi.usual(0), amd_devices=1)
+    scenario.set({"8.accumulation_counter": "ramp 0 1000", "8.ppt_residency_acc": "ramp 0 250"})
+    words = ("run", "--headless", "--no-stacks", "--interval", "0.3", "--log", str(log), "--", sys.executable)
+    with running(*words, script(tmp_path, TRAIN), cwd=tmp_path, env=env) as process:
+        until(lambda: trainers(log))
+        scenario.set({"8.pids": f"{trainers(log)[0]}:60000"})
+        until(lambda: sum(bool(gpu.throttled) for gpu in gpu_records(log)) >= 5)
+        (tmp_path / "enough").touch()
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    session = Session()
+    for record in read_log(str(log)):
+        session.add(record)
+    (gpu,) = session.over("recent").gpus()
+    assert gpu.used_by_run == in_first_pid_namespace()
+    ((cause, share),) = gpu.throttled
+    assert cause == "power cap"
+    assert 0.1 < share < 0.5  # 0.25
+    lines = [text_of(line) for line in GpuPane().draw(GpuPane().collect(session, []), 80, 12)]
+    shown = "\n".join(lines)
+    assert "no NVIDIA driver" not in output and "NVIDIA" not in shown
+    assert all(figure in shown for figure in ("83 %", "64", "612", "74 °C", "1890")), shown
+
+
+def trainers(log: Path) -> list[int]:
+    if not log.exists() or not log.stat().st_size:
+        return []
+    return [r.pid for r in read_log(str(log)) if isinstance(r, Process) and r.role == "trainer"]
+
+
+def doctor_says(environment: dict[str, str], folder: Path, name: str = "nvml") -> str:
+    done = tuimon("doctor", "--format", "json", cwd=folder, env=environment)
+    (check,) = (check for check in json.loads(done.stdout)["checks"] if check["name"] == name)
     return f"{check['status']}: {check['message']}"
 
 
 def test_doctor_tells_what_the_gpus_tell(tmp_path: Path) -> None:
     scenario = two_gpus(tmp_path / "fake")
     some = "ok: driver 580.65.06, 2 GPUs; for 1 of them SM, tensor and DRAM activity (Hopper and later have it)"
-    assert doctor_says(scenario, tmp_path) == some
+    assert doctor_says(scenario.environment, tmp_path) == some
     scenario.set({"devices": 1, "0.mig": 1, "0.mig.0.uuid": "MIG-1"})
-    assert doctor_says(scenario, tmp_path) == "ok: driver 580.65.06, 1 GPU; 1 MIG instance"
+    assert doctor_says(scenario.environment, tmp_path) == "ok: driver 580.65.06, 1 GPU; 1 MIG instance"
     scenario.set({"error.nvmlInitWithFlags": 18})
-    assert "different versions" in doctor_says(scenario, tmp_path)
+    assert "different versions" in doctor_says(scenario.environment, tmp_path)
+
+
+def test_doctor_counts_amd_gpus(tmp_path: Path) -> None:
+    scenario = Scenario(tmp_path, installed=False)
+    environment = {**scenario.environment, **fake_amdsmi.install(tmp_path)}
+    scenario.set(fake_amdsmi.usual(0), amd_devices=1)
+    assert doctor_says(environment, tmp_path, "amdsmi").startswith("ok: 1 GPU of AMD's")
+    scenario.set({"error.amdsmi_init": 34})
+    assert doctor_says(environment, tmp_path, "amdsmi") == "warn: the AMD driver is not loaded"

@@ -11,10 +11,10 @@ from tests.cli.command import LEAN, script
 from tests.cli.terminal import Shown, drained, ended, on_terminal
 from tests.cli.test_run import LISTENER, heard
 from tests.session import records
+from tests.sources.log.literal_log import write
 from tests.waiting import alive, until
 from tuimon.records import Exit
 from tuimon.sources.log.reader import read_log
-from tuimon.sources.log.writer import LogWriter
 
 #: What a full-screen program sends at its start, to have a screen of its own.
 _FULL_SCREEN = b"\x1b[?1049h"
@@ -89,12 +89,8 @@ def test_a_dumb_terminal_is_headless(tmp_path: Path) -> None:
 
 
 def test_view_replays_a_log_and_q_leaves(tmp_path: Path) -> None:
-    log = LogWriter(str(tmp_path / "x.jsonl"))
-    for record in (records.header(), records.process(), Exit(t=9.0, pid=100, exit_code=3)):
-        log.add_record(record)
-    log.flush(0.0)
-    log.close()
-    with on_terminal("view", log.path, cwd=tmp_path) as (process, terminal):
+    log = write(tmp_path / "x.jsonl", records.header(), records.process(), Exit(t=9.0, pid=100, exit_code=3))
+    with on_terminal("view", str(log), cwd=tmp_path) as (process, terminal):
         shows = Shown(terminal).has
         until(lambda: shows(b"ENDED"))
         os.write(terminal, b"q")

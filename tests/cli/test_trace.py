@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def test_a_trace_that_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["1", "-o", "-"], 2, "a trace is written to a file"),
         (["1", "-o", "taken.json.gz"], 2, "taken.json.gz exists"),
         (["1", "-o", "ended.jsonl", "--force"], 2, "ended.jsonl is a tuimon log"),
-        (["1", "-o", "/dev/null", "--force"], 2, "/dev/null is not a regular file"),
+        (["1", "-o", "pipe", "--force"], 2, "pipe is not a regular file"),
         (["none.jsonl"], 1, "none.jsonl"),
         (["none.json.gz"], 1, "none.json.gz"),
         (["ended.jsonl"], 1, "has ended"),
@@ -48,9 +49,10 @@ def test_refusals(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ended.jsonl").write_text(_ENDED)
     (tmp_path / "taken.json.gz").write_text("{}")
+    os.mkfifo("pipe")  # a device of the machine would be at stake
     assert run_command_line(["trace", *words]) == code
     assert message in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ended.jsonl", "taken.json.gz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ended.jsonl", "pipe", "taken.json.gz"]
     assert (tmp_path / "ended.jsonl").read_text() == _ENDED
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_diff import log
-from tests.cli.test_export import write
+from tests.cli.test_diff import log, write
 from tests.sources.log.failing_disk import UNREADABLE, fail_in
 from tests.views.export.test_export import LOG
 from tuimon import read_log

@@ -85,12 +85,6 @@ def idle(found: list[Record]) -> tuple[float, float] | None:
     return (steps.idle, steps.idle_at_most) if steps is not None else None
 
 
-def test_launches_take_no_more_than_the_cpu_time_of_the_threads_that_launch() -> None:
-    """Its loop sleeps 20 ms in every step, and there are no stack samples that would show it."""
-    assert judged("check_memory") == []
-    assert [finding.rule for finding in judged("check_in_process")][:1] == ["launch_bound"]  # without it
-
-
 def test_bounds_of_the_idle_time_are_narrow_where_nvml_is_there() -> None:
     """Of runs of some ten seconds, beside which the errors of sampling shrink."""
     bounds = [idle(records(name)) for name in H100]
@@ -99,27 +93,17 @@ def test_bounds_of_the_idle_time_are_narrow_where_nvml_is_there() -> None:
     assert median(widths) <= 0.13
 
 
-@pytest.mark.parametrize("name", ["guard_in_every_layer", "cell_by_cell", "masked_loss", "amp_on_a_small_model"])
-def test_a_longer_set_up_changes_nothing(name: str) -> None:
-    """The GPU idles for another minute before the first step."""
-    found = records(name)
-    first = next(record for record in found if isinstance(record, Gpu))
-    before = [
-        structs.replace(first, t=first.t - back, util_ratio=0.0, util_samples=[0.0] * 5, sm_ratio=0.0)
-        for back in range(60, 0, -1)
+@pytest.mark.parametrize("seconds", [range(-60, 0), range(1, 16)], ids=["before", "after"])
+def test_a_gpu_that_idles_before_the_first_step_or_after_the_last_changes_nothing(seconds: range) -> None:
+    found = records("masked_loss")
+    gpus = [record for record in found if isinstance(record, Gpu)]
+    near = gpus[0] if seconds[0] < 0 else gpus[-1]
+    idles = [
+        structs.replace(near, t=near.t + later, util_ratio=0.0, util_samples=[0.0] * 5, sm_ratio=0.0)
+        for later in seconds
     ]
-    assert idle([found[0], *before, *found[1:]]) == pytest.approx(idle(found), abs=0.002)
-
-
-@pytest.mark.parametrize("name", ["guard_in_every_layer", "cell_by_cell", "masked_loss", "amp_on_a_small_model"])
-def test_an_idle_tail_changes_nothing(name: str) -> None:
-    found = records(name)
-    last = [record for record in found if isinstance(record, Gpu)][-1]
-    after = [
-        structs.replace(last, t=last.t + later, util_ratio=0.0, util_samples=[0.0] * 5, sm_ratio=0.0)
-        for later in range(1, 16)
-    ]
-    assert idle([*found, *after]) == pytest.approx(idle(found), abs=0.002)
+    longer = [found[0], *idles, *found[1:]] if seconds[0] < 0 else [*found, *idles]
+    assert idle(longer) == pytest.approx(idle(found), abs=0.002)
 
 
 @pytest.mark.parametrize(

@@ -70,10 +70,6 @@ def test_the_ends_of_its_range_settle_too():
     assert len(ends) <= 2
 
 
-def test_what_does_not_change_is_shown_as_found():
-    assert shown([2.0] * 20) == [2.0] * 20
-
-
 def test_what_has_clearly_changed_shows_at_once():
     assert shown([1.5] * 10 + [4.0, 4.0])[-2:] == [4.0, 4.0]
 

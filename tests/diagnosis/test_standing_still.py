@@ -47,8 +47,3 @@ def test_a_hang_is_one():
     shown, verdicts, _ = judged(open_s=26, cpu_ratio=0.0)
     assert shown[24:30] == [[]] * 6 and shown[-1] == ["hang"]
     assert [(change.before, change.after) for change in verdicts.changes][-1][1] == "hang"
-
-
-def test_at_its_end_a_run_is_judged_by_its_steps():
-    _, verdicts, session = judged(open_s=12)
-    assert verdicts.judge_run(session)[0].rule == "input_bound"

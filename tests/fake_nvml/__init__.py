@@ -42,7 +42,7 @@ class Scenario:
     """The file that the fake library in a directory answers from."""
 
     def __init__(self, directory: Path, *, installed: bool = True, old_driver: bool = False) -> None:
-        self._directory = directory
+        self.directory = directory
         self._old_driver = old_driver
         self._file = directory / "scenario"
         self._lines: dict[str, str] = {}
@@ -53,11 +53,11 @@ class Scenario:
     @property
     def environment(self) -> dict[str, str]:
         """What a process needs to find the library and its scenario."""
-        return {"LD_LIBRARY_PATH": str(self._directory), "FAKE_NVML_SCENARIO": str(self._file)}
+        return {"LD_LIBRARY_PATH": str(self.directory), "FAKE_NVML_SCENARIO": str(self._file)}
 
     def install(self) -> None:
         """Put the library where the process finds it."""
-        shutil.copy(build(old_driver=self._old_driver), self._directory / _LIBRARY)
+        shutil.copy(build(old_driver=self._old_driver), self.directory / _LIBRARY)
 
     def set(self, keys: Mapping[str, object] | None = None, **more: object) -> None:
         """Change keys; None takes one out. ``gpu0_power_mw=1`` is ``{"0.power_mw": 1}``."""
@@ -71,7 +71,7 @@ class Scenario:
 
     def count_calls(self) -> Counter[str]:
         """How often each function was called since the last call of this."""
-        log = self._directory / "calls"
+        log = self.directory / "calls"
         counted = Counter(log.read_text().split()) if log.exists() else Counter[str]()
         log.write_text("")
         self.set({"calls": log})
@@ -80,6 +80,8 @@ class Scenario:
 
 class FakeNvml(Scenario):
     """A process of its own in which a real GpuSource reads the fake library, one read at a time."""
+
+    DRIVER = "nvml"
 
     def __init__(
         self,
@@ -102,7 +104,15 @@ class FakeNvml(Scenario):
         if visible_devices is not None:
             env["CUDA_VISIBLE_DEVICES"] = visible_devices
         self._process = subprocess.Popen(
-            [sys.executable, _HERE / "reads.py", str(interval_s), str(call_timeout_s), str(int(costs)), root],
+            [
+                sys.executable,
+                _HERE / "reads.py",
+                str(interval_s),
+                str(call_timeout_s),
+                str(int(costs)),
+                root,
+                self.DRIVER,
+            ],
             env={**env, **self.environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -8,7 +8,9 @@ import sys
 import msgspec
 
 from tuimon.proc.ring_facts import ring_facts
-from tuimon.sources.nvml import device, source
+from tuimon.sources.amdsmi.driver import AmdSmi
+from tuimon.sources.gpus import slot, source
+from tuimon.sources.nvml.driver import Nvml
 from tuimon.sources.process_table import ProcessTable
 
 
@@ -16,9 +18,12 @@ def main() -> None:
     now = [0.0]
     interval_s, call_timeout_s, costs = map(float, sys.argv[1:4])
     if not costs:
-        device._SLOW_RATIO = source._BUSY_RATIO = math.inf
+        slot._SLOW_RATIO = source._BUSY_RATIO = math.inf
     table = ProcessTable(os.getpid(), None)
-    gpus = source.GpuSource(table, interval_s, clock=lambda: now[0], call_timeout_s=call_timeout_s, root=sys.argv[4])
+    driver = AmdSmi() if sys.argv[5] == AmdSmi.name else Nvml()
+    gpus = source.GpuSource(
+        driver, table, interval_s, clock=lambda: now[0], call_timeout_s=call_timeout_s, root=sys.argv[4]
+    )
     for line in sys.stdin:
         order = json.loads(line)
         now[0] = order["now_s"]

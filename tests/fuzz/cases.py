@@ -8,6 +8,7 @@ import os
 import random
 import resource
 import signal
+import sys
 import tempfile
 import traceback
 from collections import Counter
@@ -19,7 +20,7 @@ from tests.fuzz.hostile import CONTROLS, TYPES, made, with_hostile_strings
 from tests.fuzz.lines import damaged, damaged_line, seed_logs, seed_nodes
 from tests.fuzz.rings import damaged_ring, read_ring
 from tests.fuzz.shown import commands, headless, metrics, screens
-from tuimon.records import Header
+from tuimon.records import AnyRecord, Header
 from tuimon.sources.log.decode import decode
 from tuimon.sources.plain_records import plain_record
 
@@ -53,7 +54,7 @@ class Findings:
     def case(self, name: str) -> Iterator[None]:
         """One case: a traceback or a hang is counted, not raised."""
         self.cases += 1
-        print(f"case {name}", flush=True)  # if it kills the process, this is how the parent knows it
+        print(f"\r{name:24}", end="", file=sys.__stderr__, flush=True)  # if it ends the process, this is how one knows
         signal.signal(signal.SIGPROF, _raise_hang)
         _begin_output()
         faulthandler.dump_traceback_later(KILL_S, exit=True)
@@ -74,13 +75,19 @@ class Findings:
             around = text[max(0, found.start() - 40) : found.end() + 20]
             self.add("controls", f"{view} {found.group()!r}", case, ascii(around))
 
-    def summary(self) -> dict[str, float]:
+    @property
+    def memory_mb(self) -> float:
+        """The most that this process has taken."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    def summary(self) -> str:
         counts = Counter[str]()
         for (kind, _), number in self.places.items():
             counts[kind] += number
-        memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        return {"cases": self.cases, "tracebacks": counts["traceback"], "hangs": counts["hang"],
-                "controls": counts["controls"], "memory_mb": memory_mb}  # fmt: skip
+        return (
+            f"{self.cases} cases: {counts['traceback']} tracebacks, {counts['hang']} hangs over {HANG_S:.0f} s, "
+            f"{counts['controls']} outputs with control characters, {self.memory_mb:.0f} MB at most"
+        )
 
 
 def run_lines(findings: Findings, count: int, seed: int, folder: str | None = None) -> None:
@@ -112,7 +119,7 @@ def run_nodes(findings: Findings, count: int, seed: int) -> None:
 
 def run_strings(findings: Findings, count: int, seed: int) -> None:
     """``count`` hostile strings, a few in each log, over every field of every type of record, through every view."""
-    log = [msgspec.json.decode(line, type=_any_record()) for line in seed_logs()[0]]
+    log = [msgspec.json.decode(line, type=AnyRecord) for line in seed_logs()[0]]
     header = next(record for record in log if isinstance(record, Header))
     with tempfile.TemporaryDirectory() as where:
         path = os.path.join(where, "log.jsonl")
@@ -166,12 +173,6 @@ def _show(findings: Findings, path: str, name: str, *, screen: bool) -> None:
 def _write(path: str, lines: list[bytes]) -> None:
     with open(path, "wb") as file:
         file.writelines(line + b"\n" for line in lines)
-
-
-def _any_record() -> object:
-    from tuimon.records import AnyRecord
-
-    return AnyRecord
 
 
 def _begin_output() -> None:

@@ -231,16 +231,8 @@ def _damage(data: bytearray, slots: int, rng: random.Random) -> None:
         one, other = (layout.SLOTS_OFFSET + rng.randrange(slots) * layout.SLOT_BYTES for _ in range(2))
         data[one : one + 32], data[other : other + 32] = data[other : other + 32], data[one : one + 32]
     elif pick < 0.97:
-        begin = rng.choice(
-            (
-                0,
-                control_words.CONTROL_OFFSET,
-                layout.META_OFFSET,
-                layout.NAMES_OFFSET,
-                layout.LOADING_OFFSET,
-                layout.SLOTS_OFFSET,
-            )
-        )
+        sections = (layout.META_OFFSET, layout.NAMES_OFFSET, layout.LOADING_OFFSET, layout.SLOTS_OFFSET)
+        begin = rng.choice((0, control_words.CONTROL_OFFSET, *sections))
         for _ in range(rng.randint(1, 8)):
             with suppress(IndexError):
                 data[begin + rng.randrange(256)] = rng.randrange(256)

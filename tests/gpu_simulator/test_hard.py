@@ -9,8 +9,6 @@ from tests.gpu_simulator.training import Training
 from tuimon.agent.ring import layout
 from tuimon.records import Steps, TorchMemory
 
-pytestmark = pytest.mark.usefixtures("ends")
-
 
 def assert_right(training, records, lead_us=50):
     told = shares(records)

@@ -42,7 +42,7 @@ def test_leads_are_right_where_the_gpu_is_idle_now_and_then(kind):
     assert max(width for _, width in errors) < PROMISE_US
 
 
-@pytest.mark.parametrize(("drift_ppm", "ends"), [(-100, "quick"), (3, "quick"), (100, "slow")], indirect=["ends"])
+@pytest.mark.parametrize(("drift_ppm", "ends"), [(-100, "quick"), (100, "slow")], indirect=["ends"])
 def test_once_in_ten_seconds_is_enough(drift_ppm, seen):
     training = Training(drift_ppm)
     turn = rarely_idle(every_s=9.5)
@@ -142,7 +142,7 @@ def test_a_clock_that_is_set_begins_anew():
     assert max(error for error, _ in errors) < PROMISE_US
 
 
-@pytest.mark.parametrize(("drift_ppm", "ends"), [(-100, "quick"), (100, "slow")], indirect=["ends"])
+@pytest.mark.parametrize(("drift_ppm", "ends"), [(100, "slow")], indirect=["ends"])
 def test_half_an_hour_of_drift(drift_ppm, seen):
     def turn(run):
         run.fetch(2 * SECOND, 0.2)

@@ -5,20 +5,22 @@ import pytest
 from tests.gpu_simulator.machine import MS, SECOND
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID, Training
-from tests.session.records import header, process
+from tests.session.records import header, process, session_of
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.session.session import Session
 
-pytestmark = pytest.mark.usefixtures("ends")
+
+def begun():
+    """A training, and the session that follows it."""
+    training = Training(drift_ppm=20)
+    begun_s = training.cpu.now_ns / 1e9
+    trains = process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID])
+    return training, session_of(header(pid=PID, t=begun_s), trains)
 
 
 def judged(turn, step_s, steps):
-    """The session after so many steps, from the first update on, and the training."""
-    training, session = Training(drift_ppm=20), Session()
-    begun_s = training.cpu.now_ns / 1e9
-    session.add(header(pid=PID, t=begun_s))
-    session.add(process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID]))
+    """The session after so many steps, from the first update on."""
+    training, session = begun()
     for record in training.run(turn, (steps + 1) * step_s + 3):
         session.add(record)
     return session
@@ -73,10 +75,7 @@ def test_long_steps_of_a_busy_gpu(step_s):
 @pytest.mark.parametrize("step_s", [1, 5, 30, 120])
 def test_the_picture_stays(step_s):
     """It was there in 29 % of the windows at 1.05 s a step, never above 3.75 s."""
-    training, session = Training(drift_ppm=20), Session()
-    begun_s = training.cpu.now_ns / 1e9
-    session.add(header(pid=PID, t=begun_s))
-    session.add(process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID]))
+    training, session = begun()
     turn = starved(step_s)
     for record in training.run(turn, 6 * step_s + 10):
         session.add(record)

@@ -1,5 +1,7 @@
 """GPU time per phase, as the monitor tells it, against what the simulated GPU really did."""
 
+from itertools import cycle
+
 import pytest
 
 from tests.gpu_simulator import loops
@@ -7,9 +9,6 @@ from tests.gpu_simulator.comparison import shares, timed
 from tests.gpu_simulator.machine import MS, US
 from tests.gpu_simulator.sessions import simulated
 from tests.gpu_simulator.training import Training
-
-#: Of all loops; those written here are the same on any GPU.
-on_both_ends = pytest.mark.usefixtures("ends")
 
 #: Of a phase; and of a step, for phases that are but microseconds long: timing itself takes the CPU some.
 OF_PHASE, OF_STEP = 0.02, 0.01
@@ -30,26 +29,17 @@ def run(turn, seconds=15):
     return training, training.run(turn, seconds)
 
 
-@on_both_ends
-@pytest.mark.parametrize("kind", loops.LOOPS)
-def test_gpu_time_of_each_phase_is_the_truth(kind):
+@pytest.mark.parametrize(("kind", "ends"), zip(loops.LOOPS, cycle(["quick", "slow"])), indirect=["ends"])
+def test_gpu_time_of_each_phase_is_the_truth_and_its_idle_time_within_its_bounds(kind, ends):
     training, records = simulated(kind)
     told = assert_true(training, records)
     assert sum(told.of(name).span for name in PHASES) == pytest.approx(1)
     assert all(record.given_up == 0 for record in timed(records))
-
-
-@on_both_ends
-@pytest.mark.parametrize("kind", loops.LOOPS)
-def test_idle_time_lies_within_its_bounds_in_every_phase(kind):
-    training, records = simulated(kind)
-    told = shares(records)
     for name in PHASES:
         found, idle = told.of(name), training.truth.idle_ns[name] / training.truth.total_ns
         assert found.idle - OF_STEP <= idle <= found.idle + found.maybe_idle + OF_STEP, name
 
 
-@on_both_ends
 def test_events_inside_backward_show_that_it_is_busy_there():
     """Its launches are hardly ahead at its beginning, and far ahead soon after."""
     told = shares(simulated("sync_item")[1])
@@ -57,18 +47,12 @@ def test_events_inside_backward_show_that_it_is_busy_there():
     assert told.of("backward").maybe_idle == 0
 
 
-@on_both_ends
-def test_a_starved_gpu_idles_for_as_long_as_it_is_told():
+def test_what_is_certain_of_idle_time_is_all_of_it_where_the_gpu_starves_and_nothing_where_it_never_waits():
     training, records = simulated("data_starved")
-    told = shares(records)
-    idle = training.truth.idle_ns["data"] / training.truth.total_ns
+    told, idle = shares(records), training.truth.idle_ns["data"] / training.truth.total_ns
     assert idle > 0.6
     assert told.of("data").idle == pytest.approx(idle, rel=0.02)
     assert told.idle_ratio == pytest.approx(idle, rel=0.02)
-
-
-@on_both_ends
-def test_a_gpu_that_is_never_waited_for_is_never_idle():
     for kind in ("gpu_bound", "queue_full"):
         told = shares(simulated(kind)[1])
         assert (told.idle_ratio, told.maybe_idle_ratio) == (0, 0)

@@ -9,12 +9,11 @@ from tests.diagnosis.gpu import LINES, USUAL, gpu
 from tests.gpu_simulator.machine import MS
 from tests.gpu_simulator.ranks import Ranks, step, two_losses
 from tests.gpu_simulator.sessions import UUID
-from tests.session.records import stacks, threads
+from tests.session.records import session_of, stacks, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.evidence.gpu.exchange import waits_ms
 from tuimon.node_ids import id_on_node, own_id
-from tuimon.session.session import Session
 
 SECONDS = 20.0
 #: What clocks, ticks and our own events add, as a share of the step.
@@ -50,8 +49,7 @@ LOOPS = {
 def run(kind, world_size=3):
     """The ranks after they have run, and their session."""
     ranks = Ranks(*LOOPS[kind][:1], world_size, LOOPS[kind][1])
-    session = Session()
-    session.add(LINES)
+    session = session_of(LINES)
     for record in ranks.run(SECONDS):
         session.add(record)
     for rank in ranks.ranks:

@@ -17,7 +17,7 @@ from tuimon.launch.child import Ended
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_attach
 from tuimon.monitor.options import Options
-from tuimon.records import Cost, Exit, Notice, Record
+from tuimon.records import Cost, Exit, Notice, Record, Uncaught
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
 from tuimon.sources.log.reader import read_log
@@ -119,6 +119,45 @@ def test_the_exit_names_the_exception(tmp_path: Path) -> None:
         ticked_until(monitor, lambda monitor=monitor: monitor.ended)  # type: ignore[misc]
         assert monitor.session.exit is not None
         assert monitor.session.exit.last_line == line
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "line"),
+    [
+        ([(9.0, 7)], 1, "of 7"),  # the process itself
+        ([(9.0, 8), (8.9, 9), (9.5, 7)], 1, "of 9"),  # the rank that failed first, not its launcher
+        ([(9.0, 8)], None, None),  # attached: the process may have ended well
+        ([(9.0, 8), (9.5, 7)], None, "of 8"),
+        ([(-90.0, 8)], 1, "KeyError: 1"),  # the run went on
+        ([(9.0, 7)], 0, None),
+    ],
+)
+def test_the_exit_names_the_exception_that_a_process_noted(
+    tmp_path: Path, raised: list[tuple[float, int]], code: int | None, line: str | None
+) -> None:
+    out = tmp_path / "out"
+    out.write_text('Traceback (most recent call last):\n  File "x"\nKeyError: 1\n' if line == "KeyError: 1" else "")
+    records = [Uncaught(t=t, pid=pid, error=f"of {pid}", file="train.py", line=3, function="f") for t, pid in raised]
+    process = Process()
+    monitor = Monitor([Given(records)], process=process, output=OutputTail(str(out)), clock=lambda: 10.0)
+    monitor.start()
+    ticked_until(monitor, lambda: len(monitor.session.uncaught) == len(raised))
+    process.ended = Ended(code, None)
+    ticked_until(monitor, lambda: monitor.ended)
+    assert (end := monitor.session.exit) is not None
+    assert (end.last_line, end.has_failed) == (line, code == 1 or line is not None)
+    assert (end.raised_at is not None) == (line or "").startswith("of")
+
+
+def test_a_training_that_was_launched_ends_by_its_own_error() -> None:
+    failed = [Uncaught(t=t, pid=pid, error=f"of {pid}") for t, pid in ((9.0, 8), (9.5, 7))]
+    process = Process()
+    monitor = Monitor([Given([steps(1.0), *failed])], process=process, clock=lambda: 10.0)
+    monitor.start()
+    ticked_until(monitor, lambda: len(monitor.session.uncaught) == 2)
+    process.ended = Ended(1, None)
+    ticked_until(monitor, lambda: monitor.ended)
+    assert monitor.session.exit is not None and monitor.session.exit.last_line == "of 7"
 
 
 def test_the_output_of_a_run_that_was_attached_to_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,9 +38,9 @@ def _learn(plan: Plan, model: str = "model", optimizer: str = "optimizer") -> li
     ]
 
 
-def _update(plan: Plan, names: Names, model: str = "model", optimizer: str = "optimizer") -> list[str]:
+def _update(plan: Plan, model: str = "model", optimizer: str = "optimizer") -> list[str]:
     """One step of the optimizer and what belongs to it."""
-    lines = side_work(plan, names, "before_update")
+    lines = []
     if plan.clip:
         lines += [f"nn.utils.clip_grad_norm_({model}.parameters(), 1.0)", 'watch.lap("other")']
     lines += [f"{optimizer}.step()", 'watch.lap("optimizer")', f"{optimizer}.zero_grad()"]
@@ -49,23 +49,21 @@ def _update(plan: Plan, names: Names, model: str = "model", optimizer: str = "op
     return [*lines, 'watch.lap("other")']
 
 
-def side_work(
-    plan: Plan, names: Names, place: str = "step_end", part: str = "other", model: str = "model"
-) -> list[str]:
-    """What is done at one of SIDE_PLACES; ``part`` is that of the step which it belongs to."""
+def side_work(plan: Plan, names: Names) -> list[str]:
+    """The lines of what is done once a step has ended."""
     lines = []
     for piece in plan.pieces:
-        if piece.place != place:
+        if piece.place != "step_end":
             continue
         do = [
-            f'{names[piece.name]}({model}, 0 if OPTIONS.without == "{piece.name}" else {piece.amount})',
-            f'watch.lap("{part}", "{piece.name}")',
+            f'{names[piece.name]}(model, 0 if OPTIONS.without == "{piece.name}" else {piece.amount})',
+            f'watch.lap("other", "{piece.name}")',
         ]
         lines += do if piece.every == 1 else [f"if watch.steps % {piece.every} == 0:", *indented(do)]
     return lines
 
 
-def _evaluation(plan: Plan, names: Names) -> list[str]:
+def _evaluation(plan: Plan) -> list[str]:
     if not plan.evaluate_every:
         return []
     return [
@@ -74,7 +72,6 @@ def _evaluation(plan: Plan, names: Names) -> list[str]:
         "        for x, y in itertools.islice(validation, 10):",
         "            model(x)",
         '    watch.lap("eval")',
-        *indented(side_work(plan, names, "evaluation", "eval")),
     ]
 
 
@@ -86,9 +83,9 @@ def _validation(plan: Plan) -> list[str]:
 def _whole_step(plan: Plan, names: Names, end: str) -> list[str]:
     """The body of a loop over batches: from the batch to the end of the step."""
     update = [
-        *_update(plan, names),
+        *_update(plan),
         *side_work(plan, names),
-        *_evaluation(plan, names),
+        *_evaluation(plan),
         "if not watch.step():",
         f"    {end}",
     ]
@@ -139,8 +136,8 @@ def functions(plan: Plan, names: Names) -> Blocks:
 def trainer(plan: Plan, names: Names) -> Blocks:
     """A class with callbacks, as frameworks have it."""
     side = side_work(plan, names)
-    step = [*_update(plan, names), "for callback in self.callbacks:", "    callback.after_step(model, watch)"]
-    step += [*_evaluation(plan, names), "return watch.step()"]
+    step = [*_update(plan), "for callback in self.callbacks:", "    callback.after_step(model, watch)"]
+    step += [*_evaluation(plan), "return watch.step()"]
     schedule = ["schedule = self.schedule"] if plan.schedule else []
     local = ["model, optimizer, watch = self.model, self.optimizer, self.watch", *schedule]
     local += ["validation = self.validation"] if plan.evaluate_every else []
@@ -188,7 +185,7 @@ def trainer(plan: Plan, names: Names) -> Blocks:
 
 def endless(plan: Plan, names: Names) -> Blocks:
     """An iterator that never ends, and a loop that counts steps."""
-    body = [*_learn(plan), *_update(plan, names), *side_work(plan, names), "if not watch.step():", "    break"]
+    body = [*_learn(plan), *_update(plan), *side_work(plan, names), "if not watch.step():", "    break"]
     return [
         ["def forever(loader):", "    while True:", "        yield from loader"],
         [
@@ -229,7 +226,7 @@ def closure(plan: Plan, names: Names) -> Blocks:
 
 def by_hand(plan: Plan, names: Names) -> Blocks:
     """No DataLoader: a function makes the batches."""
-    body = [*_learn(plan), *_update(plan, names), *side_work(plan, names), "if not watch.step():", "    break"]
+    body = [*_learn(plan), *_update(plan), *side_work(plan, names), "if not watch.step():", "    break"]
     return [
         [
             "def main():",
@@ -247,8 +244,8 @@ def by_hand(plan: Plan, names: Names) -> Blocks:
 
 def two_models(plan: Plan, names: Names) -> Blocks:
     """Two models with an optimizer each, trained in turn on one batch."""
-    body = ['watch.lap("data")', *_learn(plan), *_update(plan, names)]
-    body += [*_learn(plan, "critic", "of_critic"), *_update(plan, names, "critic", "of_critic")]
+    body = ['watch.lap("data")', *_learn(plan), *_update(plan)]
+    body += [*_learn(plan, "critic", "of_critic"), *_update(plan, "critic", "of_critic")]
     body = [line for number, line in enumerate(body) if line != "schedule.step()" or number < len(body) // 2]
     more = [
         "critic = make_model()",

@@ -13,12 +13,6 @@ OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop")
 SETUPS = ("nothing", "tokenise", "slow_import", "download", "statistics", "look_at_data")
 #: Where a piece of work may stand.
 INPUT_PLACES = ("item", "transform", "collate", "sampler")
-#: The same of work beside the model. In hand-written loops it is done when a step has ended; what the others are
-#: depends on the framework: between fetch and forward pass, just before the update, in a method that is overridden,
-#: in a logger, in an evaluation.
-SIDE_PLACES = ("step_end", "batch_start", "before_update", "override", "logger", "evaluation")
-#: A function, one of another module, a class whose instance is called, one that calls a method of its mixin.
-HOMES = ("function", "module", "object", "mixin")
 #: Of a script with nothing to complain of: pieces take this little of a millisecond, or there are none.
 TINY_US = (5.0, 60.0)
 PLANTED_US = (1_500.0, 60_000.0)
@@ -39,11 +33,10 @@ class Piece:
     """A piece of work: what, where, how much of it, and after how many steps again (1: every one)."""
 
     name: str
-    place: str  # of INPUT_PLACES, "batch" (made by hand), of SIDE_PLACES or "model"
+    place: str  # of INPUT_PLACES, "batch" (made by hand), "step_end" (beside the model) or "model"
     work: str
     amount: int
     every: int = 1
-    home: str = "function"  # of HOMES: what holds its lines
 
 
 @dataclass(frozen=True)
@@ -69,8 +62,6 @@ class Plan:
     setup: str
     setup_s: float
     pieces: tuple[Piece, ...] = field(default=())
-    loop: str = ""  # the shape of the loop that its author writes around the framework
-    features: frozenset[str] = frozenset()  # of the framework's, that are switched on
 
     @property
     def name(self) -> str:
@@ -144,16 +135,16 @@ def _model_pieces(random: Random) -> tuple[Piece, ...]:
     if random.random() >= _IN_MODEL:
         return ()
     work = random.choice(list(MODEL_WORKS))
-    return (Piece("in_model", "model", work, amount_for(MODEL_WORKS[work], length_us(random, PLANTED_US))),)
+    return (Piece("in_model", "model", work, amount_for(MODEL_WORKS[work], _length_us(random, PLANTED_US))),)
 
 
-def length_us(random: Random, span_us: tuple[float, float]) -> float:
+def _length_us(random: Random, span_us: tuple[float, float]) -> float:
     low, high = span_us
     return low * (high / low) ** random.random()
 
 
 def _piece(random: Random, name: str, by_hand: bool, batch: int, span_us: tuple[float, float], workers: int) -> Piece:
-    wanted_us = length_us(random, span_us)
+    wanted_us = _length_us(random, span_us)
     place = random.choice(("batch", "step_end") if by_hand else (*INPUT_PLACES, "step_end", "step_end", "step_end"))
     if place == "step_end":
         work = random.choice(list(SIDE_WORKS))

@@ -6,10 +6,8 @@ from random import Random
 
 from tests.random_loops import loops
 from tests.random_loops.data import amount_of, data_blocks
-from tests.random_loops.frameworks.catalogue import FRAMEWORKS, Framework
-from tests.random_loops.homes import defined, imported, tops
-from tests.random_loops.plan import Plan
-from tests.random_loops.works import a_name
+from tests.random_loops.plan import Piece, Plan
+from tests.random_loops.works import MODEL_WORKS, SIDE_WORKS, WORKS, Work, a_name, function_of
 
 _MODELS = {
     "mlp": "nn.Sequential(*[layer for _ in range({depth}) for layer in (nn.Linear({width}, {width}), nn.ReLU())])",
@@ -48,49 +46,42 @@ _SLOW_IMPORT = "slow_library"
 def script_of(plan: Plan) -> str:
     """The text of the script."""
     names = names_of(plan)
-    here = [piece for piece in plan.pieces if piece.home != "module"]
-    there = [piece for piece in plan.pieces if piece.home == "module"]
-    framework = FRAMEWORKS.get(plan.shape)
-    imports = {"import itertools", "import time", "import torch", "from torch import nn"}
-    top = tops(here, imports)
-    functions = [block for piece in here for block in defined(piece, names[piece.name])]
     model = _MODELS[plan.model].format(width=plan.width, depth=plan.depth)
     blocks = [
-        *functions,
+        *(function_of(names[p.name], _work(p), "model" if p.place == "step_end" else "x", p.name) for p in plan.pieces),
         *([_RECURRENT] if plan.model == "recurrent" else []),
         *([_WAITING] if plan.model == "waiting" else []),
         *data_blocks(plan, names),
         *_in_model(plan, names),
         ["def make_model():", f"    return {f'WithWork({model})' if _has_work_in_model(plan) else model}"],
         *_setup(plan),
-        *_watch(framework),
-        *(framework.blocks if framework else loops.SHAPES[plan.shape])(plan, names),
+        *loops.SHAPES[plan.shape](plan, names),
         ['if __name__ == "__main__":', f"    torch.set_num_threads({plan.threads})", "    main()"],
     ]
-    imports |= {*(framework.imports if framework else ()), *imported(there, module_name(plan), names)}
-    imports |= {"import tempfile"} if framework else set()
-    plain = sorted(line for line in imports if line.startswith("import "))
-    others = sorted(imports - set(plain))
-    head = [f'"""Random loop {plan.seed}."""', "", *plain, *others, "from laps import Laps, options"]
-    head += ["from loop_watch import LoopWatch"] if framework and framework.needs_watch else []
+    tops = dict.fromkeys(line for piece in plan.pieces for line in _work(piece).setup)
+    imports = {
+        "import itertools",
+        "import time",
+        "import torch",
+        *(line for line in tops if line.startswith("import ")),
+    }
+    head = [
+        f'"""Random loop {plan.seed}."""',
+        "",
+        *sorted(imports),
+        "from laps import Laps, options",
+        "from torch import nn",
+    ]
     head.append("from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler")
-    return "\n".join([*head, "", *top]) + "\n\n\n" + "\n\n\n".join("\n".join(block) for block in blocks) + "\n"
+    head += ["", *(line for line in tops if line not in imports)]
+    return "\n".join(head) + "\n\n\n" + "\n\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def module_of(plan: Plan) -> str:
-    """The text of the other module of the program; empty where all its work is in the script."""
-    there = [piece for piece in plan.pieces if piece.home == "module"]
-    names = names_of(plan)
-    imports = {"import torch"}
-    top = tops(there, imports)
-    blocks = [block for piece in there for block in defined(piece, names[piece.name])]
-    head = ['"""Parts of the training."""', "", *sorted(imports), "", *top]
-    return "\n".join(head) + "\n\n\n" + "\n\n\n".join("\n".join(block) for block in blocks) + "\n" if there else ""
-
-
-def module_name(plan: Plan) -> str:
-    """Its name."""
-    return f"parts_{plan.seed}"
+def _work(piece: Piece) -> Work:
+    """What a piece of work does."""
+    if piece.place == "step_end":
+        return SIDE_WORKS[piece.work]
+    return (MODEL_WORKS if piece.place == "model" else WORKS)[piece.work]
 
 
 def names_of(plan: Plan) -> dict[str, str]:
@@ -98,10 +89,6 @@ def names_of(plan: Plan) -> dict[str, str]:
     random = Random(plan.seed)
     taken: set[str] = set()
     return {piece.name: a_name(random, taken) for piece in plan.pieces}
-
-
-def _watch(framework: Framework | None) -> list[list[str]]:
-    return [["watch = LoopWatch(OPTIONS.seconds)"]] if framework is not None and framework.needs_watch else []
 
 
 def slow_library(seconds: float) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -59,6 +60,7 @@ class Stream:
     autograd: float = 0.0
     throttled: tuple[Throttle, ...] = ()
     copied_per_s: float = 1e6  # bytes, as PCIe's counters show
+    settles_s: float = 10.0  # the verdict has to be right by then
     wrong_because: str = ""  # tuimon does not get it right yet
 
     def program(self, measured: float | None = None) -> Program:
@@ -93,6 +95,56 @@ def _covered_loader(run: Training) -> None:
     run.kernels(40, 150 * US)
     run.backward(lambda: run.kernels(60, 220 * US))
     run.step(lambda: run.kernels(12, 130 * US))
+
+
+def _fields(run: Training, pinned: bool = False) -> None:
+    """The twelve fields of a batch are copied one after another, and the CPU waits for each."""
+    run.fetch(0.5 * MS, 0.1)
+    for _ in range(12):
+        _copy(run, 0.7 * MS, pinned)
+    _small_model(run)
+
+
+def _copies_by_hand(run: Training, pinned: bool = False) -> None:
+    """No DataLoader: rows that lie ready are copied."""
+    run.cpu.work(0.2 * MS, 0.1)
+    _copy(run, 7 * MS, pinned)
+    _small_model(run)
+
+
+def _copy(run: Training, pageable_ns: float, pinned: bool) -> None:
+    """From ordinary memory, which the CPU waits for; from pinned memory it takes a seventh, as on an H100."""
+    run.stream.launch(int(pageable_ns / 7 if pinned else pageable_ns), 30 * US)
+    if not pinned:
+        run.stream.synchronise()
+
+
+def _small_model(run: Training) -> None:
+    run.kernels(40, 60 * US)
+    run.backward(lambda: run.kernels(60, 80 * US))
+    run.step(lambda: run.kernels(15, 50 * US))
+
+
+def _given_back(run: Training) -> None:
+    """Memory is nearly full: for each part of the model the allocator gives some back, and waits for the GPU."""
+
+    def parts(number: int, kernel_ns: float) -> None:
+        for _ in range(number):
+            run.kernels(20, kernel_ns)
+            run.gpus[0].free(1 * MS)
+
+    run.fetch(0.5 * MS, 0.1)
+    parts(3, 60 * US)
+    run.backward(lambda: parts(3, 80 * US))
+    run.step(lambda: parts(1, 40 * US))
+    allocated, reserved, *_, frees = (*run.device.allocator, 0)[:5]
+    run.device.allocator = (allocated, reserved, 0, 0, frees + 7)
+
+
+def _kept(run: Training) -> None:
+    """Memory that the allocator keeps."""
+    run.fetch(0.5 * MS, 0.1)
+    _small_model(run)
 
 
 def _by_hand(run: Training, prepare_ns: float = 4 * MS) -> None:
@@ -166,6 +218,12 @@ STREAMS = (
            "input_bound", 40, cpu=0.1),
     Stream("pageable copies", loops.transfer, ((_COPYING, 92), (_BACKWARD, 3), (_FETCHING, 3)),
            "transfer_bound", 41, _pinned, copied_per_s=2e9),
+    Stream("copies field by field", _fields, ((_COPYING, 90), (_BACKWARD, 5), (_FETCHING, 4)),
+           "transfer_bound", 41, partial(_fields, pinned=True), copied_per_s=2e9),
+    Stream("copies by hand", _copies_by_hand, ((_COPYING, 90), (_BACKWARD, 5), (_MAKING, 2)),
+           "transfer_bound", 41, partial(_copies_by_hand, pinned=True), copied_per_s=2e9),
+    Stream("memory given back", _given_back, ((_FORWARD, 42), (_BACKWARD, 44), (_OPTIMIZER, 6), (_FETCHING, 5)),
+           "launch_bound/allocator", fixed=_kept, settles_s=14.0),
     Stream("checkpoint every step", _checkpoints, ((_SAVING, 41), (_WAITING, 27), (_FORWARD, 11), (_BACKWARD, 14),
            (_OPTIMIZER, 3), (_FETCHING, 2)), "side_work", 47, loops.sync_item),
     Stream("long checkpoint every step", _long_checkpoints, ((_SAVING, 61), (_WAITING, 18), (_FORWARD, 7),

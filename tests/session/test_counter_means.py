@@ -73,12 +73,6 @@ def test_a_short_run_is_judged_by_its_steps(samples):
     assert found.sm_ratio == pytest.approx(0.4, abs=0.03)
 
 
-def test_ten_seconds_after_a_minute_of_set_up_the_means_are_those_of_the_steps():
-    """At records of 10 s half a minute is three of them, not thirty."""
-    session = run(10.0, set_up_s=60.0, steps_s=20.0, samples=True)
-    assert means(session).util_ratio == pytest.approx(0.8, abs=0.02)
-
-
 def test_what_people_read_is_the_mean_and_without_one_the_latest():
     (row,) = run(1.0, idle_s=5.0).over("recent").gpus()
     assert row.latest.util_ratio == 0.0

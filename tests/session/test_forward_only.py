@@ -3,6 +3,7 @@
 import pytest
 
 from tests.session.records import frames, header, process, session_of, stacks, steps
+from tuimon.session.state import run_state
 
 TORCH = "/lib/site-packages/torch"
 PLACES = [
@@ -13,8 +14,10 @@ PLACES = [
     (f"{TORCH}/nn/modules/module.py", 2, "_call_impl"),
     ("a.py", 33, "main", "write(out)", True),
     ("a.py", 8, "write", "file.write(text)", True),
+    ("a.py", 33, "main", "out.mean().backward()", True),
+    (f"{TORCH}/autograd/__init__.py", 7, "backward"),
 ]
-FETCH, CROP, CALL, MODEL, WRITE = [0, 1], [2], [3], [3, 4], [5, 6]
+FETCH, CROP, CALL, MODEL, WRITE, BACKWARD = [0, 1], [2], [3], [3, 4], [5, 6], [7, 8]
 TORN = [5, 4]  # a stack in the model with the line of write()
 PHASES = {"data": 20, "between": 80}
 
@@ -69,3 +72,55 @@ def test_steps_before_the_first_backward_were_an_evaluation():
     view = session.over("run")
     assert view.steps(100).total == 30
     assert {row.name for row in view.phases(100).rows if row.share} == {"forward", "backward"}
+
+
+def attached(*windows):
+    session = session_of(header(), process(markers=False), frames(*PLACES))
+    for t, counted in enumerate(windows, 1):
+        session.add(stacks(float(t), *counted))
+    return session
+
+
+INFERENCE = [(FETCH, 40), (CALL, 8), (MODEL, 30), (WRITE, 22)]
+
+
+def test_without_markers_so_many_samples_without_an_update_are_of_inference():
+    setting_up = [([2], 100)]
+    assert attached(setting_up, INFERENCE).over("recent").phases(100) is None
+    session = attached(setting_up, INFERENCE, INFERENCE)
+    table = session.over("recent").phases(100)
+    assert table.inferred and table.window_s == 2.0
+    assert {row.name: row.share for row in table.rows if row.share} == {"data": 0.4, "forward": 0.38, "other": 0.22}
+    assert run_state(session).name == "training"
+
+
+@pytest.mark.parametrize("counted", [[(FETCH, 100)], [(MODEL, 100)]])
+def test_without_batches_from_a_loader_and_a_model_it_is_none(counted):
+    assert attached(*(6 * [counted])).over("recent").phases(100) is None
+
+
+def test_a_model_that_runs_for_long_without_a_fetch_goes_on_with_its_steps():
+    session = attached(INFERENCE, INFERENCE, *(8 * [[(MODEL, 100)]]))
+    assert run_state(session).name == "training"
+    session = attached(INFERENCE, INFERENCE, *(8 * [[(WRITE, 100)]]))
+    assert run_state(session).name == "between_steps"
+
+
+def test_the_first_backward_shows_that_it_was_an_evaluation():
+    session = attached(INFERENCE, INFERENCE, *(2 * [[(MODEL, 10), (BACKWARD, 90)]]))
+    table = session.over("recent").phases(100)
+    assert {row.name: row.share for row in table.rows if row.share} == {"forward": 0.1, "backward": 0.9}
+    assert table.window_s == 1.0
+
+
+def test_without_markers_those_train_whose_samples_show_it():
+    processes = [process(100, markers=False), *(process(pid, ppid=100, markers=False) for pid in (101, 102))]
+    session = session_of(header(), *processes, frames(*PLACES))
+    assert session.trainers() == [100, 101, 102]  # nothing is known yet
+    for t in (1.0, 2.0):
+        session.add(stacks(t, *INFERENCE, pid=102))
+    assert session.trainers() == [102] and session.trainer() == 102
+    session.add(stacks(2.0, (BACKWARD, 9), pid=101))
+    assert session.trainers() == [101]
+    session.add(stacks(3.0, (BACKWARD, 9), pid=102))
+    assert session.trainers() == [101, 102]

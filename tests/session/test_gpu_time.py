@@ -82,7 +82,6 @@ def test_leads_of_windows_are_joined_by_their_weight():
     (lead,) = row.leads
     assert (lead.boundary, lead.seen, lead.min_us, lead.median_us, lead.max_us) == ("backward begin", 40, 5, 100, 900)
     assert lead.stream_idle_ratio == pytest.approx(15 / 40)
-    assert row.history == (10.0, 100.0)
 
 
 def test_leads_stand_in_the_order_of_the_loop():
@@ -103,7 +102,6 @@ def test_a_lead_that_is_mostly_not_known_is_not_told():
     row = session(gpu_time(1.0, leads=[unknown]), gpu_time(2.0, leads=[known])).over("recent").gpu_time(100)
     assert row.leads[0].median_us is None
     assert row.leads[0].stream_idle_ratio == pytest.approx(0.1)
-    assert row.history == (None, 10.0)
 
 
 def test_of_several_gpus_the_one_with_most_turns_is_told():

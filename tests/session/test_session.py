@@ -1,7 +1,7 @@
 """Processes, threads, GPUs, notices: what a session is folded from besides steps and samples."""
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
-from tuimon.records import Exit, Gpu, Notice
+from tuimon.records import Exit, Notice
 from tuimon.session.session import Session
 
 
@@ -77,31 +77,6 @@ def test_the_last_picture_keeps_its_threads_and_workers():
     rows = session.over("recent").threads()
     assert [(row.role, row.ended) for row in rows] == [("main", True), ("worker 0", True)]
     assert [p.pid for p in session.over("recent").workers(100)] == [201]
-
-
-def test_a_thousand_short_processes_do_not_pile_up():
-    session = session_of(process(100))
-    for pid in range(1000, 2000):
-        session.add(process(pid, "other"))
-        session.add(stacks(1, ([0], 5), pid=pid))
-        session.add(process(pid, "other", ended=True))
-    assert len(session.processes()) < 100
-    assert sum(session.over("recent").process_samples(pid) is not None for pid in range(1000, 2000)) < 100
-
-
-def test_gpus_of_the_run_come_first_with_history():
-    session = session_of(process(100, gpu_uuids=["GPU-b"]))
-    for t in (1, 2):
-        session.add(Gpu(t=t, pid=0, index=0, uuid="GPU-a", name="A", util_ratio=0.1))
-        session.add(Gpu(t=t, pid=0, index=1, uuid="GPU-b", name="B", util_ratio=None))
-    first, second = session.over("recent").gpus()
-    assert (first.latest.uuid, first.used_by_run, first.util_history) == ("GPU-b", True, (None, None))
-    assert (second.used_by_run, second.util_history, second.stale_s) == (False, (0.1, 0.1), 0.0)
-
-
-def test_gpus_are_known_by_their_processes_too():
-    session = session_of(process(100), Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[7, 100]))
-    assert session.over("recent").gpus()[0].used_by_run
 
 
 def test_notices_stand_until_their_source_is_well():

@@ -5,7 +5,6 @@ from msgspec import structs
 
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.records import Loader, PhaseTime, RangeTime
-from tuimon.session.session import Session
 
 PHASES = {"data": 40, "forward": 20, "backward": 25, "optimizer": 10, "other": 5}
 
@@ -127,27 +126,20 @@ LOOP_FRAMES = frames(
 LOOP_SAMPLES = (([0, 1], 30), ([2, 3], 20), ([4, 5], 25), ([6, 7], 15), ([8, 9], 10))
 
 
+def divided(*more):
+    """The table of a step whose time between two backwards samples divide."""
+    return session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), *more).over("recent").phases(100)
+
+
 def test_samples_divide_what_markers_cannot():
-    session = session_of(
-        LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES), steps(2, {"between": 60})
-    )
-    table = (
-        session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES))
-        .over("recent")
-        .phases(100)
-    )
+    table = divided(stacks(1, *LOOP_SAMPLES))
     assert shares(table) == {"data": 0.3, "forward": 0.2, "backward": 0.4, "optimizer": 0.0, "other": 0.1}
     assert all(row.error > 0 for row in table.rows if row.estimated)
-    assert session.over("recent").phases(100) is not None
 
 
 def test_a_phase_that_no_sample_was_in_takes_little_not_nothing():
     samples = LOOP_SAMPLES[:-1]  # none in log()
-    table = (
-        session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *samples))
-        .over("recent")
-        .phases(100)
-    )
+    table = divided(stacks(1, *samples))
     rows = {row.name: row for row in table.rows}
     assert (rows["data"].share, rows["other"].share) == (pytest.approx(0.36), 0.0)
     assert rows["other"].estimated
@@ -243,14 +235,6 @@ def test_the_history_is_divided_like_the_table():
     assert session.over("recent").phase_history(100, last=1) == [None]
 
 
-def test_without_markers_phases_are_inferred_from_frames():
-    session = session_of(header(), process(markers=False), LOOP_FRAMES, stacks(1, *LOOP_SAMPLES))
-    table = session.over("recent").phases(100)
-    assert table.inferred
-    assert shares(table) == {"data": 0.3, "forward": 0.2, "backward": 0.25, "optimizer": 0.15, "other": 0.1}
-    assert all(row.ms_per_step is None for row in table.rows)
-
-
 def test_without_markers_the_table_covers_as_much_as_was_sampled():
     session = session_of(header(), process(markers=False), LOOP_FRAMES)
     covered = []
@@ -287,46 +271,11 @@ def test_a_loop_that_runs_while_its_module_is_imported_has_its_lines():
     assert session.over("recent").hot_lines(100)[0].total == 100
 
 
-def test_hot_lines_of_a_phase():
-    session = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES))
-    (line,) = session.over("recent").hot_lines(100, "other")
-    assert (line.place.file, line.place.line, line.place.source, line.share) == ("log.py", 5, "time.sleep(1)", 1.0)
-    assert session.over("recent").hot_lines(100)[0].place.function == "get_batch"
-
-
-def test_a_forked_worker_is_not_where_its_trainer_was():
-    session = session_of(
-        frames(
-            ("train.py", 40, "main", "for x in loader:", True),
-            ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
-            ("/lib/python3/selectors.py", 5, "select"),
-            ("data.py", 7, "__getitem__", "x = slow(i)", True),
-        ),
-        stacks(1, ([0, 1, 2], 10), ([0, 1, 3], 30), pid=200),
-    )
-    (line,) = session.over("recent").hot_lines(200)
-    assert (line.place.function, line.share) == ("__getitem__", 0.75)
-
-
-def test_samples_between_backward_and_update_divide_nothing():
-    """Markers label that stretch: a slow look at the gradients must not make side work of the forward pass."""
-    more = frames(("train.py", 13, "main", "report(model)", True), ("log.py", 9, "report", "", True), first=10)
-    moved = frames(("train.py", 15, "main", "opt.step()", True), first=12)
-    samples = (([0, 1], 30), ([2, 3], 30), ([4, 5], 25), ([10, 11], 500), ([12, 7], 15))
-    session = session_of(
-        LOOP_FRAMES, more, moved, steps(1, {"between": 60, "backward": 30, "other": 10}), stacks(1, *samples)
-    )
-    assert shares(session.over("recent").phases(100))["other"] == 0.1
-    assert shares(session.over("recent").phases(100))["forward"] == 0.3
-
-
 def test_before_a_forward_pass_was_seen_the_lines_of_the_loop_divide_nothing():
-    few = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, ([0, 1], 60), ([4, 5], 40)))
-    table = few.over("recent").phases(100)
-    assert shares(table)["forward"] == 0.6
-    assert next(row.error for row in table.rows if row.name == "forward") == pytest.approx(0.6)
-    many = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, ([0, 1], 600), ([4, 5], 400)))
-    assert next(row.error for row in many.over("recent").phases(100).rows if row.name == "forward") < 0.01
+    few, many = (divided(stacks(1, ([0, 1], 60 * n), ([4, 5], 40 * n))) for n in (1, 10))
+    assert shares(few)["forward"] == 0.6
+    assert next(row.error for row in few.rows if row.name == "forward") == pytest.approx(0.6)
+    assert next(row.error for row in many.rows if row.name == "forward") < 0.01
 
 
 def test_lines_before_a_call_that_holds_the_whole_step_prepare_data():
@@ -342,37 +291,28 @@ def test_lines_before_a_call_that_holds_the_whole_step_prepare_data():
 
 def test_what_an_optimizer_does_between_its_closures_is_its_own():
     """LBFGS: from one backward to the next lie its own work and a forward pass."""
-    session = Session()
-    session.add(
-        frames(
-            ("train.py", 20, "main", "optimizer.step(closure)", True),
-            ("/lib/site-packages/torch/optim/lbfgs.py", 400, "step"),
-            ("train.py", 10, "closure", "loss = model(x)", True),
-            ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-            ("train.py", 11, "closure", "loss.backward()", True),
-            ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
-        )
+    lines = frames(
+        ("train.py", 20, "main", "optimizer.step(closure)", True),
+        ("/lib/site-packages/torch/optim/lbfgs.py", 400, "step"),
+        ("train.py", 10, "closure", "loss = model(x)", True),
+        ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+        ("train.py", 11, "closure", "loss.backward()", True),
+        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
     )
-    for t in range(1, 5):
-        session.add(steps(t, {"between": 50, "backward": 45, "optimizer": 5}, first_index=10 * t))
-    session.add(stacks(4, ([0, 1], 25), ([0, 1, 2, 3], 30), ([0, 1, 4, 5], 45)))
-    shares = {row.name: row.share for row in session.over("recent").phases(100).rows}
-    assert shares["optimizer"] == pytest.approx(0.25)
-    assert shares["forward"] == pytest.approx(0.30)
-    assert shares["backward"] == pytest.approx(0.45)
+    windows = [steps(t, {"between": 50, "backward": 45, "optimizer": 5}, first_index=10 * t) for t in range(1, 5)]
+    samples = stacks(4, ([0, 1], 25), ([0, 1, 2, 3], 30), ([0, 1, 4, 5], 45))
+    found = shares(session_of(lines, *windows, samples).over("recent").phases(100))
+    assert (found["optimizer"], found["forward"], found["backward"]) == (0.25, 0.3, 0.45)
 
 
 def test_samples_do_not_move_the_first_step_that_markers_told():
-    session = Session()
-    session.add(
-        frames(
-            ("train.py", 5, "main", "model = build()", True),
-            ("train.py", 11, "main", "loss.backward()", True),
-            ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
-        )
+    lines = frames(
+        ("train.py", 5, "main", "model = build()", True),
+        ("train.py", 11, "main", "loss.backward()", True),
+        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
     )
-    session.add(steps(1.5, {"between": 50, "backward": 50}))
-    session.add(stacks(1.2, ([0], 90), ([1, 2], 10)))  # began at 0.2, before the first step's window
+    early = stacks(1.2, ([0], 90), ([1, 2], 10))  # began at 0.2, before the first step's window
+    session = session_of(lines, steps(1.5, {"between": 50, "backward": 50}), early)
     assert session.over("recent").hot_lines(100) == ()
     session.add(stacks(2.5, ([1, 2], 10)))
     assert [line.place.line for line in session.over("recent").hot_lines(100)] == [11]

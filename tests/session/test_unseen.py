@@ -16,10 +16,20 @@ def test_a_busy_process_without_a_step_is_named_with_what_would_make_it_visible(
     (found,) = unseen_trainings(run(process()))
     assert (found.pid, found.cores, found.on_gpu) == (100, 3.9, False)
     assert unseen_text(found) == (
-        "process 100 (python train.py) uses 3.9 cores, but no steps were seen: no backward or optimizer step of"
-        " torch's Python interface has run yet; a loop in C++, over RPC or in a captured graph becomes visible by"
-        " tuimon.step() at the end of each step"
+        "process 100 (python train.py) uses 3.9 cores, but no steps were seen: torch ran no backward or optimizer step"
+        " from Python; tuimon.step() at the end of each step makes such a loop visible"
     )
+
+
+def test_one_that_runs_a_model_is_named_however_few_cores_it_gets():
+    idle = threads(70, (100, "python", 0.2, "running"), cpu_ratio=0.2)
+    model = frames(
+        ("train.py", 9, "main", "score = model(x)", True),
+        ("/v/site-packages/torch/nn/modules/module.py", 9, "_call_impl"),
+    )
+    assert unseen_trainings(session_of(header(), process(), idle)) == []
+    (found,) = unseen_trainings(session_of(header(), process(), model, stacks(69, ([0, 1], 20)), idle))
+    assert (found.pid, found.cores) == (100, 0.2)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The session's answers over the whole steady part of a run."""
 
 import pytest
+from msgspec import structs
 
 from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis.evidence.cores import core_demand
@@ -91,9 +92,7 @@ def test_threads_are_means_and_a_process_that_lived_in_it_counts_as_alive():
 
 def test_workers_that_lived_one_after_the_other_count_as_one():
     """Two of each epoch: seen half their lives, they use half a core each, and wait for one as long."""
-    session = Session()
-    for each in (header(), process()):
-        session.add(each)
+    session = session_of(header(), process())
     for t in range(1, 41):
         epoch, second = divmod(t - 1, 4)
         pids = (200 + epoch, 300 + epoch)
@@ -130,6 +129,14 @@ def test_thinned_records_are_spread_evenly_and_bounded():
     for t in range(1, 11):
         thinned.append(steps(float(t), {}))
     assert [record.t for record in thinned.records] == [1, 5, 9]
+
+
+def test_memory_is_that_before_the_process_gave_it_back_at_its_exit():
+    means = ThreadMeans()
+    for t, rss_bytes in ((1.0, 300 << 20), (2.0, 0), (3.0, None)):
+        means.add_window(structs.replace(threads(t, (100, "python", 0.5, "waiting")), rss_bytes=rss_bytes))
+    mean = means.mean()
+    assert mean is not None and mean.rss_bytes == 300 << 20
 
 
 def test_threads_that_have_ended_are_dropped_and_what_was_not_measured_stays_unknown():

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from tests.truth.causes import Causes
 from tests.truth.diff import Diff
 from tests.truth.gain import Gain
 from tests.truth.goodput import Goodput
@@ -22,6 +23,7 @@ from tests.truth.rates import Rates
 from tests.truth.scenarios import Scenarios, Simulated
 
 KINDS: dict[str, type[Kind[Any, Any]]] = {
+    "causes": Causes,
     "diff": Diff,
     "gain": Gain,
     "goodput": Goodput,

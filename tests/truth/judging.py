@@ -175,7 +175,7 @@ def judge(label: Label, outcome: Outcome) -> Judgement:
     folded = fold(outcome.log)
     findings = _of_training(folded.findings, outcome.others_cores)
     first, lines = _first(findings), label.lines(_first(findings))
-    place = _own_place(first)
+    place = own_place(first)
     fix = next(iter(first.fixes), None) if first is not None else None
     is_promised = fix is not None and fix.estimated_speedup is not None
     predicted, measured = label.gains(first)
@@ -238,7 +238,7 @@ def _at_most(first: Finding | None) -> float | None:
     return most if isinstance(most, float) else None
 
 
-def _own_place(finding: Finding | None) -> tuple[str, int] | None:
+def own_place(finding: Finding | None) -> tuple[str, int] | None:
     """File and line that it names: below a line of a library's comes the program's own that leads there."""
     places = finding.where if finding is not None else ()
     own = (place for place in places if "/site-packages/" not in place.file and "/lib/python" not in place.file)

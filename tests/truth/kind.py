@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from tests.truth.running import Failed
 
@@ -103,6 +105,18 @@ def run(kind: Kind[Any, Any], name: str, argv: Sequence[str]) -> int:
     rows = [row for each in found if each is not None for row in each]
     print("", *kind.totals(rows), sep="\n")
     return 0 if None not in found and kind.passed(rows) else 1
+
+
+def read_rows(path: Path, row_type: type[Row]) -> dict[str, Row]:
+    """The rows that a kind has kept in a file, a line of JSON each, by their names."""
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return {row.name: row for row in (msgspec.json.decode(line, type=row_type) for line in lines)}  # type: ignore[attr-defined]
+
+
+def write_rows(path: Path, rows: Mapping[str, object], cases: Collection[str]) -> None:
+    """Keep the rows of those cases that there still are."""
+    kept = sorted(rows.keys() & set(cases))
+    path.write_bytes(b"".join(msgspec.json.encode(rows[name]) + b"\n" for name in kept))
 
 
 def _tried(kind: Kind[Case, Row], case: Case, args: argparse.Namespace) -> list[Row] | None:

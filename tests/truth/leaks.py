@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import msgspec
 
 from tests.truth.judging import fold
-from tests.truth.kind import Column, marked, of, whole_seconds
+from tests.truth.kind import Column, marked, of, read_rows, whole_seconds, write_rows
 from tests.truth.programs import TESTS, Program, Programs, labelled, options
 from tests.truth.running import watched
-from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import name_of
 
+#: The rows of docs/accuracy.md: a line of JSON for each leak.
+RESULTS = TESTS / "data" / "leaks.jsonl"
 
-class Row(NamedTuple):
+
+class Row(msgspec.Struct):
     """A leak, and its healthy twin."""
 
     name: str
-    found: Finding | None  # the latest while it trained
+    found: str  # the latest while it trained: "memory_pressure/growing (info)"
     right: bool
     place: str
     place_right: bool
     named_s: float | None  # from the first step
     false: tuple[str, ...]  # about memory, in the twin
+
+
+def results() -> dict[str, Row]:
+    """The recorded rows, by program."""
+    return read_rows(RESULTS, Row)
 
 
 class Leaks(Programs):
@@ -32,8 +41,7 @@ class Leaks(Programs):
     seconds = 35.0
     columns: ClassVar = (
         Column("program", 20, lambda row: row.name),
-        Column("found", 30, lambda row: marked(row.found and name_of(row.found), row.right)),
-        Column("severity", 9, lambda row: row.found and row.found.severity),
+        Column("found", 36, lambda row: marked(row.found, row.right)),
         Column("place", 26, lambda row: marked(row.place, row.place_right)),
         Column("after", 6, lambda row: whole_seconds(row.named_s)),
         Column("false, without the leak", 30, lambda row: ", ".join(row.false)),
@@ -41,6 +49,12 @@ class Leaks(Programs):
 
     def programs(self) -> dict[str, Program]:
         return labelled(TESTS / "scenarios" / "leaks")
+
+    def is_recorded(self, case: Program) -> bool:
+        return case.name in results()
+
+    def record(self, case: Program, rows: Sequence[Row], args: argparse.Namespace) -> None:  # type: ignore[override]
+        write_rows(RESULTS, results() | {row.name: row for row in rows}, self.programs())
 
     def judged(self, case: Program, args: argparse.Namespace) -> Iterator[Row]:
         leak = fold(watched(case.name, case.command(args.seconds), args.folder, options(args)).log)
@@ -52,7 +66,7 @@ class Leaks(Programs):
         false = [each for _, findings in twin.moments for each in findings if each.rule == "memory_pressure"]
         yield Row(
             case.name,
-            found,
+            f"{name_of(found)} ({found.severity})" if found is not None else "",
             found is not None and case.is_right(found),
             "{}:{}".format(*places[0]) if places else "",
             not case.blamed or (bool(places) and places[0] in case.lines(found)),

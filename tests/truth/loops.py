@@ -10,15 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.random_loops.frameworks.catalogue import FRAMEWORKS
-from tests.random_loops.frameworks.plan import draw_on
-from tests.random_loops.plan import INPUT_PLACES, SIDE_PLACES, Plan, draw, healthy
-from tests.random_loops.script import module_name, module_of, script_of, slow_library
+from tests.random_loops.plan import INPUT_PLACES, Plan, draw, healthy
+from tests.random_loops.script import script_of, slow_library
 from tests.random_loops.works import CAUSE
 from tests.truth import judging, programs
 from tests.truth.judging import LEAST_GAIN, LOUD, Judgement, judge, of_cheaper_line
 from tests.truth.kind import Kind
-from tests.truth.programs import SCRIPTS, TESTS
+from tests.truth.programs import SCRIPTS
 from tests.truth.running import Truth, gained_by, watched
 from tuimon.diagnosis.finding import Finding
 
@@ -35,7 +33,7 @@ PART_OF_RULE = {"input_bound": "data", "side_work": "side", "optimizer_bound": "
 #: The cause of compute_bound_cpu that does.
 IN_MODEL = "python"
 #: The places at which the pieces of a part stand.
-PLACES_OF = {"side": SIDE_PLACES, "data": (*INPUT_PLACES, "batch"), "model": ("model",)}
+PLACES_OF = {"side": ("step_end",), "data": (*INPUT_PLACES, "batch"), "model": ("model",)}
 
 
 class Loops(Kind[Plan, Judgement]):
@@ -47,15 +45,12 @@ class Loops(Kind[Plan, Judgement]):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("-n", type=int, default=20, metavar="N", help="how many loops (default %(default)s)")
         parser.add_argument("--seed", type=int, metavar="S", help="the first one's seed (default: a new one)")
-        parser.add_argument(
-            "--framework", choices=(*FRAMEWORKS, "any"), help="programs on this one; any: whichever is drawn"
-        )
         parser.add_argument("--healthy", action="store_true", help="loops with nothing to complain of")
         programs.add_options(parser)
 
     def cases(self, args: argparse.Namespace) -> Sequence[Plan]:
         seed = random.SystemRandom().randrange(1_000_000) * 1000 if args.seed is None else args.seed
-        drawn = [draw_on(args.framework, n) if args.framework else draw(n) for n in range(seed, seed + args.n)]
+        drawn = [draw(n) for n in range(seed, seed + args.n)]
         return [healthy(plan) for plan in drawn] if args.healthy else drawn
 
     def judged(self, case: Plan, args: argparse.Namespace) -> Iterator[Judgement]:
@@ -81,14 +76,11 @@ def write(plan: Plan, folder: Path) -> Path:
     """The script and what it imports, in a folder of its own."""
     own = folder / plan.name
     own.mkdir(parents=True, exist_ok=True)
-    for stopwatch in (SCRIPTS / "laps.py", TESTS / "random_loops" / "loop_watch.py"):
-        shutil.copy(stopwatch, own)
+    shutil.copy(SCRIPTS / "laps.py", own)
     name, text = slow_library(plan.setup_s)
     (own / name).write_text(text)
     script = own / f"{plan.name}.py"
     script.write_text(script_of(plan))
-    if parts := module_of(plan):
-        (own / f"{module_name(plan)}.py").write_text(parts)
     return script
 
 
@@ -132,12 +124,8 @@ class LoopLabel:
         marks = tuple(f"{CAUSE}{piece}" for piece in self._pieces(finding))
         if finding is None or finding.severity not in LOUD or not marks:
             return frozenset()
-        return frozenset(
-            (path.name, n)
-            for path in self.script.parent.glob("*.py")
-            for n, line in enumerate(path.read_text().splitlines(), 1)
-            if line.endswith(marks)
-        )
+        numbered = enumerate(self.script.read_text().splitlines(), 1)
+        return frozenset((self.script.name, n) for n, line in numbered if line.endswith(marks))
 
     def gains(self, finding: Finding | None) -> tuple[float | None, float | None]:
         """Those of the work that it names, as if that cost nothing: more workers are not what is measured."""
@@ -145,14 +133,8 @@ class LoopLabel:
         return (None if finding is None or self.is_healthy else of_cheaper_line(finding)), measured
 
     def _possible(self) -> dict[str, float]:
-        """The most that each part may be worth: by its share of the step, or by what the largest piece of it gained.
-
-        All that a framework does beside the model may be named as side work, and need not.
-        """
+        """The most that each part may be worth: by its share of the step, or by what the largest piece of it gained."""
         gains = gains_of(self.truth)
-        if self.plan.shape in FRAMEWORKS:
-            evaluation, other = (self.truth.shares.get(name, 0.0) for name in ("eval", "other"))
-            gains["side"] = max(gains["side"], (1 + evaluation) / max(1 - other, 1e-3))
         measured = measured_gains(self.plan, self.gained)
         return {part: max(gain, measured.get(part, 1.0)) for part, gain in gains.items()}
 

@@ -2,7 +2,7 @@
 
 ``# expects: RULE/CAUSE`` (or several, with ``or`` between them) or ``# healthy`` labels a script, ``# <- cause`` ends
 the lines of which one must be named, ``# launch: torchrun N`` starts ranks, ``# package: NAME`` needs one beside torch,
-``# missed: REASON`` says why tuimon is not right yet.
+``# missed: REASON`` says why tuimon is not right yet. Causes (``causes.py``) have labels of their own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import argparse
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from msgspec import structs
@@ -26,7 +26,7 @@ from tuimon.diagnosis.hysteresis import name_of
 
 TESTS = Path(__file__).parents[1]
 SCRIPTS, WILD = TESTS / "scenarios" / "scripts", TESTS / "wild" / "programs"
-_LABEL = re.compile(r"^# (expects|healthy|launch|package|missed)(?:: (.*))?$", re.MULTILINE)
+_LABEL = re.compile(r"^# (expects|healthy|launch|package|missed|category|says|gpus|seconds)(?:: (.*))?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Program:
     ranks: int = 0  # 0: a plain script
     package: str = ""
     missed: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict, compare=False)  # all that it has
     as_it_is: tuple[str, ...] = ()  # arguments
     fixed: tuple[str, ...] | None = None  # the same of its fixed form; None: it has none
     predicted: Callable[[Finding], float | None] = of_best_fix
@@ -95,6 +96,7 @@ def read(path: Path) -> Program:
         ranks=int(labels["launch"].removeprefix("torchrun ")) if "launch" in labels else 0,
         package=labels.get("package", ""),
         missed=labels.get("missed", ""),
+        labels=labels,
         fixed=("--fixed",) if "args.fixed" in text else None,
     )
 

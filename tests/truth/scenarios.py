@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-
-import msgspec
 
 from tests.scenarios.streams import STREAMS, Stream, judged
 from tests.truth import judging
 from tests.truth.judging import Judgement
-from tests.truth.kind import Kind
+from tests.truth.kind import Kind, read_rows, write_rows
 from tests.truth.programs import TESTS, Program, Programs, labelled
 
 #: The rows of docs/accuracy.md: a line of JSON for each program.
@@ -28,15 +25,12 @@ class Scenarios(Programs):
         return case.name in results()
 
     def record(self, case: Program, rows: Sequence[Judgement], args: argparse.Namespace) -> None:
-        found = results() | {row.name: row for row in rows}
-        known = sorted(found.keys() & labelled().keys())
-        RESULTS.write_bytes(b"".join(msgspec.json.encode(found[name]) + b"\n" for name in known))
+        write_rows(RESULTS, results() | {row.name: row for row in rows}, self.programs())
 
 
-def results(path: Path = RESULTS) -> dict[str, Judgement]:
+def results() -> dict[str, Judgement]:
     """The recorded rows, by program."""
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    return {row.name: row for row in (msgspec.json.decode(line, type=Judgement) for line in lines)}
+    return read_rows(RESULTS, Judgement)
 
 
 class Simulated(Kind[Stream, Judgement]):

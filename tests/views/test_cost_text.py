@@ -69,13 +69,6 @@ def test_without_a_gain_nothing_is_said_of_savings(finding):
     assert "save" not in cost_text(run(), [finding])
 
 
-def test_of_several_ranks_each_has_its_own_samples_and_gpus():
-    alone, four = cost_json(run(samples=8), []), cost_json(run(samples=8, gpus=4, ranks=4), [])
-    assert four["gpus"] == 4
-    assert four["money_per_1000"] == pytest.approx(alone["money_per_1000"])
-    assert four["money_per_day"] == pytest.approx(4 * alone["money_per_day"])
-
-
 def test_gpus_that_do_not_count_energy_have_none():
     found = cost_json(run(samples=8, watts=None), [])
     assert found["joules_per_1000"] is None

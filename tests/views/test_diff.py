@@ -79,6 +79,16 @@ def test_what_is_many_times_as_much_is_a_factor() -> None:
     assert "data                 0.01 ms    0.10 ms     ~+900 %   -50 % to 13x" in lines
 
 
+def test_checkpoints_are_rows_without_an_interval() -> None:
+    rows = [
+        Row("checkpoints", "1", 20.0, 10.0, -10.0),
+        Row("checkpoint rate", "bytes/s", 2.0 * (1 << 30), 3.0 * (1 << 30), 1.0 * (1 << 30)),
+    ]
+    lines = text_diff(replace(FOUND, rows=rows)).splitlines()
+    assert "checkpoints             20.0       10.0       -50 %" in lines
+    assert "checkpoint rate      2 GiB/s    3 GiB/s       +50 %" in lines
+
+
 def test_an_interval_that_allows_for_anything_is_none() -> None:
     rows = [
         Row("step time", "ms", 100.0, 170.0, 70.0, -99.99, 2.13e6, False),

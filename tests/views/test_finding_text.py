@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from tests.views import streams
-from tests.views.tui.texts import texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Place
 from tuimon.session.session import Session
@@ -15,14 +14,12 @@ from tuimon.views.finding_text import (
     finding_gain,
     fix_text,
     headline_text,
-    sentence,
     speedup,
 )
 from tuimon.views.headless import summary_lines
 from tuimon.views.report.page import as_html
 from tuimon.views.report.summary import Page, report_of
 from tuimon.views.report.text import text_report
-from tuimon.views.tui.sheets.finding_lines import findings_lines
 
 
 @pytest.mark.parametrize(
@@ -75,12 +72,6 @@ def test_a_speedup_is_the_range_that_reports_name():
     assert shown() == shown(None, 1.0) == ""
 
 
-def test_a_word_begins_with_a_capital_and_code_does_not() -> None:
-    assert sentence("the training waits") == "The training waits"
-    assert sentence("save() takes 3 %") == "save() takes 3 %"
-    assert sentence("64 % of the time") == "64 % of the time"
-
-
 def test_a_gain_beyond_that_of_the_share_has_a_reason():
     fix = {"action": "a", "estimated_speedup": 4.3, "low": 2.1, "high": 4.3}
     assert beyond_share(0.61, [fix]).startswith("More than the 2.6x of this share alone: ")
@@ -111,11 +102,6 @@ def test_reports():
     assert f"  Or: {HALVE}\n  Or: buy a disk\n" in text and "wait longer" not in text
     page = as_html([Page(report, session)])
     assert f"<b>Or:</b> {HALVE}" in page and "<b>Or:</b> buy a disk" in page and "<b>Or:</b> wait longer" in page
-
-
-def test_the_sheet_of_findings():
-    rows = [" ".join(row.split()) for row in texts(findings_lines([FINDING], 100))]
-    assert {"halve [b]the image up to 1.5x faster", "buy a disk –", "wait longer –"} <= set(rows)
 
 
 def test_the_summary_of_a_headless_run():

@@ -81,16 +81,7 @@ def test_other_figures() -> None:
     assert people.rate(0.24) == "4.2 s/step"
     assert people.count(12345) == "12 345"
     assert people.shorten("abcdef", 4) == "abc…"
-    absent = (
-        people.ms,
-        people.size,
-        people.duration,
-        people.clock,
-        people.rate,
-        people.count,
-        people.watt,
-        people.celsius,
-    )
+    absent = (people.ms, people.size, people.duration, people.clock, people.rate, people.count, people.watt)
     assert all(show(None) == "–" for show in absent)
 
 

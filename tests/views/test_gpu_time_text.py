@@ -9,9 +9,7 @@ from tests.gpu_simulator.sessions import records, simulated
 from tests.session.records import header, process, session_of, steps
 from tests.views.traces import trace_events
 from tuimon.records import Gpu, GpuPhase, GpuTime
-from tuimon.session.rows import PhaseRow
-from tuimon.session.session import Session
-from tuimon.views.gpu_idle import idle_bounds, idle_text, measured_idle_ms, with_idle_bounds
+from tuimon.views.gpu_idle import idle_bounds, with_idle_bounds
 from tuimon.views.headless import progress
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
@@ -60,15 +58,6 @@ def test_idle_time_between_bounds_is_no_number():
     assert alone["phases"] == report_of(launch_bound(1.0), [], "run.jsonl")["phases"]
 
 
-def test_a_phase_of_which_all_may_be_idle_has_no_number_however_short():
-    row = PhaseRow(
-        "optimizer", 0.01, 1.0, gpu_ms_per_step=1.0, gpu_idle_ms_per_step=0.0, gpu_maybe_idle_ms_per_step=1.0
-    )
-    assert measured_idle_ms(row, 100.0) is None
-    assert idle_text(row) == "unknown"
-    assert measured_idle_ms(row._replace(gpu_idle_ms_per_step=0.2), 100.0) == pytest.approx(0.6)
-
-
 def test_bounds_of_old_logs_with_few_steps_are_not_taken_for_bounds():
     """Their events do not bound what the CPU launches late: see ``GpuTime.bounded``."""
     old = session_of(header(), process(100), steps(1.0, {"forward": 100}, count=4))
@@ -85,17 +74,6 @@ def test_the_text_report_names_the_span_and_what_of_it_is_idle():
     rows = text[text.index("Spans on the GPU's clock") :].splitlines()
     (forward,) = [row for row in rows if row.startswith("  forward")]
     assert re.fullmatch(r"  forward +30\.0 ms  idle \d+\.\d to 30\.0 ms", forward)
-
-
-def test_the_text_report_has_it_only_where_it_was_measured():
-    text = text_report(report_of(folded("data_starved"), [], "run.jsonl"))
-    (data,) = [line for line in text[text.index("on the GPU's clock") :].splitlines() if line.startswith("  data")]
-    assert "idle" in data
-    without = Session()
-    for record in records("data_starved"):
-        if not isinstance(record, GpuTime):
-            without.add(record)
-    assert "GPU's clock" not in text_report(report_of(without, [], "run.jsonl"))
 
 
 def test_headless_names_the_lead_and_the_idle_share():

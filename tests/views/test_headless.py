@@ -18,7 +18,7 @@ from tests.session.records import session_of
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import NO_TORCH_YET, Exit, Gpu, Notice, Place, Printed
 from tuimon.session.session import Session
-from tuimon.views.headless import HeadlessView, progress, summary_lines
+from tuimon.views.headless import HeadlessView, how_it_ended, progress, summary_lines
 
 INPUT_BOUND = Finding(
     rule="input_bound",
@@ -192,6 +192,12 @@ def test_lines_start_on_a_fresh_line_of_a_terminal(already: str) -> None:
     os.close(ours)
     shown = [row.rstrip() for row in screen.display]
     assert shown[: 1 + bool(already)] == [*filter(None, [already.rstrip()]), "[tuimon] hello"]
+
+
+def test_how_it_ended() -> None:
+    assert how_it_ended(Exit(t=0.0, pid=1, exit_code=137, signal="SIGKILL")) == "killed by SIGKILL"
+    end = Exit(t=0.0, pid=1, exit_code=1, last_line="KeyError: 1", file="/x/train.py", line=12, function="main")
+    assert how_it_ended(end) == "ended with exit code 1 at main() train.py:12: KeyError: 1"
 
 
 def test_a_fast_loop_of_which_some_steps_are_timed() -> None:

@@ -315,6 +315,12 @@ def _at_exit() -> None:
         return
     end_orders()
     write_waiting()
+    try:
+        error = facts.uncaught()
+        if error:
+            _writer.set_meta({**facts.facts(), **error})
+    except raised_by_us(Exception):  # an error whose text cannot be made
+        pass
     # the monitor may not have found the ring of a short run under ``tuimon run`` yet: it will read and remove it
     is_young = time.monotonic_ns() - _made_ns <= YOUNG_S * 1e9
     if not (variable("TUIMON_RUN") and is_young) or starter.has_ended():

@@ -123,7 +123,7 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
         help="length of a window, and time between two refreshes (default: 1; the full screen refreshes every 0.5)",
     )
     parser.add_argument("--no-markers", action="store_true", help="no hooks in the training; attach: do not read them")
-    parser.add_argument("--no-gpu", action="store_true", help="do not query NVML for GPU counters")
+    parser.add_argument("--no-gpu", action="store_true", help="do not query the driver for GPU counters")
     parser.add_argument(
         "--memory",
         action="store_true",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -56,6 +56,10 @@ PAUSE_S = 5.0
 #: A log without an end whose last record is older than this and two windows is no longer written: windows of a run
 #: that changes little are 10 s long.
 FOLLOWED_S = 15.0
+
+
+#: A process that failed longer before the end of the run was not what ended it: launchers give the others 30 s to end.
+FAILED_S = 60.0
 
 
 class Monitor:
@@ -288,7 +292,6 @@ class Monitor:
             return False
         from tuimon.launch.candidates import processes_of_run
 
-        failed = ended.exit_code != 0
         survivors = processes_of_run(self.process.run_id) if self.process.run_id else []
         self._add_record(
             Exit(
@@ -296,11 +299,25 @@ class Monitor:
                 pid=self.process.pid,
                 exit_code=ended.exit_code,
                 signal=ended.signal,
-                last_line=self.output.last_traceback_line() if self.output and failed else None,
+                **self._error(self.process.pid, ended),
                 survivors=[pid for pid in survivors if pid != self.process.pid],
             )
         )
         return True
+
+    def _error(self, root: int, ended: Ended) -> dict[str, Any]:  # Any: fields of Exit
+        """The exception that ended the run: the root's own if it trains, else of the process that failed first."""
+        if ended.exit_code == 0:
+            return {}
+        raised = self.session.uncaught
+        late = [each for each in raised.values() if each.t > self._clock() - FAILED_S]
+        if root in raised and root in self.session.trainers():
+            late = [raised[root]]
+        elif not ended.exit_code and root not in raised:  # a process of a run that went on
+            late = []
+        if (error := min(late, key=lambda each: each.t, default=None)) is not None:
+            return {"last_line": error.error, "file": error.file, "line": error.line, "function": error.function}
+        return {"last_line": self.output.last_traceback_line() if self.output else None}
 
     def _flush(self, now_s: float) -> None:
         if self.log is not None and (notice := self.log.flush(now_s)):

@@ -135,9 +135,11 @@ def sources_of(
     else:
         switched_off.append(_off("stacks"))
     if options.gpu:
-        from tuimon.sources.nvml.source import GpuSource
+        from tuimon.sources.gpu_drivers import gpu_drivers
+        from tuimon.sources.gpus.source import GpuSource
 
-        yield GpuSource(table, options.window_s)
+        for driver in gpu_drivers():
+            yield GpuSource(driver, table, options.window_s)
     else:
         switched_off.append(_off("gpu"))
     earlier = history.earlier() if history is not None else []

@@ -21,6 +21,8 @@ _Text = Annotated[str, Meta(min_length=1)]
 #: As many as an agent describes.
 _Optimizers = Annotated[tuple[OptimizerFacts, ...], Meta(max_length=4)]
 
+_Frames = Annotated[tuple[tuple[str, Count, str], ...], Meta(max_length=64)]
+
 
 class RingFacts(Struct, frozen=True, gc=False):
     """Facts that a process reports; None, or empty, for those that are missing or of the wrong type."""
@@ -46,6 +48,9 @@ class RingFacts(Struct, frozen=True, gc=False):
     cuda_device_order: _Text | None = None
     planned_steps: Count | None = None  # that its Trainer had still to make at first
     planned_epochs: Count | None = None
+    error: _Text | None = None  # that ended the program: its text, which may hold a traceback of another process
+    raised_ns: Count | None = None
+    raised_in: _Frames = ()  # (file, line, function) that it passed through, outermost first
     loop: tuple[LoopStack, ...] = ()  # where its loop calls backward and its optimizer
 
 

@@ -1,4 +1,4 @@
-"""What torch.compile does in each process, folded from Compiler records."""
+"""Events of torch.compile in each process, folded from Compiler records."""
 
 from __future__ import annotations
 

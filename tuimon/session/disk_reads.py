@@ -1,4 +1,4 @@
-"""What a training reads from disks in each epoch."""
+"""The bytes that a training reads from disks in each epoch."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from msgspec import Struct
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, Lead, TorchMemory
 from tuimon.session.memory_readings import MemoryReadings
 from tuimon.session.rows import GpuTimeRow, LeadRow, TorchMemoryRow
-from tuimon.session.windows import WINDOW_S, Thinned, Window, new_history, weighted_median
+from tuimon.session.windows import WINDOW_S, Thinned, Window, weighted_median
 
 #: Most that are kept of a run.
 _LIMIT = 512
@@ -59,8 +59,6 @@ _LONGEST_S = 1200.0
 _RECORDS = 1024
 #: Retries of the allocator are counted from this long after the first step on: before, its caches fill up.
 _SETTLED_S = 10.0
-#: The boundary whose lead goes into the history.
-_HISTORY_OF = "backward begin"
 #: The order in which boundaries are listed.
 _ORDER = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
 
@@ -124,7 +122,6 @@ class GpuTimeStats:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._window: Window[GpuTime] = Window(_LONGEST_S, _RECORDS)
-        self._histories: dict[int, deque[float | None]] = {}  # by device
         self._run: dict[int, GpuShares] = {}  # by device, without the first window
         self._run_windows: dict[int, Thinned[GpuTime]] = {}  # by device, of the same
         self._run_exchanges: dict[int, SpreadExchanges] = {}  # by device, of the same
@@ -149,10 +146,6 @@ class GpuTimeStats:
         """Fold a window."""
         self._held = self._held_row = None
         self._window.append(record)
-        medians = [lead.median_us for lead in record.leads if lead.boundary == _HISTORY_OF]
-        if record.device in self._histories or len(self._histories) < _DEVICES:
-            history = self._histories.setdefault(record.device, new_history())
-            history.append(medians[0] if medians else None)
         if self._first is None:
             self._first = record
         elif record.device in self._run or len(self._run) < _DEVICES:
@@ -209,7 +202,6 @@ class GpuTimeStats:
             maybe_idle_ratio=shares.maybe_idle_ratio,
             leads=tuple(_lead_rows(records)),
             lead_error_us=next((r.lead_error_us for r in reversed(records) if r.lead_error_us is not None), None),
-            history=tuple(self._histories.get(records[0].device, ())),
             timed_s=shares.total_ns / 1e9,
             bounded=all(record.bounded for record in records),
             exchanges=tuple(exchanges),

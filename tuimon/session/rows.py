@@ -146,7 +146,6 @@ class GpuTimeRow(NamedTuple):
     maybe_idle_ratio: float  # share that may be idle as well
     leads: tuple[LeadRow, ...]  # in the order of the loop
     lead_error_us: float | None
-    history: tuple[float | None, ...]  # median lead of a window in us, at backward begin; oldest first
     timed_s: float = 0.0  # how long these steps were, together
     bounded: bool = True  # False in old logs: see ``records.GpuTime``
     exchanges: tuple[GpuExchange, ...] = ()  # of one of several ranks

@@ -25,7 +25,7 @@ class RunningCost(NamedTuple):
 
     @property
     def money_per_day(self) -> float:
-        """Of all its GPUs."""
+        """The price of a day on all its GPUs."""
         return self.price.per_gpu_hour * self.gpus * 24
 
 

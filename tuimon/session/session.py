@@ -15,6 +15,7 @@ from tuimon.session.gpu_time import GpuShares
 from tuimon.session.processes.core_use import CoresTaken, CoreUse
 from tuimon.session.processes.core_waits import Waits
 from tuimon.session.processes.nodes import MachineTable
+from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.ranks.shared_steps import SharedStep
 from tuimon.session.ranks.stats import MainThread
 from tuimon.session.ranks.table import sorted_samples
@@ -113,6 +114,14 @@ class Session(Tables):
         """The memory that torch's allocator holds in a process, by device."""
         stats, process = self.gpu_times.get(pid), self.process(pid)
         return stats.memory(process.gpu_uuids if process else ()) if stats else []
+
+    def checkpoints(self, pid: int) -> Checkpoints | None:
+        """What a process has saved since its first steps; None unless it was seen to write, and to save checkpoints."""
+        writes, sampled = self.writes.get(pid), self.samples.get(pid)
+        if writes is None or sampled is None or not writes.burst_bytes:
+            return None
+        seconds = sampled.spent.in_loop["checkpoint"] + sampled.spent.since_step["checkpoint"]
+        return Checkpoints(writes.bursts, writes.burst_bytes, seconds, writes.file_system) if seconds else None
 
     # -- the machine; of a run on several nodes, that of the process in focus
 
@@ -285,7 +294,8 @@ class SessionView:
         may_come = process is not None and process.markers_reason == NO_TORCH_YET
         if may_come and self.now_s - sampled.begin_s < wait_s:
             return None
-        return inferred_phases(pid, sampled.phase_counts(), sampled.covered_s, sampled.unsure_counts())
+        counts, unsure = sampled.phase_counts(), sampled.unsure_counts()
+        return inferred_phases(pid, counts, sampled.covered_s, unsure, forward_only=sampled.forward_only)
 
     def _estimated_steps(self, pid: int) -> StepSummary | None:
         per_second = self.session.sampler.steps_per_second(pid, self.now_s)
@@ -446,7 +456,7 @@ class SessionView:
         return self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
 
     def compiler_events(self, pid: int, *whats: CompilerWork) -> list[CompilerEvents]:
-        """What torch.compile did in a process over the span, what took longest first."""
+        """Events of torch.compile in a process over the span, the longest first."""
         stats = self.session.compilers.get(pid)
         if stats is None:
             return []

@@ -12,14 +12,14 @@ from msgspec import Struct
 
 from tuimon.node_ids import own_id
 from tuimon.records import NO_TORCH_YET, Place, Process
-from tuimon.session.samples.set_up import AWAITS_PROCESSES, COMPILING
+from tuimon.session.samples.set_up import AWAITS_PROCESSES, COMPILING, RUNS_MODEL
 from tuimon.session.steps.steps import LatestWindow, StepStats
 
 if TYPE_CHECKING:
     from tuimon.session.samples.process_samples import ProcessSamples
     from tuimon.session.session import Session
 
-StateName = Literal["starting", "waiting", "ended", "training", "step_open", "between_steps"]
+StateName = Literal["starting", "unseen", "waiting", "ended", "training", "step_open", "between_steps"]
 
 #: The state shown of a program that goes on below its training loop.
 OVER = "its training loop has ended"
@@ -56,7 +56,10 @@ class RunState(NamedTuple):
 
 
 def run_state(session: Session) -> RunState:
-    """State of the process in focus: until its first whole step it is starting, or waits for processes of its own."""
+    """State of the process in focus: until its first whole step it is starting, or waits for processes of its own.
+
+    One that tuimon attached to may have begun long ago: then no step has been seen.
+    """
     pid = session.trainer()
     stats = session.step_stats.get(pid) if pid is not None else None
     if pid is not None and stats is not None and (stats.total or stats.open_backwards):
@@ -66,7 +69,8 @@ def run_state(session: Session) -> RunState:
     for_s = session.now_s - session.start_s if session.start_s is not None else None
     sampled = session.samples.get(pid) if pid is not None else None
     doing = sampled.set_up.doing if sampled is not None else None
-    name: StateName = "starting" if session.exit is None else "ended"
+    is_attached = session.header is not None and session.header.mode == "attach"
+    name: StateName = "ended" if session.exit is not None else "unseen" if is_attached else "starting"
     if pid is not None and session.exit is None and _is_stopped(session, pid):
         return RunState(name, for_s, _stopped(pid), None, doing.place if doing is not None else None)
     imports = doing is not None and doing.words.startswith("importing")
@@ -152,10 +156,12 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     phase = _phase_of(latest)
     doing = f"in {phase}" if phase is not None else None
     doing_for_s = latest.open_for_s
-    seen = sampled.set_up.doing if sampled is not None else None
-    is_sampled = (latest.open_for_s or 0.0) >= LONG_S  # since this part of the step began
-    if seen is not None and seen.words == COMPILING and is_sampled:
-        doing, doing_for_s = seen.words, session.now_s - seen.since_s
+    compiling_since_s = sampled.spent.compiling_since_s if sampled is not None else None
+    open_for_s = latest.open_for_s or 0.0
+    is_sampled = open_for_s >= LONG_S and sampled is not None and sampled.spent.end_s > latest.t - open_for_s
+    if sampled is not None and compiling_since_s is not None and is_sampled:
+        doing, doing_for_s = COMPILING, min(for_s, session.now_s - compiling_since_s)
+        place = place or sampled.threads.place_of(sampled.tid)
     past = session.standstills.since(latest.t - (latest.open_for_s or 0.0))
     if past is not None and any(each.pid == pid and each.has_left for each in past.taken.processes):
         doing = OVER  # it has left every loop that it trained in: it serves, or waits for somebody
@@ -216,7 +222,8 @@ def _unseen(session: Session, process: Process, on_gpu: bool) -> Unseen | None:
     doing = sampled.set_up.doing if sampled is not None else None
     if doing is not None and doing.words.startswith(_SETTING_UP):
         return None
-    if not on_gpu and (cores is None or cores < _BUSY_CORES):
+    runs_model = doing is not None and doing.words == RUNS_MODEL
+    if not on_gpu and not runs_model and (cores is None or cores < _BUSY_CORES):
         return None
     return Unseen(process.pid, " ".join(process.command), cores, on_gpu, _reason(process))
 
@@ -224,8 +231,8 @@ def _unseen(session: Session, process: Process, on_gpu: bool) -> Unseen | None:
 def _reason(process: Process) -> str:
     if process.markers or process.role == "worker":  # the hooks of a worker keep still until it trains
         return (
-            "no backward or optimizer step of torch's Python interface has run yet; a loop in C++, over RPC or in a"
-            " captured graph becomes visible by tuimon.step() at the end of each step"
+            "torch ran no backward or optimizer step from Python; tuimon.step() at the end of each step makes such a"
+            " loop visible"
         )
     if process.python is None and process.markers_reason is None:
         return "it is not a Python program, so nothing can mark its steps; its threads and GPU are shown"

@@ -34,6 +34,7 @@ from tuimon.records import (
     Threads,
     TorchMemory,
     TraceTaken,
+    Uncaught,
 )
 from tuimon.session.compiler import CompilerStats
 from tuimon.session.disk_reads import DiskReadStats
@@ -71,6 +72,7 @@ class Tables:
         self.cost: Cost | None = None
         self.printed: Printed | None = None
         self.earlier: EarlierRuns | None = None
+        self.uncaught: dict[int, Uncaught] = {}  # the exceptions that ended processes, by process
         self.now_s: float = 0.0  # ``t`` of the latest record
         self.start_s: float | None = None  # ``t`` of the first
         self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
@@ -120,6 +122,7 @@ class Tables:
             Notice: self._fold_notice,
             Cost: partial(setattr, self, "cost"),
             Printed: partial(setattr, self, "printed"),
+            Uncaught: lambda record: self.uncaught.update({record.pid: record}),
             EarlierRuns: partial(setattr, self, "earlier"),
             Exit: partial(setattr, self, "exit"),
         }
@@ -139,11 +142,12 @@ class Tables:
     def trainers(self) -> list[int]:
         """Processes whose markers show backwards or updates, by rank.
 
-        Without any, those whose markers show steps, then the process attached to.
+        Without any, those whose markers show steps, then those whose samples do, then the process attached to.
         """
         if self._trainers is None:
-            with_steps = (pid for pid, stats in self.step_stats.items() if stats.total)
-            self._trainers = self.run_processes.trainers(self._trained_pids() or with_steps)
+            with_steps = [pid for pid, stats in self.step_stats.items() if stats.total]
+            training = self._trained_pids() or with_steps or self._sampled_in_steps()
+            self._trainers = self.run_processes.trainers(training)
         return list(self._trainers)
 
     def trainer(self) -> int | None:
@@ -208,6 +212,13 @@ class Tables:
 
     def _trained_pids(self) -> set[int]:
         return {pid for pid, stats in self.step_stats.items() if stats.trains}
+
+    def _sampled_in_steps(self) -> list[int]:
+        """Processes without markers whose samples show that they train; without any, those that run a model."""
+        known = self.run_processes.known.values()
+        own = {process.pid for process in known if process.role == "trainer" and not process.markers}
+        shown = [pid for pid, samples in self.samples.items() if pid in own and samples.has_whole_step]
+        return [pid for pid in shown if not self.samples[pid].forward_only] or shown
 
     def _forget(self, pid: int) -> None:
         """Drop all that is held of a process."""
@@ -275,7 +286,7 @@ class Tables:
         made = stats.total if stats is not None else 0
         of_node.machine.add_threads(record, made)
         if record.written_bytes is not None and made:
-            self.writes.setdefault(record.pid, Writes()).add_written(record.written_bytes, record.written_to, made)
+            self.writes.setdefault(record.pid, Writes()).add_written(record.written_bytes, record.written_to)
         of_node.core_use.add_threads(record)
         of_node.recent_waits.add_threads(record)
 
@@ -288,7 +299,12 @@ class Tables:
     def _fold_stacks(self, record: Stacks) -> None:
         self.sampler.add_stacks(record)
         samples, process = self._samples_of(record.pid), self.run_processes.known.get(record.pid)
+        if process is not None and process.markers:
+            samples.note_markers()
+        shown = samples.has_whole_step, samples.forward_only
         samples.add_window(record)
+        if shown != (samples.has_whole_step, samples.forward_only):
+            self._note_change()
         if process is not None and process.role == "trainer" and process.ppid in self.run_processes.known:
             self._samples_of(process.ppid).spent.add_awaited(record)
         if process is not None and not process.markers and samples.has_whole_step:

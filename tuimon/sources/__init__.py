@@ -1,1 +1,1 @@
-"""Sources turn something outside (rings, py-spy, /proc, NVML, a log) into Records."""
+"""Sources turn something outside (rings, py-spy, /proc, GPU drivers, a log) into Records."""

@@ -126,6 +126,10 @@ def _figure(row: Row, value: float | None) -> str:
             return ABSENT if value is None else f"{number(value)}/s"
         case "bytes":
             return size(value)
+        case "bytes/s":
+            return ABSENT if value is None else f"{size(value)}/s"
+        case "1":
+            return number(value)
         case "%":
             return ABSENT if value is None else f"{number(value)} %"
 

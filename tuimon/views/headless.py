@@ -22,14 +22,14 @@ from tuimon.views.finding_text import (
     place_text,
     rule_title,
 )
-from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps, wrap
+from tuimon.views.format import clock, count, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.goodput_text import goodput_text
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.progress_text import flops_text, left_text, loss_text, position_text, progress_json, rate_texts
 from tuimon.views.standstill_text import list_lines
-from tuimon.views.state_text import sampling_text, state_text, unseen_text
+from tuimon.views.state_text import ended_text, sampling_text, state_text, unseen_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -79,7 +79,7 @@ class HeadlessView:
         if any(finding.rule == "hang" for finding in findings):
             self._show_stacks(session)
         since_s = session.now_s - session.start_s if session.start_s is not None else 0.0
-        if run_state(session).name in ("starting", "waiting"):
+        if run_state(session).name in ("starting", "unseen", "waiting"):
             if self._starting_s is not None and since_s < self._starting_s + _STARTING_S:
                 return
             self._starting_s = since_s
@@ -208,7 +208,7 @@ def _place_parts(session: Session, pid: int) -> list[_Part]:
 
 
 def phases_text(table: PhaseTable) -> str:
-    """``data 62% fwd 11% bwd 27% + eval 40%``; ``~`` marks estimates from samples, ``+`` the share of all time."""
+    """``data 62% fwd 11% bwd 27% + eval 40%``; ``~`` marks estimates from samples, ``+`` a share of the loop."""
     cells = []
     for row in table.rows:
         if row.share or row.name != "eval":
@@ -226,7 +226,8 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
     steps, table = (run.steps(pid), run.phases(pid)) if pid is not None else (None, None)
     if steps is not None and steps.total:
         lines.append(
-            f"{steps.total} step{'' if steps.total == 1 else 's'}, median {ms(steps.median_ms)}, p95 {ms(steps.p95_ms)}"
+            f"{count(steps.total)} step{'' if steps.total == 1 else 's'}, median {ms(steps.median_ms)},"
+            f" p95 {ms(steps.p95_ms)}"
         )
     if pid is not None and (made := progress_json(run_progress(session, pid)).get("text")):
         lines.append(made)
@@ -266,8 +267,7 @@ def how_it_ended(end: Exit) -> str:
         text = "the process has ended"
     else:
         text = f"ended with exit code {end.exit_code}"
-    if end.last_line:
-        text += f": {plain(end.last_line)}"
+    text = ended_text(text, end)
     if end.survivors:
         text += f"; still running: {', '.join(map(str, end.survivors[:8]))} (tuimon attach {end.survivors[0]})"
     return text

@@ -7,15 +7,16 @@ from typing import Any
 
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
-from tuimon.records import Node
+from tuimon.records import Exit, Node
 from tuimon.session.sampling import Sampling
-from tuimon.session.state import RunState, StateName, Unseen
+from tuimon.session.state import OVER, RunState, StateName, Unseen
 from tuimon.views.format import duration, number, percent, plain
 
 _COMMAND = 60  # longest command line in a sentence
 _TOLD_S = 0.05  # less is shown as 0.0s, which tells nothing
 _NAMES: dict[StateName, str] = {
     "starting": "starting",
+    "unseen": "no step seen",
     "waiting": "waiting for its processes",
     "ended": "ended",
     "training": "training",
@@ -52,11 +53,21 @@ def state_details(state: RunState) -> str:
     if (state.backwards or 0) > 1:
         head.append(f"{state.backwards} backward passes")
     place = at(state.place) if state.place is not None else ""
-    inside = " at ".join(filter(None, (plain(state.doing or ""), place)))
+    joined = ", at " if state.doing == OVER else " at "
+    inside = joined.join(filter(None, (plain(state.doing or ""), place)))
     if inside and (state.doing_for_s or 0.0) >= _TOLD_S:
         so_long = duration(state.doing_for_s)
-        inside = f"mostly {inside} in its last {so_long}" if state.name == "ended" else f"{inside} for {so_long}"
+        if state.name == "ended":
+            inside = f"mostly {inside} in its last {so_long}"
+        elif so_long != duration(state.for_s):
+            inside += f" for {so_long}"
     return ": ".join(filter(None, (", ".join(head), inside)))
+
+
+def ended_text(how: str, end: Exit) -> str:
+    """``ended with exit code 1 at main() train.py:12: KeyError: 1``, with the exception that ended a run, if known."""
+    place = f" at {at(end.raised_at)}" if end.raised_at is not None else ""
+    return ": ".join(filter(None, (how + place, plain(end.last_line or ""))))
 
 
 def unseen_text(unseen: Unseen) -> str:
@@ -65,8 +76,13 @@ def unseen_text(unseen: Unseen) -> str:
     uses += ["a GPU"] if unseen.on_gpu else []
     command = plain(unseen.command)
     short = command if len(command) <= _COMMAND else command[: _COMMAND - 1] + "…"
-    used = " and ".join(uses)
-    return f"process {own_id(unseen.pid)} ({short}) uses {used}, but no steps were seen: {plain(unseen.reason)}"
+    used = " and ".join(uses) or "CPU"
+    return f"process {own_id(unseen.pid)} ({short}) uses {used}, but {unseen_reason(unseen)}"
+
+
+def unseen_reason(unseen: Unseen) -> str:
+    """``no steps were seen: started with -I or -E ...``, for where its process is named already."""
+    return f"no steps were seen: {plain(unseen.reason)}"
 
 
 def nodes_text(nodes: Iterable[Node]) -> str | None:

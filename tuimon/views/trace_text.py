@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tuimon.records import TracedFlops, TracedPhase, TraceTaken
 from tuimon.session.session import Session
 from tuimon.trace.raw import PhaseBefore, TakenBy
-from tuimon.views.format import ABSENT, count, flops, ms, percent, plain
+from tuimon.views.format import ABSENT, count, flops, ms, percent, phase_name, plain
 
 #: Rows of each table in the report.
 _ROWS = 5
@@ -22,6 +22,7 @@ CAUSES = {
     "start": "for launched work to start",
     "unknown": "unknown",
 }
+_KINDS = {"product": "matrix products", "convolution": "convolutions", "recurrent": "recurrent layers"}
 
 
 def head_text(trace: TraceTaken) -> str:
@@ -41,9 +42,11 @@ def trace_text(trace: TraceTaken) -> list[str]:
 
 
 def flops_text(rows: Sequence[TracedFlops], steps: int) -> str:
-    """``2.41 TFLOP a step: 96 % product in bfloat16, 4 % attention in bfloat16``."""
+    """``2.41 TFLOP a step: 96 % matrix products in bfloat16, 4 % attention in bfloat16``."""
     total = sum(row.flops for row in rows)
-    parts = ", ".join(f"{percent(row.flops / total)} {plain(row.kind)} in {plain(row.dtype)}" for row in rows)
+    parts = ", ".join(
+        f"{percent(row.flops / total)} {_KINDS.get(row.kind, plain(row.kind))} in {plain(row.dtype)}" for row in rows
+    )
     return f"{flops(total / steps)} a step: {parts}"
 
 
@@ -63,7 +66,7 @@ def _steps_text(trace: TraceTaken) -> str:
 def _phase_lines(trace: TraceTaken) -> Iterator[str]:
     steps = trace.steps or 1
     for phase in trace.phases:
-        yield f"{plain(phase.name)}: {', '.join(_phase_parts(phase, steps))}"
+        yield f"{plain(phase_name(phase.name))}: {', '.join(_phase_parts(phase, steps))}"
     if trace.gpu_span_ns and trace.gpu_busy_ns is not None:
         yield f"GPU idle {percent(1 - trace.gpu_busy_ns / trace.gpu_span_ns)}"
 
@@ -102,7 +105,7 @@ def _work_lines(trace: TraceTaken) -> Iterator[str]:
             gpu = f", its kernels {ms(row.gpu_ns / steps / 1e6)}" if row.gpu_ns else ""
             at = f", at {plain(row.where)}" if row.where else ""
             text = f"{kind} {plain(row.name)}: {ms(row.total_ns / steps / 1e6)}{gpu}, {_times(row.count)}"
-            yield f"{text}, {plain(row.phase) or ABSENT}{at}"
+            yield f"{text}, {plain(phase_name(row.phase)) or ABSENT}{at}"
 
 
 def _times(number: int) -> str:

@@ -1,10 +1,14 @@
 """The facts that a process publishes of itself."""
 
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 
+from tests.agent.programs import environment, fake_torch, python
 from tuimon.agent.process import facts, loop_stacks, precision
+from tuimon.agent.ring.reader import RingReader
 
 
 def test_the_facts_of_a_process(program):
@@ -29,8 +33,9 @@ def test_the_facts_of_a_process(program):
 class FakeCuda:
     """What ``torch.cuda`` reports once the user has initialised it."""
 
-    def __init__(self, initialized):
+    def __init__(self, initialized, uuid="0000-{}"):
         self._initialized = initialized
+        self._uuid = uuid
 
     def is_initialized(self):
         return self._initialized
@@ -46,9 +51,7 @@ class FakeCuda:
         return [0, 0, 1024][index]
 
     def get_device_properties(self, index):
-        import types
-
-        return types.SimpleNamespace(uuid=f"0000-{index}")
+        return SimpleNamespace(uuid=self._uuid.format(index))
 
 
 def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
@@ -59,6 +62,15 @@ def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
     assert "gpu_uuids" not in facts.late_facts()
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True))
     assert facts.late_facts()["gpu_uuids"] == ["GPU-0000-1", "GPU-0000-2"]
+
+
+def test_gpus_of_rocm_are_named_as_its_driver_names_them(monkeypatch):
+    torch = SimpleNamespace(version=SimpleNamespace(hip="6.4.0"))
+    cuda = FakeCuda(True, "66306131-6232-6333-6434-65356636303{}")  # the ASCII letters f0a1b2c3d4e5f60 and a digit
+    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+    assert facts._gpu_uuids(torch) == ["GPU-f0a1b2c3d4e5f601", "GPU-f0a1b2c3d4e5f602"]
+    monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True, "ffffffff-0000-6333-6434-65356636303{}"))
+    assert facts._gpu_uuids(torch) == []  # another form than is known, which would be no GPU's
 
 
 def test_how_many_threads_share_out_an_operation():
@@ -79,3 +91,34 @@ def test_settings_for_debugging_that_slow_every_step_down(monkeypatch):
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "detail")
     assert facts.late_facts()["debug_settings"] == ["launch_blocking", "distributed_debug"]
+
+
+FAILS = """
+import torch
+def load(): raise KeyError("no such column")
+load()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (FAILS, "KeyError: 'no such column'\n"),
+        (FAILS.replace('"no such column"', '"a" * 9000'), "KeyError: 'aaa"),
+        (FAILS.replace("load()\n", "try: load()\nexcept KeyError: raise SystemExit(3)\n"), None),
+        (FAILS + "1", "KeyError: 'no such column'\n"),
+        ("import sys, torch; sys.ps1 = '>>> '; 1/0", None),  # as a prompt, which goes on
+        ("import sys, torch\ntry: print(undefined)\nexcept NameError as error: sys.last_value = error", None),
+    ],
+)
+def test_the_error_that_ends_a_program_is_published(tmp_path, body, error):
+    script, rings = tmp_path / "train.py", tmp_path / "rings"
+    script.write_text(body)
+    python(str(script), env=environment(rings, path=fake_torch(tmp_path)))
+    (ring,) = rings.iterdir()
+    meta = RingReader(str(ring)).meta()
+    assert (meta.get("error") or "").startswith(error or "") and ("error" in meta) == (error is not None)
+    if error is not None:
+        assert [frame[0] for frame in meta["raised_in"]] == [str(script)] * 2
+        assert [frame[2] for frame in meta["raised_in"]] == ["<module>", "load"]
+        assert meta["run"] == "test" and meta["raised_ns"] <= time.monotonic_ns()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.diagnosis.comparison.series import correlated, stretches
+from tests.diagnosis.comparison.series import correlated
 from tuimon.diagnosis.comparison.batches import batches, has_trend, line_through, shift_in, warmup_length
 from tuimon.session.steps.course import StepStretch
 
@@ -84,9 +84,3 @@ def test_steps_that_grow_from_the_beginning_have_no_warm_up() -> None:
     growing = [value * (1 + at / 100) for at, value in enumerate(correlated(60, 0.3, 5))]
     assert warmup_length(growing) <= 1
     assert warmup_length([90.0, 80.0, *growing]) == 2
-
-
-def test_the_made_up_runs_are_what_they_say() -> None:
-    rows = stretches([50.0, 25.0])
-    assert [row.steps for row in rows] == [20, 40]
-    assert [row.total_ns / row.steps / 1e6 for row in rows] == [50.0, 25.0]

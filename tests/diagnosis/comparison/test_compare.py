@@ -15,6 +15,7 @@ from tuimon.diagnosis.comparison.words import verdict_text
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.errors import NotComparable
 from tuimon.records import Place
+from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.rows import HotLine
 from tuimon.session.steps.course import StepStretch
 
@@ -96,9 +97,11 @@ def test_a_wait_for_workers_is_work_on_cores() -> None:
 
 
 def test_the_same_program_twice_is_no_different() -> None:
-    outcomes = [compare([run(seed)], [run(seed + 100)]).outcome for seed in range(20)]
+    found = [compare([run(seed)], [run(seed + 100)]) for seed in range(20)]
+    outcomes = [each.outcome for each in found]
     assert outcomes.count("same") >= 15  # of the others, a part of the variance looks as if it lasted
     assert not {"faster", "slower"} & set(outcomes)
+    assert sum(any(row.significant for row in each.rows) for each in found) <= 1
 
 
 def outcomes_of(pairs: list[list[RunFigures]]) -> list[str]:
@@ -117,11 +120,6 @@ def test_stretches_of_one_long_run_are_seldom_different() -> None:
     series = [wandering(120, seed) for seed in range(100, 160)]
     found = outcomes_of([[run(0, series=each[:40]), run(1, series=each[80:])] for each in series])
     assert sum(outcome in ("faster", "slower") for outcome in found) <= 3
-
-
-def test_no_row_of_the_same_program_stands_out() -> None:
-    found = [compare([run(seed)], [run(seed + 100)]) for seed in range(20)]
-    assert sum(any(each.significant for each in one.rows) for one in found) <= 1
 
 
 def test_rows_are_what_the_steps_consist_of() -> None:
@@ -171,14 +169,6 @@ def test_the_rows_of_step_time_and_throughput_have_the_interval_of_the_headline(
         assert step.low / step.before == pytest.approx(1 / found.speedup.high - 1)
         assert step.high / step.before == pytest.approx(1 / found.speedup.low - 1)
         assert throughput.low / throughput.before == pytest.approx(found.speedup.low - 1, abs=0.02)
-
-
-def test_a_neighbour_beside_one_of_the_two_is_said_and_widens() -> None:
-    """After takes 20 % longer, and was as much longer without a core: whether the program is slower is unknown."""
-    found = compare([run(1)], [run(2, middle=60.0, starved=Starved(1 / 6))])
-    assert found.outcome == "unclear"
-    assert found.speedup.low < 5 / 6 < 1.0 < found.speedup.high
-    assert "Other programs ran beside AFTER: a thread waited for a core 17 %" in found.notes[0]
 
 
 def test_neighbours_beside_both_cancel() -> None:
@@ -394,3 +384,23 @@ def test_lines_that_moved_are_the_same_line() -> None:
 )
 def test_an_interval_that_tells_nothing_is_not_told(speedup: Range, text: str) -> None:
     assert verdict_text("unclear", speedup) == text
+
+
+def test_checkpoints_of_both_sides() -> None:
+    one, other = Checkpoints(20, 20 << 30, 8.0, "nfs4"), Checkpoints(10, 10 << 30, 2.0, "xfs")
+    facts = [replace(FACTS, checkpoints_to=saved.file_system) for saved in (one, other)]
+    found = compare([run(1, facts=facts[0], checkpoints=one)], [run(2, facts=facts[1], checkpoints=other)])
+    assert [(each.name, each.before, each.after) for each in found.rows[-4:]] == [
+        ("checkpoints", 20, 10),
+        ("checkpoint", 400, 200),
+        ("checkpoint size", 1 << 30, 1 << 30),
+        ("checkpoint rate", 2.5 * (1 << 30), 5 * (1 << 30)),
+    ]
+    assert [(each.name, each.before, each.after) for each in found.unlike] == [("checkpoints to", "nfs4", "xfs")]
+
+
+def test_checkpoints_too_close_to_be_counted_have_a_rate() -> None:
+    one, other = Checkpoints(None, 8 << 30, 8.0, ""), Checkpoints(10, 10 << 30, 2.0, "")
+    names = [each.name for each in compare([run(1, checkpoints=one)], [run(2, checkpoints=other)]).rows]
+    assert "checkpoint rate" in names and "checkpoint size" not in names
+    assert "checkpoint rate" not in [each.name for each in compare([run(1)], [run(2, checkpoints=other)]).rows]

@@ -59,27 +59,6 @@ def test_runs_that_do_not_differ_are_seldom_called_different(phi: float) -> None
     assert missed(60, phi) <= 0.09
 
 
-def test_neighbours_taken_as_independent_would_be_called_different_often() -> None:
-    """What the blocks are for: the same runs, each batch taken by itself."""
-    wrong = 0
-    for pair in range(60):
-        runs = [correlated(60, 0.8, 1000 * pair + side) for side in (1, 2)]
-        estimates = [mean_of([math.log(value) for value in run]) for run in runs]
-        wrong += not difference(*estimates).holds(0.0)
-    assert wrong / 60 > 0.3
-
-
-def test_a_planted_difference_is_found() -> None:
-    found = 0
-    for pair in range(30):
-        one = log_mean(correlated(60, 0.3, 1000 * pair))
-        other = log_mean(correlated(60, 0.3, 1000 * pair + 1, middle=51.5))
-        interval = difference(one, other)
-        found += interval.low > 0
-        assert interval.high - interval.low < 0.04
-    assert found >= 29
-
-
 def test_a_constant_series_has_no_variance() -> None:
     assert log_mean([50.0] * 20).variance == pytest.approx(0.0, abs=1e-12)
 

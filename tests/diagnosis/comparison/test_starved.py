@@ -22,9 +22,7 @@ _PHASES = {"data": 30.0, "forward": 30.0, "backward": 40.0}
 
 def session(main: tuple[float, float], workers: list[tuple[float, float]], busy_cores: float | None) -> Session:
     """20 s on two cores: CPU and wait of the main thread and of each worker, and the cores that all programs use."""
-    found = Session()
-    found.add(header(cpu_count=2))
-    found.add(process(100))
+    found = session_of(header(cpu_count=2), process(100))
     for number in range(len(workers)):
         found.add(process(200 + number, role="worker", ppid=100, torch=None))
     for t in range(1, 21):

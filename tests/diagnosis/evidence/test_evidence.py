@@ -40,11 +40,6 @@ def test_a_diagnosis_reads_every_section_of_the_session_once(monkeypatch):
     assert max(calls.values()) == 1
 
 
-def test_the_same_session_gives_the_same_findings():
-    session = training()
-    assert diagnose(session) == diagnose(session)
-
-
 def test_evidence_refuses_to_mix_two_moments():
     session = training()
     evidence = evidence_of(session.over("recent"), 100)

@@ -16,7 +16,6 @@ from tuimon.diagnosis.evidence.late_ranks import chosen_ranks
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import RankStep, Steps
 from tuimon.session.rank_list import rank_rows
-from tuimon.session.session import Session
 
 COUNT, LATE = 300, 217
 LINES = frames(
@@ -120,8 +119,7 @@ def test_who_is_last_by_chance_as_all_wait_for_cores_is_not_told() -> None:
 
 
 def many(count=COUNT, late=LATE):
-    session = Session()
-    session.add(header(cpu_count=64))
+    session = session_of(header(cpu_count=64))
     for rank in range(count):
         pid = 1000 + rank
         session.add(process(pid, rank=rank, world_size=count, ppid=50, python="3.11.7"))
@@ -131,11 +129,6 @@ def many(count=COUNT, late=LATE):
             session.add(steps(t, {"data": data, "backward": 95 - data}, pid=pid, first_index=10 * t))
         session.add(stacks(3, ([0], 40), pid=pid))
     return session
-
-
-def test_of_few_ranks_all_are():
-    rows = rank_rows(many(8, 3).over("recent"))
-    assert chosen_ranks(1000, rows) == {1000 + rank for rank in range(8)}
 
 
 def test_of_many_the_latest_and_an_even_choice_are():

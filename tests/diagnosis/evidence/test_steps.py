@@ -60,7 +60,3 @@ def test_one_long_checkpoint_does_not_hide_the_bursts_of_most_of_the_work() -> N
 
 def test_steps_that_are_slow_for_something_else_are_no_bursts_of_side_work() -> None:
     assert bursts(totals(*[window(20, {200.0: 1}, phase="forward")] * 5)) is None
-
-
-def test_without_steps_there_is_nothing() -> None:
-    assert bursts(Totals()) is None

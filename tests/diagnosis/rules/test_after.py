@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.diagnosis.rules.test_hang_over import ANSWERS, BATCH, LOCK, SERVES, SLEEPS, WAITS, standing
-from tests.session.records import process, steps, threads
+from tests.diagnosis.rules.test_hang_over import ANSWERS, BATCH, EXITS, LOCK, SERVES, SLEEPS, WAITS, standing
+from tests.session.records import frames, process, steps, threads
 from tuimon.diagnosis.judging import diagnose_state
 from tuimon.diagnosis.rules.after import IDLE_S, LONG_S
 from tuimon.monitor.judging import suspicion
-from tuimon.records import Exit, Gpu, GpuProcess, Standstill
+from tuimon.records import Exit, Gpu, GpuProcess, StackCount, Stacks, Standstill
 
 TAKEN_S = 29.0  # when ``standing`` has the stacks taken, and from when the training is idle
 
@@ -41,6 +41,17 @@ def test_one_that_sleeps_or_waits_for_its_thread_is_told_with_its_line():
     (waits,) = found(WAITS, 300.0)
     assert waits.headline.endswith("waits for a thread of its own") and "daemon" in waits.action
     assert not found(SLEEPS, IDLE_S - 1)
+
+
+def test_at_the_exit_the_thread_that_keeps_it_alive_is_named():
+    session = idle(EXITS, 300.0)
+    beat = ("train.py", 30, "heartbeat", "time.sleep(1)", True)
+    session.add(frames(*EXITS, beat, first=10, t=330.0))
+    here = [StackCount(100, "python", [10], 20), StackCount(108, "heartbeat", [11], 20)]
+    session.add(Stacks(t=330.0, pid=100, window_s=1.0, rate_hz=20.0, samples=20, stacks=here))
+    (waits,) = (each for each in diagnose_state(session) if each.rule == "not_ended")
+    assert waits.headline.endswith("waits for a thread of its own")
+    assert [(each.function, each.line) for each in waits.where] == [("heartbeat", 30)]
 
 
 def test_it_is_a_warning_once_it_has_held_a_gpu_for_long():

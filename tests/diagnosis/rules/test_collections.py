@@ -7,7 +7,6 @@ from tests.session.records import frames, header, process, stacks, steps
 from tests.session.records import session_of as records_of
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.unjudged import unjudged
-from tuimon.session.session import Session
 
 MS = 1_000_000
 PHASES = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}
@@ -112,13 +111,3 @@ def test_without_markers_a_few_collections_are_not_judged():
     session = without_markers(4)
     assert "gc_pauses" not in {finding.rule for finding in diagnose(session)}
     assert "gc_pauses" in dict(unjudged(session))
-
-
-def test_collections_before_the_first_steps_are_of_no_step():
-    session = Session()
-    for record in (header(), process()):
-        session.add(record)
-    session.add(steps(1, PHASES, gc_ns=300 * MS, gc_count=29, gc_longest_ns=100 * MS))
-    for t in range(2, 12):
-        session.add(steps(t, PHASES, first_index=10 * t, gc_ns=0))
-    assert "gc_pauses" not in {finding.rule for finding in diagnose(session)}

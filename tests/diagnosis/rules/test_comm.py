@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.session.session import Session
 
 LINES = frames(
     ("train.py", 40, "main", "loss = model(x)", True),
@@ -16,14 +15,11 @@ LINES = frames(
     ("train.py", 50, "main", "time.sleep(0.01)", True),
 )
 PHASES = {"forward": 30, "backward": 60, "optimizer": 5, "other": 5}
-NO_GPU = process(100, rank=0, world_size=2)
 
 
 def ranks(*of_each, counted=(([0, 1], 30), ([2, 3], 60)), phases=PHASES, world_size=2, **facts):
     """Ranks of like steps; ``of_each``: CPU of the training thread, run-queue delay."""
-    session = Session()
-    session.add(header(cpu_count=8))
-    session.add(LINES)
+    session = session_of(header(cpu_count=8), LINES)
     for rank, (cpu, delay) in enumerate(of_each):
         pid = 100 + rank
         session.add(process(pid, rank=rank, world_size=world_size, **facts))
@@ -70,27 +66,21 @@ def test_what_else_waits_is_known_no_better_than_its_samples():
         assert ("comm_bound" in ranks((0.62, 0.0), (0.62, 0.0), counted=counted)) is is_told
 
 
-def test_ranks_that_compute_do_not_wait():
-    assert "comm_bound" not in ranks((0.97, 0.0), (0.96, 0.0))
-    assert "comm_bound" not in ranks((0.55, 0.42), (0.55, 0.42))  # they wait for a core
-
-
-def test_one_rank_that_computes_all_the_time_is_who_the_others_wait_for():
-    assert "comm_bound" not in ranks((0.55, 0.0), (0.97, 0.0))
-
-
-def test_a_training_of_one_does_not_communicate():
-    assert "comm_bound" not in ranks((0.5, 0.0), world_size=1)
-    assert "comm_bound" not in ranks((0.5, 0.0), world_size=None)
-
-
-def test_it_abstains_without_samples_or_scheduler_figures():
-    assert "comm_bound" not in ranks((0.5, 0.0), (0.5, 0.0), counted=(([2, 3], 5),))
-    assert "comm_bound" not in ranks((0.5, None), (0.5, None))
-
-
-def test_on_gpus_waiting_in_backward_shows_nothing():
-    assert "comm_bound" not in ranks((0.5, 0.0), (0.5, 0.0), torch="2.13.0+cu130", gpu_uuids=["GPU-a"])
+@pytest.mark.parametrize(
+    ("of_each", "facts"),
+    [
+        ([(0.97, 0.0), (0.96, 0.0)], {}),
+        ([(0.55, 0.42), (0.55, 0.42)], {}),  # they wait for a core
+        ([(0.55, 0.0), (0.97, 0.0)], {}),  # the second is who the first waits for
+        ([(0.5, 0.0)], {"world_size": 1}),
+        ([(0.5, 0.0)], {"world_size": None}),
+        ([(0.5, 0.0), (0.5, 0.0)], {"counted": (([2, 3], 5),)}),
+        ([(0.5, None), (0.5, None)], {}),
+        ([(0.5, 0.0), (0.5, 0.0)], {"torch": "2.13.0+cu130", "gpu_uuids": ["GPU-a"]}),  # in backward that shows nothing
+    ],
+)
+def test_it_abstains_where_ranks_compute_or_it_is_unknown_whether_they_wait(of_each, facts):
+    assert "comm_bound" not in ranks(*of_each, **facts)
 
 
 def test_ranks_elsewhere_are_not_measured_so_no_gain_is_promised():

@@ -62,10 +62,6 @@ def test_where_the_thread_waits_it_holds_nothing_and_another_line_is_named():
     assert found(0.2, 0.8, asleep=60)["gil_contention"].where[0].line == 16
 
 
-def test_a_thread_that_sleeps_holds_nothing():
-    assert "gil_contention" not in found(0.2, 0.8, other_line=3)
-
-
 def fed(main_cpu, thread_cpu, at_queue):
     """What is found of a thread that fills a queue, where so many of 100 samples wait for it."""
     session = session_of(header(), process(), NO_GPU, LINES)

@@ -11,6 +11,7 @@ LOOP = ("train.py", 5, "fit", "loss.backward()", True), ("/site-packages/torch/_
 SERVES = ("train.py", 9, "main", "serve()", True), ("/usr/lib/python3.11/selectors.py", 415, "select")
 SLEEPS = (("train.py", 9, "main", "time.sleep(1)", True),)
 WAITS = ("train.py", 9, "main", "ends.wait()", True), ("/usr/lib/python3.11/threading.py", 607, "wait")
+EXITS = (("/usr/lib/python3.11/threading.py", 1590, "_shutdown"),)  # Python waits for its threads that are not daemons
 ANSWERS = (("train.py", 9, "main", "request = connection.recv(4096)", True),)
 LOCK = (("train.py", 9, "main", "with self.lock:", True),)
 BATCH = (
@@ -50,7 +51,7 @@ def hangs(place, quiet_s, **more):
     return [found for found in diagnose(standing(place, quiet_s, **more)) if found.rule == "hang"]
 
 
-@pytest.mark.parametrize("place", [SERVES, SLEEPS, WAITS, ANSWERS])
+@pytest.mark.parametrize("place", [SERVES, SLEEPS, WAITS, ANSWERS, EXITS])
 def test_a_program_below_its_training_loop_never_hangs_by_waiting_and_says_where_it_is(place):
     assert not hangs(place, 300.0, has_left=True)
     assert hangs(place, 70.0)

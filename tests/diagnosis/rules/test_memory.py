@@ -87,19 +87,6 @@ def test_who_grows_is_reported_with_when_memory_is_full():
     assert finding.evidence["full_in_s"] == pytest.approx(25.6)
 
 
-def test_a_worker_that_grows_gets_the_advice_for_workers():
-    finding = found(machine(available=GB // 2), process(201, "worker", ppid=100), *growing(201))
-    assert finding.evidence["growing_pid"] == 201
-    assert "worker" in finding.headline and "prefetch_factor" in finding.action
-
-
-def test_a_control_groups_limit_counts_earlier_while_the_run_grows():
-    near = {"limit_bytes": 4 * GB, "limit_used_bytes": int(3.6 * GB)}
-    assert found(machine(**near)) is None
-    finding = found(machine(**near), *growing())
-    assert "the container has 410 MiB of 4 GiB" in finding.headline
-
-
 def test_swapping_is_reported_and_a_little_is_not():
     finding = found(machine(swap_in_bytes_per_s=2.0 * (1 << 20), swap_out_bytes_per_s=0.0))
     assert (finding.severity, finding.headline) == ("warning", "the machine swaps 2 MiB/s")
@@ -154,6 +141,17 @@ def test_how_soon_memory_is_full_decides_how_grave_that_is():
     found = [run_that_holds(by(86), available=gib << 30) for gib in (20, 100, 400)]
     assert [finding.severity for finding in found] == ["critical", "warning", "info"]
     assert run_that_holds(by(1, 60), available=400 << 30) is None  # in a week
+
+
+UNEVEN = [500, 500, 500, 500, *(500 + 12 * n + (9 if n % 3 == 0 else -9) for n in range(9))]
+
+
+def test_growth_that_is_uneven_is_said_where_the_text_shows_a_line_that_keeps():
+    assert run_that_holds(UNEVEN) is None
+    finding = run_that_holds(UNEVEN, Frames(t=1.0, pid=0, first=0, frames=[KEEPS]))
+    assert (finding.cause, finding.where[0].line) == ("growing", 4)
+    assert run_that_holds(UNEVEN, fills_up()) is None
+    assert run_that_holds([500.0] * 30, Frames(t=1.0, pid=0, first=0, frames=[KEEPS])) is None
 
 
 @pytest.mark.parametrize(
@@ -287,6 +285,7 @@ def test_a_run_that_the_kernel_killed_for_memory():
         ("RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. ", "a DataLoader worker"),
         ("RuntimeError: DataLoader worker (pid(s) 4711) exited unexpectedly", "a DataLoader worker"),
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "a process of the run"),
+        ("RuntimeError: [tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1984", "a process of the run"),
         (None, "a process of the run"),  # of a program on a terminal, tuimon does not read the output
     ],
 )
@@ -325,6 +324,13 @@ def test_allocations_that_failed():
     assert ended(last_line="MemoryError").headline == "the training ended as the machine had no room: MemoryError"
     line = "RuntimeError: [enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory"
     assert ended(last_line=line).headline.endswith("had no room: RuntimeError")
+
+
+def test_an_allocation_that_failed_is_named_with_its_line_of_an_attached_run_too():
+    line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
+    finding = ended(exit_code=None, last_line=line, file="net.py", line=9, function="forward")
+    assert [(place.file, place.line) for place in finding.where] == [("net.py", 9)]
+    assert ended(exit_code=None, last_line=line) is None  # it may have caught that and gone on
 
 
 def test_the_line_that_kept_is_named_after_the_end_too():

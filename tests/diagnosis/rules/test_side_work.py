@@ -25,6 +25,11 @@ LINES = frames(
 TRAINING = (([1, 2], 30), ([3, 4], 10), ([8, 7], 20))
 
 
+def paced(eval_count=0, **phases):
+    """Eight windows of ten steps each, by ms per step."""
+    return [steps(t, phases, first_index=10 * t, eval_count=eval_count) for t in range(1, 9)]
+
+
 def trained(*records):
     return session_of(header(), process(), LINES, *records)
 
@@ -56,15 +61,6 @@ def test_work_on_the_output_of_a_model_that_is_not_trained_cannot_be_done_less_o
     ]
 
 
-def test_where_a_library_owns_the_loop_its_function_is_named_with_the_users_line():
-    phases = {"data": 5, "forward": 30, "backward": 35, "other": 30}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    samples = ([40, 41, 47], 30), ([40, 41, 42], 35), ([40, 43, 46], 9), ([40, 44], 12), ([40, 45], 5)
-    finding = found(trained(FRAMEWORK, *windows, stacks(8, *samples)))["side_work"]
-    assert finding.headline.endswith(", in update_state() metrics.py:350")
-    assert [(place.file, place.line) for place in finding.where] == [("/home/me/fit.py", 31)]
-
-
 @pytest.mark.parametrize(
     ("building", "said"),
     [(8, "outside the model, 15 % in one function"), (1, "outside the model")],
@@ -78,8 +74,7 @@ def test_a_function_that_takes_some_of_the_side_work_is_not_said_to_take_all_of_
         ("fed.py", 12, "build", "return copy.deepcopy(model)", True),
         first=40,
     )
-    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=40, other=25)
     samples = ([40, 41], 12), ([42, 43], building)
     finding = found(session_of(averaging, *windows, stacks(8, *TRAINING, *samples)))["side_work"]
     assert finding.headline == f"25 % of each step is side work {said}"
@@ -93,18 +88,16 @@ def test_a_line_that_only_reads_the_clock_has_nothing_to_save():
         ("train.py", 17, "main", "save(model, time.time())", True),
         first=40,
     )
-    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=40, other=25)
     clock = found(trained(limit, *windows, stacks(8, *TRAINING, ([40], 20))))["side_work"]
     assert (clock.severity, clock.where) == ("info", ())
     save = found(trained(limit, *windows, stacks(8, *TRAINING, ([40], 12), ([41], 8))))["side_work"]
     assert save.where[0].line == 17
 
 
-def test_side_work_of_a_library_gains_what_the_function_that_is_named_takes():
+def test_side_work_of_a_library_is_named_with_the_users_line_and_gains_what_its_function_takes():
     """Nothing shows what the rest of ``trainer.fit(model)`` does beside training, such as ending an epoch's workers."""
-    phases = {"data": 5, "forward": 30, "backward": 35, "other": 30}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, other=30)
     ends = frames(
         ("/v/lib/python3.11/site-packages/keras/src/epochs.py", 20, "next_epoch"),
         ("/v/lib/python3.11/site-packages/torch/utils/data/dataloader.py", 1654, "_shutdown_workers"),
@@ -112,7 +105,8 @@ def test_side_work_of_a_library_gains_what_the_function_that_is_named_takes():
     )
     samples = ([40, 41, 47], 30), ([40, 41, 42], 35), ([40, 44], 5), ([40, 45], 2), ([40, 50, 51], 13)
     finding = found(trained(FRAMEWORK, ends, *windows, stacks(8, *samples)))["side_work"]
-    assert "in update_state() metrics.py:350" in finding.headline
+    assert finding.headline.endswith(", in update_state() metrics.py:350")
+    assert [(place.file, place.line) for place in finding.where] == [("/home/me/fit.py", 31)]
     assert finding.evidence["hot_share"] == pytest.approx(5 / 20)
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.3 * 5 / 20), rel=0.01)
 
@@ -121,8 +115,7 @@ def test_side_work_of_a_library_gains_what_the_function_that_is_named_takes():
 def test_a_librarys_own_optimizer_is_the_update_not_side_work(update, rest, rules):
     """Markers do not know it: what samples show in its files is taken from the time after backward."""
     other = update + rest
-    phases = {"data": 1, "forward": 40, "backward": 59 - other, "other": other}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=1, forward=40, backward=59 - other, other=other)
     samples = ([40, 41, 47], 40), ([40, 41, 42], 59 - other), ([40, 48], update), ([40, 45], rest)
     session = trained(FRAMEWORK, *windows, stacks(8, *samples))
     assert set(found(session)) == rules
@@ -133,26 +126,6 @@ def test_a_librarys_own_optimizer_is_the_update_not_side_work(update, rest, rule
     assert not rows["backward"].estimated
 
 
-@pytest.mark.parametrize(("updates", "rule"), [(0, "optimizer_bound"), (10, "side_work")])
-def test_an_update_that_the_program_writes_itself_is_the_update_unless_markers_show_an_optimizer(updates, rule):
-    """No marker knows it: with the forward pass it lies between two backward passes."""
-    own = frames(
-        ("train.py", 14, "main", "update(params)", True),
-        ("train.py", 20, "update", "m.mul_(b1).add_(p.grad)", True),
-        ("train.py", 21, "update", "p.sub_(lr * m / v.sqrt())", True),
-        first=30,
-    )
-    windows = [steps(t, {"between": 70, "backward": 30}, first_index=10 * t, updates=updates) for t in range(1, 9)]
-    samples = ([8, 7], 20), ([1, 2], 30), ([30, 31], 30), ([30, 32], 20)
-    session = trained(own, *windows, stacks(8, *samples))
-    findings = found(session)
-    assert set(findings) == {rule}
-    assert findings[rule].where[0].function == "update"
-    shares = {row.name: row.share for row in session.over("recent").phases(100).rows}
-    assert shares["optimizer" if rule == "optimizer_bound" else "other"] == pytest.approx(0.5, abs=0.01)
-    assert shares["forward"] == pytest.approx(0.2, abs=0.01)
-
-
 def test_what_a_library_that_owns_the_loop_does_itself_at_each_update_is_no_side_work():
     """Its training function asks the schedule and clears gradients; its progress bar is side work."""
     own = frames(
@@ -160,8 +133,7 @@ def test_what_a_library_that_owns_the_loop_does_itself_at_each_update_is_no_side
         ("/v/lib/python3.11/site-packages/torch/optim/lr_scheduler.py", 166, "wrapper"),
         first=50,
     )
-    phases = {"data": 5, "forward": 35, "backward": 45, "other": 15}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=35, backward=45, other=15)
     training = ([40, 41, 47], 35), ([40, 41, 42], 45)
     usual = found(trained(FRAMEWORK, own, *windows, stacks(8, *training, ([40, 50, 51], 12), ([40, 50], 3))))
     assert "side_work" not in usual
@@ -181,40 +153,23 @@ def test_attached_side_work_counts_once_some_seconds_were_sampled(saving, share,
 
 
 def test_side_work_of_which_samples_show_no_place_is_no_warning():
-    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=25)
     assert found(trained(*windows, stacks(8, *TRAINING)))["side_work"].severity == "info"
     assert found(trained(*windows))["side_work"].severity == "warning"  # nothing was sampled at all
 
 
 def test_beside_no_training_there_is_no_side_work():
     """As where a loop only generates, and says itself when a step ends."""
-    windows = [steps(t, {"other": 10}, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(other=10)
     session = trained(*windows, stacks(8, ([0, 1], 40)))
     assert "side_work" not in found(session)
     reasons = dict(unjudged(session))
     assert "no batch, backward pass or update" in reasons["side_work"]
 
 
-def test_a_usual_update_is_not_reported():
-    phases = {"data": 5, "forward": 35, "backward": 40, "optimizer": 20}
-    assert "optimizer_bound" not in found(trained(*(steps(t, phases, first_index=10 * t) for t in range(1, 9))))
-
-
-def test_evaluation_is_found_in_the_function_that_training_never_passes():
-    phases = {"data": 5, "forward": 15, "backward": 20, "eval": 60}
-    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
-    finding = found(trained(*windows, stacks(8, *TRAINING, ([5, 6, 7], 90))))["side_work"]
-    assert (finding.cause, finding.where[0].line, finding.severity) == ("evaluation", 30, "critical")
-    assert finding.share_of_step == pytest.approx(0.6)
-    assert finding.estimated_speedup == pytest.approx(2.5)
-    assert len(finding.fixes) == 1
-
-
 def evaluated(small, *more, fetches=90, **facts):
     """A batch that evaluates takes 6 ms, 1 ms of these in the fetch; forward passes of training take 16 ms a step."""
-    phases = {"data": 1, "forward": 16, "backward": 20, "optimizer": 3, "eval": 60}
-    windows = [steps(t, phases, first_index=10 * t, eval_count=100) for t in range(1, 9)]
+    windows = paced(data=1, forward=16, backward=20, optimizer=3, eval=60, eval_count=100)
     loaders = [
         Loader(t=8.0, pid=100, number=number, role=role, window_s=8.0, fetches=n, wait_ns=n * 10**6, facts=facts)
         for number, role, n, facts in (
@@ -258,8 +213,7 @@ def test_on_a_gpu_the_model_takes_as_long_as_it_does_there(gpu_ms, gained):
 
 
 def test_an_evaluation_that_takes_gradients_is_named_though_it_has_run_before_training():
-    phases = {"data": 5, "forward": 15, "backward": 20, "eval": 60}
-    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
+    windows = paced(data=5, forward=15, backward=20, eval=60, eval_count=5)
     early = frames(
         ("train.py", 7, "main", "evaluate(model)", True),
         ("/lib/site-packages/torch/autograd/__init__.py", 9, "grad"),
@@ -290,8 +244,7 @@ METRIC = frames(
 
 def test_a_metric_that_a_librarys_module_calls_before_the_update_is_named_where_it_works():
     """The user's line that trains is that of the update as well; only what backward does not lead to is of it."""
-    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=25)
     sampled = stacks(8, ([30, 31, 32, 37], 30), ([30, 31, 32, 33], 35), ([30, 34, 35], 5), ([30, 36, 37, 38, 39], 25))
     finding = found(session_of(*windows, METRIC, sampled))["side_work"]
     assert (finding.where[0].line, finding.severity) == (9, "warning")
@@ -304,8 +257,7 @@ def test_a_metric_that_a_librarys_module_calls_before_the_update_is_named_where_
 def test_an_evaluation_of_usual_size_is_reported_where_much_of_it_runs_no_model(works_on, reported):
     """A metric in Python can be made cheaper; that validation runs the model is its usual price."""
     metric = frames(("train.py", 31, "distances", "near = search(mask)", True), (works_on, 99, "_call_impl"), first=30)
-    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 1, "eval": 24}
-    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=1, eval=24, eval_count=5)
     samples = ([5, 6, 7], 6), ([5, 30, 31], 16)
     findings = found(trained(*windows, metric, stacks(8, *TRAINING, *samples)))
     assert ("side_work" in findings) == reported
@@ -345,8 +297,7 @@ EVALUATION = frames(
 )
 @pytest.mark.parametrize("model_runs", [4, 30])  # evaluation has fewer samples than backward and the update, or more
 def test_what_an_evaluation_of_the_users_calls_beside_the_model_is_reported(slow, place, model_runs):
-    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 1, "eval": 24}
-    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=1, eval=24, eval_count=5)
     usual = ([1, 65, 68, 65], 5), ([60, 61, 62], 2), ([60, 63, 65], model_runs)
     findings = found(trained(*windows, EVALUATION, stacks(8, *TRAINING, *usual, (slow, 18))))
     assert ("side_work" in findings) == (place is not None)
@@ -363,27 +314,9 @@ def test_a_model_without_modules_is_one_in_evaluation_too():
         ("/lib/site-packages/torch/nn/functional.py", 9, "cross_entropy"),
         first=30,
     )
-    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 1, "eval": 24}
-    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=1, eval=24, eval_count=5)
     samples = ([1, 2], 30), ([3, 4], 10), ([32, 31], 12), ([32, 33], 8), ([5, 30, 31], 20)
     assert "side_work" not in found(trained(*windows, model, stacks(8, *samples)))
-
-
-def test_a_metric_that_is_a_module_is_side_work_outside_the_model():
-    """It is computed before backward, so that markers count it as forward."""
-    lines = frames(
-        ("train.py", 11, "main", "metric(out, y)", True),
-        ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-        ("/lib/site-packages/torchmetrics/metric.py", 315, "forward"),
-        ("/lib/site-packages/torch/utils/data/dataloader.py", 700, "__next__"),
-        first=30,
-    )
-    phases = {"data": 5, "forward": 50, "backward": 35, "optimizer": 5, "other": 5}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    session = trained(*windows, lines, stacks(8, *TRAINING, ([0, 33], 4), ([30, 31, 32], 60)))
-    finding = found(session)["side_work"]
-    assert finding.where[0].line == 11
-    assert finding.headline.endswith("side work outside the model")
 
 
 def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
@@ -394,8 +327,7 @@ def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
         ("train.py", 16, "main", "check(model)", True),
         first=30,
     )
-    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=25)
     finding = found(trained(*windows, lines, stacks(8, *TRAINING, ([33, 30, 31, 32], 25))))["side_work"]
     assert finding.where[0].line == 60
     assert finding.headline.endswith("side work that runs a model, such as evaluation")
@@ -412,45 +344,11 @@ def test_a_little_evaluation_that_no_marker_separates_is_no_side_work(works_on, 
         ("train.py", 16, "main", "", True),
         first=30,
     )
-    phases = {"between": 60, "backward": 35, "optimizer": 5}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(between=60, backward=35, optimizer=5)
     session = trained(*windows, lines, stacks(8, ([1, 2], 300), ([3, 4], 100), ([8, 7], 500), ([32, 30, 31], 140)))
     other = next(row for row in session.over("recent").phases(100).rows if row.name == "other")
     assert other.estimated and 0.10 < other.share < 0.20
     assert ("side_work" in found(session)) == reported
-
-
-@pytest.mark.parametrize(("source", "reported"), [("time.sleep(0.1)", True), ("table = look_up(table)", False)])
-def test_of_a_loop_that_no_sample_shows_training_in_only_a_wait_is_known_to_be_side_work(source, reported):
-    line = frames(("train.py", 34, "train", source, True), first=50)
-    phases = {"between": 99.6, "backward": 0.3, "optimizer": 0.1}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    finding = found(trained(*windows, line, stacks(8, ([50], 200))))
-    assert {rule for rule, one in finding.items() if one.severity == "critical"} == (
-        {"side_work"} if reported else set()
-    )
-
-
-def test_side_work_names_its_line():
-    backward = frames(
-        ("train.py", 48, "main", "", True), ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"), first=50
-    )
-    first, *_ = run(SIDE, backward, stacks(12, ([50, 51], 40), ([5], 30)))
-    assert (first.rule, first.where[0].line) == ("side_work", 50)
-    assert first.estimated_speedup == pytest.approx(warm(1 / 0.75))
-    assert len(first.fixes) == 1
-
-
-@pytest.mark.parametrize("call", ["torch.autograd.grad(loss, weights)", "norms.append(p.grad.norm().item())"])
-def test_a_look_at_gradients_is_side_work(call):
-    more = frames(
-        ("train.py", 48, "main", "", True),
-        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
-        ("train.py", 49, "main", call, True),
-        first=50,
-    )
-    (found,) = [f for f in run(SIDE, more, stacks(12, ([50, 51], 40), ([52], 30))) if f.rule == "side_work"]
-    assert found.where[0].line == 49
 
 
 def test_side_work_that_calls_a_part_of_the_model_is_named_where_it_leaves_training():
@@ -630,58 +528,51 @@ def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():
 
 def beside_training(lines, *samples):
     """The finding about a quarter of each step outside the phases, of which these samples were taken."""
-    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    windows = paced(data=5, forward=30, backward=40, other=25)
     beside = [each for each in samples if each[1]]
     return found(trained(lines, *windows, stacks(8, *TRAINING, *beside)))["side_work"]
 
 
-@pytest.mark.parametrize(
-    ("posting", "logging", "cause", "said"),
-    [
-        (20, 0, "network", "25 % of each step is calls over the network"),
-        (12, 8, "network", "25 % of each step is side work outside the model, 15 % in calls over the network"),
-        (8, 12, None, "25 % of each step is side work outside the model, 15 % in one function"),
-    ],
+POSTS = (
+    ("train.py", 20, "main", "tracker.post(loss)", True),
+    ("train.py", 50, "post", "session.post(url, json=values)", True),
+    ("/lib/site-packages/urllib3/connectionpool.py", 790, "urlopen"),
+    ("/usr/lib/python3.11/socket.py", 706, "readinto"),
 )
-def test_calls_over_the_network_are_told_from_other_side_work(posting, logging, cause, said):
-    beside = frames(
-        ("train.py", 20, "main", "tracker.post(loss)", True),
-        ("train.py", 50, "post", "session.post(url, json=values)", True),
-        ("/lib/site-packages/urllib3/connectionpool.py", 790, "urlopen"),
-        ("/usr/lib/python3.11/socket.py", 706, "readinto"),
-        ("train.py", 21, "main", "log(loss)", True),
-        ("train.py", 60, "log", "file.write(line)", True),
-        first=40,
-    )
-    finding = beside_training(beside, ([40, 41, 42, 43], posting), ([44, 45], logging))
-    assert (finding.cause, finding.headline) == (cause, said)
-    assert finding.fixes[0].action.startswith("collect what post() train.py:50 sends") == (cause is not None)
+SAVES = (
+    ("train.py", 20, "main", "save(model)", True),
+    ("train.py", 50, "save", "torch.save(model.state_dict(), path)", True),
+    ("/lib/site-packages/torch/serialization.py", 943, "save"),
+)
 
 
 @pytest.mark.parametrize(
-    ("saving", "logging", "cause", "said"),
+    ("places", "cause", "alone", "mostly", "action"),
     [
-        (20, 0, "checkpoint", "25 % of each step is the saving of checkpoints"),
-        (12, 8, "checkpoint", "25 % of each step is side work outside the model, 15 % in saving checkpoints"),
-        (8, 12, None, "25 % of each step is side work outside the model, 15 % in one function"),
+        (POSTS, "network", "calls over the network", "calls over the network", "collect what post() train.py:50"),
+        (SAVES, "checkpoint", "the saving of checkpoints", "saving checkpoints", "save less often at save() train.py"),
     ],
 )
-def test_the_saving_of_checkpoints_is_told_from_other_side_work(saving, logging, cause, said):
+def test_calls_over_the_network_and_checkpoints_are_told_from_other_side_work(places, cause, alone, mostly, action):
     """By torch's own functions below the line, of which one that gathers the weights is part."""
-    beside = frames(
-        ("train.py", 20, "main", "save(model)", True),
-        ("train.py", 50, "save", "torch.save(model.state_dict(), path)", True),
-        ("/lib/site-packages/torch/serialization.py", 943, "save"),
-        ("/lib/site-packages/torch/nn/modules/module.py", 2200, "state_dict"),
+    lines = frames(
+        *places,
         ("train.py", 21, "main", "log(loss)", True),
         ("train.py", 60, "log", "file.write(line)", True),
         ("/lib/site-packages/torch/serialization.py", 1500, "load"),
+        ("/lib/site-packages/torch/nn/modules/module.py", 2200, "state_dict"),
         first=40,
     )
-    finding = beside_training(beside, ([40, 41, 42], saving - 2), ([40, 41, 43], 2), ([44, 45, 46], logging))
-    assert (finding.cause, finding.headline) == (cause, said)
-    assert finding.fixes[0].action.startswith("save less often at save() train.py:50") == (cause is not None)
+    log = 40 + len(places)
+    for known, logging, expected, said in (
+        (20, 0, cause, alone),
+        (12, 8, cause, f"side work outside the model, 15 % in {mostly}"),
+        (8, 12, None, "side work outside the model, 15 % in one function"),
+    ):
+        gathering = ([*range(40, log - 1), log + 3], 2) if cause == "checkpoint" else ([*range(40, log)], 2)
+        finding = beside_training(lines, ([*range(40, log)], known - 2), gathering, ([log, log + 1, log + 2], logging))
+        assert (finding.cause, finding.headline) == (expected, f"25 % of each step is {said}")
+        assert finding.fixes[0].action.startswith(action) == (expected is not None)
 
 
 def saved(*written_mib, to=""):
@@ -697,19 +588,20 @@ def saved(*written_mib, to=""):
         wrote = {"written_bytes": int(mib * (1 << 20)), "written_to": to if mib > 1 else ""}
         held = {"window_s": 1.0, "cpu_ratio": 1.0, "rss_bytes": 1 << 30, "threads": []}
         records += [steps(t, phases, first_index=10 * t), Threads(t=t, pid=100, **held, **wrote)]
-    return found(trained(beside, *records, stacks(8, *TRAINING, ([40, 41], 20))))["side_work"]
+        records.append(stacks(t, *TRAINING, ([40, 41], 20)))
+    return found(trained(beside, *records))["side_work"]
 
 
 def test_checkpoints_with_their_number_size_and_time():
     finding = saved(0, 0.1, 500, 0, 0, 400, 100, 0, 0.2, to="nfs4")
-    assert finding.headline == "25 % of each step is the saving of checkpoints: 500 MiB in 1000 ms to nfs4"
+    assert finding.headline == "25 % of each step is the saving of checkpoints: 500 MiB in 1125 ms to nfs4"
     assert finding.evidence["checkpoints"] == 2
-    assert finding.evidence["written_bytes_per_s"] == pytest.approx(500 << 20, rel=0.01)
+    assert finding.evidence["written_bytes_per_s"] == pytest.approx((500 << 20) / 1.125, rel=0.01)
 
 
 def test_checkpoints_too_close_to_be_told_apart_have_a_rate():
     finding = saved(10, *[20] * 8)
-    assert finding.headline == "25 % of each step is the saving of checkpoints at 80 MiB/s"
+    assert finding.headline == "25 % of each step is the saving of checkpoints at 71 MiB/s"
     assert finding.evidence["checkpoints"] is None and finding.evidence["file_system"] is None
 
 

@@ -5,13 +5,10 @@ from tests.session.records import header, process, session_of, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.records import MachineMemory
-from tuimon.session.session import Session
 
 
 def test_nothing_is_judged_during_warmup():
-    session = Session()
-    session.add(header())
-    session.add(steps(1, {}, count=0))
+    session = session_of(header(), steps(1, {}, count=0))
     assert diagnose(session) == []
     session.add(steps(2, {"data": 9000, "forward": 1}, count=1))
     assert [f.rule for f in diagnose(session)] == ["warmup"]
@@ -31,9 +28,6 @@ def test_before_the_first_step_there_is_no_finding_but_of_harm():
 
 
 def test_a_slow_first_step_is_warmup_for_a_while():
-    session = Session()
-    session.add(header())
-    session.add(steps(1, {"data": 9000, "forward": 1}, count=1))
-    session.add(steps(2, HEALTHY, first_index=1))
+    session = session_of(header(), steps(1, {"data": 9000, "forward": 1}, count=1), steps(2, HEALTHY, first_index=1))
     (only,) = diagnose(session)
     assert "x the median" in only.headline

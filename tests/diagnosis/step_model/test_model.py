@@ -104,14 +104,6 @@ def test_a_gain_that_may_be_none_is_not_promised():
     assert (fix.estimated_speedup, fix.low) == pytest.approx((2.0, 1 / 0.9))
 
 
-def test_no_finding_promises_more_than_twice_what_is_certain():
-    """A range is never wider."""
-    unsure = model(ALONE, certain=step(workers=0, own_ms=99.0, batch_ms=1.0))
-    for to in (0.0, 0.5):
-        fix = unsure.fix("cheaper", Change("items", to))
-        assert fix.high <= 2.0 * fix.low
-
-
 def test_side_work_in_bursts_costs_what_the_queue_does_not_bridge():
     steady = model(step(workers=1, own_ms=9.0, batch_ms=10.0))
     bursts = model(step(workers=1, own_ms=9.0, batch_ms=10.0, burst_ms=6.0, burst_every=20))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.session.loop_tree.classified import last_of
 from tuimon.records import Frame
-from tuimon.session.loop_tree.frame_table import FrameTable
-from tuimon.session.loop_tree.phases import classify_samples
 from tuimon.session.loop_tree.stacks import StackSample
 
 SITE = "/v/lib/python3.11/site-packages"
@@ -39,13 +38,12 @@ def sample(
     line: int, below: str, others: list[tuple[int, str]], function: str = "main", source: str = ""
 ) -> StackSample:
     """A sample at a line of the loop, among others."""
-    frames, stacks = FrameTable(), {}
-    for number, (at, called) in enumerate([*others, (line, below)]):
+
+    def stack(at: int, called: str) -> list[Frame]:
         text = source if source and at == line else LINES[at]
-        stack = [Frame("train.py", at, function, text, True), *(BELOW[name] for name in called.split())]
-        frames.add_frames(10 * number, stack)
-        stacks[tuple(range(10 * number, 10 * number + len(stack)))] = 20
-    return classify_samples(stacks, frames, has_loader=True)[-1]
+        return [Frame("train.py", at, function, text, True), *(BELOW[name] for name in called.split())]
+
+    return last_of(*(stack(*each) for each in [*others, (line, below)]), has_loader=True)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +108,7 @@ def test_names_of_models(name: str) -> None:
 
 
 def test_in_the_training_step_of_a_library_that_owns_the_loop_it_makes_the_batch_too() -> None:
-    library, frames, stacks = f"{SITE}/nice/trainer.py", FrameTable(), {}
+    library = f"{SITE}/nice/trainer.py"
     main = Frame("train.py", 90, "main", "trainer.fit(model)", True)
     fit, step = Frame(library, 484, "fit"), ("train.py", "training_step")
     ways = [
@@ -120,8 +118,5 @@ def test_in_the_training_step_of_a_library_that_owns_the_loop_it_makes_the_batch
         [Frame(library, 487, "fit"), BELOW["update"]],
         [fit, Frame(step[0], 21, step[1], "images = self.augment(images)", True), BELOW["call"], BELOW["own"]],
     ]
-    for number, way in enumerate(ways):
-        frames.add_frames(10 * number, [main, *way])
-        stacks[tuple(range(10 * number, 10 * number + 1 + len(way)))] = 20
-    found = classify_samples(stacks, frames, has_loader=True)[-1]
+    found = last_of(*([main, *way] for way in ways), has_loader=True)
     assert (found.phase, found.moved_from) == ("data", "forward")

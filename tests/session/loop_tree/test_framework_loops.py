@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.session.loop_tree.classified import last_of
 from tuimon.records import Frame
-from tuimon.session.loop_tree.frame_table import FrameTable
-from tuimon.session.loop_tree.phases import classify_samples
 
 SITE = "/v/lib/python3.11/site-packages"
 FRAMES = {
@@ -24,19 +23,16 @@ FRAMES = {
     "after": Frame("train.py", 32, "after", "histogram(net)", True),
     "histogram": Frame("train.py", 44, "histogram", "bins[int(v)] += 1", True),
 }
-IDS = {name: number for number, name in enumerate(FRAMES)}
 TRAINING = ["main run fetch", "main run loss module", "main run backward line/backward"]
 
 
 def phase_of(stack: str, others: list[str], has_loader: bool = False) -> str:
     """The phase of a stack among others; frames by name, root first."""
-    table = FrameTable()
-    table.add_frames(0, list(FRAMES.values()))
-    stacks = {}
-    for each in [*others, stack]:
-        names = each.replace("backward line/", "backward_line ").split()
-        stacks[tuple(IDS[name.replace("_", " ")] for name in names)] = 20
-    return classify_samples(stacks, table, has_loader=has_loader)[-1].phase
+
+    def named(each: str) -> list[Frame]:
+        return [FRAMES[name.replace("_", " ")] for name in each.replace("backward line/", "backward_line ").split()]
+
+    return last_of(*map(named, [*others, stack]), has_loader=has_loader).phase
 
 
 def test_a_wrapper_of_an_environment_that_a_library_steps_makes_the_data() -> None:
@@ -83,14 +79,10 @@ def test_what_a_library_does_between_update_and_fetch_is_side_work_though_it_is_
 
 def test_what_the_user_prepares_after_the_fetch_is_moved_from_the_forward_pass() -> None:
     """Markers measure from the fetch to backward as one; a call above the model makes data."""
-    table = FrameTable()
-    table.add_frames(0, [*FRAMES.values(), *OWN_LOOP.values()])
-    ids = {name: number for number, name in enumerate([*FRAMES, *OWN_LOOP])}
-    loop = ["loop fetch", "loop_model module", "loop_backward backward"]
-    moved = {}
+    frames, moved = FRAMES | OWN_LOOP, {}
     for stack in ("loop_mix mix", "loop_mix", "loop_copy copy", "loop_after after"):
-        stacks = {tuple(ids[name] for name in each.split()): 20 for each in (*loop, stack)}
-        last = classify_samples(stacks, table, has_loader=True)[-1]
+        named = ("loop fetch", "loop_model module", "loop_backward backward", stack)
+        last = last_of(*([frames[name] for name in each.split()] for each in named), has_loader=True)
         moved[stack] = (last.phase, last.moved_from)
     assert moved == {
         "loop_mix mix": ("data", "forward"),

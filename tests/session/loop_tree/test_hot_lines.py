@@ -96,10 +96,6 @@ def test_a_line_is_one_row_whatever_has_a_frame_in_it():
     assert (row.place.function, row.own, row.total, row.activity) == ("main", 5, 5, "python")
 
 
-def test_nothing():
-    assert line_table([]) == ((), 0, ())
-
-
 def test_a_lambda_shares_the_row_of_its_line():
     def hot(line, function, samples):
         return HotLine(Place("train.py", line, function, "order = sorted(words, key=by)"), samples / 10, samples, 10)

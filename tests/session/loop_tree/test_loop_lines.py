@@ -1,9 +1,10 @@
 """The loop of the docstring of ``LoopLines``: what each of its lines is."""
 
-import itertools
+from collections.abc import Iterable
 
 import pytest
 
+from tests.session.loop_tree.classified import classified, last_of
 from tuimon.records import Frame, LoopStack
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.phases import ENOUGH_SAMPLES, classify_samples
@@ -23,15 +24,19 @@ BELOW = {
 LOOP = [(44, "fetch"), (46, "module"), (47, "backward"), (49, "update")]
 
 
+def at(line: int, *below: Frame, source: str = "") -> list[Frame]:
+    """A stack at a line of the loop."""
+    return [Frame("train.py", line, "main", source, True), *below]
+
+
+def stacks_of(loop: Iterable[tuple[int, str | None]]) -> list[list[Frame]]:
+    """Stacks at lines of the loop, each with what it calls."""
+    return [at(line, *([BELOW[below]] if below else [])) for line, below in loop]
+
+
 def sample(line: int, below: str | None, loop: list[tuple[int, str]], count: int = 1) -> StackSample:
     """A sample at a line of the loop."""
-    frames, stacks = FrameTable(), {}
-    for at, called in [*loop, (line, below)]:
-        stack = [Frame("train.py", at, "main", "", True), *([BELOW[called]] if called else [])]
-        first = 2 * len(stacks)
-        frames.add_frames(first, stack)
-        stacks[tuple(range(first, first + len(stack)))] = count
-    return classify_samples(stacks, frames)[-1]
+    return last_of(*stacks_of([*loop, (line, below)]), count=count)
 
 
 SITE = "/v/lib/python3.11/site-packages"
@@ -50,13 +55,7 @@ METRIC = Frame(f"{SITE}/torchmetrics/metric.py", 315, "forward")
 )
 def test_a_metric_before_backward_is_side_work_unless_one_may_train_on_it(line, inside, found):
     """Markers count it as forward: they measure from the fetch to backward."""
-    frames, stacks = FrameTable(), {}
-    for at, below in [*((at, [BELOW[name]]) for at, name in LOOP), (line, inside)]:
-        stack = [Frame("train.py", at, "main", "", True), *below]
-        first = 10 * len(stacks)
-        frames.add_frames(first, stack)
-        stacks[tuple(range(first, first + len(stack)))] = 1
-    last = classify_samples(stacks, frames)[-1]
+    last = last_of(*stacks_of(LOOP), at(line, *inside))
     assert (last.phase, last.moved_from) == found
 
 
@@ -89,19 +88,9 @@ def test_what_comes_after_a_model_that_acts_makes_the_batch(gradients: tuple[int
     """A function without gradients chooses an action; then a batch is taken from a buffer, for the one that learns."""
     act = Frame("train.py", 12, "act", "", True, no_grad=gradients)
     take = Frame("train.py", 20, "sample", "", True)
-    learn, update = (Frame("train.py", at, "learn", "", True) for at in (31, 33))
-    frames, stacks = FrameTable(), {}
-    for line, below in [
-        (43, [act, BELOW["module"]]),
-        (45, [learn, BELOW["module"]]),
-        (45, [update, BELOW["backward"]]),
-        (43, [act]),
-        (44, [take]),
-    ]:
-        first = 10 * len(stacks)
-        frames.add_frames(first, [Frame("train.py", line, "main", "", True), *below])
-        stacks[tuple(range(first, first + 1 + len(below)))] = 10
-    *_, acting, taking = classify_samples(stacks, frames)
+    learn, update = (Frame("train.py", line, "learn", "", True) for line in (31, 33))
+    stacks = at(43, act, BELOW["module"]), at(45, learn, BELOW["module"]), at(45, update, BELOW["backward"])
+    *_, acting, taking = classified((stack, 10) for stack in (*stacks, at(43, act), at(44, take)))
     assert (acting.phase, taking.phase) == ("forward", phase)
 
 
@@ -123,23 +112,14 @@ def test_one_torn_sample_does_not_make_an_update_of_a_line_that_logs(
     in_update: int, in_module: int, phase: str
 ) -> None:
     """Its outer frames were read on line 50, its inner ones in the update before; two show a second update."""
-    frames, stacks = FrameTable(), {}
-    probes = ((50, "update", in_update), (50, "module", in_module))
-    for at, called, count in [*((line, below, 20) for line, below in LOOP), *probes]:
-        first = 2 * len(stacks)
-        frames.add_frames(first, [Frame("train.py", at, "main", "", True), BELOW[called]])
-        stacks[first, first + 1] = count
-    assert classify_samples(stacks, frames)[-1].phase == phase
+    loop = [(stack, 20) for stack in stacks_of(LOOP)]
+    probes = (at(50, BELOW["update"]), in_update), (at(50, BELOW["module"]), in_module)
+    assert classified([*loop, *probes])[-1].phase == phase
 
 
 def test_what_python_runs_at_exit_is_of_no_step_however_long_it_takes() -> None:
-    frames, stacks = FrameTable(), {}
-    for at, called in LOOP:
-        first = 2 * len(stacks)
-        frames.add_frames(first, [Frame("train.py", at, "main", "", True), BELOW[called]])
-        stacks[first, first + 1] = 1
-    frames.add_frames(90, [Frame("/usr/lib/python3.11/threading.py", 1559, "_shutdown")])
-    *steps, at_exit = classify_samples({**stacks, (90,): 10 * len(LOOP)}, frames)
+    shutdown = [Frame("/usr/lib/python3.11/threading.py", 1559, "_shutdown")], 10 * len(LOOP)
+    *steps, at_exit = classified([*((stack, 1) for stack in stacks_of(LOOP)), shutdown])
     assert at_exit.excluded
     assert [sample.phase for sample in steps] == ["data", "forward", "backward", "optimizer"]
 
@@ -154,14 +134,8 @@ CALLS = {
 
 def on_line_46(below: list[Frame], first_called: list[Frame]) -> StackSample:
     """A sample at the line that calls the model, which a sample shows running ``first_called``."""
-    frames, stacks = FrameTable(), {}
-    loop = [(44, [BELOW["fetch"]]), (46, first_called), (47, [BELOW["backward"]]), (49, [BELOW["update"]])]
-    for line, called in [*loop, (46, below)]:
-        stack = [Frame("train.py", line, "main", CALLS[line], True), *called]
-        first = 4 * len(stacks)
-        frames.add_frames(first, stack)
-        stacks[tuple(range(first, first + len(stack)))] = 1
-    return classify_samples(stacks, frames)[-1]
+    loop = (44, [BELOW["fetch"]]), (46, first_called), (47, [BELOW["backward"]]), (49, [BELOW["update"]]), (46, below)
+    return last_of(*(at(line, *called, source=CALLS[line]) for line, called in loop))
 
 
 def test_what_a_line_passes_to_the_model_is_made_before_the_forward_pass() -> None:
@@ -194,12 +168,7 @@ def test_without_a_fetch_only_what_is_before_the_update_is_measured(line: int, m
 
 
 def test_markers_measure_before_backward_though_no_sample_is_in_a_fetch() -> None:
-    frames, stacks = FrameTable(), {}
-    for line, called in [*LOOP[1:], (45, "augment")]:
-        first = 2 * len(stacks)
-        frames.add_frames(first, [Frame("train.py", line, "main", "", True), BELOW[called]])
-        stacks[first, first + 1] = 1
-    made = classify_samples(stacks, frames, has_loader=True)[-1]
+    made = last_of(*stacks_of([*LOOP[1:], (45, "augment")]), has_loader=True)
     assert (made.phase, made.excluded, made.moved_from) == ("data", True, "forward")
 
 
@@ -216,9 +185,7 @@ def test_before_a_sample_has_shown_which_lines_train_nothing_is_sure() -> None:
 
 
 def test_before_that_a_wait_is_outside_the_model() -> None:
-    frames = FrameTable()
-    frames.add_frames(0, [Frame("train.py", 40, "main", "time.sleep(0.1)", True)])
-    last = classify_samples({(0,): 50}, frames)[-1]
+    last = last_of(at(40, source="time.sleep(0.1)"), count=50)
     assert (last.phase, last.unsure) == ("other", False)
 
 
@@ -230,10 +197,7 @@ def test_the_lines_after_the_update_are_known_without_a_sample_of_backward() -> 
 
 @pytest.mark.parametrize("source", ["time.sleep(0.1)", "batch = queue.read(4)"])
 def test_without_modules_a_wait_before_backward_is_no_forward_pass(source: str) -> None:
-    frames = FrameTable()
-    frames.add_frames(0, [Frame("train.py", 47, "main", "", True), BELOW["backward"]])
-    frames.add_frames(2, [Frame("train.py", 40, "main", source, True)])
-    last = classify_samples({(0, 1): 1, (2,): 50}, frames)[-1]
+    last = classified([(at(47, BELOW["backward"]), 1), (at(40, source=source), 50)])[-1]
     assert (last.phase, last.unsure) == ("data", False)
 
 
@@ -299,13 +263,9 @@ def called(
     return [(first + n, [*outer, *each]) for n, each in enumerate(inner)]
 
 
-def phases_of(samples: list[tuple[int, list[Frame]]]) -> list[str]:
-    """Of each sample; a place has one id, as in a log."""
-    ids: dict[Frame, int] = {}
-    stacks = {tuple(ids.setdefault(frame, len(ids)) for frame in stack): count for count, stack in samples}
-    frames = FrameTable()
-    frames.add_frames(0, list(ids))
-    return [found.phase for found in classify_samples(stacks, frames)]
+def phases_of(samples: list[tuple[int, list[Frame]]], **how: bool) -> list[str]:
+    """Of each sample."""
+    return [found.phase for found in classified(((stack, count) for count, stack in samples), **how)]
 
 
 @pytest.mark.parametrize("other", [[(80, "main")], [(60, "main")], [(60, "main"), (30, "search")]])
@@ -350,15 +310,11 @@ def test_of_two_stacks_in_backward_the_one_is_torn_whose_callers_the_forward_pas
     fit = {line: Frame("train.py", line, "fit", "", True) for line in (104, 105)}
     step = {line: Frame("train.py", line, "training_step", "", True) for line in (85, 87, 88)}
     called = Frame("train.py", 97, "after_batch", "", True)
-    samples = {
-        (fit[105], step[88], BELOW["backward"]): 1,
-        (fit[104], step[87], BELOW["backward"]): 1,
-        (fit[104], step[85], BELOW["module"]): 2,
-        (fit[105], called, BELOW["update"]): 3,
-        (fit[105], called, BELOW["log"]): 40,
-    }
-    frames, numbers = FrameTable(), {frame: n for n, frame in enumerate(dict.fromkeys(itertools.chain(*samples)))}
-    frames.add_frames(0, list(numbers))
-    stacks = {tuple(numbers[frame] for frame in stack): count for stack, count in samples.items()}
-    phases = [found.phase for found in classify_samples(stacks, frames, has_loader=True)]
-    assert phases[2:] == ["forward", "optimizer", "other"]
+    samples = [
+        (1, [fit[105], step[88], BELOW["backward"]]),
+        (1, [fit[104], step[87], BELOW["backward"]]),
+        (2, [fit[104], step[85], BELOW["module"]]),
+        (3, [fit[105], called, BELOW["update"]]),
+        (40, [fit[105], called, BELOW["log"]]),
+    ]
+    assert phases_of(samples, has_loader=True)[2:] == ["forward", "optimizer", "other"]

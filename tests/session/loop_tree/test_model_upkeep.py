@@ -2,9 +2,8 @@
 
 import pytest
 
+from tests.session.loop_tree.classified import classified
 from tuimon.records import Frame
-from tuimon.session.loop_tree.frame_table import FrameTable
-from tuimon.session.loop_tree.phases import classify_samples
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 MODULE = Frame(f"{TORCH}/nn/modules/module.py", 2, "_call_impl")
@@ -22,15 +21,7 @@ STEP = [_own(20, "loss = net(x)"), MODULE], [_own(21, "loss.backward()"), BACKWA
 
 def _phases(*stacks: list[Frame]) -> list[str]:
     """The phases of these stacks beside those of a step."""
-    frames, counted = FrameTable(), {}
-    ids: dict[Frame, int] = {}
-    for stack in (*STEP, *stacks):
-        for frame in stack:
-            if frame not in ids:
-                ids[frame] = len(ids)
-                frames.add_frames(ids[frame], [frame])
-        counted[tuple(ids[frame] for frame in stack)] = 100
-    return [sample.phase for sample in classify_samples(counted, frames)][len(STEP) :]
+    return [sample.phase for sample in classified((stack, 100) for stack in (*STEP, *stacks))][len(STEP) :]
 
 
 @pytest.mark.parametrize(

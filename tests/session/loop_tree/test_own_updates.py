@@ -2,10 +2,9 @@
 
 import pytest
 
+from tests.session.loop_tree.classified import last_of
 from tuimon.records import Frame
-from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.model_changes import updates_by_gradient
-from tuimon.session.loop_tree.phases import classify_samples
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 MODULE = Frame(f"{TORCH}/nn/modules/module.py", 2, "_call_impl")
@@ -47,12 +46,7 @@ STEP = [_own(20, "main", "loss = net(x)"), MODULE], [_own(21, "main", "loss.back
 
 
 def _last_phase(*stacks: list[Frame]) -> tuple[str, str | None]:
-    frames, counted = FrameTable(), {}
-    for stack in (*STEP, *stacks):
-        first = 10 * len(counted)
-        frames.add_frames(first, stack)
-        counted[tuple(range(first, first + len(stack)))] = 5
-    last = classify_samples(counted, frames)[-1]
+    last = last_of(*STEP, *stacks)
     return last.phase, last.moved_from
 
 
@@ -101,12 +95,8 @@ def test_without_gradients_what_goes_down_is_the_update_whatever_its_gradient_is
 )
 def test_where_gradients_are_only_returned_parameters_go_down_outside_a_block_too(line: str, is_one: bool) -> None:
     returned = _own(21, "main", "grads, loss = step(params, x)"), Frame(f"{TORCH}/autograd/__init__.py", 3, "grad")
-    frames, counted = FrameTable(), {}
-    for stack in (STEP[0], [*returned], [CALL, _own(6, "update", line)]):
-        first = 10 * len(counted)
-        frames.add_frames(first, stack)
-        counted[tuple(range(first, first + len(stack)))] = 5
-    assert classify_samples(counted, frames)[2].phase == ("optimizer" if is_one else "other")
+    last = last_of(STEP[0], returned, [CALL, _own(6, "update", line)])
+    assert last.phase == ("optimizer" if is_one else "other")
 
 
 def test_beside_an_optimizer_it_is_side_work() -> None:

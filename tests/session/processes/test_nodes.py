@@ -203,10 +203,6 @@ def test_one_that_goes_up_and_down_does_not_grow():
     assert grown([100, 180, 110, 190, 150]).machine.growing() == []
 
 
-def test_too_few_looks_tell_nothing():
-    assert grown([100, 200, 300]).machine.growing() == []
-
-
 def test_what_has_ended_does_not_grow():
     session = grown([100, 120, 140, 160, 180])
     session.add(process(100, ended=True))

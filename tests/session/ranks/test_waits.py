@@ -71,10 +71,6 @@ def test_on_a_gpu_and_without_scheduler_figures_waiting_in_backward_is_unknown()
         assert (split[0].wait_ms["backward"], split[0].waits_ms, split[0].late_ms) == (None, None, 0)
 
 
-def test_one_rank_alone_is_not_late():
-    assert split_ranks([times(forward=5, backward=5)])[0].late_ms == 0
-
-
 def test_the_median_of_the_others_is_that_of_each_rank():
     split = split_ranks([times(forward=ms, backward=1) for ms in (10, 20, 40, 70)])
     assert [part.excess_ms["forward"] for part in split] == [-30, -20, 20, 50]

@@ -38,8 +38,3 @@ def test_a_window_that_was_mostly_inside_stays():
     session.add(steps(5, STEP, first_index=50, outside_s=0.3))
     session.add(stacks(5, ([0, 1], 21), ([2], 9)))
     assert shares(session) == {"In[4]": 21, "In[5]": 9}
-
-
-def test_without_any_time_outside_nothing_is_left_out():
-    session = session_of(header(), process(), FRAMES, *trained_until(4), stacks(4, ([0, 1], 20), ([2], 10)))
-    assert shares(session) == {"In[4]": 20, "In[5]": 10}

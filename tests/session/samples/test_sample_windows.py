@@ -7,6 +7,7 @@ from msgspec import structs
 
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.session.samples.sample_windows import RunSamples
+from tuimon.session.state import run_state
 from tuimon.session.windows import Span
 
 FRAMES = frames(
@@ -98,6 +99,15 @@ def test_rollouts_as_long_as_those_before_count_without_markers_before_the_next_
         == lines(session.over("whole").process_samples(100))
         == {2: 60, 9: 480}
     )
+
+
+@pytest.mark.parametrize(("pause_s", "state"), [(8, "training"), (9, "between_steps")])
+def test_a_loop_that_few_samples_show_has_paused_once_some_would_have_shown_it(pause_s, state):
+    """One of 90 samples is in backward: among 30 a second, three are within 9 s."""
+    session = session_of(header(), process(markers=False), FRAMES)
+    for t in range(1, 5 + pause_s):
+        session.add(stacks(float(t), *([([0, 1], 1), ([2], 89)] if t < 5 else [EVALUATION])))
+    assert run_state(session).name == state
 
 
 def test_an_evaluation_that_fetches_counts_without_markers():

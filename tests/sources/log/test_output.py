@@ -83,6 +83,7 @@ KeyError: 'x'
         (TRACEBACK + TRACEBACK.replace("KeyError: 'x'", "KeyboardInterrupt"), "KeyboardInterrupt"),
         (TRACEBACK.replace("KeyError: 'x'", "\x1b[31mValueError\x1b[0m: \x07[bold]"), "ValueError: [bold]"),
         (TRACEBACK.replace("\n", "\r\n"), "KeyError: 'x'"),
+        (TRACEBACK.replace("KeyError: 'x'", "a.ChildFailedError: \n====\ntrain.py FAILED"), "a.ChildFailedError:"),
         ("loss: 3\nError: not a traceback\n", None),
         ("", None),
         (TRACEBACK[:60], None),

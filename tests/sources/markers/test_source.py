@@ -10,7 +10,7 @@ from tests.shortage import no_handles
 from tuimon.agent.ring import layout, paths
 from tuimon.agent.ring.side_files import TRACED, side_file, write_file
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.records import Notice, Steps
+from tuimon.records import Notice, Steps, Uncaught
 from tuimon.sources.markers import source as module
 from tuimon.sources.markers.source import MarkerSource
 from tuimon.sources.process_table import ProcessTable
@@ -227,3 +227,32 @@ def test_garbage_among_the_rings_is_left_alone(ring_directory):
 def test_no_directory_no_markers(monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", "/nonexistent/rings")
     assert list(MarkerSource(ProcessTable(os.getpid(), None)).read()) == []
+
+
+LIBRARY = "/venv/lib/python3.11/site-packages"
+
+
+@pytest.mark.parametrize(
+    ("error", "files", "expected"),
+    [
+        ("KeyError: 1\n", ["/home/me/train.py", f"{LIBRARY}/pandas/frame.py"], ("KeyError: 1", "/home/me/train.py")),
+        ("KeyError: 1\n", [f"{LIBRARY}/a/b.py"], ("KeyError: 1", f"{LIBRARY}/a/b.py")),
+        (
+            "ValueError: Caught ValueError in DataLoader worker process 0.\n"
+            'Original Traceback (most recent call last):\n  File "x.py", line 3, in f\nValueError: bad \x1b[31m\n',
+            [],
+            ("ValueError: bad", ""),
+        ),
+        ("SubprocessError: \n\x1b[1mtwo lines", [], ("SubprocessError:", "")),
+    ],
+)
+def test_the_error_that_ended_a_process(ring_directory, error, files, expected):
+    writer = write(ring_directory, run="r1")
+    source = MarkerSource(ProcessTable(os.getpid(), "r1"), 1.0, Clock())
+    list(source.read())
+    raised_in = [[file, number, "f"] for number, file in enumerate(files, 7)]
+    writer.set_meta({"run": "r1", "error": error, "raised_ns": 5 * 10**9, "raised_in": raised_in})
+    writer.unlink()
+    (found,) = [record for record in source.read() if isinstance(record, Uncaught)]
+    assert (found.error, found.file) == expected
+    assert (found.t, found.line) == (5.0, 7 if files else 0)

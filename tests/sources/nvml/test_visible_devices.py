@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuimon.sources.nvml.visible_devices import VisibleGpu, named
+from tuimon.sources.gpus.visible_devices import VisibleGpu, named
 
 A, B, C = "GPU-8a1e7c00-0001", "GPU-8a1e7c00-0002", "GPU-5bd00000-0003"
 ALIKE = [VisibleGpu(A, "X"), VisibleGpu(B, "X"), VisibleGpu(C, "X", ("MIG-11", "MIG-12"))]

@@ -9,10 +9,10 @@ import tracemalloc
 import pytest
 from msgspec import structs
 
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import header, process, stacks, steps, threads
 from tests.session.test_steps import LOOP_FRAMES, LOOP_SAMPLES
 from tests.views.traces import trace_events
-from tuimon.records import Exit, Gpu, LoopStack, Mark, RangePlace
+from tuimon.records import Exit, Gpu, Mark, RangePlace
 from tuimon.text import plain
 from tuimon.views.export.csv_table import COLUMNS, write_csv
 from tuimon.views.export.perfetto import write_perfetto
@@ -112,17 +112,6 @@ def test_the_set_up_is_in_no_phase():
     early = [*LOG[:4], stacks(10.5, *LOOP_SAMPLES), *LOG[4:]]
     assert sum(int(line.rpartition(" ")[2]) for line in collapsed(early, Selection(role="main"))) == 203
     assert sum(int(line.rpartition(" ")[2]) for line in collapsed(early, Selection(phase="data"))) == 30
-
-
-def test_samples_are_in_the_phases_that_the_screen_shows():
-    """No sample is in backward or the update, which take next to nothing: hooks noted where they are."""
-    metric = frames(("train.py", 15, "main", "score = model(y)", True), first=10)
-    noted = [LoopStack("backward", [4, 5]), LoopStack("optimizer", [6, 7])]
-    samples = structs.replace(stacks(11, ([2, 3], 20), ([10, 3], 10)), loop=noted)
-    log = [header(t=10.0), process(), LOOP_FRAMES, metric, steps(11, {"between": 99, "backward": 1}), samples]
-    shown = session_of(*log).over("recent").process_samples(100).phase_counts()
-    assert shown == {"forward": 20, "other": 10}
-    assert shown == {phase: _samples_in(log, phase) for phase in contents(log).phases}
 
 
 def _samples_in(log, phase):

@@ -38,6 +38,9 @@ def whole_session(ranks: int = 2, windows: int = 12) -> Session:
     found = records.session_of(records.header())
     for rank in range(ranks):
         found.add(records.process(_pid(rank), rank=rank, gpu_uuids=[f"GPU-{rank}"], planned_steps=1000))
+    found.add(
+        records.frames(("t.py", 9, "main", "torch.save(model, path)", True), ("torch/serialization.py", 1, "save"))
+    )
     for t in range(1, windows + 1):
         for rank in range(ranks):
             for record in _second(t, rank):
@@ -59,7 +62,11 @@ def _second(t: int, rank: int) -> Sequence[Record]:
     return [
         records.steps(float(t), PHASES, first_index=10 * (t - 1), pid=pid, gc_ns=1_000_000, gc_count=1,
                       samples=320, tokens=64_000),
-        records.threads(float(t), (pid, "python", 0.5, "running"), pid=pid, cpu_ratio=1.5),
+        structs.replace(
+            records.threads(float(t), (pid, "python", 0.5, "running"), pid=pid, cpu_ratio=1.5),
+            written_bytes=(50 << 20) * (t % 4 == 0), written_to="nfs4" * (t % 4 == 0),
+        ),
+        records.stacks(float(t), ([0], 30), ([0, 1], 10), pid=pid),
         Loader(t=float(t), pid=pid, number=0, window_s=1.0, role="train", fetches=10, wait_ns=620_000_000,
                ready_fetches=10, ready_total=5, ready_none=6, facts=facts, workers=workers),
         structs.replace(gpu_time(t, 300.0, 0.1, 0.2), pid=pid, bounded=True),

@@ -10,7 +10,7 @@ from msgspec import structs
 from tests.session import records
 from tests.views.metrics.figures import FINDINGS, PHASES, figures, whole_session
 from tests.waiting import until
-from tuimon.records import Exit, PhaseTime, length_bucket
+from tuimon.records import Exit, PhaseTime
 from tuimon.session.session import Session
 from tuimon.views.metrics import table
 from tuimon.views.metrics.metric import Distribution
@@ -20,8 +20,10 @@ from tuimon.views.metrics.snapshot import RankLabels, Snapshots
 def test_a_whole_run_has_every_metric() -> None:
     session = whole_session()
     session.add(records.steps(13.0, {"between": 40, "backward": 60}, first_index=120, pid=4242))
-    session.add(records.frames(("/p/train.py", 3, "main", "x = get()", True), ("/p/loss.py", 9, "f", "y", True)))
-    session.add(records.stacks(13.0, ([0], 30), ([1], 3), pid=4242))
+    session.add(
+        records.frames(("/p/train.py", 3, "main", "x = get()", True), ("/p/loss.py", 9, "f", "y", True), first=2)
+    )
+    session.add(records.stacks(13.0, ([2], 30), ([3], 3), pid=4242))
     session.add(Exit(t=14.0, pid=100, exit_code=3))
     found = figures(session, FINDINGS) | figures(uneven_ranks()) | figures(whole_session())
     assert set(found) == {metric.prometheus_name for metric in table.METRICS}
@@ -72,6 +74,14 @@ def test_figures_of_a_rank() -> None:
     assert found["tuimon_finding_speedup_ratio"]["input_bound",] == 2.13
 
 
+def test_checkpoints_of_a_rank() -> None:
+    found = figures(whole_session())
+    assert found["tuimon_checkpoints_total"] == {("0",): 3, ("1",): 3}
+    assert found["tuimon_checkpoint_size_bytes_total"]["0",] == 150 << 20
+    assert found["tuimon_checkpoint_time_seconds_total"]["1",] == pytest.approx(3.0)
+    assert found["tuimon_checkpoint_info"] == {("0", "nfs4"): 1, ("1", "nfs4"): 1}
+
+
 def test_what_was_not_measured_is_absent() -> None:
     session = records.session_of(records.header(), records.process(markers=False, torch=None))
     found = figures(session)
@@ -92,18 +102,6 @@ def test_the_histogram_counts_every_timed_step_between_its_bounds() -> None:
         1e-4: 1, 1e-3: 1, 2e-3: 1, 0.05: 1, float("inf"): 1,
     }  # fmt: skip
     assert found.total == pytest.approx(sum(ends_ms) / 1e3)
-
-
-def test_steps_that_were_only_counted_are_no_part_of_the_histogram() -> None:
-    session = records.session_of(records.header(), records.process())
-    window = records.steps(1.0, {"backward": 1.0}, count=1000)
-    session.add(structs.replace(window, timed=100, histogram=[(length_bucket(1_000_000), 100)]))
-    found = figures(session)
-    timed = found["tuimon_step_seconds"]["0",]
-    assert isinstance(timed, Distribution)
-    assert sum(timed.counts) == 100
-    assert timed.total == pytest.approx(0.1, rel=0.006)
-    assert found["tuimon_steps_total"] == {("0",): 1000}
 
 
 def test_counters_never_fall_while_the_view_of_the_warm_up_changes() -> None:
@@ -147,16 +145,6 @@ def test_each_live_process_has_a_label_of_its_own(ranks: tuple[int | None, ...],
     assert [label for label, _ in RankLabels().of(session)] == labels
 
 
-def test_a_rank_that_is_started_again_takes_over_the_label() -> None:
-    session = records.session_of(records.header(), records.process(100, rank=0), records.process(101, rank=1))
-    ranks = RankLabels()
-    assert ranks.of(session) == [("0", 100), ("1", 101)]
-    session.add(records.process(101, rank=1, t=5.0, ended=True))
-    assert ranks.of(session) == [("0", 100)]
-    session.add(records.process(102, rank=1, t=6.0))
-    assert ranks.of(session) == [("0", 100), ("1", 102)]
-
-
 def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:
     session, snapshots = whole_session(1), Snapshots()
     snapshots.offer(session, ())
@@ -171,12 +159,6 @@ def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:
     until(lambda: (snapshots.offer(session, ()), received)[1])
     waiting.join()
     assert received[0] is not first
-
-
-def test_a_log_without_its_header_has_what_needs_none() -> None:
-    session = records.session_of(records.steps(1.0, PHASES))
-    assert "tuimon_last_step_time_seconds" not in figures(session)
-    assert figures(session)["tuimon_steps_total"] == {("0",): 10}
 
 
 def test_a_scrape_in_mid_update_is_of_one_moment() -> None:

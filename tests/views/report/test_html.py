@@ -16,6 +16,7 @@ import pytest
 
 from tests.gpu_simulator import sessions
 from tests.session import records
+from tests.sources.log.literal_log import write
 from tuimon.cli.main import run_command_line
 from tuimon.records import (
     Exit,
@@ -34,9 +35,7 @@ from tuimon.records import (
     TracedWork,
     TraceTaken,
 )
-from tuimon.sources.log.writer import LogWriter
-from tuimon.views.report.chart import POINTS, bars, curve, decimated, top_of
-from tuimon.views.report.page import _around
+from tuimon.views.report.chart import POINTS, decimated, top_of
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 HOSTILE = "<script>alert(1)</script>\x1b[31m\x07\u202e"
@@ -87,12 +86,7 @@ class Checked(HTMLParser):
 
 
 def log_of(path: Path, told: Iterable[Record]) -> str:
-    writer = LogWriter(str(path))
-    for record in told:
-        writer.add_record(record)
-    writer.flush(0.0)
-    writer.close()
-    return str(path)
+    return str(write(path, *told))
 
 
 def run(windows: int = 60, command: str = "train.py", source: str = "x = load(i)") -> list[Record]:
@@ -139,11 +133,6 @@ def test_its_title_is_the_verdict_which_it_shows_once(tmp_path, capsys):
     assert title.startswith("INPUT-BOUND: 62 % of each step waits for data") and title.endswith("python train.py")
     body = Checked(page.partition("</head>")[2].rpartition("</html>")[0]).text
     assert body.count("62 % of each step waits for data") == 1
-
-
-def test_lines_that_no_sample_passed_through_are_an_ellipsis():
-    code = {"a.py": {18: "  one()", 19: "  two()", 21: "  four()"}}
-    assert _around(code, "a.py", 19) == [(18, "one()"), (19, "two()"), (None, "…"), (21, "four()")]
 
 
 def test_what_the_workers_do_has_a_graph_of_its_own(tmp_path, capsys):
@@ -215,7 +204,7 @@ def test_gpus_in_use_have_a_curve_for_each_figure(tmp_path, capsys):
 
 def test_a_trace_has_its_kernels_waits_and_operators(tmp_path, capsys):
     work = TracedWork("aten::mm<1>", "forward", 30, 10_000_000, 5_000_000, "train.py:42")
-    wait = TracedWait("sync", ".item()", "other", "train.py:45", 5, 20_000_000)
+    wait = TracedWait("sync", ".item()", "between", "train.py:45", 5, 20_000_000)
     syncs = [
         TracedSync("cudaStreamSynchronize", "aten::nonzero", "forward", "train.py:8", 80, 5_000_000),
         TracedSync("cudaDeviceSynchronize", "", "other", "train.py:46", 5, 2_000_000),
@@ -225,31 +214,23 @@ def test_a_trace_has_its_kernels_waits_and_operators(tmp_path, capsys):
     page = Checked(page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], trace]), capsys=capsys))
     assert page.parts.count("trace") == 1
     assert ["aten::mm<1>", "forward", "2.0 ms", "1.0 ms", "6", "train.py:42"] in page.rows
-    assert ["sync", ".item()", "other", "4.0 ms", "train.py:45"] in page.rows
+    assert ["sync", ".item()", "data+forward", "4.0 ms", "train.py:45"] in page.rows
     assert ["aten::nonzero", "forward", "1.0 ms", "16", "train.py:8"] in page.rows
     assert ["cudaDeviceSynchronize", "other", "0.40 ms", "1", "train.py:46"] in page.rows
     assert "Trace of 5 steps from 110 on" in page.text and "t.json.gz" in page.text
 
 
-@pytest.mark.parametrize("estimated", [False, True])
-@pytest.mark.parametrize("has_gpu", [False, True])
+@pytest.mark.parametrize(("has_gpu", "estimated"), [(False, True), (True, False)])
 def test_the_phases_of_a_trace_stand_beside_those_before_it(tmp_path, capsys, has_gpu, estimated):
     gpu_ns, idle_ns, *gpu_before = (15_000_000, 5_000_000, 3.5, 0.5) if has_gpu else (None, None, None, None)
-    phase = TracedPhase("forward", 10_000_000, gpu_ns, idle_ns, 1.0, *gpu_before, estimated)
+    phase = TracedPhase("between", 10_000_000, gpu_ns, idle_ns, 1.0, *gpu_before, estimated)
     work = TracedWork("aten::mm", "forward", 30, 10_000_000, gpu_ns, "train.py:42")
     trace = TraceTaken(t=12.5, pid=100, begin_s=11.0, end_s=11.5, first_step=110, steps=5, wanted=5, file="t.json.gz",
                        phases=[phase], operators=[work])  # fmt: skip
     page = Checked(page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], trace]), capsys=capsys))
-    shown = ["forward", "2.0 ms", "~1.0 ms" if estimated else "1.0 ms"]
+    shown = ["data+forward", "2.0 ms", "~1.0 ms" if estimated else "1.0 ms"]
     assert shown + (["3.0 ms", "3.5 ms", "1.0 ms", "≥ 0.50 ms"] if has_gpu else []) in page.rows
     assert ["aten::mm", "forward", "2.0 ms", *(["3.0 ms"] if has_gpu else []), "6", "train.py:42"] in page.rows
-
-
-def test_a_wide_function_can_be_reached_by_the_keyboard(tmp_path, capsys):
-    text = page_of(log_of(tmp_path / "run.jsonl", run()), capsys=capsys)
-    boxes = re.findall(r'<svg data-l="([\d.]+)" data-w="([\d.]+)"[^>]*role="button" aria-label="([^"]+)"([^>]*)>', text)
-    assert boxes and all("samples" in label for _, _, label, _ in boxes)
-    assert all(("tabindex" in rest) == (float(width) >= 0.04) for _, width, _, rest in boxes)
 
 
 def test_short_and_empty_logs(tmp_path, capsys):
@@ -284,12 +265,6 @@ def test_histories_are_thinned_to_means():
     rows = decimated([(1.0,), (3.0,)] * POINTS)
     assert rows == [(2.0,)] * POINTS
     assert decimated([None, None, None, (4.0,)], most=2) == [None, (4.0,)]
-
-
-def test_paths_leave_gaps_where_nothing_was_measured():
-    assert bars([(1.0, 3.0), None], 1, 4.0) == "M0.0 0.0h500.0V75.0h-500.0z"
-    assert curve([0.0, None, 1.0]).count("M") == 2
-    assert curve([None, None]) == ""
 
 
 def test_one_outlier_does_not_flatten_a_chart():

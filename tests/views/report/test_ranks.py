@@ -10,7 +10,6 @@ import pytest
 from bench.fleet_logs import Job, write
 from tests.session.records import header, process, session_of, steps, threads
 from tests.views.report.test_html import log_of, page_of
-from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
@@ -20,7 +19,6 @@ from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import report_of
-from tuimon.views.report.tables import ranks_table
 from tuimon.views.report.text import text_report
 from tuimon.views.report.types import Report
 
@@ -61,13 +59,6 @@ def test_a_summary_stands_for_all_of_them(reports: tuple[dict[str, Json], dict[s
     assert sum(phase["share"] for phase in summary["phases"]) == pytest.approx(1.0, abs=0.01)
 
 
-def test_nodes_are_told(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
-    run = reports[0]["run"]
-    assert run["name"] == "bench"
-    assert run["node_count"] == len(run["nodes"]) == 36
-    assert {node["state"] for node in run["nodes"]} == {"ended"}
-
-
 def test_the_text_names_the_late_rank_and_fits_a_page(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
     lines = text_report(reports[0]).splitlines()
     at = lines.index("Ranks, first those that are not well or hold the others up")
@@ -76,21 +67,6 @@ def test_the_text_names_the_late_rank_and_fits_a_page(reports: tuple[dict[str, J
     assert ", late by 39" in lines[at + 1]
     assert lines[at + 3].startswith("  all 72: ")
     assert lines[at + 5] == ""
-
-
-def test_a_few_ranks_have_a_page_without_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("jinja2")
-    write(str(tmp_path), Job(nodes=1, ranks=3, seconds=5.0, workers=0, gpus=False, late=1))
-    assert run_command_line(["report", str(tmp_path), "--format", "html"]) == 0
-    page = capsys.readouterr().out
-    assert "<h2>Ranks</h2>" in page and "those that are not well" not in page
-
-
-def test_of_many_ranks_the_page_has_the_latest_in_sight(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
-    table = ranks_table(reports[0]["ranks"])
-    assert table["first"][0]["rank"] == 70
-    assert len(table["first"]) == 16
-    assert sorted(row["rank"] for row in (*table["first"], *table["rest"])) == [r["rank"] for r in reports[0]["ranks"]]
 
 
 # -- trainings side by side in a report: it is of one, and says what was found in each
@@ -197,9 +173,3 @@ def test_a_report_in_json_tells_the_starts_apart(session: Session) -> None:
         (101, True, None),
         (121, False, 2),
     ]
-
-
-def test_while_it_lasts_the_live_start_is_in_focus() -> None:
-    live = session_of(header(pid=50), *start(0, 0.0, 6), *start(2, 20.0, 12)[:-2])
-    assert live.trainer() == 120
-    assert [(row.state, row.restarts) for row in rank_rows(live.over("recent"))] == [("training", 1), ("training", 1)]

@@ -15,7 +15,6 @@ from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.sheets.inject_dialog import InjectDialog
-from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.terminal_app import Capabilities
 
 
@@ -133,17 +132,6 @@ async def test_pause_freezes_the_picture_and_goes_on_folding(key):
         assert text(app, "phases") != before and " PAUSED " not in text(app, "title")
 
 
-async def test_help_opens_and_closes():
-    async with running(streams.input_bound(5), size=(80, 24)) as (app, pilot):
-        await pilot.press("question_mark")
-        assert isinstance(app.screen, Sheet)
-        top = app.screen.body.lines
-        await pilot.press("pagedown")
-        assert app.screen.body.lines != top
-        await pilot.press("escape")
-        assert not isinstance(app.screen, Sheet)
-
-
 async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     async with running(streams.input_bound(20)) as (app, pilot):
@@ -241,18 +229,6 @@ def test_once_a_window_at_most():
     assert drawn(Pacing(0), "xx") == "DD"
 
 
-def test_what_came_too_early_is_drawn_at_the_next_tick():
-    assert drawn(Pacing(2), "xx.....x") == "D.D....D"
-    assert drawn(Pacing(4), "xx......") == "D...D..."
-
-
-def test_what_came_during_a_pause_is_drawn_after_it():
-    pacing = Pacing(2)
-    assert pacing.is_due(True)
-    assert not any(pacing.is_due(True, paused=True) for _ in range(5))
-    assert pacing.is_due(False)
-
-
 async def test_ticks_without_news_collect_only_the_output(monkeypatch, tmp_path):
     collected = []
     update = Pane.update_state
@@ -317,13 +293,6 @@ async def test_the_key_is_offered_says_what_it_does_and_does_it():
         await pilot.press("I")
         assert not isinstance(app.screen, InjectDialog)
         assert "the training has its hooks already" in notices(app)
-
-
-async def test_it_can_be_left():
-    hooks = Hooks()
-    async with running(attached(hooks)) as (app, pilot):
-        await pilot.press("I", "escape")
-        assert not isinstance(app.screen, InjectDialog) and not hooks.asked.is_set()
 
 
 async def test_a_refusal_is_shown_with_its_next_step():

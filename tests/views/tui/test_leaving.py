@@ -17,14 +17,6 @@ from tuimon.views.tui.leaving import Leave
 from tuimon.views.tui.sheets.quit_dialog import QuitDialog, RestartDialog, quit_lines
 
 
-async def test_q_asks_while_a_launched_run_goes_on_and_c_cancels():
-    async with running(streams.input_bound(5)) as (app, pilot):
-        await pilot.press("q")
-        assert isinstance(app.screen, QuitDialog)
-        await pilot.press("c")
-        assert not isinstance(app.screen, QuitDialog) and app.is_running
-
-
 @pytest.mark.parametrize("keys", [("q", "l"), ("ctrl+c", "l"), ("ctrl+c", "ctrl+c")])
 async def test_leave_it_running(keys):
     async with running(streams.input_bound(5)) as (app, pilot):
@@ -184,9 +176,3 @@ def test_quit_dialog_before_and_while_ending():
     before = "\n".join(texts(quit_lines(4242, None, 56)))
     assert "tuimon attach 4242" in before and "end it" in before
     assert "sent SIGINT" in "\n".join(texts(quit_lines(4242, "sent SIGINT", 56)))
-
-
-def test_on_a_tiny_terminal_the_way_back_is_whole():
-    rows = texts(quit_lines(4194304, None, 34))
-    assert all(len(row.rstrip()) <= 34 for row in rows)
-    assert "come back with: tuimon attach 4194304" in " ".join(" ".join(rows).split())

@@ -1,12 +1,19 @@
 """The facts that this process publishes of itself: who it is, its rank, its GPUs. Calls nothing that could wait."""
 
 import sys
-from typing import Any, Dict, List, Optional
+import time
+import traceback
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .. import debug_settings
 from ..outside import raised_by_us
 from ..variables import variable
 from . import gc_pauses, loop_stacks, optimizer_facts, plan, precision
+
+#: Of the error that ended the program: characters of its text, half from the end, and its innermost frames. A ring has
+#: room for 8 KiB of facts.
+_ERROR_CHARACTERS = 1500
+_ERROR_FRAMES = 32
 
 
 def facts() -> Dict[str, Any]:
@@ -48,6 +55,30 @@ def late_facts() -> Dict[str, Any]:
     return late
 
 
+def uncaught() -> Dict[str, Any]:
+    """The exception that has ended the main program, about when, and the frames it came through; else empty.
+
+    ``{"error": text, "raised_ns": time, "raised_in": [[file, line, function], ...]}``, outermost first. Python notes
+    it for debuggers once it has ended the program, but also if a prompt or an extension has printed one and goes on.
+    """
+    error, step = getattr(sys, "last_value", None), getattr(sys, "last_traceback", None)
+    if not isinstance(error, BaseException) or step is None or hasattr(sys, "ps1"):
+        return {}
+    if step.tb_frame.f_code.co_name not in ("<module>", "_run_module_as_main"):
+        return {}
+    frames = [(code.co_filename, line, code.co_name) for code, line in _passed(step)]
+    text = "".join(traceback.format_exception_only(type(error), error))
+    if len(text) > _ERROR_CHARACTERS:
+        text = text[: _ERROR_CHARACTERS // 2] + text[-_ERROR_CHARACTERS // 2 :]
+    return {"error": text, "raised_ns": time.monotonic_ns(), "raised_in": frames[-_ERROR_FRAMES:]}
+
+
+def _passed(step: Any) -> Iterator[Tuple[Any, int]]:
+    while step is not None:
+        yield step.tb_frame.f_code, step.tb_lineno
+        step = step.tb_next
+
+
 def _intra_op_threads(torch: Any) -> Dict[str, Any]:
     """How many threads share out an operation on the CPU."""
     number = getattr(torch, "get_num_threads", None)
@@ -63,22 +94,26 @@ def _rank(torch: Any) -> Dict[str, Any]:
 
 
 def _gpu_uuids(torch: Any) -> List[str]:
-    """UUIDs of the current CUDA device and of those that hold memory of this process, as NVML writes them."""
+    """UUIDs of the current CUDA device and of those that hold memory of this process, as the driver writes them."""
     cuda = sys.modules.get("torch.cuda")
     if cuda is None or not cuda.is_initialized():
         return []
     current = cuda.current_device()
     used = [i for i in range(cuda.device_count()) if i == current or cuda.memory_reserved(i)]
-    found = []
-    for index in used:
-        uuid = getattr(cuda.get_device_properties(index), "uuid", None)  # cached by torch at initialisation
-        if uuid is not None:
-            found.append(_nvml_uuid(str(uuid)))
-    return found
+    as_written = _hip_uuid if getattr(getattr(torch, "version", None), "hip", None) else _nvml_uuid
+    properties = [cuda.get_device_properties(index) for index in used]  # cached by torch at initialisation
+    found = [as_written(str(each.uuid)) for each in properties if getattr(each, "uuid", None) is not None]
+    return [uuid for uuid in found if uuid is not None]
 
 
-def _nvml_uuid(uuid: str) -> str:
+def _nvml_uuid(uuid: str) -> Optional[str]:
     return uuid if uuid.startswith(("GPU-", "MIG-")) else "GPU-" + uuid
+
+
+def _hip_uuid(uuid: str) -> Optional[str]:
+    """HIP's is 16 hexadecimal digits, of which torch writes each as the number of its letter; None if it is not."""
+    digits = bytes.fromhex(uuid.replace("-", "")).decode("ascii", "replace")
+    return "GPU-" + digits if len(digits) == 16 and not digits.strip("0123456789abcdef") else None
 
 
 def _number(text: Optional[str]) -> Optional[int]:

@@ -55,6 +55,8 @@ def lines(checks: Sequence[Check]) -> list[str]:
 
 Status = Literal["ok", "warn", "fail"]
 
+#: Loading a driver takes seconds.
+_DRIVER_TIMEOUT_S = 60.0
 #: Shared memory that the ring of one training process takes (2.3 MB), rounded up.
 RING_BYTES = 3 * 1024 * 1024
 
@@ -72,9 +74,10 @@ class Check(NamedTuple):
 def all_checks() -> list[Check]:
     """Every check, in the order shown; one that cannot be run counts as a warning."""
     found = []
-    for check in (_python, _user_python, _py_spy, _ptrace, _shared_memory, _output, _nvml, _terminal):
+    for check in (_python, _user_python, _py_spy, _ptrace, _shared_memory, _output, _nvml, _amdsmi, _terminal):
         try:
-            found.append(check())
+            if (made := check()) is not None:
+                found.append(made)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             name = check.__name__.strip("_").replace("_", " ")
             found.append(Check(name, "warn", f"could not be checked: {error}"))
@@ -237,6 +240,27 @@ def _nvml() -> Check:
     if not found.pids_known:
         parts.append("which processes compute is unknown in this container (drivers from 535.113 on report it)")
     return Check("nvml", "ok", "; ".join(parts))
+
+
+def _amdsmi() -> Check | None:
+    """None where its library is not installed."""
+    from tuimon.sources.amdsmi.driver import AmdSmi
+    from tuimon.sources.amdsmi.library import is_installed
+    from tuimon.sources.gpus.handle import DriverError
+    from tuimon.sources.timeouts import CallWithTimeout
+
+    if not is_installed():
+        return None
+    driver = AmdSmi()
+    calls: CallWithTimeout[int] = CallWithTimeout("tuimon-amdsmi")
+    try:
+        count = calls.call(driver.count, _DRIVER_TIMEOUT_S)
+        problem = driver.hangs() if count is None else driver.no_devices() if not count else None
+    except DriverError as error:
+        problem = driver.explain(error)
+    if problem is not None:
+        return Check("amdsmi", "warn", problem.message, problem.hint)
+    return Check("amdsmi", "ok", f"{count} GPU{'s' if count != 1 else ''} of AMD's, which tuimon was never tried on")
 
 
 def _terminal() -> Check:

@@ -13,6 +13,12 @@ from tuimon.diagnosis.evidence.course import grows
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.steps.course import StepStretch
 
+SAME_WITHIN = Threshold(
+    0.03,
+    "of the step time, within which two runs, or two levels of a run, count as the same; of the time that a thread"
+    " waited for a core, what is not worth telling",
+    "our choice: what a minute of each can show",
+)
 #: Batches at most: so many show how steps depend on each other over a minute and more.
 MOST_BATCHES = 240
 #: Columns of a stretch that are no sums: its beginning, its end, its first step.
@@ -118,9 +124,6 @@ SHIFT_STATISTIC = Threshold(
     " from which its level has shifted",
     "the 99 % quantile of Kolmogorov's distribution, which a series without a shift keeps below",
 )
-SHIFT_RATIO = Threshold(
-    1.02, "times, by which two levels of a run must differ to be reported", "our choice: less does not change a verdict"
-)
 #: Batches beside a shift at least.
 _BESIDE = 5
 
@@ -150,7 +153,7 @@ def shift_in(series: Sequence[float]) -> Shift | None:
     levelled = [value - (before if index < at else since) for index, value in enumerate(logs)]
     spread = variance(levelled) * number / independent_values(levelled)
     ratio = math.exp(since - before)
-    if spread <= 0 or max(ratio, 1 / ratio) < SHIFT_RATIO:
+    if spread <= 0 or max(ratio, 1 / ratio) < 1 + SAME_WITHIN:
         return None
     return Shift(at, ratio) if abs(running[at]) / math.sqrt(spread * number) > SHIFT_STATISTIC else None
 

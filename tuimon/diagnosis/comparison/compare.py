@@ -123,6 +123,7 @@ _FACTS: tuple[tuple[str, Callable[[RunFacts], object], Effect], ...] = (
     ("parameters", lambda facts: ", ".join(facts.dtypes) or None, "said"),
     ("TF32", lambda facts: facts.tf32, "said"),
     ("DataLoader workers", lambda facts: facts.workers, "said"),
+    ("checkpoints to", lambda facts: facts.checkpoints_to, "said"),
     ("command", lambda facts: " ".join(facts.command), "said"),
 )
 

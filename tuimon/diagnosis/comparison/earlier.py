@@ -10,13 +10,8 @@ from typing import NamedTuple
 from tuimon.diagnosis.comparison.estimates import Estimate, Interval, difference, mean_of
 from tuimon.diagnosis.comparison.side import CORES_DEVIATION, RUN_DEVIATION
 from tuimon.diagnosis.evidence.level import Level
-from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import EarlierRun
 from tuimon.session.steps.history import STACKED
-
-LEAST_RUNS = Threshold(
-    3, "earlier runs of the same command, from which this one is compared with them", "our choice: two show no spread"
-)
 
 
 class Since(NamedTuple):
@@ -28,13 +23,13 @@ class Since(NamedTuple):
 
 
 def since_earlier(runs: Sequence[EarlierRun], step_ms: float, on_cores: bool) -> Since | None:
-    """The comparison with a step of this run; None with too few earlier runs.
+    """The comparison with a step of this run; None with fewer than two earlier runs, which show no spread.
 
     By the larger of the spread of the earlier runs and that between runs of one program in general. ``on_cores``: no
     GPU computes.
     """
     known = [run for run in runs if run.step_ms > 0 and len(run.phases_ms) == len(STACKED)]
-    if len(known) < LEAST_RUNS or step_ms <= 0:
+    if len(known) < 2 or step_ms <= 0:
         return None
     mean = mean_of([math.log(run.step_ms) for run in known])
     general = RUN_DEVIATION**2 + (CORES_DEVIATION**2 if on_cores else 0.0)

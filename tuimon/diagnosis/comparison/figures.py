@@ -16,6 +16,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import LoaderFacts
 from tuimon.session.loop_tree.hot_lines import by_line
 from tuimon.session.processes.core_use import CoresTaken
+from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.rows import HotLine
 from tuimon.session.session import Session, SessionView
 from tuimon.session.steps.course import StepStretch
@@ -39,6 +40,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     tuimon: str | None = None
     dtypes: list[str] = msgspec.field(default_factory=list)  # of the parameters
     tf32: bool | None = None
+    checkpoints_to: str | None = None  # type of file system: "nfs4"
 
 
 class Starved(NamedTuple):
@@ -64,6 +66,7 @@ class RunFigures(Struct, frozen=True):
     gpu_bytes: int | None = None  # most memory in use, of all GPUs of the run on the node in focus
     starved: Starved = NOT_STARVED
     gpu_percent: float | None = None  # share of the steps in which a kernel ran, on its GPUs on the node in focus
+    checkpoints: Checkpoints | None = None  # of the process in focus
     gpu_taken: float = 0.0  # share (0..1) of the time that other programs took of a GPU of the run, the most taken one
 
 
@@ -85,6 +88,7 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
         _gpu_bytes(run),
         starved_of(run),
         _gpu_percent(run),
+        session.checkpoints(pid),
         gpu_taken(run, findings),
     )
 
@@ -137,7 +141,7 @@ def facts_of(run: SessionView) -> RunFacts:
     """The facts of a run, of several ranks those of the one in focus."""
     session, pid = run.session, run.session.trainer()
     header, process = session.header, session.process(pid) if pid is not None else None
-    loader = _loader(run, pid)
+    loader, saved = _loader(run, pid), session.checkpoints(pid) if pid is not None else None
     return RunFacts(
         command=list(header.command) if header is not None else [],
         host=header.host or None if header is not None else None,
@@ -152,6 +156,7 @@ def facts_of(run: SessionView) -> RunFacts:
         tuimon=header.versions.get("tuimon") if header is not None else None,
         dtypes=list(process.parameter_dtypes) if process is not None else [],
         tf32=process.tf32 if process is not None else None,
+        checkpoints_to=(saved.file_system or None) if saved is not None else None,
     )
 
 

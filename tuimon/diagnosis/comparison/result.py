@@ -10,7 +10,7 @@ from tuimon.diagnosis.comparison.figures import RunFacts
 
 DIFF_SCHEMA = 1
 
-Unit = Literal["ms", "1/s", "bytes", "%"]
+Unit = Literal["ms", "1/s", "bytes", "bytes/s", "%", "1"]
 #: How a measured gain compares with what was estimated of it.
 Kept = Literal["kept", "more", "less", "unclear"]
 #: The fate of a finding.

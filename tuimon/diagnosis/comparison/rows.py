@@ -1,4 +1,4 @@
-"""Each quantity of a step beside itself: step time, throughput, the exclusive phases, CPU, waits, GPU and memory."""
+"""Each quantity beside itself: step time, throughput, the exclusive phases, CPU, waits, GPU, memory, checkpoints."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.comparison.batches import step_ms
 from tuimon.diagnosis.comparison.estimates import Estimate, Interval, difference, mean_of
+from tuimon.diagnosis.comparison.figures import RunFigures
 from tuimon.diagnosis.comparison.result import Row, Unit
 from tuimon.diagnosis.comparison.side import JudgedRun, Runs, log_estimate, step_estimate
 from tuimon.diagnosis.comparison.speed import disturbance
 from tuimon.records import BETWEEN
+from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.steps.course import StepStretch
 from tuimon.session.steps.totals import Totals
 
@@ -38,7 +40,7 @@ class _Quantity(NamedTuple):
 
 
 def rows_of(before: Runs, after: Runs) -> list[Row]:
-    """Step time, throughput, phases, CPU, waits, GPU and memory."""
+    """Step time, throughput, phases, CPU, waits, GPU, memory, checkpoints."""
     least_ms = _NO_PHASE * fmean(run.level.total_ns / run.level.steps / 1e6 for run in (*before, *after))
     measured = []
     for quantity in _quantities((*before, *after), disturbance(before, after)):
@@ -84,17 +86,27 @@ def _steps_per_s(stretch: StepStretch) -> float:
 def _at_end(before: Runs, after: Runs) -> list[Row]:
     """A figure that each run has once: how much it varies is unknown."""
     found = []
-    fields: tuple[tuple[str, Unit, str], ...] = (
-        ("GPU utilisation", "%", "gpu_percent"),
-        ("host memory", "bytes", "rss_bytes"),
-        ("GPU memory", "bytes", "gpu_bytes"),
-    )
-    for name, unit, field in fields:
-        sides = ([getattr(run.figures, field) for run in runs] for runs in (before, after))
-        one, other = ([size for size in side if size is not None] for side in sides)
+    for name, unit, figure in _FIGURES:
+        sides = ([figure(run.figures) for run in runs] for runs in (before, after))
+        one, other = ([value for value in side if value is not None] for side in sides)
         if one and other:
             found.append(Row(name, unit, fmean(one), fmean(other), fmean(other) - fmean(one)))
     return found
+
+
+def _of_checkpoints(figure: Callable[[Checkpoints], float | None]) -> Callable[[RunFigures], float | None]:
+    return lambda run: figure(run.checkpoints) if run.checkpoints is not None else None
+
+
+_FIGURES: tuple[tuple[str, Unit, Callable[[RunFigures], float | None]], ...] = (
+    ("GPU utilisation", "%", lambda run: run.gpu_percent),
+    ("host memory", "bytes", lambda run: run.rss_bytes),
+    ("GPU memory", "bytes", lambda run: run.gpu_bytes),
+    ("checkpoints", "1", _of_checkpoints(lambda saved: saved.number)),
+    ("checkpoint", "ms", _of_checkpoints(lambda saved: saved.each_ms)),
+    ("checkpoint size", "bytes", _of_checkpoints(lambda saved: saved.each_bytes)),
+    ("checkpoint rate", "bytes/s", _of_checkpoints(lambda saved: saved.bytes_per_s)),
+)
 
 
 # -- phases, with their part of the time that only stack samples divide

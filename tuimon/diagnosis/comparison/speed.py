@@ -5,20 +5,12 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
-from tuimon.diagnosis.comparison.batches import step_ms
+from tuimon.diagnosis.comparison.batches import SAME_WITHIN, step_ms
 from tuimon.diagnosis.comparison.estimates import Interval, difference
 from tuimon.diagnosis.comparison.result import Outcome, Range
 from tuimon.diagnosis.comparison.side import JudgedRun, Runs, log_estimate
 from tuimon.diagnosis.threshold import Threshold
 
-SAME_WITHIN = Threshold(
-    0.03, "of the step time, within which two runs count as the same", "our choice: what a minute of each can show"
-)
-STARVED = Threshold(
-    0.02,
-    "of the time that a thread waited for a core that other programs had, from which that is reported",
-    "our choice: less than what two runs are the same within",
-)
 STARVED_POWER = Threshold(
     2.0,
     "power of the share of time without such waits, by which steps are at most longer than without other programs",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 
+from tuimon.diagnosis.comparison.batches import SAME_WITHIN
 from tuimon.diagnosis.comparison.result import Outcome, Range
 from tuimon.diagnosis.comparison.rows import PARTS, evaluation_part, phase_share
 from tuimon.diagnosis.comparison.side import JudgedRun, Runs
-from tuimon.diagnosis.comparison.speed import STARVED
 from tuimon.diagnosis.words import after as after_time
 from tuimon.diagnosis.words import percent
 
@@ -106,7 +106,7 @@ def notes_of(before: Runs, after: Runs) -> list[str]:
 def _held_up(name: str, run: JudgedRun) -> Iterable[str]:
     shared = next((each for each in run.figures.findings if each.rule == _SHARED and each.severity != "benign"), None)
     ratio = run.figures.starved.ratio
-    if ratio >= STARVED:
+    if ratio >= SAME_WITHIN:
         yield (
             f"Other programs ran beside {name}: a thread waited for a core {percent(ratio)} of the time; the interval"
             " allows for what that may have cost. Repeat the run on an idle machine"

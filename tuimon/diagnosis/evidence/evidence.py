@@ -11,10 +11,12 @@ from tuimon.diagnosis.evidence.course import (
     GrownPhase,
     Growth,
     Jump,
+    Passes,
     grow_together,
     grown_place,
     jump_at,
     jump_of,
+    more_work_ms,
     most_grown,
     passes,
     quarters,
@@ -51,7 +53,7 @@ from tuimon.diagnosis.evidence.steps import (
 from tuimon.diagnosis.threshold import SMALL
 from tuimon.node_ids import node_of
 from tuimon.records import CompilerEvents, CompilerWork, EarlierRun, Place, Process, Threads, TraceTaken
-from tuimon.session.processes.writes import Writes
+from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.progress import rates_in
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
@@ -97,10 +99,9 @@ class Evidence(Struct, frozen=True, dict=True):
         return longest_steps(self._view.step_totals(self.pid), ms_per_step)
 
     @cached_property
-    def writes(self) -> Writes | None:
-        """What it has written with its steps; None where that is not read."""
-        writes = self._view.session.writes.get(self.pid)
-        return writes if writes is not None and writes.steps > 0 else None
+    def checkpoints(self) -> Checkpoints | None:
+        """What it has saved since its first steps; None where that is not read."""
+        return self._view.session.checkpoints(self.pid)
 
     @cached_property
     def has_steps(self) -> bool:
@@ -157,14 +158,23 @@ class Evidence(Struct, frozen=True, dict=True):
         hot = self.hottest_in(phase.name)
         return phase, grown_place(self._view.session, self.pid, phase) or (hot.place if hot else None)
 
+    @cached_property
+    def _passes(self) -> Passes | None:
+        stats = self._view.session.step_stats.get(self.pid)
+        return passes(stats.history.marked_ms(), stats.history.worked_ms()) if stats is not None else None
+
+    @property
+    def more_work_ms(self) -> float:
+        """How much longer its steps take than at first because they do more work, if they do."""
+        return more_work_ms(self._passes) if self._passes is not None else 0.0
+
     def does_more_work(self, step: Growth) -> str:
         """The work that has grown as steps have, because they do more of it; empty if nothing shows that they do.
 
         It is the work before backward, and backward; or the environment and the policy of a rollout. ``step``: without
         waits for a core.
         """
-        stats = self._view.session.step_stats.get(self.pid)
-        found = passes(stats.history.marked_ms(), stats.history.worked_ms()) if stats is not None else None
+        found = self._passes
         if found is None:
             return ""
         if grow_together(*found, step):
@@ -196,7 +206,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def level(self) -> Level | None:
-        """What its steps have taken over the whole run; None if it is too short, or others use its GPUs as well."""
+        """The level of its steps over the whole run; None if that is too short, or others use its GPUs as well."""
         if any((process.sm_ratio or 0.0) >= SMALL for row in self.gpus for process in row.others):
             return None
         return level_of(self.stretches, self._view.between_parts(self.pid))
@@ -208,7 +218,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def setting(self) -> Setting:
-        """What has to be equal in another run for its steps to be compared with these."""
+        """The setting that another run must share for its steps to be compared with these."""
         gpus = sorted(row.latest.name for row in self.run.gpus if row.used_by_run)
         ranks = self.process.world_size if self.process is not None else None
         batch_size = self.loader.facts.batch_size if self.loader is not None else None
@@ -270,6 +280,13 @@ class Evidence(Struct, frozen=True, dict=True):
     def training_thread(self) -> TrainingThread:
         """CPU and run-queue delay of the thread that trains."""
         return training_thread(self.threads, self.training_tid)
+
+    @cached_property
+    def training_thread_of_run(self) -> TrainingThread:
+        """The same over all of its steps: one window differs from the next."""
+        means = self._view.session.threads.means_of(self.pid)
+        main = means.thread(self.training_tid) if means is not None else None
+        return TrainingThread(main.cpu_ratio, main.delay_ratio) if main is not None else TrainingThread(None, None)
 
     @cached_property
     def training_tid(self) -> int:
@@ -341,7 +358,7 @@ class Evidence(Struct, frozen=True, dict=True):
     # -- torch.compile
 
     def compiler_events(self, *whats: CompilerWork) -> list[CompilerEvents]:
-        """What torch.compile did over the span, as it notes it; what took longest, or came most often, first."""
+        """Events of torch.compile over the span, as it notes them: the longest, or the most frequent, first."""
         return self._view.compiler_events(self.pid, *whats)
 
     def compiler_events_of_run(self, *whats: CompilerWork) -> list[CompilerEvents]:

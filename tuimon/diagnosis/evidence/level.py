@@ -15,22 +15,17 @@ from tuimon.diagnosis.evidence.course import (
     grow_together,
     grown_between,
 )
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import SMALL
 from tuimon.session.steps.course import StepStretch
 from tuimon.session.steps.history import STACKED
 
-HELD_UP = Threshold(
-    0.05,
-    "share of the time that a thread waited for a core, from which a run is compared with no other",
-    "our choice: beside such waits steps are slower than these tell, as others fill the caches",
-)
 HOUR_S = 3600.0
 #: Stretches of an hour that show its quartiles.
 _LEAST = 8
 
 
 class Setting(NamedTuple):
-    """What must be equal in two runs for their steps to be compared; None where unknown."""
+    """Facts that must be equal in two runs for their steps to be compared; None where unknown."""
 
     cpu_count: int | None
     gpus: tuple[str, ...]  # names of those that it uses
@@ -57,9 +52,9 @@ class Level(NamedTuple):
 
 
 def level_of(stretches: Sequence[StepStretch], between_parts: Sequence[float]) -> Level | None:
-    """The level of a run without its warm-up; None of one too short, or held up by others."""
+    """The level of a run without its warm-up; None of one too short, or held up by others, as these fill its caches."""
     rows = stretches[WARMUP_WINDOWS:]
-    if len(stretches) < COMPARABLE_WINDOWS or sum(r.waited_ns for r in rows) >= HELD_UP * sum(r.total_ns for r in rows):
+    if len(stretches) < COMPARABLE_WINDOWS or sum(r.waited_ns for r in rows) >= SMALL * sum(r.total_ns for r in rows):
         return None
     return level_over(rows, between_parts)
 

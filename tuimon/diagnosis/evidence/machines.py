@@ -91,7 +91,10 @@ class Machine(Struct, frozen=True, dict=True):
             if stats is None or stats.first_step_s is None:
                 continue
             for pid in (trainer, *(worker.pid for worker in self._view.workers(trainer))):
-                growth = self.steady_growth(pid, stats.first_step_s + _SETTLES_S)
+                since_s = stats.first_step_s + _SETTLES_S
+                growth = self.steady_growth(pid, since_s)
+                if growth is None and pid == trainer and self.sure_keeping:  # the text shows that it does not level off
+                    growth = self._tables.machine.growth_going_on(pid, since_s)
                 if growth is not None:
                     found.append(ProcessGrowth(pid, growth))
         return tuple(sorted(found, key=lambda each: -each.growth.bytes_per_s))
@@ -109,16 +112,20 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def keeping(self) -> tuple[Keeping, ...]:
-        """What the program's text shows to be kept, with its graph or without; else what the allocator's history does.
+        """The lines that keep memory, by the program's text; else by the allocator's history.
 
         Text that shows neither a graph nor figures nor hooks is the last resort.
         """
-        by_text = [Keeping(kept, tuple(places)) for kept, places in self._view.session.frames.keeping.items()]
-        return (
-            tuple(each for each in by_text if each.is_sure)
-            or tuple(self._left_behind())
-            or tuple(each for each in by_text if not each.is_sure)
-        )
+        return self.sure_keeping or tuple(self._left_behind()) or self._by_text
+
+    @property
+    def sure_keeping(self) -> tuple[Keeping, ...]:
+        """What the text shows to be kept for sure: a graph, figures, hooks."""
+        return tuple(each for each in self._by_text if each.is_sure)
+
+    @property
+    def _by_text(self) -> tuple[Keeping, ...]:
+        return tuple(Keeping(kept, tuple(places)) for kept, places in self._view.session.frames.keeping.items())
 
     def _left_behind(self) -> Iterator[Keeping]:
         """The line of the program whose tensors grow most with each step."""

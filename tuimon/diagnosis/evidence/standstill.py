@@ -23,7 +23,7 @@ from tuimon.session.loop_tree.activity import activity_of, innermost_wait
 from tuimon.session.loop_tree.stacks import user_place
 from tuimon.session.session import Session
 from tuimon.session.standing.collectives import Stuck
-from tuimon.session.standing.helpers import waits_for_thread, waits_for_work
+from tuimon.session.standing.helpers import is_at_exit, waits_for_thread, waits_for_work
 
 #: Reading and writing of files that was seen this long ago (s) still counts: it is measured every 5 s.
 MOVED_S = 12.0
@@ -198,9 +198,11 @@ def _rests(pid: int, tid: int, taken: Taken | None) -> Rest | None:
 def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Session) -> Iterator[Place]:
     """The places of the threads that its training waits for, or of the workers; nobody else holds it up.
 
-    Not the main thread of one that trains in another, as long as it goes on: it polls whether that has ended.
+    Not the main thread of one that trains in another, as long as it goes on: it polls whether that has ended. At the
+    exit any thread keeps the program alive, also one that waits for work.
     """
     stack = sampled_stack(pid, tid, session)
+    at_exit = is_at_exit(stack)
     sampled = session.samples.get(pid)
     others = (
         [(pid, each) for each in sampled.now().tids() if each != tid] if sampled and waits_for_thread(stack) else []
@@ -212,7 +214,7 @@ def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Sessi
     for each, thread in others:
         stack = sampled_stack(each, thread, session)
         place = user_place(stack)
-        if place is not None and not waits_for_work(stack):
+        if place is not None and (at_exit or not waits_for_work(stack)):
             yield place
 
 

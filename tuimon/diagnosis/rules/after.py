@@ -38,7 +38,7 @@ def not_ended(evidence: Evidence) -> Finding | None:
     held = evidence.run.own_gpus
     held_bytes = sum(p.memory_bytes or 0 for row in held for p in row.latest.processes if p.pid in row.run_pids)
     what = f"{size_text(held_bytes)} of GPU memory" if held_bytes else "the GPU" if held else ""
-    place = still.ranks[0].place
+    place = next((each for each in (*still.ranks[0].others, still.ranks[0].place) if each is not None), None)
     return Finding(
         rule="not_ended",
         severity="warning" if held and idle_s >= LONG_S else "info",

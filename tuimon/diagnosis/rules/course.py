@@ -20,11 +20,13 @@ from tuimon.diagnosis.evidence.course import (
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
 from tuimon.diagnosis.rule import STEP_TIMES, Rule
+from tuimon.diagnosis.rules.memory_growth import let_go, places_of
 from tuimon.diagnosis.threshold import MOST
 from tuimon.diagnosis.words import after, percent
 from tuimon.records import Place
 from tuimon.text import ms_text
 
+_LOOK = "look for what grows with the steps: lists of losses, kept graphs (detach), logs"
 _DENORMALS = "; if its values shrink towards zero, torch.set_flush_denormal(True): some CPUs are slow with such numbers"
 
 
@@ -38,25 +40,27 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
         return _jump(evidence) or _slower_hour(evidence)
     phase, place = evidence.grown
     work = Growth(*(median(end) for end in first_and_last(steady_windows(evidence.work_history))))
-    together = evidence.does_more_work(work)
+    hooks = tuple(each for each in evidence.run.here.sure_keeping if each.kept == "hook")
+    together = evidence.does_more_work(work) if not hooks else ""
     if together:
         return _more_work(evidence, work, together, place)
-    least = max(1.0, quantiles(late)[0] / quantiles(early)[2])
-    gain = min(now / before, WIDEST_RANGE * least)
+    meant_ms = evidence.more_work_ms if not hooks else 0.0
+    least = max(1.0, quantiles(late)[0] / (quantiles(early)[2] + meant_ms))
+    gain = max(least, min(now / (before + meant_ms), WIDEST_RANGE * least))
+    action = let_go(hooks)[0].action if hooks else _LOOK
     return Finding(
         rule="step_time_drift",
         severity="warning",
         headline=(
             f"steps take {_longer(before, now)} at first: {ms_text(before)} -> {ms_text(now)}, mostly in {phase.name}"
         ),
-        fixes=(
-            Fix("look for what grows with the steps: lists of losses, kept graphs (detach), logs", gain, least, gain),
-        ),
+        fixes=(Fix(action, gain, least, gain),),
         share_of_step=1.0 - before / now,
-        where=(place,) if place else (),
+        where=places_of(hooks) or ((place,) if place else ()),
         evidence={
             "first_ms": before,
             "now_ms": now,
+            "more_work_ms": meant_ms,
             "grown_phase": phase.name,
             "grown_ms": phase.now_ms - phase.before_ms,
         },

@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.standstill_waits import First, Wait
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import BOUNDARIES, Rule
 from tuimon.diagnosis.threshold import SMALL, Threshold
-from tuimon.diagnosis.words import at
+from tuimon.diagnosis.words import after, at
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, Place
 from tuimon.session.standing.standing import BESIDE, THREAD_ROOT, Standing, odd_one, standing
@@ -114,7 +114,7 @@ def _judged(still: Standstill) -> Finding | None:
     return Finding(
         rule="hang",
         severity="critical",
-        headline=f"nothing has moved{where} for {quiet_s:.0f} s{stands}",
+        headline=f"nothing has moved{where} for {after(quiet_s)}{stands}",
         fixes=(Fix(_FORKED if any(rank.first and rank.first.forked for rank in still.ranks) else _CHECK),),
         where=tuple(dict.fromkeys(_places(still))),
         evidence={

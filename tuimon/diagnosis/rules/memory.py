@@ -34,11 +34,6 @@ from tuimon.records import MachineMemory
 from tuimon.session.processes.nodes import ProcessGrowth
 from tuimon.text import size_text
 
-GROWING_ROOM_SHARE = Threshold(
-    0.15,
-    "share of a control group's limit below which too little is left while a process of the run grows",
-    "our choice: earlier than for the machine, as the kernel kills at this limit without swapping first",
-)
 SWAP_BYTES_PER_S = Threshold(
     1e6,
     "bytes swapped a second from which a training suffers",
@@ -88,20 +83,18 @@ def _pressure(evidence: Evidence, machine: Machine, memory: MachineMemory, store
     run = evidence.run
     swapped = [rate for rate in (memory.swap_in_bytes_per_s, memory.swap_out_bytes_per_s) if rate is not None]
     swaps = bool(swapped) and sum(swapped) >= SWAP_BYTES_PER_S
-    if not swaps and (store is None or store.left_share >= GROWING_ROOM_SHARE):
+    if store is not None and store.left_share >= SMALL:
+        store = None
+    if not swaps and store is None:
         return None
-    growing = machine.growing
-    if not swaps and (store is None or not _is_short(store, growing)):
-        return None
-    culprit = growing[0] if growing else None
+    culprit = next(iter(machine.growing), None)
     per_s = culprit.growth.bytes_per_s if culprit is not None else None
     keeping = kept_in(machine, culprit.pid) if culprit is not None else ()
     full_s = store.left_bytes / per_s if store is not None and per_s is not None else None
-    soon = full_s is not None and full_s < SOON_S and store is not None and store.left_share < GROWING_ROOM_SHARE
-    severity: Severity = "critical" if soon or (store is not None and store.left_share < SMALL / 2) else "warning"
+    is_grave = store is not None and ((full_s is not None and full_s < SOON_S) or store.left_share < SMALL / 2)
     return Finding(
         rule="memory_pressure",
-        severity=severity,
+        severity="critical" if is_grave else "warning",
         headline=machine.place + _headline(run, store, sum(swapped) if swaps else None, culprit, full_s),
         fixes=let_go(keeping) or (Fix(less_memory(evidence, culprit.pid if culprit is not None else None)),),
         where=places_of(keeping),
@@ -129,16 +122,11 @@ def _stores(memory: MachineMemory) -> list[_Store]:
     return stores
 
 
-def _is_short(store: _Store, growing: tuple[ProcessGrowth, ...]) -> bool:
-    limit = GROWING_ROOM_SHARE if growing and store.name == "the container" else SMALL
-    return store.left_share < limit
-
-
 def _headline(
     run: RunEvidence, store: _Store | None, swapped: float | None, culprit: ProcessGrowth | None, full_s: float | None
 ) -> str:
     parts = []
-    if store is not None and (swapped is None or store.left_share < GROWING_ROOM_SHARE):
+    if store is not None:
         parts.append(f"{store.name} has {size_text(store.left_bytes)} of {size_text(store.total_bytes)} of memory left")
     if swapped is not None:
         parts.append(f"the machine swaps {size_text(swapped)}/s")
@@ -159,11 +147,11 @@ RULES = (
             "Memory is nearly full, or the machine swaps, or a process has grown ever since the first steps. It rests"
             " on the memory that the kernel reports as available, swap counters and the limits of the run's control"
             " groups; the memory of the run's processes over two minutes, without files and shared memory, shows who"
-            " grows. Once the run has ended, the kernel's count of processes that it killed for memory and the last"
-            " line of the output show whether that was why."
+            " grows. Once the run has ended, the kernel's count of processes that it killed for memory and the"
+            " exception that ended it show whether that was why."
         ),
         needs=(MACHINE_MEMORY,),
-        thresholds=(SMALL, GROWING_ROOM_SHARE, SWAP_BYTES_PER_S, SOON_S, LATER_S, LATEST_S, LEAST_RISE_BYTES),
+        thresholds=(SMALL, SWAP_BYTES_PER_S, SOON_S, LATER_S, LATEST_S, LEAST_RISE_BYTES),
         causes=("growing", "copied", "out_of_memory"),
         of_moment=True,
         of_end=True,

@@ -9,14 +9,14 @@ from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rules.memory_growth import kept_in, less_memory, let_go, places_of, who
 from tuimon.node_ids import own_id
-from tuimon.records import Exit
+from tuimon.records import Exit, Place
 from tuimon.text import size_text
 
 #: The exit code of a shell, or of a container, whose program was killed.
 _KILLED_CODE = 137
 _WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? \d+\) (?:is killed by signal: Killed|exited unexpectedly)")
-#: Launchers report so that a process of theirs was killed.
-_CHILD = re.compile(r"ChildFailedError|SIGKILL|exitcode: -9")
+#: Launchers report so that a process of theirs was killed, and ranks that another one is gone.
+_CHILD = re.compile(r"ChildFailedError|SIGKILL|exitcode: -9|[Cc]onnection (?:closed|reset) by peer|DistBackendError")
 _ON_GPU = re.compile(r"(?:\w+\.)*OutOfMemoryError\b|RuntimeError: (?:CUDA|HIP) out of memory")
 _ON_HOST = re.compile(r"(?:\w+\.)*_?(?:Array)?MemoryError\b|RuntimeError: .*DefaultCPUAllocator: can't allocate memory")
 #: The size that torch or numpy asked for.
@@ -26,7 +26,7 @@ _WANTED = re.compile(r"(?:Tried to allocate|Unable to allocate) (\d+\.?\d*) ?([K
 def out_of_memory(evidence: Evidence) -> Finding | None:
     """The last line of the output, or the kernel's count of kills, shows that memory ended the run."""
     end = evidence.run.end
-    if end is None or (end.exit_code in (0, None) and end.signal is None):
+    if end is None or not end.has_failed:
         return None
     line = end.last_line or ""
     machines = evidence.run.machines
@@ -68,6 +68,11 @@ def _refused(where: str, line: str) -> str:
     return f"the training ended as {where} had no room{size}: {error.rpartition('.')[2]}"
 
 
+def _raised_at(evidence: Evidence) -> tuple[Place, ...]:
+    place = evidence.run.end.raised_at if evidence.run.end is not None else None
+    return () if place is None else (place,)
+
+
 def _finding(evidence: Evidence, machine: Machine, headline: str, *, on_gpu: bool) -> Finding:
     memory, most = machine.memory, machine.most_held
     keeping = machine.keeping if on_gpu else kept_in(machine, most.pid) if most is not None else ()
@@ -82,7 +87,7 @@ def _finding(evidence: Evidence, machine: Machine, headline: str, *, on_gpu: boo
         cause="out_of_memory",
         headline=headline,
         fixes=let_go(keeping) or (Fix(smaller if on_gpu else less_memory(evidence, most.pid if most else None)),),
-        where=places_of(keeping),
+        where=places_of(keeping) or _raised_at(evidence),
         evidence={
             "exit_code": evidence.run.end.exit_code if evidence.run.end is not None else None,
             "oom_kills": memory.oom_kills if memory is not None else None,

@@ -1,4 +1,4 @@
-"""What advice names first: settings for debugging that are in force, and options of the libraries that own a loop."""
+"""Advice on settings for debugging that are in force, and by the options of the library that owns a loop."""
 
 from __future__ import annotations
 
@@ -55,6 +55,14 @@ def advice_on_debugging(rule: str, evidence: Evidence) -> str | None:
     """The fix for a debugging setting that slows down the work that this rule finds; None if none is on."""
     settings = evidence.process.debug_settings if evidence.process is not None else []
     return next((advice for setting, advice in _ADVICE[rule] if setting in settings), None)
+
+
+def even_work(evidence: Evidence) -> str:
+    """The fix for ranks that have more to do than others in some steps."""
+    return (
+        "give all ranks equal work in each step: bucket or pack batches by length, with equal numbers of items, or"
+        f" {ACCUMULATE[evidence.launching.owner]}"
+    )
 
 
 def less_by_option(owner: Owner | None, function: Place) -> str:

@@ -28,6 +28,7 @@ from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent
+from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
 from tuimon.text import size_text
 
@@ -170,52 +171,22 @@ def _of_evaluation(
     )
 
 
-class _Checkpoints(NamedTuple):
-    """The checkpoints since the first steps; None where they are too close to be told apart."""
-
-    number: int | None
-    each_ms: float | None
-    each_bytes: float | None
-    bytes_per_s: float
-    file_system: str
-
-    @property
-    def text(self) -> str:
-        """``: 1.2 GiB in 410 ms to nfs4``, `` at 728 MiB/s``."""
-        each = f" at {size_text(self.bytes_per_s)}/s"
-        if self.each_bytes is not None and self.each_ms is not None:
-            each = f": {size_text(self.each_bytes)} in {self.each_ms:.0f} ms"
-        return f"{each}{f' to {self.file_system}' if self.file_system else ''}"
-
-    @property
-    def facts(self) -> dict[str, float | int | str | None]:
-        """As evidence."""
-        return {
-            "checkpoints": self.number,
-            "checkpoint_ms": self.each_ms,
-            "checkpoint_bytes": self.each_bytes,
-            "written_bytes_per_s": self.bytes_per_s,
-            "file_system": self.file_system or None,
-        }
+def _saved_text(saved: Checkpoints) -> str:
+    """``: 1.2 GiB in 410 ms to nfs4``, `` at 728 MiB/s``."""
+    each = f" at {size_text(saved.bytes_per_s)}/s"
+    if saved.each_bytes is not None and saved.each_ms is not None:
+        each = f": {size_text(saved.each_bytes)} in {saved.each_ms:.0f} ms"
+    return f"{each}{f' to {saved.file_system}' if saved.file_system else ''}"
 
 
-def _checkpoints(evidence: Evidence, ms_per_step: float) -> _Checkpoints | None:
-    """The checkpoints that take this much of an average step: each is a burst of writing; None if none was seen.
-
-    Worked example: in 400 steps there are ten bursts of 1 GB, and saving takes 10 ms of an average step. So a
-    checkpoint takes 400 ms, in which 2.5 GB are written a second.
-    """
-    writes = evidence.writes
-    if writes is None or not writes.burst_bytes or ms_per_step <= 0:
-        return None
-    number, saving_ms = writes.bursts, ms_per_step * writes.steps
-    return _Checkpoints(
-        number,
-        saving_ms / number if number else None,
-        writes.burst_bytes / number if number else None,
-        1e3 * writes.burst_bytes / saving_ms,
-        writes.file_system,
-    )
+def _saved_facts(saved: Checkpoints) -> dict[str, float | int | str | None]:
+    return {
+        "checkpoints": saved.number,
+        "checkpoint_ms": saved.each_ms,
+        "checkpoint_bytes": saved.each_bytes,
+        "written_bytes_per_s": saved.bytes_per_s,
+        "file_system": saved.file_system or None,
+    }
 
 
 class _SideWork(NamedTuple):
@@ -261,8 +232,7 @@ def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWor
 def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _SideWork) -> Finding:
     (share, _, on_gpu), hot = work.claim, work.hot
     fix = _less(evidence, work, is_output=not table.updates)
-    saving_ms = (other.ms_per_step or 0.0) * work.hot_part
-    saved = _checkpoints(evidence, saving_ms) if work.kind == "checkpoint" else None
+    saved = evidence.checkpoints if work.kind == "checkpoint" else None
     most = speedup_without(evidence, share * work.hot_part) if on_gpu else None
     fix = fix._replace(
         low=fix.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
@@ -280,7 +250,7 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
             )
             + _kind(work)
             + _part_in(work)
-            + (saved.text if saved is not None else "")
+            + (_saved_text(saved) if saved is not None else "")
         ),
         fixes=(fix, *_half(evidence, work)),
         share_of_step=share,
@@ -291,13 +261,13 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
             "hot_share": hot.share if hot else None,
             **(on_gpu.as_evidence() if on_gpu else {}),
             **({"speedup_at_most": most} if on_gpu else {}),
-            **(saved.facts if saved is not None else {}),
+            **(_saved_facts(saved) if saved is not None else {}),
         },
     )
 
 
 def _half(evidence: Evidence, work: _SideWork) -> Iterator[Fix]:
-    """What saving half as often gains: nobody does without checkpoints."""
+    """The gain of saving half as often: nobody does without checkpoints."""
     if work.kind == "checkpoint" and work.hot is not None and work.hot.library is None:
         yield _without(evidence, work, f"save half as often at {at_hot(work.hot)}", 0.5)
 
@@ -332,7 +302,7 @@ def _without(evidence: Evidence, work: _SideWork, action: str, part: float) -> F
 
 
 def _action(evidence: Evidence, work: _SideWork, *, is_output: bool) -> str:
-    """What the user can change: code of their own, or the options of the library that owns the loop.
+    """Advice on what the user can change: code of their own, or the options of the library that owns the loop.
 
     ``is_output``: nothing trains, so the work is what the model is run for, and every step needs it.
     """

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.comparison.earlier import LEAST_RUNS, since_earlier
-from tuimon.diagnosis.comparison.speed import SAME_WITHIN
+from tuimon.diagnosis.comparison.batches import SAME_WITHIN
+from tuimon.diagnosis.comparison.earlier import since_earlier
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.level import HELD_UP
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import STEP_TIMES, Rule
+from tuimon.diagnosis.threshold import SMALL
 from tuimon.diagnosis.words import percent
 from tuimon.text import ms_text
 
@@ -60,7 +60,7 @@ RULES = (
             " backward that have grown alike may be more work: that is information."
         ),
         needs=(STEP_TIMES,),
-        thresholds=(LEAST_RUNS, SAME_WITHIN, HELD_UP),
+        thresholds=(SAME_WITHIN, SMALL),
         from_outside=True,  # what else is found says why
     ),
 )

@@ -145,7 +145,7 @@ class MachineTable:
         self._ran_on.pop(pid, None)
 
     def placement(self, pid: int) -> Placement | None:
-        """Where a training process runs; None on a machine of one NUMA node."""
+        """The NUMA node that a training process runs on; None on a machine of one."""
         placed = next((each for each in self.latest.placed if each.pid == pid), None) if self.latest else None
         return Placement(tuple(placed.nodes), tuple(self._ran_on[pid])) if placed is not None else None
 
@@ -162,6 +162,11 @@ class MachineTable:
             if growth is not None and own is not None and (grown is None or 2 * grown.risen_bytes < growth.risen_bytes):
                 return ProcessCopies(pid, growth, max(0, own - growth.held_bytes))
         return None
+
+    def growth_going_on(self, pid: int, since_s: float) -> Growth | None:
+        """How a process has grown since a moment, be it slower now; None if it has not, or no longer does."""
+        held = self._own.get(pid)
+        return held.growth_going_on(since_s) if held is not None else None
 
     def steady_growth(self, pid: int, since_s: float) -> Growth | None:
         """How a process has grown since a moment, if it has all the time; else None."""

@@ -42,7 +42,8 @@ class ThreadMeans:
 
     def add_window(self, record: Threads) -> None:
         """Add a window."""
-        self._latest = record
+        held = record.rss_bytes or (self._latest.rss_bytes if self._latest is not None else None)  # 0: it exits
+        self._latest = record if held == record.rss_bytes else structs.replace(record, rss_bytes=held)
         self.window_s += record.window_s
         self._childrens_s += record.ended_cpu_s or 0.0
         self._windows += 1

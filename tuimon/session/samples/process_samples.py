@@ -72,15 +72,15 @@ class ProcessSamples:
         self.latest = record
         self.threads.add_window(record)
         self.spent.add_window(record, self.tid)
-        if not self.has_whole_step:
+        if not self._unmarked.has_whole_step:
             self._find_steps(record)
         if self._outside.covers(record):
             return
         self._run.append(record)
         if record.t - record.window_s >= self.begin_s:
             self._window.append(record)
-            if not self._has_markers and self._shows_loop(record):
-                self._window.show_loop(record)
+            if not self._has_markers:
+                self._window.add_unmarked(record, *self._of_loop(record))
             self._classified = None
             self._note_blocks(record)
 
@@ -126,10 +126,15 @@ class ProcessSamples:
         self.threads.leave_out_before(t)
         self._keep(lambda record: record.t - record.window_s >= t)
 
-    def _shows_loop(self, record: Stacks) -> bool:
-        """True if its training thread fetches, or is in backward or an update."""
-        own = (stack.frames for stack in record.stacks if stack.tid == self.tid)
-        return any(self._boundary(stack) in _OF_LOOP for stack in own)
+    def _of_loop(self, record: Stacks) -> tuple[int, int]:
+        """How many samples its training thread has, and how many show the loop: fetches, backward, updates.
+
+        In a loop without the last two those in the model show it as well.
+        """
+        of_loop = _OF_LOOP | {"forward"} if self.forward_only else _OF_LOOP
+        own = [stack for stack in record.stacks if stack.tid == self.tid]
+        shown = sum(stack.count for stack in own if self._boundary(stack.frames) in of_loop)
+        return sum(stack.count for stack in own), shown
 
     def _note_blocks(self, record: Stacks) -> None:
         """Note which blocks that may evaluate its samples are in."""
@@ -150,6 +155,10 @@ class ProcessSamples:
         self._run.keep(is_kept)
         self._classified = None
 
+    def note_markers(self) -> None:
+        """Hooks are in the process: what ends its steps, they show."""
+        self._has_markers = True
+
     def note_training_thread(self, tid: int) -> None:
         """Markers show which thread trains."""
         if tid != self.tid:
@@ -168,15 +177,21 @@ class ProcessSamples:
             self._classified = None
 
     def _find_steps(self, record: Stacks) -> None:
-        """Steps begin with the first window in which one is seen; by markers, if there are any, with the first step."""
+        """Steps begin with the first window in which one is seen; by markers, if there are any, with the first step.
+
+        A window after others that show none is of the set-up in part: without markers they begin after it.
+        """
+        is_mixed = self.set_up.doing is not None and not self._has_markers
         self.set_up.add_window(record)
-        had_begun = self._unmarked.have_begun
+        had_begun, was_forward_only = self._unmarked.have_begun, self.forward_only
         tid = self._unmarked.add_window(record, self.tid)
         if tid is None:
+            if self.forward_only and not was_forward_only:
+                self.leave_out_before(max(self.begin_s, self._unmarked.forward_since_s or 0.0))
             return
         self.note_training_thread(tid)
         if not had_begun:
-            self.leave_out_before(max(self.begin_s, record.t - record.window_s))
+            self.leave_out_before(max(self.begin_s, record.t if is_mixed else record.t - record.window_s))
 
     @property
     def steps_end_s(self) -> float:
@@ -186,7 +201,14 @@ class ProcessSamples:
     @property
     def has_whole_step(self) -> bool:
         """True if samples have shown a whole step: what they show before that belongs to the set-up."""
-        return self._unmarked.has_whole_step
+        return self._unmarked.has_whole_step or self.forward_only
+
+    @property
+    def forward_only(self) -> bool:
+        """True if it makes steps without backward and update, as markers, or without them samples, have shown."""
+        if self._has_markers:
+            return self._steps_ended > 0 and not self._has_trained
+        return self._unmarked.forward_since_s is not None
 
     # ---- the training thread
 
@@ -276,7 +298,7 @@ class ProcessSamples:
             self._seen,
             self.occasional,
             self._has_optimizer,
-            forward_only=self._steps_ended > 0 and not self._has_trained,
+            forward_only=self.forward_only,
         )
         if self._backwards > _SEVERAL * self._steps_ended:
             return [sample.between_backwards() for sample in samples]

@@ -17,6 +17,8 @@ _LIMIT = 120
 _LONG_S = 2.0
 #: Without markers also from so many times the longest stretch on that samples of the loop have left out before.
 _UNUSUAL = 2.0
+#: ... and if so many samples of the loop were expected meanwhile: at least one comes in 95 of 100 cases then (Poisson).
+_EXPECTED = 3
 #: Most windows of a process that are added up, and most of the latest, which stay as they are.
 _WINDOWS = 32
 #: Most stacks of a window, the most frequent: a training shows some hundreds, of about six frames each.
@@ -31,7 +33,8 @@ class LoopWindow:
     Phases are of steps that have ended. Were samples of an evaluation at the end of a run counted with them, a line of
     it would explain what it has no part in. Without markers the loop goes on as long as windows show it: training has
     bursts, so a stretch without any of it is apart only where it is much longer than those before. Rollouts of 12 s, of
-    which each ends in updates, all count; an analysis of 30 s after the last update does not.
+    which each ends in updates, all count; an analysis of 30 s after the last update does not. A loop that shows in one
+    of a hundred samples has not paused if sixty show none of it.
     """
 
     def __init__(self) -> None:
@@ -41,6 +44,7 @@ class LoopWindow:
         #: When the loop came to its latest boundary, where markers show that it stands since then.
         self.boundary_s = math.inf
         self._longest_s = 0.0  # between windows that show the loop, where only samples do
+        self._sampled = self._shown = self._sampled_since = 0  # until its last window, there of the loop, since then
 
     def append(self, record: Stacks) -> None:
         """Append a window."""
@@ -48,11 +52,15 @@ class LoopWindow:
 
     def end_steps(self, t: float) -> None:
         """Markers show that steps, or an evaluation within one, have ended at this moment."""
-        self._longest_s = 0.0
+        self._longest_s, self._sampled = 0.0, 0
         self._end(t)
 
-    def show_loop(self, record: Stacks) -> None:
-        """Samples of a window show the loop of a process without markers."""
+    def add_unmarked(self, record: Stacks, sampled: int, shown: int) -> None:
+        """A window of a process without markers, in which so many of its training thread's samples show the loop."""
+        self._sampled_since += sampled
+        if not shown:
+            return
+        self._sampled, self._shown, self._sampled_since = self._sampled + self._sampled_since, self._shown + shown, 0
         if self._until_s < math.inf:
             self._longest_s = max(self._longest_s, _begin_s(record) - self._until_s)
         self._end(record.t)
@@ -73,7 +81,9 @@ class LoopWindow:
     def step_is_long(self) -> bool:
         """True if the step under way has been so for long."""
         since = self._since.records
-        return bool(since) and _begin_s(since[-1]) - self._until_s >= max(_LONG_S, _UNUSUAL * self._longest_s)
+        if not since or self._shown * self._sampled_since < _EXPECTED * self._sampled:
+            return False
+        return _begin_s(since[-1]) - self._until_s >= max(_LONG_S, _UNUSUAL * self._longest_s)
 
     @property
     def end_s(self) -> float:

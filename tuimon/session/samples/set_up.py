@@ -11,6 +11,8 @@ from tuimon.code_origin import is_agent_file, is_import_system, package_of
 from tuimon.records import Frame, Place, StackCount, Stacks
 from tuimon.session.loop_tree.activity import Activity, activity_of, awaits_own_process
 from tuimon.session.loop_tree.frame_table import FrameTable
+from tuimon.session.loop_tree.phases import ENOUGH_SAMPLES
+from tuimon.session.loop_tree.roles import stack_phase
 from tuimon.session.loop_tree.stacks import UPDATES, StackSample, place_of
 from tuimon.torch_code import is_compiler, is_module_body
 
@@ -19,7 +21,6 @@ COMPILING = "compiling"
 AWAITS_PROCESSES = "waiting for its processes"
 #: Words for activities that no phase of a loop explains; for all others "setting up".
 _WORDS: dict[Activity, str] = {
-    "compile": COMPILING,
     "io": "reading or writing",
     "lock": "waiting",
     "ranks": "waiting for other ranks",
@@ -28,26 +29,42 @@ _WORDS: dict[Activity, str] = {
 }
 #: Passes through backward between the beginnings of which one whole step lies.
 _WHOLE_STEP = 2
+RUNS_MODEL = "running the model"
 _PHASES = {
     "data": "preparing data",
-    "forward": "running the model",
+    "forward": RUNS_MODEL,
     "backward": "running backward",
     "optimizer": "running the optimizer",
 }
 
 
 class UnmarkedSteps:
-    """Which thread makes the steps; they begin with the first window in which one is in backward, or in an update."""
+    """Which thread makes the steps; they begin with the first window in which one is in backward, or in an update.
+
+    Until then a thread that fetches from a DataLoader and runs a model may evaluate before it trains, or never train.
+    So many samples without an update as would hardly miss one show that it goes on without: as with markers, its steps
+    are batches then, until a first update shows that they were an evaluation.
+    """
 
     def __init__(self, frames: FrameTable) -> None:
         self._frames = frames
         self.have_begun = False
         self._cycles: int | None = 0  # passes through backward that samples have counted; None: too fast to count
+        self._fetching: Counter[str] | None = None  # samples of the main thread by boundary, since its first fetch
+        self._fetching_since_s = 0.0
 
     @property
     def has_whole_step(self) -> bool:
         """True if samples have shown a whole step: what they show before that belongs to the set-up."""
         return self.have_begun and (self._cycles is None or self._cycles >= _WHOLE_STEP)
+
+    @property
+    def forward_since_s(self) -> float | None:
+        """Since when it fetches batches and runs a model on them without training; None if that is not known."""
+        counts = self._fetching
+        if self.have_begun or counts is None or not counts["forward"] or counts.total() < ENOUGH_SAMPLES:
+            return None
+        return self._fetching_since_s
 
     def add_window(self, record: Stacks, known: int) -> int | None:
         """Fold a window; the thread that trains in it, the ``known`` one before others; None where none does."""
@@ -57,7 +74,19 @@ class UnmarkedSteps:
             self.have_begun = True
             if self._cycles is not None:
                 self._cycles = None if record.cycles is None else self._cycles + record.cycles
+        elif not self.have_begun:
+            self._add_batches(record, known)
         return tid
+
+    def _add_batches(self, record: Stacks, known: int) -> None:
+        counts = Counter[str]()
+        for stack in record.stacks:
+            if stack.tid == known:
+                counts[stack_phase([frame.kind for frame in self._frames.stack(stack.frames)])] += stack.count
+        if self._fetching is not None:
+            self._fetching += counts
+        elif counts["data"]:
+            self._fetching, self._fetching_since_s = counts, record.t - record.window_s
 
     def _trains(self, stack: StackCount, known: int) -> bool:
         sample = StackSample.unplaced(self._frames.stack(stack.frames), stack.count)
@@ -113,12 +142,13 @@ class SetUp:
         imported = imported_by(frames)
         if imported is not None and not imported_for_compiler(frames):
             return f"importing {imported or 'modules'}", None
+        activity: Activity = activity_of(frames) if imported is None else "compile"
+        if activity == "compile":
+            return COMPILING, place_of(frames)
         if awaits_own_process(frames):
             return AWAITS_PROCESSES, place_of(frames)
-        activity: Activity = activity_of(frames) if imported is None else "compile"
         phase = StackSample.unplaced(frames, 1).phase
-        words = _WORDS.get(activity) if activity == "compile" else _PHASES.get(phase) or _WORDS.get(activity)
-        return words or "setting up", place_of(frames)
+        return _PHASES.get(phase) or _WORDS.get(activity) or "setting up", place_of(frames)
 
 
 def imported_by(frames: Sequence[Frame]) -> str | None:

@@ -19,7 +19,7 @@ _AT_LOCK = re.compile(r"with\s+[A-Za-z_][\w.\[\]'\"]*(\s+as\s+\w+)?\s*[:,]|[\w\]
 def waits_for_thread(stack: Sequence[Frame]) -> bool:
     """True if a stack (root first) stands at a lock, a queue, an event or the end of a thread: another's turn."""
     activity = activity_of(stack)
-    if activity == "lock" or stands_at_lock(stack):
+    if activity == "lock" or stands_at_lock(stack) or is_at_exit(stack):
         return True
     return activity == "python" and _calls(stack, _FOR_A_THREAD)
 
@@ -29,7 +29,7 @@ def waits_for_work(stack: Sequence[Frame]) -> bool:
 
     Not one that waits for a lock: in the worst case that is half of a deadlock.
     """
-    if activity_of(stack) in ("idle", "sleep"):
+    if activity_of(stack) in ("idle", "sleep") or is_at_exit(stack):
         return True
     if stands_at_lock(stack):
         return False
@@ -55,6 +55,11 @@ def stands_at_lock(stack: Sequence[Frame]) -> bool:
         if not frame.file.endswith("threading.py"):
             break
     return False
+
+
+def is_at_exit(stack: Sequence[Frame]) -> bool:
+    """True if a program has come to its end, and Python waits for its threads that are not daemons."""
+    return bool(stack) and stack[0].function == "_shutdown" and stack[0].file.endswith("threading.py")
 
 
 def _calls(stack: Sequence[Frame], names: Set[str]) -> bool:

@@ -136,14 +136,17 @@ def _range_rows(totals: Totals) -> tuple[RangeRow, ...]:
     return tuple(rows)
 
 
-def inferred_phases(pid: int, counts: Counter[str], window_s: float, unsure: Mapping[str, int]) -> PhaseTable | None:
-    """Shares of the samples by phase, with their error; None while no sample shows training.
+def inferred_phases(
+    pid: int, counts: Counter[str], window_s: float, unsure: Mapping[str, int], *, forward_only: bool = False
+) -> PhaseTable | None:
+    """Shares of the samples by phase, with their error; None while no sample shows training, or ``forward_only``.
 
     ``window_s``: the time that they cover; ``unsure``: how many of those in the forward pass may be data, and of the
     others either of them.
     """
     total = counts.total()
-    if not total or not (counts["backward"] or counts["optimizer"]):
+    trains = counts["backward"] or counts["optimizer"] or (forward_only and counts["forward"])
+    if not total or not trains:
         return None
     inside = total - counts["eval"]  # evaluation is no part of a step
     other = unsure.get("other", 0)

@@ -13,10 +13,13 @@ KEEP_BYTES = 64 * 1024 * 1024
 #: How much of the end is searched for the last traceback.
 TRACEBACK_BYTES = 64 * 1024
 
+#: Begins a traceback.
+TRACEBACK = "Traceback (most recent call last)"
+
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 _PUNCH_BYTES = 1024 * 1024  # output is freed in units of this size
 # The line that ends a traceback: an exception's name at the margin, with or without a message.
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:: .*)?$")
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?::(?: .*)?)?$")
 
 
 class OutputTail:
@@ -79,7 +82,7 @@ class OutputTail:
 def last_traceback_line(output: bytes) -> str | None:
     """The line with the exception of the last traceback in ``output``; None without one."""
     lines = output.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
-    begins = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    begins = [number for number, line in enumerate(lines) if TRACEBACK in line]
     if not begins:
         return None
     for line in lines[begins[-1] + 1 :]:

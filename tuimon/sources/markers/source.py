@@ -13,16 +13,18 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.paths import refused_directories, ring_directories
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.side_files import TRACED, side_file
+from tuimon.code_origin import innermost_work, is_user_file
 from tuimon.proc import procfs
 from tuimon.proc.processes import DELETED
 from tuimon.proc.ring_facts import ring_facts
-from tuimon.records import Notice, Record
+from tuimon.records import Notice, Record, Uncaught
 from tuimon.sources.base import Source
+from tuimon.sources.log.output import TRACEBACK, last_traceback_line
 from tuimon.sources.markers import ring_notices
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.process_table import ProcessId, ProcessTable
 from tuimon.sources.window_lengths import longest_intervals
-from tuimon.text import whole_number
+from tuimon.text import plain, whole_number
 
 #: A ring holds about 2 s of the fastest loops: those that fill fast are read this often, and all while they are few.
 _SOON_S = 0.25
@@ -121,6 +123,7 @@ class MarkerSource(Source):
         yield from follower.windows(now_ns)
         if last:
             yield from follower.last(now_ns)
+            yield from _uncaught(follower, now_ns)
             return
         pid = follower.pid
         if follower.trains and not follower.is_known_trainer:
@@ -217,6 +220,19 @@ def _rings(directory: str) -> list[str]:
         return [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".ring")]
     except OSError:
         return []
+
+
+def _uncaught(follower: RingFollower, now_ns: int) -> Iterable[Uncaught]:
+    """The exception that its program ended by, with the innermost line of the user's code, if there is any."""
+    facts = ring_facts(follower.reader.meta())
+    if facts.error is None:
+        return
+    files = [file for file, _, _ in facts.raised_in]
+    own = [number for number, file in enumerate(files) if is_user_file(file)]
+    raised = facts.raised_in[own[-1] if own else innermost_work(files)] if files else ("", 0, "")
+    error = last_traceback_line(f"{TRACEBACK}\n{facts.error}".encode("utf-8", "replace")) or facts.error[:500]
+    t = min(now_ns, facts.raised_ns or now_ns) / 1e9
+    yield Uncaught(t=t, pid=follower.pid, error=plain(error), file=raised[0], line=raised[1], function=raised[2])
 
 
 def _pid_of(ring_name: str) -> int:

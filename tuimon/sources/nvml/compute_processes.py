@@ -6,19 +6,16 @@ translated from driver 535.113 on, process utilisation from 575.57 on.
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 
 from msgspec import Struct
 
 from tuimon.records import GpuProcess
-from tuimon.sources.nvml.library import Handle
+from tuimon.sources.gpus.handle import Handle
+from tuimon.sources.gpus.processes import Processes, in_first_pid_namespace
 
-_LISTED = 16
-_PIDS = 256
 _LISTS_TRANSLATED = (535, 113)
 _UTILISATION_TRANSLATED = (575, 57)
-_FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
 
 
 class PidTrust(Struct, frozen=True, gc=False):
@@ -30,23 +27,19 @@ class PidTrust(Struct, frozen=True, gc=False):
 
 def pid_trust(driver: tuple[int, ...]) -> PidTrust:
     """The trust for this process's namespace and this driver's version."""
-    try:
-        outermost = os.readlink("/proc/self/ns/pid") == _FIRST_PID_NAMESPACE
-    except OSError:
-        outermost = False
+    outermost = in_first_pid_namespace()
     return PidTrust(outermost or driver >= _LISTS_TRANSLATED, outermost or driver >= _UTILISATION_TRANSLATED)
 
 
-class ComputeProcesses:
+class ComputeProcesses(Processes):
     """The processes of one GPU or MIG instance. A poll holds for 4.5 ms a driver lock that kernel launches need."""
 
     def __init__(self, handle: Handle, trust: PidTrust) -> None:
+        super().__init__()
         self._handle = handle
         self._trust = trust
         self._seen_us = 0  # the driver's timestamp of the newest utilisation sample read
         self._polled = False
-        self.found: list[GpuProcess] = []  # at the latest poll, most memory first; pid 0: not valid here
-        self.pids: list[int] = []  # all valid ones, also of processes not in ``found``
 
     def poll(self) -> None:
         """Query both."""
@@ -62,8 +55,7 @@ class ComputeProcesses:
             memory_bytes = None if process.usedGpuMemory is None else int(process.usedGpuMemory)
             sm_ratio = sm_ratios.get(pid) if joined else None
             found.append(GpuProcess(pid if self._trust.lists else 0, memory_bytes, sm_ratio))
-        self.pids = sorted(process.pid for process in found if process.pid)[:_PIDS]
-        self.found = sorted(found, key=lambda process: -(process.memory_bytes or 0))[:_LISTED]
+        self.keep(found)
 
     def _sm_ratios(self) -> dict[int, float]:
         """Mean share of time by pid since the last poll; idle processes are missing."""

@@ -8,11 +8,13 @@ from typing import Any
 
 from tuimon.proc.numa import nodes_near
 from tuimon.records import Gpu
+from tuimon.sources.gpus.handle import Handle
+from tuimon.sources.gpus.slot import SlowSchedule
 from tuimon.sources.nvml import fields, gpm
 from tuimon.sources.nvml.compute_processes import ComputeProcesses, PidTrust
 from tuimon.sources.nvml.fields import Fields, Throttling
 from tuimon.sources.nvml.gpm import Gpm
-from tuimon.sources.nvml.library import NOT_SUPPORTED, Handle, NvmlError
+from tuimon.sources.nvml.library import NOT_SUPPORTED, NvmlError
 from tuimon.text import plain
 
 #: Most Xid errors read in one poll.
@@ -103,29 +105,8 @@ def _thinned(samples: list[float]) -> list[float]:
     return [sum(part) / len(part) for part in parts]
 
 
-#: How often the slow queries are made (process lists, ECC, power limit, PCIe link) ...
-_SLOW_EVERY_S = 2.0
-#: ... unless that took more than this share of the time.
-_SLOW_RATIO = 0.02
-#: The schedule's tolerance: a record may come this much early.
-_EARLY_S = 0.1
 #: How often a record holds the compute capability.
 _FACTS_EVERY_S = 60.0
-
-
-class SlowSchedule:
-    """When the slow queries of a device are due."""
-
-    def __init__(self) -> None:
-        self._due_s = float("-inf")
-
-    def is_due(self, t: float) -> bool:
-        """True if they are due at ``t``."""
-        return t >= self._due_s
-
-    def made(self, t: float, cost_s: float) -> None:
-        """Note that the queries were made at ``t`` and took ``cost_s``."""
-        self._due_s = t - _EARLY_S + max(_SLOW_EVERY_S, cost_s / _SLOW_RATIO)
 
 
 class _Highest:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tuimon.records import Throttle
-from tuimon.sources.nvml.library import INVALID_ARGUMENT, NO_PERMISSION, NOT_SUPPORTED, Handle
+from tuimon.sources.gpus.handle import Handle
+from tuimon.sources.nvml.library import INVALID_ARGUMENT, NO_PERMISSION, NOT_SUPPORTED
 
 MEMORY_TEMPERATURE = 82  # degrees C
 ENERGY = 83  # mJ

@@ -6,7 +6,7 @@ import contextlib
 import math
 from typing import Any
 
-from tuimon.sources.nvml.library import Handle, NvmlError
+from tuimon.sources.gpus.handle import DriverError, Handle
 
 # nvmlGpmMetricId_t
 SM, OCCUPANCY, TENSOR, DRAM = 2, 3, 5, 10  # % of the time, of the warps, of the bandwidth
@@ -89,5 +89,5 @@ class Gpm:
         """Free the samples."""
         samples, self._samples = self._samples, []
         for sample in samples:
-            with contextlib.suppress(NvmlError):  # a driver that is gone has no samples
+            with contextlib.suppress(DriverError):  # a driver that is gone has no samples
                 self._handle.library.call(self._handle.api.nvmlGpmSampleFree, sample)

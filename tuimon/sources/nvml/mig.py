@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tuimon.records import Gpu
+from tuimon.sources.gpus.handle import Handle
+from tuimon.sources.gpus.slot import SlowSchedule
 from tuimon.sources.nvml import gpm
 from tuimon.sources.nvml.compute_processes import ComputeProcesses, PidTrust
-from tuimon.sources.nvml.device import SlowSchedule, memory, name_of
+from tuimon.sources.nvml.device import memory, name_of
 from tuimon.sources.nvml.gpm import Gpm
-from tuimon.sources.nvml.library import NOT_SUPPORTED, Handle, NvmlError
+from tuimon.sources.nvml.library import NOT_SUPPORTED, NvmlError
 
 
 def is_cut(handle: Handle) -> bool:
@@ -48,6 +50,9 @@ class MigDevice:
         self._processes = ComputeProcesses(handle, trust)
         self._slow = SlowSchedule()
         self._begin()
+
+    def poll(self) -> None:
+        """Nothing of it changes within a window."""
 
     def read(self, t: float) -> Gpu:
         """The record of the window that ends now. Raises NvmlError when nothing answers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuimon.proc.container import has_nvidia_gpu, in_container
+from tuimon.sources.gpus.handle import DriverError
 from tuimon.sources.notices import Problem
 from tuimon.sources.nvml.library import (
     GPU_IS_LOST,
@@ -12,7 +13,6 @@ from tuimon.sources.nvml.library import (
     NO_PACKAGE,
     NO_PERMISSION,
     RESET_REQUIRED,
-    NvmlError,
 )
 from tuimon.text import plain
 
@@ -21,7 +21,7 @@ _DRIVER_NOT_LOADED = 9
 _VERSION_MISMATCH = 18
 
 
-def explain(error: NvmlError) -> Problem:
+def explain(error: DriverError) -> Problem:
     """An error of the whole library."""
     if error.code == NO_PACKAGE:
         return Problem("no GPU figures: nvidia-ml-py is not installed", "python -m pip install nvidia-ml-py")
@@ -51,7 +51,7 @@ def hangs() -> Problem:
     return Problem("the NVIDIA driver does not answer", hint, passing=True)
 
 
-def explain_device(index: int, name: str, error: NvmlError, xids: Sequence[int] = ()) -> Problem:
+def explain_device(index: int, name: str, error: DriverError, xids: Sequence[int] = ()) -> Problem:
     """An error of one GPU, with the Xid errors that came just before."""
     what = f"GPU {index} ({plain(name)})" if name else f"GPU {index}"
     if error.code == GPU_IS_LOST:
@@ -64,7 +64,7 @@ def explain_device(index: int, name: str, error: NvmlError, xids: Sequence[int] 
     return Problem(f"{what} gives no figures: NVML says {_words(error)}", "tuimon will try again soon")
 
 
-def _words(error: NvmlError) -> str:
+def _words(error: DriverError) -> str:
     return f"{plain(str(error))} ({error.code})"
 
 

@@ -133,7 +133,7 @@ class Followed(Struct):
             pid=self.facts.pid,
             window_s=round(window_s, 3),
             cpu_ratio=cpu_ratio,
-            rss_bytes=used.rss_bytes if used is not None else None,
+            rss_bytes=(used.rss_bytes or None) if used is not None else None,  # 0: it exits
             own_bytes=self._own_bytes(now_s),
             private_bytes=self._private_bytes(now_s) if private else None,
             written_bytes=written_bytes,

@@ -42,6 +42,7 @@ from tuimon.records import (
     TracedWait,
     TracedWork,
     TraceTaken,
+    Uncaught,
 )
 from tuimon.views.export.stand_ins import StandIns
 
@@ -104,9 +105,11 @@ CHANGES: dict[type[msgspec.Struct], dict[str, _Change]] = {
     Printed: {"place": _printed},
     CompilerEvents: {"reason": StandIns.code, "guarded": _line_of_code},
     Exit: {"last_line": StandIns.code},
+    Uncaught: {"error": StandIns.code},
 }
 #: A function is named by its file.
-_IN_FILES = (CompilerEvents, Frame, GilFunction, MemoryLine, RangePlace)
+_IN_FILES = (CompilerEvents, Exit, Frame, GilFunction, MemoryLine, RangePlace, Uncaught)
+_InFile = CompilerEvents | Exit | Frame | GilFunction | MemoryLine | RangePlace | Uncaught
 _SOURCES = ("source", "inside")  # of a frame or a line that allocates
 
 
@@ -139,7 +142,7 @@ def _changed(value: Any, names: StandIns) -> Any:  # noqa: ANN401  (a record, or
     return replace(value, **found) if found else value
 
 
-def _in_file(value: CompilerEvents | Frame | GilFunction | MemoryLine | RangePlace, names: StandIns) -> dict[str, Any]:
+def _in_file(value: _InFile, names: StandIns) -> dict[str, Any]:
     found: dict[str, Any] = {"file": names.path(value.file), "function": names.function(value.function, value.file)}
     found |= {name: names.code(getattr(value, name)) for name in _SOURCES if hasattr(value, name)}
     if isinstance(value, RangePlace):

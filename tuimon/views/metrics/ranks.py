@@ -16,7 +16,7 @@ from tuimon.session.session import Session, SessionView
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.steps.totals import Totals
 from tuimon.views.metrics import table
-from tuimon.views.metrics.metric import Distribution, Sample, known
+from tuimon.views.metrics.metric import Distribution, Sample, known, label_value
 
 #: The last bucket of the log's histogram that lies below each bound.
 _LAST_BUCKETS = tuple(length_bucket(round(bound * 1e9)) for bound in table.STEP_BOUNDS)
@@ -33,6 +33,7 @@ def rank_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
     yield from _process_samples(now, rank, pid)
     yield from _gpu_samples(now, rank, pid)
     yield from _loader_samples(now, rank, pid)
+    yield from _checkpoint_samples(session, rank, pid)
 
 
 def distribution(totals: Totals) -> Distribution:
@@ -56,6 +57,17 @@ def _step_samples(session: Session, rank: str, stats: StepStats) -> Iterator[Sam
         yield Sample(table.GC, (rank,), totals.gc_ns / 1e9)
     if stats.last_step_s is not None and session.header is not None:
         yield Sample(table.LAST_STEP, (rank,), session.header.wall_unix_s + stats.last_step_s - session.header.t)
+
+
+def _checkpoint_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
+    saved = session.checkpoints(pid)
+    if saved is None:
+        return
+    yield from known(table.CHECKPOINTS, (rank,), saved.number)
+    yield Sample(table.CHECKPOINT_SIZE, (rank,), saved.size_bytes)
+    yield Sample(table.CHECKPOINT_TIME, (rank,), saved.seconds)
+    if saved.file_system:
+        yield Sample(table.CHECKPOINT_INFO, (rank, label_value(saved.file_system)), 1)
 
 
 def _recent_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:

@@ -86,6 +86,20 @@ TIME_LEFT = Metric(
     "How long the run still takes at the pace of the last 30 s, where its Trainer says how many steps it makes.",
     (RANK,),
 )  # fmt: skip
+CHECKPOINTS = Metric(
+    "tuimon.checkpoints", "counter", "{checkpoint}",
+    "Checkpoints since the first steps, as bursts of writing; absent where they are too close to be told apart.",
+    (RANK,),
+)  # fmt: skip
+CHECKPOINT_SIZE = Metric("tuimon.checkpoint.size", "counter", "By", "Bytes written in these bursts.", (RANK,))
+CHECKPOINT_TIME = Metric(
+    "tuimon.checkpoint.time", "counter", "s",
+    "How long the training thread has saved checkpoints since the first steps, by stack samples.", (RANK,),
+)  # fmt: skip
+CHECKPOINT_INFO = Metric(
+    "tuimon.checkpoint.info", "gauge", "{rank}", "Always 1; the label is the type of file system that they go to.",
+    (RANK, Label("file_system")),
+)  # fmt: skip
 EVALUATIONS = Metric("tuimon.eval.iterations", "counter", "{iteration}", "Evaluation iterations.", (RANK,))
 GC = Metric("tuimon.gc", "counter", "s", "Pauses of Python's garbage collector of at least 0.5 ms.", (RANK,))
 MARKERS = Metric(

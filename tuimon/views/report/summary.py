@@ -133,6 +133,7 @@ def _run(session: Session, log: str) -> dict[str, Json]:
         "exit_code": end.exit_code if end else None,
         "signal": end.signal if end else None,
         "last_line": end.last_line if end else None,
+        "raised_at": picked(end.raised_at, "file", "line", "function") if end and end.raised_at else None,
         "survivors": [own_id(pid) for pid in end.survivors] if end else [],
         "notices": [picked(each, "source", "level", "message", "hint") for each in session.notices.values()],
     }

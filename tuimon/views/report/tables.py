@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tuimon.views.format import count, ms
+from tuimon.views.format import count, ms, phase_name
 from tuimon.views.report.ranks_json import WELL
 from tuimon.views.report.step_json import Json
 
@@ -41,7 +41,7 @@ def trace_tables(trace: dict[str, Json]) -> dict[str, Any]:  # Any: what the tem
     operators = [_work(row, steps, *([row["gpu_ns"]] if has_gpu else [])) for row in trace["operators"][:_ROWS]]
     kernels = [_work(row, steps) for row in trace["kernels"][:_ROWS]]
     waits = [
-        (row["cause"], row["what"], row["phase"], _each(row["total_ns"], steps), row["where"])
+        (row["cause"], row["what"], phase_name(row["phase"]), _each(row["total_ns"], steps), row["where"])
         for row in trace["waits"][:_ROWS]
     ]
     syncs = [_work({**row, "name": row["operator"] or row["call"]}, steps) for row in trace["syncs"][:_ROWS]]
@@ -69,7 +69,7 @@ def _phase(phase: dict[str, Json], steps: int) -> tuple[str, ...]:
         for name, mark in (("cpu", "~" if phase["estimated_before"] else ""), ("gpu", ""), ("gpu_idle", "≥ "))
         for cell in (_each(phase[f"{name}_ns"], steps), _before(phase[f"{name}_ms_before"], mark))
     )
-    return (phase["name"], *cells)
+    return (phase_name(phase["name"]), *cells)
 
 
 def _before(before_ms: float | None, mark: str) -> str:
@@ -79,7 +79,7 @@ def _before(before_ms: float | None, mark: str) -> str:
 def _work(row: dict[str, Json], steps: int, *more_ns: float | None) -> tuple[str, ...]:
     calls = count(round(row["count"] / steps)) if row["count"] >= steps else "<1"
     times = (_each(ns, steps) for ns in (row["total_ns"], *more_ns))
-    return (row["name"], row["phase"], *times, calls, row["where"])
+    return (row["name"], phase_name(row["phase"]), *times, calls, row["where"])
 
 
 def _each(total_ns: float | None, steps: int) -> str:

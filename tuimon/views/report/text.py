@@ -14,6 +14,7 @@ from tuimon.views.finding_text import (
     fix_text,
     none_found,
     only_minor,
+    place_text,
     rule_title,
     rules_by_reason,
     verdict_name,
@@ -75,7 +76,8 @@ def _head(run: dict[str, Any]) -> list[str]:
     else:
         lines.append("the recording stops before the end of the run")
     if run["last_line"]:
-        lines += _wrap(plain(run["last_line"]))
+        raised = place_text("", [run["raised_at"]]) if run["raised_at"] else ""
+        lines += _wrap(f"{plain(run['last_line'])} {raised}".rstrip())
     if run["survivors"]:
         lines += _wrap("still running: " + ", ".join(map(str, run["survivors"])))
     return lines
@@ -121,7 +123,11 @@ def _steps(report: dict[str, Any]) -> list[str]:
 
 
 def _phase(phase: dict[str, Any]) -> str:
-    bar = "#" * round(_BAR * min(max(phase["share"], 0.0), 1.0)) if phase["name"] != "eval" else "share of all time"
+    bar = (
+        "#" * round(_BAR * min(max(phase["share"], 0.0), 1.0))
+        if phase["name"] != "eval"
+        else "share of the loop's time"
+    )
     share = ("~" if phase["estimated"] else "") + percent(phase["share"])
     error = f"  +- {percent(phase['error'])}" if phase["error"] else ""
     # it belongs to no step; where samples show it nobody counts its batches
@@ -183,6 +189,8 @@ def _rank(rank: dict[str, Any]) -> list[str]:
     state += f", restarted {'once' if restarts == 1 else f'{restarts} times'}" if restarts else ""
     steps, late = rank["steps"], _late_ms(rank)
     facts = f"{count(steps['count'])} steps, {ms(steps['median_ms'])}" + (f", late by {ms(late)}" if late else "")
+    if rank["phases"] and not steps["count"]:
+        facts = "inferred from stacks:"  # nothing counts its steps
     return _wrap(f"  {name}{where}{state}: {facts}  {_shares(rank['phases'])}")
 
 

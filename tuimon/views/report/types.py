@@ -256,6 +256,7 @@ class Run(Struct):
     exit_code: int | None
     signal: str | None
     last_line: str | None
+    raised_at: Place | None
     survivors: list[int]
     notices: list[Notice]
     name: str | Absent | None = UNSET

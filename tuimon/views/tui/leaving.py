@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from textual.binding import Binding, BindingType
 
 from tuimon.launch.signals import LeaveSignals
-from tuimon.views.format import plain
+from tuimon.views.state_text import ended_text
 from tuimon.views.tui.baseline import Baseline
 from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
@@ -83,8 +83,7 @@ class LeavableApp(TerminalApp[Leave]):
         if code == 0:
             return Leave(0)
         how = f"was ended by {end.signal}" if end and end.signal else f"ended with exit code {code}"
-        last = f": {plain(end.last_line)}" if end and end.last_line else ""
-        return Leave(code, f"The training {how}{last}")
+        return Leave(code, f"The training {ended_text(how, end) if end else how}")
 
 
 def what_goes_on(monitor: Monitor) -> str | None:

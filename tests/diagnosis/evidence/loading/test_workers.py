@@ -157,9 +157,7 @@ def test_a_loader_of_the_set_up_is_not_the_one_that_trains():
 
 def attached(waiting, *, anew):
     """Two workers, new ones each second if ``anew``; the data phase waits for batches in so many samples of 40."""
-    session = Session()
-    for record in (header(), process(markers=False), NO_GPU, LOOP):
-        session.add(record)
+    session = session_of(header(), process(markers=False), NO_GPU, LOOP)
     for t in range(1, 13):
         for number in (0, 1):
             pid = 200 + number + (2 * t if anew else 0)

@@ -14,9 +14,3 @@ def test_a_healthy_cpu_training_has_nothing_else_reported():
 def test_nothing_is_reported_of_the_cpu_when_a_gpu_computes():
     gpu = Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[100])
     assert run(HEALTHY, gpu) == []
-
-
-def test_a_gpu_that_stands_idle_beside_a_cpu_training_is_named():
-    (only,) = run(HEALTHY, Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A GPU", pids=[]))
-    assert only.rule == "compute_bound_cpu"
-    assert "GPU 0" in only.action and "A GPU is not used" in only.action

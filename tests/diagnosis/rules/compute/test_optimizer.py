@@ -109,20 +109,6 @@ def test_a_fused_form_that_gains_little_is_no_fix() -> None:
     assert not any("fused=True" in fix.action for fix in fixes)
 
 
-def test_an_update_of_half_the_step_is_reported_with_its_line() -> None:
-    phases = {"data": 5, "forward": 20, "backward": 25, "optimizer": 50}
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    session = session_of(header(), process(), LOOP, *windows, stacks(8, *BY_TORCH))
-    findings = {finding.rule: finding for finding in diagnose(session)}
-    finding = findings["optimizer_bound"]
-    assert (finding.severity, finding.where[0].line, finding.estimated_speedup) == ("critical", 49, 2.0)
-    assert finding.fixes[0][1:4] == pytest.approx((2.0, 4 / 3, 2.0))
-    assert len(finding.fixes) == 1
-    assert "50 % of each step" in finding.headline
-    assert (finding.where[0].function, finding.where[0].line) == ("main", 49)
-    assert "compute_bound_cpu" not in findings  # its "the loop is in order" would be wrong
-
-
 LONG = {"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}
 
 
@@ -146,6 +132,6 @@ def test_a_fused_update_of_one_tensor_a_group_needs_one_group() -> None:
 
     grouped = first(80, 80 * 1024)
     assert "one group of parameters, not 80" in grouped.action
-    assert grouped.estimated_speedup == pytest.approx(1 / (1 - 0.4 * 0.65), rel=0.01)
+    assert grouped.estimated_speedup == pytest.approx(1 / (1 - 0.4 * 0.7), rel=0.01)
     assert "one group" not in first(2, 80 * 1024).action
     assert "one group" not in first(80, 80 << 20).action  # the work on such tensors takes longer than the calls

@@ -97,7 +97,7 @@ def test_a_function_that_torch_gave_up_is_told_though_nothing_compiles():
     records = noted(2, "recompiled", count=7), noted(3, "compiled", count=1), noted(4, "limit", reason="L['n'] == N")
     finding = beside(0, *records)["recompiles"]
     assert (finding.severity, finding.cause, finding.where[0].line) == ("info", "gave_up", 7)
-    assert finding.headline == "torch.compile gave forward() up after 8 versions: new inputs run uncompiled"
+    assert finding.headline == "torch.compile gave up on forward() after 8 versions: new inputs run uncompiled"
 
 
 def test_graph_breaks_are_told_with_their_line():

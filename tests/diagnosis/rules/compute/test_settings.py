@@ -118,7 +118,3 @@ def test_several_settings_are_one_finding_the_one_that_gains_most_first() -> Non
     finding = found(held(30), parameter_dtypes=["float64"], debug_settings=["tracer"])["slow_setting"]
     assert finding.cause == "float64"
     assert ["profiler" in fix.action for fix in finding.fixes] == [False, True]
-
-
-def test_a_loop_with_such_a_setting_is_not_in_order() -> None:
-    assert "compute_bound_cpu" not in found(parameter_dtypes=["float64"])

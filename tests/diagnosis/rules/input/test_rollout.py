@@ -171,13 +171,6 @@ def test_environments_that_compute_stay_where_they_are(number):
     assert any("environments at once" in fix.action for fix in bound.fixes) == (number == 0)
 
 
-def test_a_loop_that_steps_the_environment_itself_and_asks_the_policy_before():
-    bound = found(([13, 14], 60), ([15, 4], 20))["input_bound"]
-    assert bound.cause == "rollout"
-    assert bound.evidence["policy_share"] == pytest.approx(0.25)
-    assert "side_work" not in found(([13, 14], 60), ([15, 4], 20))
-
-
 def test_what_the_model_generates_before_backward_is_data_and_after_it_is_side_work():
     before, after = found(([10, 11, 4], 80)), found(([12, 11, 4], 80))
     assert before["input_bound"].cause == "rollout"

@@ -53,10 +53,6 @@ def test_a_measured_zero_shows_a_dot_and_a_gap_none():
     assert chart([0.0, None, 0.0, 0.0], 2, 1, 0, 1) == ["⡀⣀"]
 
 
-def test_chart_over_two_rows_is_cut_off_at_hi():
-    assert chart([1, 2, 9, 9], 2, 2, 0, 2) == ["⢸⣿", "⣿⣿"]
-
-
 def test_the_body_of_a_chart_is_darker_than_its_edge():
     rows = tinted(chart([4, 4, 1, 1], 2, 2, 0, 4), "gpu")
     assert [(span.text, span.role) for span in rows[0]] == [("⣿ ", "gpu-edge")]
@@ -64,11 +60,6 @@ def test_the_body_of_a_chart_is_darker_than_its_edge():
 
 
 ROLES = ("data", "forward")
-
-
-def test_stacked_puts_the_first_part_on_top():
-    rows = stacked([(1.0, 1.0)], ROLES, 1, 2, 2.0)
-    assert [(text_of(row), row[0].role) for row in rows] == [("█", "data"), ("█", "forward")]
 
 
 def test_the_smallest_step_still_shows():

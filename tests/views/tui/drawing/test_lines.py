@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from tuimon.views.tui.drawing.glyphs import ascii_only, blocks_only, glyphs_of, terminal_has_unicode
+from tuimon.views.tui.drawing.glyphs import ascii_only, glyphs_of, terminal_has_unicode
 from tuimon.views.tui.drawing.lines import (
     cells,
     clip,
@@ -19,7 +19,7 @@ from tuimon.views.tui.drawing.lines import (
     text_of,
     wrapped,
 )
-from tuimon.views.tui.drawing.moving import RowCursor, scrolled
+from tuimon.views.tui.drawing.moving import RowCursor
 
 LONG = ("/home/me/a_rather_long_name_of_a_script.py", 1234)
 
@@ -93,10 +93,6 @@ def test_which_terminals_get_braille(environ, encoding, can):
     assert terminal_has_unicode(environ, encoding) is can
 
 
-def test_blocks_stand_for_braille_by_its_height():
-    assert blocks_only("⢀⣀⡄⣤⣆⣶⡇⣿ ━ 漢") == "▂▂▄▄▆▆██ ━ 漢"
-
-
 @pytest.mark.parametrize(
     ("environ", "glyphs"),
     [
@@ -120,21 +116,6 @@ def test_a_place_fills_its_column_and_keeps_its_line(width):
 
 
 # -- a cursor over rows, and which of them are in view
-
-
-@pytest.mark.parametrize(
-    ("top", "at", "count", "room", "first"),
-    [
-        (0, 0, 0, 5, 0),  # no rows
-        (0, 4, 20, 5, 0),  # in view already
-        (0, 5, 20, 5, 1),  # the cursor went below the last row in view
-        (9, 3, 20, 5, 3),  # above the first
-        (18, 19, 20, 5, 15),  # no space below the last row
-        (7, 0, 3, 5, 0),  # all rows fit
-    ],
-)
-def test_the_cursor_is_in_view(top, at, count, room, first):
-    assert scrolled(top, at, count, room) == first
 
 
 def test_the_cursor_stays_on_its_row():

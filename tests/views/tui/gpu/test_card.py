@@ -1,18 +1,11 @@
 """One GPU as a card."""
 
-from tests.views.tui.gpu.rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, number, replace, roles
+from tests.views.tui.gpu.rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, replace, roles
 from tuimon.records import GpuProcess
 from tuimon.session.counter_means import GpuMeans
 from tuimon.session.rows import TorchMemoryRow
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.gpu.names import alarm_lines
-
-
-def test_a_card_before_hopper():
-    assert drawn([OLD], 56, 4)[2:] == [
-        "memory   26 %  ━━━━━━──────────────────  21.0 / 80.0 GiB",
-        "power   310 / 700 W · 61 °C · 1755 / 1980 MHz",
-    ]
 
 
 def test_in_three_rows_the_activities_stand_beside_the_utilisation():
@@ -70,12 +63,6 @@ def test_torchs_share_of_the_memory():
 def test_retries_of_the_allocator_are_told():
     rows = drawn([OLD], 56, 4, torch=(TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 3),))
     assert rows[2] == "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved  3 retries"
-
-
-def test_memory_of_a_process_that_does_not_say_where_is_shown_only_for_a_single_gpu():
-    torch = (TorchMemoryRow(0, None, GIB, 2 * GIB, 0),)
-    assert any(row.startswith("torch") for row in drawn([OLD], 56, 8, torch=torch))
-    assert not any(row.startswith("torch") for row in drawn(number(2, OLD), 56, 16, torch=torch))
 
 
 def test_what_a_gpu_does_not_tell_is_a_dash_or_left_out():

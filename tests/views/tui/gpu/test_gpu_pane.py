@@ -70,16 +70,6 @@ def test_eight_gpus_in_three_rows():
     assert drawn(gpus, 76, 3)[2] == "5:  XID 79    6:  no answer for 12s   7:  XID 48"
 
 
-def test_cards_side_by_side_are_aligned_and_even():
-    gpus = list(number(8))
-    gpus[5] = replace(gpus[5], throttle=["power cap"])
-    rows = drawn(gpus, 196, 40)
-    heads = [row for row in rows if row.startswith("●")]
-    assert [row.count("●") for row in heads] == [4, 4]
-    assert "● GPU 5  slowed: power cap" in heads[1]
-    assert {row.count("memory") for row in rows if "memory" in row and "heat" not in row} == {4}
-
-
 @pytest.mark.parametrize(("width", "most", "rows"), [(86, 36, 32), (56, 24, 9)])
 def test_cards_are_wanted_where_they_fit(width, most, rows):
     assert gpu_rows_wanted(GpuState(number(8), None), width, most) == rows

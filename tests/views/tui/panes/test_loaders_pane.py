@@ -68,13 +68,6 @@ def test_a_loader_with_two_workers():
     assert workers[0].endswith("transforms.py:31  out = cv(img, kernel)")
 
 
-def test_evaluation_in_the_training_process_is_told_by_its_head():
-    lines = texts(rows(*training(), evaluating(40.0)), 116, 12)
-    assert lines[-2].startswith("eval loader · [bold]Stream") and lines[-2].endswith(" · no workers · iterable")
-    assert "\x1b" not in "".join(lines)
-    assert lines[-1] == "wait 17.0 ms  p95 19.0 ms   8.0 batches/s"
-
-
 def test_where_rows_are_short_the_rest_is_one_mean():
     many = rows(*training(workers=64))
     lines = texts(many, 116, 6)
@@ -148,15 +141,3 @@ def test_the_cpu_of_workers_stands_beside_the_time_in_which_they_make_batches():
     assert [round(worker.cpu_ratio, 2) for worker in loader.worker_rows] == [0.09, 0.08]
     _, _, names, first, _ = texts([loader], 116, 5)
     assert names.split()[:3] == ["making", "CPU", "items"] and first.split()[:6] == ["worker", "0", "97", "%", "9", "%"]
-
-
-async def test_without_a_pane_of_their_own_loaders_are_in_the_title_of_the_threads():
-    app = TuimonApp(monitor(*training()), refresh_s=3600, capabilities=Capabilities())
-    async with app.run_test(size=(80, 24)) as pilot:
-        app.tick()
-        await pilot.pause()
-        assert "none ready at 60 % of fetches" in str(app.board.threads.border_title)
-        await pilot.resize_terminal(120, 40)
-        app.board.show(app.monitor.session, ())
-        await pilot.pause()
-        assert "loader" not in str(app.board.threads.border_title)

@@ -31,12 +31,12 @@ def test_phase_rows_line_up():
     assert rows[6] == "step time · last 5.0s                          0 – 80 ms"
 
 
-def test_evaluation_has_no_bar_as_its_share_is_of_all_time():
+def test_evaluation_has_no_bar_as_its_share_is_of_the_loops_time():
     table = TABLE._replace(rows=(*TABLE.rows, PhaseRow("eval", 0.64, 14.4)))
     rows = texts(phases_lines(PICTURE._replace(table=table), 60, 13))
     assert rows[0] == "data      ████████████████████████████████    41.5 ms   62 %"
-    assert rows[5] == "eval      share of all time                   14.4 ms   64 %"
-    assert "beside the steps; share of all time" in texts(phases_lines(PICTURE._replace(table=table), 80, 13))[5]
+    assert rows[5] == "eval      share of the loop's time            14.4 ms   64 %"
+    assert "beside the steps; share of the loop's time" in texts(phases_lines(PICTURE._replace(table=table), 80, 13))[5]
 
 
 def test_without_a_step_the_open_phase_is_told_and_after_the_end_where_it_ended():
@@ -60,27 +60,11 @@ def test_ranges_stand_under_their_phase_and_the_deepest_give_way():
               RangeRow("batch/augment", "augment", 1, "data", 2.0, 31.0, 0.46),
               RangeRow("conv", "conv", 0, "forward", 1.0, 5.0, 0.07))  # fmt: skip
     state = PICTURE._replace(table=TABLE._replace(ranges=ranges), history=())
-    names = [row.strip().split("  ")[0] for row in texts(phases_lines(state, 60, 20))]
-    assert [name.split(" █")[0] for name in names[:8]] == [
-        "data",
-        "└ batch",
-        "└ augment ×2",
-        "forward",
-        "└ conv",
-        "backward",
-        "optimizer",
-        "other",
-    ]
-    names = [row.strip().split("  ")[0] for row in texts(phases_lines(state, 60, 8))]
-    assert [name.split(" █")[0] for name in names[:7]] == [
-        "data",
-        "└ batch",
-        "forward",
-        "└ conv",
-        "backward",
-        "optimizer",
-        "other",
-    ]
+    names = [row.strip().split("  ")[0].split(" █")[0] for row in texts(phases_lines(state, 60, 20))]
+    rest = ["forward", "└ conv", "backward", "optimizer", "other"]
+    assert names[:8] == ["data", "└ batch", "└ augment ×2", *rest]
+    names = [row.strip().split("  ")[0].split(" █")[0] for row in texts(phases_lines(state, 60, 8))]
+    assert names[:7] == ["data", "└ batch", *rest]
 
 
 @pytest.mark.parametrize("width", [20, 36, 56, 100])

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from tests.session.records import header, process, session_of
-from tuimon.records import NO_TORCH_YET, Cost, Exit, Node
+from tuimon.records import NO_TORCH_YET, Cost, Exit
 from tuimon.session.progress import Left, RunProgress
 from tuimon.session.rows import EpochRow, StepSummary
 from tuimon.session.session import Session
@@ -17,12 +17,6 @@ STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
 
 COST = Cost(t=1, pid=0, window_s=1, cpu_ratio=0.04, sampler_cpu_ratio=0, rss_bytes=62 << 20)
 FACTS = RunFacts("train.py", 4242, Which(), 192.0, STEPS, COST, None, paused=False)
-
-
-def test_title_at_120_columns():
-    row = text_of(title_line(FACTS, 120))
-    assert row.startswith(" train.py · pid 4242 · 3m12s · 1 000 steps · median 67.0 ms, p95 81.0 · 14.9 steps/s  ")
-    assert row.endswith("tuimon 4 % cpu, 62 MiB ")
 
 
 def test_the_title_has_the_place_in_the_run_its_rates_and_the_time_left():
@@ -40,6 +34,7 @@ def test_the_title_has_the_place_in_the_run_its_rates_and_the_time_left():
         (Exit(t=1, pid=1, exit_code=3), " ENDED, exit code 3  after 3m12s", "critical badge"),
         (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), " ENDED by SIGKILL  after 3m12s", "critical badge"),
         (Exit(t=1, pid=1, exit_code=None), " ENDED  after 3m12s", "benign badge"),
+        (Exit(t=1, pid=1, exit_code=None, file="x.py"), " ENDED by an error  after 3m12s", "critical badge"),
     ],
 )
 def test_an_ended_run_is_titled_so(end, text, role):
@@ -74,16 +69,6 @@ def test_of_a_log_that_is_still_being_read_the_title_says_how_far_that_is_and_no
     row = text_of(title_line(FACTS._replace(read_ratio=0.43, followed=True), 120))
     assert " READING 43 % " in row and "LIVE" not in row
     assert " LIVE " in text_of(title_line(FACTS._replace(followed=True), 120))
-
-
-def test_a_silent_node_is_in_the_title_until_the_run_ends():
-    pane = TitleLine()
-    session = Session()
-    session.add(header())
-    session.add(Node(t=20.0, pid=0, number=7, host="node007", cpu_count=8, state="late", behind_s=28.0))
-    assert pane.collect(session, ()).nodes == "node007 silent for 28s"
-    session.add(Exit(t=30.0, pid=1, exit_code=0))
-    assert pane.collect(session, ()).nodes is None
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from msgspec import structs
 from rich.cells import cell_len
 
 from tests.session.records import header, process, session_of, steps
+from tests.session.test_unseen import run
 from tests.views import streams
 from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running, text
 from tests.views.tui.texts import texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Exit, Place
-from tuimon.session.state import RunState
+from tuimon.session.state import RunState, run_state, unseen_trainings
 from tuimon.views.finding_text import NONE_KNOWN, ONLY_MINOR, speedup
 from tuimon.views.tui.panes.verdict_pane import FirstVerdict, Verdict, verdict_lines
 
@@ -53,10 +54,12 @@ def test_without_a_source_line_the_place_stands_alone_and_without_a_place_the_he
     assert " ".join(words.split()) == FOUND.headline
 
 
-def test_other_fixes_and_findings_are_counted():
-    more = structs.replace(FOUND, fixes=(*FOUND.fixes, Fix("a"), Fix("b")))
-    assert "v 2 more fixes, 1 more finding" in texts(verdict_lines(VERDICT._replace(findings=(more, FOUND)), 120))[2]
-    assert texts(verdict_lines(VERDICT._replace(findings=(more, FOUND)), 64))[2].endswith("v +3")
+def test_a_loop_without_steps_is_told_the_way_out_in_the_two_rows_that_are_free():
+    session = run(process())
+    verdict = VERDICT._replace(findings=(), state=run_state(session), unseen=tuple(unseen_trainings(session)))
+    _, *rows = texts(verdict_lines(verdict, 80))
+    told = " ".join(row.removeprefix(" ┃ ").strip() for row in rows)
+    assert told.startswith("no steps were seen: torch ran no") and "tuimon.step()" in told and "…" not in told
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,10 @@ def test_what_is_not_worth_a_fix_is_no_headline_and_an_unknown_gain_is_not_a_sma
     [
         (Exit(t=1, pid=1, exit_code=1, last_line="ValueError: no"), " ┃ ValueError: no"),
         (
+            Exit(t=1, pid=1, exit_code=1, last_line="ValueError: no", file="a.py", line=3, function="f"),
+            " ┃ at f() a.py:3: ValueError: no",
+        ),
+        (
             Exit(t=1, pid=1, exit_code=0, survivors=[7, 8]),
             " ┃ still running: pid 7, pid 8 (tuimon attach 7)",
         ),
@@ -107,6 +114,16 @@ def test_how_a_run_ended_that_the_title_shows_takes_no_row_of_a_finding(exit_rec
     assert " ".join(texts(verdict_lines(ended._replace(findings=()), 120))[0].split()) == f"┃ {text}"
 
 
+def test_a_program_that_found_no_input_beside_the_screen_is_told_how_to_get_it():
+    ended = VERDICT._replace(
+        findings=(), exit=Exit(t=1, pid=1, exit_code=1, last_line="EOFError: EOF when reading a line")
+    )
+    _, line, fix = texts(verdict_lines(ended, 80))
+    assert "EOFError" in line and fix.startswith(" ┃ FIX") and "tuimon run --headless" in fix and "…" not in fix
+    other = ended._replace(exit=structs.replace(ended.exit, last_line="KeyError: 'lr'"))
+    assert texts(verdict_lines(other, 80))[2].strip() == "┃"
+
+
 def test_without_findings_it_says_why():
     nothing = VERDICT._replace(findings=())
     assert "NOTHING FOUND" in texts(verdict_lines(nothing, 100))[0]
@@ -118,14 +135,6 @@ def test_without_findings_it_says_why():
     ("state", "shown"),
     [
         (RunState("starting"), "STARTING"),
-        (
-            RunState("starting", 14.0, "importing transformers", 12.0),
-            "STARTING  for 14s: importing transformers for 12s",
-        ),
-        (
-            RunState("starting", 14.0, "preparing data", 9.0, Place("/home/me/prep.py", 40, "load")),
-            "STARTING  for 14s: preparing data at load() prep.py:40 for 9.0s",
-        ),
         (
             RunState("step_open", 20.0, "in backward", None, Place("fit.py", 7, "closure"), 14),
             "STEP RUNNING  for 20s, 14 backward passes: in backward at closure() fit.py:7",

@@ -35,44 +35,6 @@ def test_blocks_stay_within_their_parents(trainer, width):
             ends = block.x + block.width
 
 
-def test_zoom_takes_the_whole_width_and_keeps_the_way_there(trainer):
-    tree = trainer.tree(None)
-    forward = next(node for node in tree.root.walk() if node.function == "forward")
-    rows = blocks(tree, forward, 80, 10)
-    assert [[(b.node.function, b.width) for b in row] for row in rows] == [
-        [("all", 80)], [("<module>", 80)], [("main", 80)], [("forward", 80)], [("_conv_forward", 56)]
-    ]  # fmt: skip
-
-
-def test_moving_in_the_icicle(trainer):
-    view = IcicleView(TreeCursor())
-
-    def at():
-        view.draw(trainer, None, 100, 20)
-        return view.cursor.selected(trainer.tree(None)).function
-
-    assert at() == "<module>"
-    view.move(2)
-    assert at() == "__next__"
-    view.sideways(1)
-    assert at() == "forward"
-    view.sideways(-5)
-    view.sideways(3)
-    assert at() == "wrapper"
-    view.sideways(9)
-    assert at() == "log"
-    view.sideways(-1)
-    assert at() == "wrapper"
-    view.move(-9)
-    assert at() == "all"
-    view.move(3)
-    view.enter()
-    assert at() == "__next__"
-    assert view.zoom_out()
-    at()
-    assert not view.zoom_out()
-
-
 def test_a_click_selects_the_block(trainer):
     view = IcicleView(TreeCursor())
     view.draw(trainer, None, 100, 20)

@@ -206,9 +206,3 @@ async def test_hot_lines_open_there_with_the_code_that_samples_brought():
         shown = text(app, "profile")
         assert "worker" in shown.splitlines()[0] and "transforms.py:31" in shown.splitlines()[-1]
         assert "31 ▏ out = cv(img, kernel)" in shown
-
-
-async def test_but_on_the_thread_that_somebody_chose():
-    async with running(streams.input_bound(5), (120, 40)) as (app, pilot):
-        await pilot.press("down", "up", "h")
-        assert "main" in text(app, "profile").splitlines()[0]

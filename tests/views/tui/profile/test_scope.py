@@ -2,16 +2,14 @@
 
 import pytest
 
-from tests.session.records import stacks
 from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tests.views.tui.profile.samples import Sample, of
-from tuimon.records import StackCount, Stacks
 from tuimon.session.loop_tree.range_join import RANGE
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.profile.header import empty_lines, filters, phases_line, ranges_line, tabs_line
-from tuimon.views.tui.profile.scope import Scope, latest_times
+from tuimon.views.tui.profile.header import empty_lines, filters, phases_line, ranges_line
+from tuimon.views.tui.profile.scope import Scope
 
 WORKER = Scope(4301, 4301, "worker 1")
 
@@ -40,42 +38,7 @@ def test_workers_have_no_phase_the_trainer_has():
     assert trainer.has_phases
 
 
-def test_a_second_thread_of_the_trainer():
-    session = profiles.session(2)
-    rows = [StackCount(77, "pin", [17, 18], 5), StackCount(77, "pin", [3, 13, 14], 2)]
-    session.add(Stacks(t=9.0, pid=MAIN, window_s=1.0, rate_hz=20.0, samples=7, stacks=rows))
-    scope = Scope(MAIN, 77, "pin-memory")
-    assert sorted((s.phase, s.count) for s in scope.samples(session)) == [("backward", 2), ("none", 5)]
-    assert scope._replace(level="process").threads(session) == [(MAIN, MAIN), (MAIN, 77)]
-
-
-def test_new_samples_are_noticed():
-    session = profiles.session(2)
-    scope = Scope(MAIN, MAIN, "main", "run")
-    before = latest_times(session, scope)
-    assert latest_times(session, scope) == before
-    session.add(stacks(8.0, ([0], 1), pid=4301))
-    assert latest_times(session, scope) != before
-
-
-def test_a_profile_makes_each_view_once():
-    session = profiles.session(2)
-    profile = SampleProfile(Scope(MAIN, MAIN, "main").samples(session))
-    assert profile.samples == 200
-    assert profile.tree("data") is profile.tree("data")
-    assert profile.tree("data").samples == profile.lines("data").samples == 124
-    assert profile.lines() is profile.lines()
-    assert profile.lines(libraries=True) is not profile.lines()
-
-
 # -- what stands around the views of the profile
-
-
-def test_tabs():
-    row = text_of(tabs_line("tree", "main · pid 4242", 1234, 100))
-    assert row.startswith(" h Hot lines   c Call tree   i Icicle ")
-    assert row.endswith("t main · pid 4242  1 234 samples")
-    assert cells(tabs_line("lines", "x" * 200, 1, 60)) <= 62
 
 
 def test_phases_with_their_shares(trainer):

@@ -14,7 +14,7 @@ from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.unjudged import Unjudged
 from tuimon.session.session import Session
 from tuimon.views.evidence_text import evidence_rows, evidence_text, share_text
-from tuimon.views.finding_text import times_text, verdict_name
+from tuimon.views.finding_text import times_text
 from tuimon.views.mcp.answers import evidence
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, unjudged_lines
@@ -54,14 +54,6 @@ def test_what_could_not_be_judged_by_its_reason():
     assert unjudged_lines((), 80) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [(None, "nothing found"), ("side_work", "SIDE-WORK"), ("input_bound/slow_item", "INPUT-BOUND (slow item)")],
-)
-def test_verdicts_in_words(name, text):
-    assert verdict_name(name) == text
-
-
 def test_the_code_around_the_place_takes_the_place_of_its_line():
     code = [(29, "def augment(img):"), (30, "    x = 1"), (31, "    out = cv(img, kernel)"), (40, "far")]
     rows = texts(findings_lines([streams.INPUT_BOUND], 80, lambda _: code))
@@ -74,25 +66,18 @@ def test_the_code_around_the_place_takes_the_place_of_its_line():
     ("name", "value", "shown"),
     [
         ("data_ms_per_step", 41.5, ("data per step", "41.5 ms")),
-        ("gpu_ms_per_step", 41.5, ("GPU span per step", "41.5 ms")),
         ("worker_cpu_ratio", 0.998, ("worker CPU", "100 % of a core")),
         ("hot_share", 0.5, ("hottest function", "50 % of the samples")),
         ("gpu_idle_at_most", 0.44, ("GPU idle at most", "44 %")),
-        ("gpu_util", 0.97, ("GPU util", "97 %")),
         ("sm_clock_max_mhz", 1980, ("SM clock max", "1980 MHz")),
-        ("power_limit_w", 700.0, ("power limit", "700 W")),
-        ("temperature_c", 61.0, ("temperature", "61 °C")),
         ("reserved_bytes", 36 << 30, ("reserved", "36 GiB")),
         ("growth_bytes_per_s", 2.5 * 2**20, ("growth", "2.5 MiB/s")),
         ("full_in_s", 192.0, ("full in", "3m12s")),
-        ("epoch_end_s", 0.021, ("epoch end", "21.0 ms")),
         ("lead_us", 50.0, ("launch lead", "0.05 ms")),
         ("speedup_at_most", 1.234, ("gain at most", "1.23x")),
         ("cores", 2, ("cores", "2")),
         ("pinned", False, ("pinned", "no")),
-        ("cause", "power cap", ("cause", "power cap")),
         ("cores_wanted", 1.7, ("cores wanted", "1.7")),
-        ("open_phase", "backward", ("open phase", "backward")),
         ("open_phase", "between", ("open phase", "data+forward")),
     ],
 )
@@ -205,16 +190,6 @@ def test_why_and_how_sure_are_said_of_the_chosen_finding():
         for rule in ("input_bound", "side_work"):
             assert (page_of(rule).meaning in rows) == (rule == (chosen or "input_bound"))
         assert rows.count("How sure") == 1
-
-
-def test_the_list_of_findings_shows_all_there_is():
-    rows = "\n".join(texts(findings_lines([INPUT_BOUND, streams.SIDE_WORK], 100)))
-    for part in ("INPUT-BOUND", "workers saturated",
-                  "2.1", "critical", "transforms.py:31  augment()", "out = cv(img",
-                 "data per step  41.5 ms", "worker CPU     100 %", "workers        2",
-                 "SIDE-WORK"):  # fmt: skip
-        assert part in rows
-    assert texts(findings_lines([], 80)) == ["No rule has found anything."]
 
 
 #: Names of the machinery, whose value is all that there is to say.

@@ -17,13 +17,10 @@ FOUND = [
     ("keys", "pid"),
     [
         (("enter",), 4242),
-        (("down", "enter"), 5151),
         (("end", "up", "up", "up", "enter"), 4242),
-        ((*"5151", "enter"), 5151),
         ((*"TRAIN.py", "enter"), 4242),
         ((*"q漢", "backspace", "backspace", "down", "down", "enter"), 99),
         ((*"nothing like it", "enter", "escape"), None),
-        (("escape",), None),
         (("ctrl+c",), None),
     ],
 )

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.session.records import header, process, session_of, steps
+from tests.session.records import header, session_of
 from tests.trace.kineto_file import call, event, of_recording, write
 from tuimon.errors import TraceError
-from tuimon.records import GpuPhase, GpuTime, TraceTaken
+from tuimon.records import TraceTaken
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
@@ -19,7 +19,6 @@ from tuimon.trace.timeline import Lane, Timeline, blocks, timeline_of
 from tuimon.views.format import count
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
-from tuimon.views.trace_text import known_before
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets import trace_sheet
 from tuimon.views.tui.sheets.timeline_lines import View, timeline_lines
@@ -44,25 +43,14 @@ def test_what_was_measured_and_estimated_before_stands_beside_what_was_traced(re
     trace = read_trace(recorded)
     lines = [text_of(line) for line in trace_lines(trace, summarize(trace), 100)]
     assert lines[0] == "4 steps · 177 ms each (before the trace: 98.0 ms)"
-    assert "phase             CPU    before  GPU span    before  GPU idle" in lines
-    assert "data             71.1     ~58.0      58.9      57.0      58.9" in lines
-    assert "backward         36.1      30.0      66.3      66.0       1.8" in lines
-    assert "forward          50.9         –      50.9         –      16.1" in lines
+    assert "phase               CPU    before  GPU span    before  GPU idle" in lines
+    assert "data               71.1     ~58.0      58.9      57.0      58.9" in lines
+    assert "backward           36.1      30.0      66.3      66.0       1.8" in lines
+    assert "forward            50.9         –      50.9         –      16.1" in lines
     assert any("held the training up for 187 ms" in line for line in lines)
     assert any("6 steps were ordered" in line for line in lines)
     assert any("for a batch" in line and "33 %" in line for line in lines)
     assert any("from memory that is not pinned" in line for line in lines)
-
-
-def test_an_idle_time_without_a_lower_bound_was_not_known_before() -> None:
-    spans = [GpuPhase("forward", 10**9, 0, 10**9), GpuPhase("backward", 10**9, 10**8, 0)]
-    timed = GpuTime(t=1.0, pid=100, window_s=1.0, device=0, steps=10, total_ns=2 * 10**9, phases=spans, leads=[])
-    whole = steps(1.0, {"forward": 50, "backward": 50})
-    before = known_before(session_of(header(), process(), whole, timed), 100).before
-    assert {row.phase: row.gpu_idle_ms for row in before if row.gpu_ms} == {
-        "forward": None,
-        "backward": pytest.approx(5.0),
-    }
 
 
 def test_a_pause_beyond_what_was_allowed_is_said(recorded: str) -> None:
@@ -85,15 +73,12 @@ def test_the_timeline_fills_its_width(recorded: str, width: int) -> None:
         view.pan(1)
 
 
-def test_blocks_of_a_lane() -> None:
-    lane = Lane("main", "CPU")
-    for begin, end, name in ((0, 10, "a"), (10, 11, "b"), (30, 60, "c"), (90, 200, "d")):
-        lane.add_item(begin, end, name, "forward")
-    found = blocks(lane, 0, 100, 20)
-    assert [(block.x, block.width, block.name) for block in found] == [
-        (0, 2, "a"), (2, 1, ""), (6, 6, "c"), (18, 2, "d"),
-    ]  # fmt: skip
-    assert found[1].share == pytest.approx(0.2)
+def test_time_that_markers_cannot_split_is_named_as_in_the_tables() -> None:
+    lane = Lane("phase", "loop")
+    lane.add_item(0, 60, "between", "between")
+    lane.add_item(60, 100, "backward", "backward")
+    _, row = map(text_of, timeline_lines(View(Timeline([lane], 0, 100, [])), 72))
+    assert row.split() == ["phase", "▏data+forward", "▏backward"]
 
 
 def test_zoom_and_pan_stay_within_the_trace() -> None:
@@ -108,16 +93,6 @@ def test_zoom_and_pan_stay_within_the_trace() -> None:
     assert view.length_ns == 1000
     view.go_to_step(1)  # there are none
     assert view.length_ns == 1000
-
-
-def test_steps_one_after_the_other(recorded: str) -> None:
-    view = View(timeline_of(read_trace(recorded)))
-    steps = view.timeline.steps
-    for at in (0, 1, 2, 3, 3):
-        view.go_to_step(1)
-        assert view.begin_ns == pytest.approx(steps[at].begin_ns)
-    view.go_to_step(-1)
-    assert view.begin_ns == pytest.approx(steps[2].begin_ns)
 
 
 class _App(TerminalApp[None]):
@@ -138,17 +113,16 @@ async def shown(monkeypatch: pytest.MonkeyPatch, take: object, size: tuple[int, 
         return [text_of(line) for line in sheet.body.lines]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-async def test_the_sheet(recorded: str, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]) -> None:
+async def test_the_sheet(recorded: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = read_taken(recorded)
-    whole = await shown(monkeypatch, lambda sheet: taken, size)
+    whole = await shown(monkeypatch, lambda sheet: taken, (80, 24))
     assert "step 3" in whole[1]
-    one = await shown(monkeypatch, lambda sheet: taken, size, "n")
+    one = await shown(monkeypatch, lambda sheet: taken, (80, 24), "n")
     assert "step 0" in one[1] and "step 3" not in one[1]
-    near = await shown(monkeypatch, lambda sheet: taken, size, "plus", "plus", "right", "minus", "0", "down", "down")
+    keys = ("plus", "plus", "right", "minus", "0", "down", "down")
+    near = await shown(monkeypatch, lambda sheet: taken, (80, 24), *keys)
     assert near[1] == whole[1]
-    if size[1] == 24:
-        assert near[7] == whole[9]  # the tables have moved by two rows
+    assert near[7] == whole[9]  # the tables have moved by two rows
 
 
 async def test_a_reason_where_there_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,3 +235,24 @@ def test_the_report_tells_of_a_trace(recorded: str) -> None:
     assert "forward: CPU 50.9 ms, GPU span 50.9 ms" in text
     assert max(map(len, text_report(report).splitlines())) <= 78 + len(recorded)
     assert "traces" not in report_of(session_of(header()), [], "run.jsonl")
+
+
+def test_blocks_of_a_lane() -> None:
+    lane = Lane("main", "CPU")
+    for begin, end, name in ((0, 10, "a"), (10, 11, "b"), (30, 60, "c"), (90, 200, "d")):
+        lane.add_item(begin, end, name, "forward")
+    found = blocks(lane, 0, 100, 20)
+    assert [(block.x, block.width, block.name) for block in found] == [
+        (0, 2, "a"), (2, 1, ""), (6, 6, "c"), (18, 2, "d"),
+    ]  # fmt: skip
+    assert found[1].share == pytest.approx(0.2)
+
+
+def test_steps_one_after_the_other(recorded: str) -> None:
+    view = View(timeline_of(read_trace(recorded)))
+    steps = view.timeline.steps
+    for at in (0, 1, 2, 3, 3):
+        view.go_to_step(1)
+        assert view.begin_ns == pytest.approx(steps[at].begin_ns)
+    view.go_to_step(-1)
+    assert view.begin_ns == pytest.approx(steps[2].begin_ns)

@@ -10,11 +10,6 @@ from tuimon.session.disk_reads import EpochReads
 from tuimon.session.rows import LoaderRow
 from tuimon.text import size_text
 
-EPOCHS = Threshold(
-    2,
-    "stretches of whole epochs, of 20 s or more, from which what each reads from the disk counts",
-    "our choice: one shows nothing that comes again",
-)
 ALIKE = Threshold(
     0.25,
     "part of their mean by which epochs that read the same data may differ in what they read from the disk",
@@ -28,7 +23,7 @@ _REMOTE = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "fuse", "9p
 
 
 class ReadAgain(NamedTuple):
-    """What an epoch reads from the disk, each time."""
+    """The bytes that each epoch reads from the disk, and where they lie."""
 
     epoch_bytes: float
     mount: str | None
@@ -49,7 +44,7 @@ class ReadAgain(NamedTuple):
 
 def read_again(reads: EpochReads | None, loader: LoaderRow | None) -> ReadAgain | None:
     """The data of a data set with indices that every epoch reads anew; None where that is not known."""
-    if reads is None or loader is None or loader.facts.kind != "map" or len(reads.bytes_each) < EPOCHS:
+    if reads is None or loader is None or loader.facts.kind != "map" or len(reads.bytes_each) < 2:
         return None
     mean = fmean(reads.bytes_each)
     if mean < LEAST_BYTES or any(abs(each - mean) > ALIKE * mean for each in reads.bytes_each):

@@ -74,7 +74,7 @@ def _parts(main: ThreadSamples) -> _Parts | None:
 
 
 def _acting_lines(data: Iterable[StackSample]) -> dict[Function, tuple[int, int]]:
-    """Of functions that step the environment themselves: the lines from the policy's call to that."""
+    """The lines from the policy's call to the environment's step, in functions that have both."""
     calling, stepping = set[KnownFrame](), set[KnownFrame]()
     for sample in data:
         if sample.maker_depth:

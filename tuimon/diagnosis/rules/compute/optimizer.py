@@ -14,7 +14,7 @@ from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.cpu import SMALL_PART
 from tuimon.diagnosis.speedup import TAKES_ERROR, speedup_without
-from tuimon.diagnosis.step_model.edits import Part
+from tuimon.diagnosis.step_model.edits import HALF, Part
 from tuimon.diagnosis.step_model.measured import host_model, without
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MOST, Threshold
@@ -29,11 +29,6 @@ FUSED_OF_SINGLE = Threshold(
     "part of the time of an update that goes through tensors one by one that a fused one takes",
     "measured in bench/launches.py: 0.14 to 0.17 of Adam's on a CPU; less than 0.05 on an H100, of 800 tensors",
 )
-FOREACH_OF_SINGLE = Threshold(
-    0.50,
-    "part of the time of an update one by one that a foreach one takes",
-    "measured in bench/launches.py: 0.47 to 0.56 of Adam's",
-)
 #: Twice what the fused update takes, and nothing of it, are the ends of what may be gained: our choice.
 _FEWEST, _MOST = 2.0, 0.0
 #: torch's optimizers that have a fused form on a GPU: https://pytorch.org/docs/stable/optim.html
@@ -46,15 +41,10 @@ OPTIMIZER_SHARE = Threshold(
 )
 FUSED_TAKES = Threshold(
     0.30,
-    "part of the time of an update of many tensors by torch's Adam or AdamW that a fused one takes",
+    "part of the time of an update of many tensors by torch's Adam or AdamW that a fused one takes, in one group",
     "measured in bench/fused_update.py: 0.10 to 0.47 with one thread, 0.10 to 0.62 with two, the less the longer the"
-    " update; 0.39 to 0.84 with SGD, for which it is no fix",
-)
-GROUPED_TAKES = Threshold(
-    0.35,
-    "part of the time of a fused update of small tensors, each a group of its own, that it takes in one group",
-    "measured in bench/fused_update.py: 0.26 to 0.41 of AdamW's for tensors of 136 to 8,256 elements, 0.13 to 0.25 of"
-    " SGD's; 0.65 and more from 33,000 elements on",
+    " update; 0.39 to 0.84 with SGD, for which it is no fix; 0.26 to 0.41 of a fused one of small tensors, each a group"
+    " of its own",
 )
 SMALL_TENSOR = Threshold(
     10_000.0, "elements of a tensor, on average, up to which one group is the fix", "measured in bench/fused_update.py"
@@ -74,7 +64,7 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
         return None
     has_fused = facts is None or facts.name in _HAS_FUSED
     if single >= together:
-        takes = FUSED_OF_SINGLE if has_fused else FOREACH_OF_SINGLE
+        takes = FUSED_OF_SINGLE if has_fused else HALF  # foreach takes 0.47 to 0.56 of Adam's: bench/launches.py
     elif has_fused:
         takes = FUSED_TAKES
     else:
@@ -185,7 +175,7 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
         gained,
     )
     model, unfused = host_model(evidence), gained * part
-    together = _one_group(facts, model.own_part(gained, gained * TAKES_ERROR / (1.0 - GROUPED_TAKES)), model)
+    together = _one_group(facts, model.own_part(gained, gained * TAKES_ERROR / (1.0 - FUSED_TAKES)), model)
     if together is not None:
         return [together, less]
     error = unfused * TAKES_ERROR / (1.0 - FUSED_TAKES)
@@ -206,7 +196,7 @@ def _one_group(facts: OptimizerFacts | None, update: Part, model: StepModel) -> 
         f"give {facts.name} one group of parameters, not {facts.groups} of one tensor each: fused=True updates the"
         " tensors of a group at once"
     )
-    return model.fix(action, Change("optimizer", float(GROUPED_TAKES)), update)
+    return model.fix(action, Change("optimizer", float(FUSED_TAKES)), update)
 
 
 def _finding(evidence: Evidence, share: float, hot: HotFunction | None, what: str, fixes: Sequence[Fix]) -> Finding:
@@ -243,7 +233,6 @@ RULES = (
             OPTIMIZER_SHARE,
             FUSED_TAKES,
             TAKES_ERROR,
-            GROUPED_TAKES,
             SMALL_TENSOR,
             SMALL_PART,
             *CONFIDENCE,

@@ -97,7 +97,7 @@ _ANY = Guard(
 
 
 def guard_of(reason: str) -> Guard:
-    """What a guard is about: ``tensor 'x' size mismatch at index 1`` -> dimension 1 of x differs."""
+    """The subject of a guard: ``tensor 'x' size mismatch at index 1`` -> dimension 1 of x differs."""
     text = _LOCAL.sub(r"\1", reason)
     for pattern, guard in _GUARDS:
         found = pattern.search(text)
@@ -180,7 +180,7 @@ def _gave_up(evidence: Evidence) -> Finding | None:
         rule="recompiles",
         severity="info",
         cause="gave_up",
-        headline=f"torch.compile gave {_name(given_up)} up{after}: new inputs run uncompiled",
+        headline=f"torch.compile gave up on {_name(given_up)}{after}: new inputs run uncompiled",
         fixes=(Fix(guard.fix),),
         where=(Place(first.file, first.line, first.function),),
         evidence=_guard(first),

@@ -14,16 +14,12 @@ from tuimon.diagnosis.evidence.gpu.launching import Launching
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_TIMES, Rule
-from tuimon.diagnosis.rules.compute.optimizer import (
-    FOREACH_OF_SINGLE,
-    FUSED_OF_SINGLE,
-    FUSED_TAKES,
-    fused_fix,
-)
+from tuimon.diagnosis.rules.compute.optimizer import FUSED_OF_SINGLE, FUSED_TAKES, fused_fix
 from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.severity import CRITICAL_GAIN
 from tuimon.diagnosis.speedup import TAKES_ERROR, likely, speedup_without
+from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
 from tuimon.records import Gpu, Place, Process
@@ -35,11 +31,6 @@ AUTOCAST_TAKES = Threshold(
     "part of forward and backward that autocast's casts take where launches set the pace",
     "measured in bench/launches.py: 0.14 to 0.25 on a CPU, where a cast is no launch; 0.39 on an H100, of 24 linear"
     " layers with norms",
-)
-BATCH_MEMORY = Threshold(
-    0.8,
-    "share of the GPU's memory that a larger batch may fill, if all that is allocated grows with it",
-    "our choice: room for fragments, and for a length that is longer than those seen",
 )
 #: Most times as large that a batch is advised to be: our choice; learning rates that fit are not known beyond.
 _MOST_TIMES = 8
@@ -163,7 +154,8 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
     busy = max(1.0 - idle.likely, 1.0 / _MOST_TIMES)
     times = 2 ** math.floor(math.log2(1.0 / busy)) if busy < 1.0 else 1
     holds, room = _memory(evidence)
-    while holds is not None and room is not None and holds * times > BATCH_MEMORY * room:
+    # a large part of the memory stays free for fragments, and for a length that is longer than those seen
+    while holds is not None and room is not None and holds * times > (1.0 - LARGE) * room:
         times //= 2
     if times < 2:
         return None
@@ -293,11 +285,11 @@ RULES = (
             TAKES_ERROR,
             FUSED_OF_SINGLE,
             FUSED_TAKES,
-            FOREACH_OF_SINGLE,
-            BATCH_MEMORY,
+            HALF,
             REPORTED,
             *IDLE_BOUNDS,
         ),
+        causes=("allocator",),
         contradicts_order=True,
     ),
 )

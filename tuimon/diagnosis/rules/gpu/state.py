@@ -7,7 +7,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, TENSOR_ACTIVITY, Rule
-from tuimon.diagnosis.rules.gpu.launches import BATCH_MEMORY, larger_batch
+from tuimon.diagnosis.rules.gpu.launches import larger_batch
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TRACE
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import node_of
@@ -221,7 +221,7 @@ RULES = (
             " and memory in use, and is kept only where no other finding explains an idle GPU."
         ),
         needs=(GPU_COUNTERS, GPU_LOAD),
-        thresholds=(MOST, BATCH_MEMORY, REPORTED),
+        thresholds=(MOST, LARGE, REPORTED),
     ),
     Rule(
         name="low_precision_unused",

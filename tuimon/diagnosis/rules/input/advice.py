@@ -144,7 +144,7 @@ def _drawn_sooner(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
 
 
 def _overlaps(evidence: Evidence) -> str:
-    """What first workers do; a forked one has none of the threads of a pool, and would wait for them for ever."""
+    """The advice to add first workers: spawned ones beside a pool, whose threads a forked one would await for ever."""
     if evidence.pool is None:
         return ": loading then overlaps with training"
     setting = "multiprocessing_context='spawn'"

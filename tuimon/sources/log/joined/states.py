@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from tuimon.records import Exit, Node, Notice
 from tuimon.sources.log.joined.clocks import Comparison, compare
 from tuimon.sources.log.joined.node_log import NodeLog
@@ -63,14 +65,7 @@ def joined_exit(logs: Sequence[NodeLog]) -> Exit | None:
         return None
     decisive = min(ends, key=lambda end: (not end[1].exit_code, end[1].exit_code is not None, end[1].t))[1]
     survivors = [pid for _, end in ends for pid in end.survivors]
-    return Exit(
-        t=max(end.t for _, end in ends),
-        pid=decisive.pid,
-        exit_code=decisive.exit_code,
-        signal=decisive.signal,
-        last_line=decisive.last_line,
-        survivors=survivors,
-    )
+    return msgspec.structs.replace(decisive, t=max(end.t for _, end in ends), survivors=survivors)
 
 
 def _clock_notice(found: Sequence[tuple[NodeLog, Comparison]], nodes: int) -> Notice:

@@ -9,8 +9,8 @@ from tuimon.diagnosis.threshold import MOST
 from tuimon.session.rows import GpuTimeRow, LeadRow
 from tuimon.views.format import ms, percent
 from tuimon.views.gpu_idle import UNKNOWN, idle_share_text
-from tuimon.views.tui.drawing.charts import ceiling, chart, layers
-from tuimon.views.tui.drawing.lines import Line, Span, cells, column, line
+from tuimon.views.tui.drawing.charts import layers
+from tuimon.views.tui.drawing.lines import Line, Span, column, line
 from tuimon.views.tui.gpu.figures import fitting
 from tuimon.views.tui.panes.phase_rows import NAME
 
@@ -21,8 +21,8 @@ _LEAST_GAUGE, _MOST_GAUGE = 6, 24
 _Gauge = tuple[str, list[tuple[float, str, str]], list[str]]
 
 
-def lead_lines(times: GpuTimeRow, step_ms: float | None, width: int, most: int, *, whole: bool = False) -> list[Line]:
-    """At most ``most`` lines: the lead; the idle share; how it developed, and the lead at each kind of boundary."""
+def lead_lines(times: GpuTimeRow, step_ms: float | None, width: int, most: int) -> list[Line]:
+    """One line, or two: the lead, and the idle share."""
     lead, idle = _lead_parts(times, step_ms), idle_share_text(times)
     room = width - NAME - 2
     if most < 2:
@@ -31,7 +31,7 @@ def lead_lines(times: GpuTimeRow, step_ms: float | None, width: int, most: int, 
         return _gauges([("lead", lead, offers)], room)
     rows = [("lead", lead, [_lead_and_dry(times), *_shorter(lead_words(times))])]
     rows += [("GPU idle", _idle_parts(times), [f"{idle} of its time" if idle != UNKNOWN else idle, idle])]
-    return [*_gauges(rows, room), *_boundaries(times, width, whole=whole)[: most - 2]]
+    return _gauges(rows, room)
 
 
 def main_lead(times: GpuTimeRow) -> LeadRow | None:
@@ -101,23 +101,6 @@ def _gauges(rows: Sequence[_Gauge], room: int) -> list[Line]:
         (Span(column(name, NAME), "dim"), *layers(parts, width), *line("  ", (text, "text")))
         for (name, parts, _), text in zip(rows, known, strict=True)
     ]
-
-
-def _boundaries(times: GpuTimeRow, width: int, *, whole: bool) -> list[Line]:
-    """The lead's course, and a line for each kind of boundary; where it collapses, something waited for the GPU."""
-    rows: list[Line] = [()]
-    hi = ceiling(times.history)
-    if sum(value is not None for value in times.history) > 1:
-        right = f"  0 – {_ms(hi)}"
-        plot = chart(times.history, width - NAME - len(right), 1, 0.0, hi, whole=whole)
-        rows.append(line((column("over time", NAME), "dim"), (plot[0], "gpu-edge"), (right, "dim")))
-    figures = ("median", "least", "most", "ran dry")
-    rows.append(line((column("lead at", 20) + "".join(column(figure, 10, ">") for figure in figures), "dim")))
-    for lead in times.leads:
-        texts = (_ms(lead.median_us), _ms(lead.min_us), _ms(lead.max_us), percent(lead.stream_idle_ratio))
-        role = "warning" if is_behind(lead) else "text"
-        rows.append(line((column(lead.boundary, 20), "text"), ("".join(column(text, 10, ">") for text in texts), role)))
-    return rows if max(cells(row) for row in rows) <= width else []
 
 
 def _ms(value_us: float | None) -> str:

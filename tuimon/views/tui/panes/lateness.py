@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.stats import HISTORY, PARTS, RankWindow
@@ -20,12 +19,8 @@ _LEVELS = ((0.6, "█", "critical"), (0.4, "▇", "critical"), (0.2, "▅", "war
 _CALM, _GAP = Span("▁", "track"), Span(" ")
 
 
-class Strips(NamedTuple):
-    """The time that the strips of all ranks cover, and how late each rank was in each cell."""
-
-    cell_s: float
-    span_s: float  # known part of the time that the cells cover
-    late: Mapping[int, tuple[float | None, ...]]  # by pid, oldest first, as far as any is known: share of the step
+#: How late each rank was in each cell, as a share of the step: by pid, oldest first, as far as any is known.
+Strips = dict[int, tuple[float | None, ...]]
 
 
 def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cells: int) -> Strips:
@@ -43,8 +38,7 @@ def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cell
     late = {row.pid: _late(own[row.pid], typical) for row in shown}
     begin = min((_first_known(each) for each in late.values()), default=0)
     end = cells - min((_first_known(each[::-1]) for each in late.values()), default=0)
-    late = {pid: each[begin:end] for pid, each in late.items()}
-    return Strips(cell_s, min(known_s, cells * cell_s), late)
+    return {pid: each[begin:end] for pid, each in late.items()}
 
 
 def _first_known(late: Sequence[float | None]) -> int:
@@ -52,31 +46,15 @@ def _first_known(late: Sequence[float | None]) -> int:
 
 
 def strip_line(late: Sequence[float | None], width: int) -> Line:
-    """A rank's cells, in all of the width."""
-    return _joined([_GAP if value is None else _cell(value) for value in spread(late, width, max)])
-
-
-def _joined(cells: Sequence[Span]) -> Line:
-    """Neighbours that look alike as one span."""
+    """A rank's cells, in all of the width; neighbours that look alike are one span."""
     spans: list[Span] = []
-    for cell in cells:
+    for value in spread(late, width, max):
+        cell = _GAP if value is None else _cell(value)
         if spans and spans[-1].role == cell.role:
             spans[-1] = Span(spans[-1].text + cell.text, cell.role)
         else:
             spans.append(cell)
     return tuple(spans)
-
-
-def overview(rows: Sequence[RankRow], width: int) -> list[Line]:
-    """All ranks by their numbers, a cell each, as late as they are: where they are too many for a row each."""
-    cells = [_rank_cell(row) for row in sorted(rows, key=lambda row: row.rank)]
-    return [_joined(cells[at : at + width]) for at in range(0, len(cells), width)]
-
-
-def _rank_cell(row: RankRow) -> Span:
-    if row.state in ("lost", "silent", "stopped"):
-        return Span("!", "critical bold")
-    return Span("·", "dim") if row.late_ratio is None else _cell(row.late_ratio)
 
 
 def _cell(value: float) -> Span:

@@ -124,10 +124,10 @@ def phase_line(phase: PhaseRow, columns: Columns, most: float = 1.0) -> Line:
 
 
 def _bar(phase: PhaseRow, width: int, most: float) -> Span:
-    """None for evaluation: its share is of all time, those of the others are of a step."""
+    """None for evaluation: its share is of the loop's time, those of the others are of a step."""
     if phase.name != "eval":
         return Span(bar(phase.share / most, width), phase.name)
-    texts = ("beside the steps; share of all time", "share of all time", "")
+    texts = ("beside the steps; share of the loop's time", "share of the loop's time", "")
     return Span(column(next(text for text in texts if len(text) <= width), width), "dim")
 
 

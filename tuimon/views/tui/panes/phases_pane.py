@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _CALM_CHART = 13  # rows with caption; what is more goes to the hottest lines first
 _HOT = 12
-_TWO_LINES, _ALL_LINES = 11, 28  # rows from which the GPU's lead gets two lines, and all there is
+_TWO_LINES = 11  # rows from which the GPU's lead gets two lines
 
 
 class PhasesState(NamedTuple):
@@ -76,7 +76,7 @@ class PhasesPane(Pane[PhasesState]):
             session.header.interval_s if session.header else 1.0,
             tuple(by_line(run.hot_lines(pid))[:_HOT]) if self.size.height > _CALM_CHART + 6 else (),
             _notes(session, steps),
-            _for_display(gpu, whole=session.exit is not None),
+            gpu,
             _whose(session, pid),
             self.baseline,
             session.exit is not None,
@@ -145,18 +145,13 @@ def _before_ms(state: PhasesState) -> Mapping[str, float] | None:
 
 
 def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:
-    """How far launches run ahead and how long the GPU idles: a line; two, and the boundaries, where there is room."""
+    """How far launches run ahead and how long the GPU idles: a line; two where there is room."""
     if state.gpu is None:
         return []
     from tuimon.views.tui.panes.gpu_lead import lead_lines  # noqa: PLC0415  (the first frame shows no times of a GPU)
 
     step_ms = state.steps.median_ms if state.steps is not None else None
-    most = 1 if height < _TWO_LINES else 2 if height < _ALL_LINES else 12
-    return lead_lines(state.gpu, step_ms, width, most, whole=state.ended)
-
-
-def _for_display(times: GpuTimeRow | None, *, whole: bool) -> GpuTimeRow | None:
-    return times if times is None or whole else times._replace(history=times.history[-WIDEST_CHART:])
+    return lead_lines(state.gpu, step_ms, width, 1 if height < _TWO_LINES else 2)
 
 
 def _without_steps(steps: StepSummary | None, *, ended: bool) -> list[Line]:

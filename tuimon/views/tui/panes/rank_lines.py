@@ -37,15 +37,14 @@ _STATES = {
 
 
 def rank_columns(
-    rows: Sequence[RankRow], width: int, focus: int | None, over_time: Callable[[int], Strips] | None
+    rows: Sequence[RankRow], width: int, focus: int | None, over_time: Callable[[int], Strips]
 ) -> list[Column[RankRow]]:
     """The columns that fit: the bar and the line first, then the state, the GPU, the step time, memory.
 
     ``focus``: the process whose figures are those of all other panes. ``over_time``: strips of so many cells.
     """
     wait = _WAIT * any(row.wait_ratio is not None for row in rows)
-    strips = over_time is not None
-    room = width - _RANK - _LATE - GAP - wait - _LEAST_BAR - (GAP + _LEAST_BAR) * strips - _LEAST_PLACE
+    room = width - _RANK - _LATE - wait - 2 * (GAP + _LEAST_BAR) - _LEAST_PLACE
     hosts = {row.host for row in rows}
     wanted = {
         "state": _STATE * any(state_span(row).text.strip() != "" for row in rows),
@@ -55,9 +54,9 @@ def rank_columns(
         "memory": _MEMORY,
     }
     shown, room = _that_fit(wanted, room)
-    more = max(0, min(room * 2 // (3 * (1 + strips)), _MOST_BAR - _LEAST_BAR))
+    more = max(0, min(room // 3, _MOST_BAR - _LEAST_BAR))
     bar = _LEAST_BAR + more
-    late = over_time(bar).late if over_time is not None else {}
+    late = over_time(bar)
     longest_ms = max((row.step_ms or 0.0 for row in rows), default=0.0)
     return columns_of(
         Column("rank", _RANK, lambda row: rank_head(row, focus=row.pid == focus), ">"),
@@ -69,8 +68,8 @@ def rank_columns(
         Column("memory", shown["memory"], lambda row: (size(row.memory_bytes), "dim"), ">"),
         Column("  node", shown["node"], lambda row: (f"  {plain(row.host or '')}", "dim")),
         Column("  state", shown["state"], lambda row: line(" " * GAP, state_span(row))),
-        Column("  over time", (GAP + bar) * strips, lambda row: line("  ", *strip_line(late.get(row.pid, ()), bar))),
-        Column("  at", max(_LEAST_PLACE + room - (1 + strips) * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
+        Column("  over time", GAP + bar, lambda row: line("  ", *strip_line(late.get(row.pid, ()), bar))),
+        Column("  at", max(_LEAST_PLACE + room - 2 * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
     )
 
 
@@ -90,20 +89,6 @@ def ranks_head(columns: Sequence[Column[RankRow]], sort: str) -> Line:
         before, name, after = column(each.name, each.width, each.align).partition(each.name)
         spans += line(before, (name, "dim underline" if name == sort else "dim"), after, " " * each.gap)
     return tuple(spans)
-
-
-def map_line(row: RankRow, width: int, strips: Strips, *, focus: bool) -> Line:
-    """The rank's lateness over time, as wide as there is room."""
-    return (
-        *rank_head(row, focus=focus),
-        Span("  "),
-        *strip_line(strips.late.get(row.pid, ()), map_cells(width)),
-    )
-
-
-def map_cells(width: int) -> int:
-    """Cells over time of a ``map_line``."""
-    return max(width - _RANK - 2, 1)
 
 
 def rank_head(row: RankRow, *, focus: bool) -> Line:

@@ -12,18 +12,15 @@ from textual.message import Message
 from tuimon.session.rank_list import rank_rows, with_utilisation
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.trainings import TrainingRow, training_rows
-from tuimon.views.format import duration
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, filled, justified, line, with_cursor
+from tuimon.views.tui.drawing.lines import Line, Span, clip, filled, justified, line, with_cursor
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor, scrolled
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.drawing.table import row_line
-from tuimon.views.tui.panes.lateness import overview, strips
+from tuimon.views.tui.panes.lateness import strips
 from tuimon.views.tui.panes.rank_lines import (
     LATE,
     OWN,
     WAIT,
-    map_cells,
-    map_line,
     rank_columns,
     ranks_head,
     training_lines,
@@ -41,9 +38,6 @@ _SORTS: dict[Sort, Callable[[RankRow], tuple[float, ...]]] = {
     "wait": lambda row: (-(row.wait_ratio or 0.0), row.rank),
     "step": lambda row: (-(row.step_ms or 0.0), row.rank),
 }
-#: Columns from which ranks that do not fit one below the other stand in two blocks side by side.
-_TWO_BLOCKS = 170
-_BETWEEN_BLOCKS = 3
 #: Other trainings take at most one row in so many of the pane's height.
 _TRAININGS_PART = 3
 #: Rows that other trainings need: their title, the names of the columns, one of them.
@@ -144,35 +138,15 @@ class RanksPane(Moving, Pane[RanksState]):
         return [_trainings_title(number, others=bool(state.rows)), head, *drawn[top : top + height - 2]]
 
     def _ranks(self, state: RanksState, width: int, height: int) -> list[Line]:
-        """Who is late, the rows, and below, where there is room, how that was over time."""
-        rows = self.sorted_rows()
-        above = _summary(state, width)
-        room = height - len(above) - 1  # below the names of the columns
-        below = [] if len(rows) > room else self._map(state, rows, width, room - len(rows))
-        blocks = 2 if len(rows) > room and width >= _TWO_BLOCKS else 1
-        many = overview(rows, width)[: room // 4] if len(rows) > blocks * room else []
-        room -= len(many) + bool(many)
-        per_block = min(max(room, 1), -(-len(rows) // blocks))
-        keys = self._keys()
+        """Who is late, and the rows around the cursor."""
+        above, rows, keys = _summary(state, width), self.sorted_rows(), self._keys()
+        room = max(height - len(above) - 1, 1)  # below the names of the columns
         at = self._cursor.index(keys)
-        self._cursor.top = scrolled(self._cursor.top, min(at, len(rows) - 1), len(rows), per_block * blocks)
-        shown = rows[self._cursor.top : self._cursor.top + per_block * blocks]
-        block_width = (width - _BETWEEN_BLOCKS * (blocks - 1)) // blocks
-        over_time = None if below else partial(strips, rows, shown, state.now_s)
-        columns = rank_columns(rows, block_width, state.focus, over_time)
+        top = self._cursor.top = scrolled(self._cursor.top, min(at, len(rows) - 1), len(rows), room)
+        shown = rows[top : top + room]
+        columns = rank_columns(rows, width, state.focus, partial(strips, rows, shown, state.now_s))
         drawn = [row_line(columns, row, cursor=self.has_focus and row.pid == keys[at]) for row in shown]
-        gap: list[Line] = [()] if many else []
-        table = _side_by_side(ranks_head(columns, self._sort), drawn, blocks, block_width, per_block)
-        return filled([*above, *many, *gap, *table, *below], height)
-
-    def _map(self, state: RanksState, rows: Sequence[RankRow], width: int, room: int) -> list[Line]:
-        """Each rank's lateness over time on a line of its own; nothing where there is no room for all."""
-        if room < len(rows) + 2:
-            return []
-        over_time = strips(rows, rows, state.now_s, map_cells(width))
-        span = Span(f" · share of the step, last {duration(over_time.span_s)}", "dim")
-        lines = [map_line(row, width, over_time, focus=row.pid == state.focus) for row in rows]
-        return [(), line(("late over time", "text"), span), *lines]
+        return filled([*above, ranks_head(columns, self._sort), *drawn], height)
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
         """How many there are, how far back they go, and how to leave."""
@@ -241,16 +215,3 @@ def _legend(state: RanksState, width: int) -> Line:
         left.append(Span(f"{WAIT * 2} waits for other ranks", "dim"))
     steps = max((row.steps for row in state.rows), default=0)
     return justified(clip(left, width), (Span(f"{steps} steps", "dim"),), width)
-
-
-def _side_by_side(head: Line, drawn: Sequence[Line], blocks: int, width: int, rows: int) -> list[Line]:
-    """The rows in blocks beside one another, each with the names of the columns above."""
-    lines: list[Line] = [head, *drawn[:rows]]
-    for block in range(1, blocks):
-        own = [head, *drawn[block * rows : (block + 1) * rows]]
-        gap = Span(" " * _BETWEEN_BLOCKS)
-        lines = [
-            (*first, Span(" " * (width - cells(first))), gap, *(own[y] if y < len(own) else ()))
-            for y, first in enumerate(lines)
-        ]
-    return lines

@@ -134,6 +134,8 @@ def _end(end: Exit, elapsed_s: float | None) -> list[_Item]:
         how, role = f"ENDED by {end.signal}", "critical"
     elif end.exit_code:
         how, role = f"ENDED, exit code {end.exit_code}", "critical"
+    elif end.has_failed:
+        how, role = "ENDED by an error", "critical"
     else:
         how, role = "ENDED ok" if end.exit_code == 0 else "ENDED", "benign"
     badge: list[_Item] = [(0, f" {how} ", f"{role} badge")]

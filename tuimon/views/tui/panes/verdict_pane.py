@@ -14,7 +14,7 @@ from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
 from tuimon.views.finding_text import NONE_KNOWN, only_minor, rule_title, speedup
 from tuimon.views.format import place, plain
-from tuimon.views.state_text import state_details, state_name, unseen_text
+from tuimon.views.state_text import ended_text, state_details, state_name, unseen_reason, unseen_text
 from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
 from tuimon.views.tui.drawing.pane import Pane
@@ -140,7 +140,10 @@ def _block(verdict: Verdict, width: int) -> _Block:
     if verdict.exit is not None:
         return _of_end(verdict.exit, width)
     if verdict.state.name != "training":
-        rows = [clip(line((unseen_text(each), "warning")), width) for each in verdict.unseen]
+        texts = [unseen_text(each) for each in verdict.unseen]
+        if len(verdict.unseen) == 1:  # it has both rows
+            texts = wrapped(unseen_reason(verdict.unseen[0]), width)
+        rows = [clip(line((text, "warning")), width) for text in texts]
         where, fix = [*rows, BLANK, BLANK][:2]
         return _Block("dim", state_name(verdict.state).upper(), state_details(verdict.state), "", where, fix)
     basis = "in the stack samples" if verdict.inferred else "in the latest steps"
@@ -230,8 +233,7 @@ def _others(findings: Sequence[Finding], *, short: bool) -> Line:
     return line(("v", "key"), (f" {', '.join(parts) or 'details'}", "dim"))
 
 
-def _went_well(end: Exit) -> bool:
-    return end.exit_code in (0, None) and not end.signal
+_NO_INPUT = "tuimon run --headless: beside the screen a script has no input"
 
 
 def _has_end_row(verdict: Verdict) -> bool:
@@ -241,7 +243,7 @@ def _has_end_row(verdict: Verdict) -> bool:
 
 
 def _end_role(end: Exit) -> str:
-    return "benign" if _went_well(end) else "critical"
+    return "critical" if end.has_failed else "benign"
 
 
 def _how(end: Exit) -> str:
@@ -252,13 +254,15 @@ def _how(end: Exit) -> str:
 
 def _of_end(end: Exit, width: int) -> _Block:
     """How a run ended in which no rule has found anything."""
-    word = "" if _went_well(end) else "failed"
-    return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width))
+    word = "failed" if end.has_failed else ""
+    asked = (end.last_line or "").startswith("EOFError")  # a last line is known of output that the screen follows
+    advice = clip(line(("FIX", "benign bold"), ("  " + _NO_INPUT, "text")), width) if asked else BLANK
+    return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width), advice)
 
 
 def _after_end(end: Exit) -> Line:
-    """The program's last line, and what still runs."""
-    spans = [Span(plain(end.last_line), f"{_end_role(end)} bold")] if end.last_line else []
+    """The exception that ended it, and what still runs."""
+    spans = [Span(ended_text("", end).lstrip(), f"{_end_role(end)} bold")] if end.last_line else []
     if end.survivors:
         running = f"still running: {_pids(end.survivors)} (tuimon attach {own_id(end.survivors[0])})"
         spans += [*([Span(" · ", "faint")] if spans else []), Span(running, "warning")]

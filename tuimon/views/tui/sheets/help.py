@@ -53,7 +53,7 @@ Phases: where the time of a step goes (they add up to 100 %)
   backward  | inside backward(): gradients
   optimizer | inside optimizer.step()
   other     | the rest of the loop: logging, checkpoints, schedulers, clipping, metrics
-  eval      | passes without backward (validation); beside the steps, as a share of all time
+  eval      | passes without backward (validation); beside the steps, as a share of the loop's time
   └ name    | your own ranges (tuimon.phase, NVTX) and what they take of a step
 
 Numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tuimon.trace.timeline import Block, Lane, Timeline, blocks
-from tuimon.views.format import ms, plain
+from tuimon.views.format import ms, phase_name, plain
 from tuimon.views.tui.drawing.lines import Line, Span, column, justified, line
 
 _LABEL = 12
@@ -108,7 +108,7 @@ def _block(block: Block, *, shaded: bool, whole: bool) -> list[Span]:
     style = f"{role} {'shade' if shaded else 'tint'}"
     room = block.width - 1
     name = plain(block.name).removeprefix("aten::").removeprefix("autograd::engine::evaluate_function: ")
-    if whole and len(name) > room:
+    if whole and len(name := phase_name(name)) > room:
         name = name.removeprefix("step ") if len(name.removeprefix("step ")) <= room else ""
     text = column(name, room) if room >= 3 or whole else " " * room
     return [Span("▏", f"{style} edge"), Span(text, style)]

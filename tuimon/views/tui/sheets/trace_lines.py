@@ -17,6 +17,7 @@ from tuimon.views.tui.drawing.lines import Line, Span, column, line, paragraph
 _ROWS = 12
 #: Characters of a line of the user's code beside an operator.
 _WHERE = 32
+_PHASE = len("data+forward") + 1
 _ROLES = ("data", "forward", "backward", "optimizer", "other", "eval", "between")
 
 
@@ -102,7 +103,7 @@ def _phases(summary: Summary) -> list[Line]:
 
 def _phase_line(row: PhaseRow, steps: int, *, has_gpu: bool, has_before: bool) -> Line:
     before = row.before
-    parts = [Span(column(phase_name(row.name), 11), _role(row.name)), _ms(row.cpu_ns, steps, "strong")]
+    parts = [Span(column(phase_name(row.name), _PHASE), _role(row.name)), _ms(row.cpu_ns, steps, "strong")]
     if has_before:
         parts.append(_before(before.cpu_ms, estimated=before.estimated) if before else _before(None))
     if has_gpu:
@@ -237,7 +238,7 @@ def _heading(title: str, note: str) -> Line:
 
 def _head_row(names: Sequence[str]) -> Line:
     return tuple(
-        Span(column(name, 11 if i == 0 else 10, "<" if i == 0 else ">"), "dim") for i, name in enumerate(names)
+        Span(column(name, _PHASE if i == 0 else 10, "<" if i == 0 else ">"), "dim") for i, name in enumerate(names)
     )
 
 

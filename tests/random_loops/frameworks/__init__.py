@@ -1,1 +1,0 @@
-"""Random training scripts on public frameworks."""

@@ -1,0 +1,225 @@
+"""GpuSource over AMD's driver: the real amdsmi over a fake library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.fake_amdsmi import FakeAmdSmi, usual
+from tests.fake_nvml.records import gpus, notices
+from tuimon.records import Gpu, GpuProcess, Throttle
+from tuimon.sources.amdsmi.device import AmdDevice
+from tuimon.sources.amdsmi.driver import AmdSmi
+from tuimon.sources.amdsmi.library import NO_PACKAGE, OTHER_VERSION, AmdSmiError
+from tuimon.sources.gpus.processes import in_first_pid_namespace
+
+
+@pytest.fixture
+def amdsmi(tmp_path: Path) -> Iterator[FakeAmdSmi]:
+    fake = FakeAmdSmi(tmp_path)
+    fake.set(usual(0), amd_devices=1)
+    yield fake
+    fake.close()
+
+
+def test_every_figure_of_two_gpus(amdsmi: FakeAmdSmi) -> None:
+    amdsmi.set(usual(1), amd_devices=2)
+    amdsmi.set(gpu9_name="AMD Other", gpu9_average_gfx_activity=7)
+    first, second = gpus(amdsmi.read(10.0))
+    pid = 4242 if in_first_pid_namespace() else 0
+    assert first == Gpu(
+        t=10.0,
+        pid=0,
+        index=0,
+        uuid="GPU-f0000000000000a0",
+        name="AMD Fake MI300X",
+        util_ratio=0.83,
+        memory_used_bytes=65536 << 20,
+        memory_total_bytes=196592 << 20,
+        power_w=612.0,
+        power_limit_w=750.0,
+        energy_j=15.3,
+        temperature_c=74.0,
+        memory_temperature_c=61.0,
+        sm_clock_mhz=1890,
+        sm_clock_max_mhz=2100,
+        pcie_generation=5,
+        pcie_width=16,
+        ecc_errors=0,
+        pids=[pid] if pid else [],
+        processes=[GpuProcess(pid, 60000 << 20)],
+        near_nodes=first.near_nodes,
+        cost_ms=first.cost_ms,
+    )
+    assert first.cost_ms
+    assert (second.index, second.name, second.util_ratio) == (1, "AMD Other", 0.07)
+
+
+@pytest.mark.parametrize(
+    ("key", "field"),
+    [
+        ("average_gfx_activity", "util_ratio"),
+        ("memory_used_mib", "memory_used_bytes"),
+        ("current_socket_power", "power_w"),
+        ("power_cap_uw", "power_limit_w"),
+        ("energy", "energy_j"),
+        ("temperature_hotspot", "temperature_c"),
+        ("temperature_mem", "memory_temperature_c"),
+        ("current_gfxclk", "sm_clock_mhz"),
+        ("gfx_clock_max", "sm_clock_max_mhz"),
+        ("pcie_link_width", "pcie_width"),
+        ("pcie_link_speed", "pcie_generation"),
+        ("ecc", "ecc_errors"),
+    ],
+)
+def test_what_is_not_supported_is_none_and_the_rest_goes_on(amdsmi: FakeAmdSmi, key: str, field: str) -> None:
+    amdsmi.set({f"8.{key}": None})
+    (gpu,) = gpus(amdsmi.read(1.0))
+    assert getattr(gpu, field) is None
+    assert (gpu.name, gpu.processes[0].memory_bytes) == ("AMD Fake MI300X", 60000 << 20)
+
+
+def test_figures_that_other_cards_report_elsewhere(amdsmi: FakeAmdSmi) -> None:
+    amdsmi.set(gpu8_current_socket_power=None, gpu8_average_socket_power=203)
+    amdsmi.set(gpu8_temperature_hotspot=None, gpu8_temperature_edge=55)
+    amdsmi.set(gpu8_current_gfxclk=None, gpu8_current_gfxclks=1305)  # one clock a die
+    (gpu,) = gpus(amdsmi.read(1.0))
+    assert (gpu.power_w, gpu.temperature_c, gpu.sm_clock_mhz) == (203.0, 55.0, 1305)
+
+
+def test_utilisation_is_the_mean_of_the_polls_of_a_window(amdsmi: FakeAmdSmi) -> None:
+    amdsmi.set(gpu8_average_gfx_activity="10 20 60 30")
+    assert gpus(amdsmi.read(0.0))[0].util_ratio == 0.1
+    assert not gpus(amdsmi.read(0.5))
+    assert gpus(amdsmi.read(1.0))[0].util_ratio == 0.4
+
+
+def test_the_link_of_an_idle_gpu_is_as_wide_as_it_was(amdsmi: FakeAmdSmi) -> None:
+    amdsmi.read(0.0)
+    amdsmi.set(gpu8_pcie_link_width=8, gpu8_pcie_link_speed=25)
+    (gpu,) = gpus(amdsmi.read(1.0))
+    assert (gpu.pcie_width, gpu.pcie_generation) == (16, 5)
+
+
+def test_throttling_is_the_share_of_the_samples_that_found_it(amdsmi: FakeAmdSmi) -> None:
+    counters = {
+        "8.accumulation_counter": "1000 1500 2000 3000",
+        "8.ppt_residency_acc": "70 170 170 170",
+        "8.socket_thm_residency_acc": "0 150 150 150",
+        "8.hbm_thm_residency_acc": "0 50 300 300",
+    }
+    amdsmi.set(counters)
+    (gpu,) = gpus(amdsmi.read(0.0))
+    assert (gpu.throttle, gpu.throttled) == ([], [])  # counted before this run
+    assert not gpus(amdsmi.read(0.5))
+    (gpu,) = gpus(amdsmi.read(1.0))
+    assert gpu.throttled == [Throttle("power cap", 0.1), Throttle("thermal (hardware)", 0.3)]
+    assert gpu.throttle == ["thermal (hardware)"]  # since the latest poll
+    (gpu,) = gpus(amdsmi.read(2.0))
+    assert (gpu.throttle, gpu.throttled) == ([], [])
+    calls = amdsmi.count_calls()
+    amdsmi.read(3.0)
+    calls = amdsmi.count_calls()
+    assert calls["amdsmi_get_gpu_metrics_info"] == 1
+    assert not calls["amdsmi_get_violation_status"]  # it sleeps
+
+
+def test_counters_that_begin_anew_are_no_throttling(amdsmi: FakeAmdSmi) -> None:
+    amdsmi.set(gpu8_accumulation_counter="1000 10", gpu8_ppt_residency_acc="900 5")
+    amdsmi.read(0.0)
+    assert gpus(amdsmi.read(1.0))[0].throttled == []
+
+
+def test_who_computes_is_asked_every_two_seconds(amdsmi: FakeAmdSmi) -> None:
+    assert [process.memory_bytes for process in gpus(amdsmi.read(1.0))[0].processes] == [60000 << 20]
+    amdsmi.set(gpu8_pids="1:10 2:30")
+    assert len(gpus(amdsmi.read(2.0))[0].processes) == 1
+    assert [process.memory_bytes for process in gpus(amdsmi.read(3.0))[0].processes] == [30 << 20, 10 << 20]
+
+
+def test_pids_of_the_machine_mean_nothing_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {"amdsmi_get_gpu_process_list": [{"pid": 7, "memory_usage": {"vram_mem": 5}}]}
+    handle = SimpleNamespace(
+        api=SimpleNamespace(AmdSmiClkType=SimpleNamespace(GFX=0)),
+        uuid="GPU-1",
+        answers=1,
+        cost_s=0.0,
+        reset_counts=lambda: None,
+        query=lambda function, *_: answers.get(function),
+    )
+    monkeypatch.setattr(os, "readlink", lambda _: "pid:[4026532201]")
+    gpu = AmdDevice(handle, 0, "").read(0.0)  # type: ignore[arg-type]
+    assert (gpu.pids, gpu.processes) == ([], [GpuProcess(0, 5)])
+    monkeypatch.setattr(os, "readlink", lambda _: "pid:[4026531836]")
+    gpu = AmdDevice(handle, 0, "").read(0.0)  # type: ignore[arg-type]
+    assert (gpu.pids, gpu.processes) == ([7], [GpuProcess(7, 5)])
+
+
+def test_the_node_that_a_gpu_hangs_on(tmp_path: Path) -> None:
+    device = tmp_path / "sys/bus/pci/devices/0000:c0:00.0"
+    device.mkdir(parents=True)
+    (device / "numa_node").write_text("0\n")
+    (tmp_path / "sys/devices/system/node/node0").mkdir(parents=True)
+    (tmp_path / "sys/devices/system/node/node0/distance").write_text("10\n")
+    amdsmi = FakeAmdSmi(tmp_path, root=str(tmp_path))
+    amdsmi.set(usual(0), amd_devices=1)
+    assert gpus(amdsmi.read(1.0))[0].near_nodes == [0]
+    amdsmi.close()
+
+
+def test_a_gpu_that_does_not_answer_does_not_stop_the_others(amdsmi: FakeAmdSmi) -> None:
+    amdsmi.set(usual(1), amd_devices=2)
+    assert len(gpus(amdsmi.read(1.0))) == 2
+    amdsmi.set(gpu9_error=12)
+    records = amdsmi.read(2.0)
+    assert [gpu.index for gpu in gpus(records)] == [0]
+    (notice,) = notices(records)
+    assert notice.message == "GPU 1 (AMD Fake MI300X) gives no figures: amdsmi says AMDSMI_STATUS_IO - I/O Error (12)"
+    amdsmi.set(gpu9_error=None)
+    records = amdsmi.read(8.0)
+    assert [gpu.index for gpu in gpus(records)] == [0, 1]
+    assert [notice.level for notice in notices(records)] == ["ok"]
+
+
+def test_the_numbers_in_cuda_visible_devices_are_not_those_of_the_library(tmp_path: Path) -> None:
+    amdsmi = FakeAmdSmi(tmp_path, visible_devices="0")
+    amdsmi.set(usual(0), amd_devices=1)
+    assert not gpus(amdsmi.read(1.0))[0].chosen
+    amdsmi.close()
+
+
+def test_the_driver_is_not_loaded_and_then_it_is(amdsmi: FakeAmdSmi) -> None:
+    amdsmi.set({"error.amdsmi_init": 34})
+    (notice,) = notices(amdsmi.read(1.0))
+    assert (notice.source, notice.level, notice.message) == ("gpu", "warning", "the AMD driver is not loaded")
+    amdsmi.set({"error.amdsmi_init": None})
+    records = amdsmi.read(32.0)
+    assert [notice.level for notice in notices(records)] == ["ok"]
+    assert len(gpus(records)) == 1
+
+
+def test_a_library_that_counts_no_gpus_yet(amdsmi: FakeAmdSmi) -> None:
+    amdsmi.set({"error.amdsmi_get_socket_handles": 12})
+    amdsmi.count_calls()
+    (notice,) = notices(amdsmi.read(1.0))
+    assert amdsmi.count_calls()["amdsmi_shut_down"] == 1
+    assert notice.message == "no GPU figures: amdsmi says AMDSMI_STATUS_IO - I/O Error (12)"
+    amdsmi.set({"error.amdsmi_get_socket_handles": None})
+    assert len(gpus(amdsmi.read(32.0))) == 1
+
+
+def test_no_gpu(amdsmi: FakeAmdSmi) -> None:
+    amdsmi.set(amd_devices=0)
+    (notice,) = notices(amdsmi.read(1.0))
+    assert (notice.level, notice.message) == ("info", "the AMD driver shows no GPU")
+
+
+@pytest.mark.parametrize("code", [NO_PACKAGE, OTHER_VERSION])
+def test_what_is_to_be_installed(code: int) -> None:
+    problem = AmdSmi().explain(AmdSmiError(code, "no module"))
+    assert "amdsmi" in problem.message and not problem.expected
+    assert problem.hint and "pip install" in problem.hint

@@ -1,0 +1,1 @@
+"""GPU counters, by AMD's system management library (amdsmi)."""

@@ -1,0 +1,185 @@
+"""One AMD GPU, queried in tiers by cost: what changes fast, a record a window, and the slow queries every two seconds.
+
+Units are those of amdsmi.h. One call, ``amdsmi_get_gpu_metrics_info``, answers most of it; the binding writes "N/A" for
+what a GPU does not report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tuimon.proc.numa import nodes_near
+from tuimon.records import Gpu, GpuProcess, Throttle
+from tuimon.sources.amdsmi.library import NOT_SUPPORTED, AmdSmiError, Library, words
+from tuimon.sources.gpus.handle import DriverError, Handle
+from tuimon.sources.gpus.processes import Processes, in_first_pid_namespace
+from tuimon.sources.gpus.slot import Slot, SlowSchedule
+from tuimon.sources.gpus.visible_devices import VisibleGpu
+from tuimon.sources.notices import Problem
+from tuimon.text import plain
+
+Metrics = Mapping[str, Any]  # as the binding gives them
+
+#: How many of the firmware's samples (``accumulation_counter``) found the clocks held down, by cause.
+_RESIDENCIES = {
+    "ppt_residency_acc": "power cap",
+    "prochot_residency_acc": "thermal (hardware)",
+    "socket_thm_residency_acc": "thermal (hardware)",
+    "vr_thm_residency_acc": "thermal (hardware)",
+    "hbm_thm_residency_acc": "thermal (hardware)",
+}
+#: PCIe generation by the speed of a lane in 0.1 GT/s.
+_GENERATIONS = {25: 1, 50: 2, 80: 3, 160: 4, 320: 5, 640: 6}
+_MIB = 1 << 20
+
+
+class AmdDevice:
+    """A whole GPU. Each figure is None where it is not supported."""
+
+    def __init__(self, handle: Handle, index: int, root: str) -> None:
+        """``root``: where /sys is. Raises AmdSmiError when the GPU is gone."""
+        self._index = index
+        self._handle = handle
+        asic = handle.query("amdsmi_get_gpu_asic_info") or {}
+        self.name = plain(str(asic.get("market_name") or "GPU"))[:80]
+        clock = handle.query("amdsmi_get_clock_info", handle.api.AmdSmiClkType.GFX) or {}
+        self._clock_max_mhz = _whole(clock.get("max_clk"))
+        self._near_nodes = nodes_near(str(handle.query("amdsmi_get_gpu_device_bdf") or ""), root)
+        self._processes = Processes()
+        self._slow = SlowSchedule()
+        self._power_limit_w: float | None = None
+        self._ecc_errors: int | None = None
+        self._pcie_generation: int | None = None
+        self._pcie_width: int | None = None
+        self._busy: list[float] = []  # at each poll of the window
+        self._metrics: Metrics = {}  # at the latest poll
+        self._polled_before: Metrics = {}
+        self._window_began: Metrics = {}
+        handle.reset_counts()
+
+    def poll(self) -> None:
+        """Query what changes within a window. Raises AmdSmiError when the GPU is gone."""
+        self._polled_before = self._metrics
+        self._metrics = self._handle.query("amdsmi_get_gpu_metrics_info") or {}
+        percent = _first(self._metrics, "average_gfx_activity")
+        if percent is not None:
+            self._busy.append(min(percent / 100, 1.0))
+        # an idle GPU lowers both
+        generation = _GENERATIONS.get(int(_first(self._metrics, "pcie_link_speed") or 0), 0)
+        self._pcie_generation = max(generation, self._pcie_generation or 0) or None
+        width = int(_first(self._metrics, "pcie_link_width") or 0)
+        self._pcie_width = max(width, self._pcie_width or 0) or None
+
+    def read(self, t: float) -> Gpu:
+        """The record of the window that ends now. Raises AmdSmiError when nothing answers."""
+        self.poll()
+        if self._slow.is_due(t):
+            before_s = self._handle.cost_s
+            self._poll_slow_figures()
+            self._slow.made(t, self._handle.cost_s - before_s)
+        record = self._record(t)
+        if not self._handle.answers:
+            raise self._handle.error or AmdSmiError(NOT_SUPPORTED, "not supported")
+        self._busy = []
+        self._window_began = self._metrics
+        self._handle.reset_counts()
+        return record
+
+    def close(self) -> None:
+        """Nothing is held for one GPU."""
+
+    def _record(self, t: float) -> Gpu:
+        vram = self._handle.query("amdsmi_get_gpu_vram_usage") or {}
+        energy = self._handle.query("amdsmi_get_energy_count")
+        metrics = self._metrics
+        throttled = _throttling(self._window_began, metrics)
+        return Gpu(
+            t=t,
+            pid=0,
+            index=self._index,
+            uuid=self._handle.uuid,
+            name=self.name,
+            util_ratio=round(sum(self._busy) / len(self._busy), 3) if self._busy else None,
+            memory_used_bytes=_whole(vram.get("vram_used"), _MIB),
+            memory_total_bytes=_whole(vram.get("vram_total"), _MIB),
+            power_w=_first(metrics, "current_socket_power", "average_socket_power"),
+            power_limit_w=self._power_limit_w,
+            # uJ
+            energy_j=round(energy["energy_accumulator"] * energy["counter_resolution"] / 1e6, 1) if energy else None,
+            temperature_c=_first(metrics, "temperature_hotspot", "temperature_edge"),
+            memory_temperature_c=_first(metrics, "temperature_mem"),
+            sm_clock_mhz=_whole(_first(metrics, "current_gfxclk", "current_gfxclks")),
+            sm_clock_max_mhz=self._clock_max_mhz,
+            throttle=list(_throttling(self._polled_before, metrics)),
+            throttled=[Throttle(cause, ratio) for cause, ratio in throttled.items()],
+            pcie_generation=self._pcie_generation,
+            pcie_width=self._pcie_width,
+            ecc_errors=self._ecc_errors,
+            pids=self._processes.pids,
+            processes=self._processes.found,
+            near_nodes=self._near_nodes,
+            cost_ms=round(self._handle.cost_s * 1000, 2),
+        )
+
+    def _poll_slow_figures(self) -> None:
+        valid = in_first_pid_namespace()  # the driver lists the machine's pids
+        self._processes.keep(
+            [
+                GpuProcess(int(process["pid"]) if valid else 0, _whole(process["memory_usage"]["vram_mem"]))
+                for process in self._handle.query("amdsmi_get_gpu_process_list") or ()
+            ]
+        )
+        cap = self._handle.query("amdsmi_get_power_cap_info")
+        self._power_limit_w = None if cap is None else round(cap["power_cap"] / 1e6, 1)
+        errors = self._handle.query("amdsmi_get_gpu_total_ecc_count")
+        self._ecc_errors = None if errors is None else int(errors["uncorrectable_count"])
+
+
+def _first(metrics: Metrics, *names: str) -> float | None:
+    """The first of these figures that the GPU reports; of a list of its parts, that of the first part."""
+    found: Iterable[Any] = (metrics.get(name) for name in names)
+    for value in found:
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, int | float):
+                return float(each)
+    return None
+
+
+def _whole(value: Any, unit: int = 1) -> int | None:  # noqa: ANN401  (a number, or "N/A")
+    return int(value) * unit if isinstance(value, int | float) else None
+
+
+def _throttling(older: Metrics, newer: Metrics) -> dict[str, float]:
+    """The share of the time between two readings in which each cause held the clocks down."""
+    samples = _growth(older, newer, "accumulation_counter")
+    found: dict[str, float] = {}
+    for name, cause in _RESIDENCIES.items():
+        ratio = round(min(_growth(older, newer, name) / samples, 1.0), 3) if samples else 0.0
+        if ratio:
+            found[cause] = max(ratio, found.get(cause, 0.0))
+    return found
+
+
+def _growth(older: Metrics, newer: Metrics, name: str) -> float:
+    before, now = _first(older, name), _first(newer, name)
+    return 0.0 if before is None or now is None else max(now - before, 0.0)
+
+
+class AmdSlot(Slot):
+    """One GPU by the index that ``amd-smi`` gives it."""
+
+    def __init__(self, library: Library, index: int, root: str) -> None:
+        super().__init__(index)
+        self._library = library
+        self._root = root
+
+    def _open(self, now_s: float) -> None:
+        handle = self._library.handle(self.index)
+        device = AmdDevice(handle, self.index, self._root)
+        self._devices = (device,)
+        self.gpu = VisibleGpu(handle.uuid, device.name, numbered=False)  # HIP numbers them in an order of its own
+
+    def _explain(self, error: DriverError) -> Problem:
+        what = f"GPU {self.index} ({self.gpu.name})" if self.gpu is not None else f"GPU {self.index}"
+        return Problem(f"{what} gives no figures: amdsmi says {words(error)}", "tuimon will try again soon")

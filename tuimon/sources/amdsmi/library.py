@@ -1,0 +1,96 @@
+"""AMD's system management library through its binding (``import amdsmi``).
+
+Never called: ``amdsmi_get_violation_status``, which sleeps 100 ms between two readings of counters that
+``amdsmi_get_gpu_metrics_info`` gives at once, and ``amdsmi_get_gpu_pci_throughput``, which takes a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from tuimon.sources.gpus.handle import DriverError, Handle
+from tuimon.text import plain
+
+# amdsmi.h, amdsmi_status_t, and our own for what it has no code for.
+LIBRARY_NOT_FOUND, NO_PACKAGE, OTHER_VERSION = -1, -2, -3
+NOT_SUPPORTED, NOT_YET_IMPLEMENTED, NO_PERMISSION = 2, 3, 10
+NOT_FOUND, NOT_INITIALISED, DRIVER_NOT_LOADED = 31, 32, 34
+NO_DATA = 40
+
+_NAME = "libamd_smi.so"
+
+
+class AmdSmiError(DriverError):
+    """The library, or one device, failed; ``code`` is amdsmi_status_t or one of our own."""
+
+
+def words(error: DriverError) -> str:
+    """The library's own words for an error."""
+    return f"{plain(str(error))} ({error.code})"
+
+
+def is_installed() -> bool:
+    """True if the library can be loaded, from one of the places that the binding tries."""
+    rocm = os.environ.get("ROCM_HOME") or os.environ.get("ROCM_PATH")
+    for path in (*([f"{rocm}/lib/{_NAME}"] if rocm else []), _NAME, f"/opt/rocm/lib/{_NAME}"):
+        try:
+            ctypes.CDLL(path)
+        except OSError:
+            continue
+        return True
+    return False
+
+
+class Library:
+    """The opened library."""
+
+    FATAL: ClassVar = frozenset({NOT_INITIALISED, DRIVER_NOT_LOADED})
+    NEVER: ClassVar = frozenset({NOT_SUPPORTED, NOT_YET_IMPLEMENTED, NO_PERMISSION})
+    NOTHING_NEW: ClassVar = frozenset({NO_DATA})
+
+    def __init__(self) -> None:
+        """Load and initialise it. Raises AmdSmiError."""
+        if not is_installed():  # the binding would print that
+            raise AmdSmiError(LIBRARY_NOT_FOUND, f"{_NAME} not found")
+        try:
+            import amdsmi  # noqa: PLC0415  (costs 60 ms and is of no use on most machines)
+
+            self.api: Any = amdsmi  # ships no types
+            _ = amdsmi.amdsmi_get_gpu_enumeration_info
+        except ImportError as error:
+            raise AmdSmiError(NO_PACKAGE, str(error)) from error
+        except AttributeError as error:  # the binding knows functions that the library lacks, or is too old itself
+            raise AmdSmiError(OTHER_VERSION, str(error)) from error
+        self.call(amdsmi.amdsmi_init)
+
+    def call(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  (what amdsmi returns has no types)
+        """Any function of amdsmi. Raises AmdSmiError."""
+        try:
+            return function(*arguments)
+        except self.api.AmdSmiException as error:
+            code, text = getattr(error, "err_code", None), getattr(error, "err_info", None)
+            raise AmdSmiError(int(code or 0), str(text or error)) from error
+        except ValueError as error:  # the binding cannot decode an answer
+            raise AmdSmiError(0, str(error)) from error
+
+    def handles(self) -> list[object]:
+        """The binding's handles of all GPUs, as ``amd-smi`` numbers them. Raises AmdSmiError."""
+        return list(self.call(self.api.amdsmi_get_processor_handles))
+
+    def handle(self, index: int) -> Handle:
+        """One of them. Raises AmdSmiError when it does not answer."""
+        raw = self.handles()
+        if index >= len(raw):
+            raise AmdSmiError(NOT_FOUND, "it is not listed any more")
+        return self.handle_of(raw[index])
+
+    def handle_of(self, raw: object) -> Handle:
+        """A GPU by amdsmi's handle. Raises AmdSmiError when it does not answer."""
+        return Handle(self, raw, str(self.call(self.api.amdsmi_get_gpu_enumeration_info, raw)["hip_uuid"]))
+
+    def close(self) -> None:
+        """Release the driver. Raises AmdSmiError."""
+        self.call(self.api.amdsmi_shut_down)

@@ -1,0 +1,1 @@
+"""GPU counters, whichever vendor's library they come from."""

@@ -1,0 +1,255 @@
+"""The machine's GPUs: a driver's counters, one record a GPU and window."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from tuimon.proc.processes import environment
+from tuimon.proc.ring_facts import RingFacts
+from tuimon.records import Gpu, Notice, Record, bare_uuid
+from tuimon.sources.base import Source
+from tuimon.sources.gpus.handle import DriverError, Library
+from tuimon.sources.gpus.visible_devices import VisibleGpu, named
+from tuimon.sources.notices import Problem
+from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.timeouts import CallWithTimeout
+
+if TYPE_CHECKING:
+    from tuimon.sources.gpus.slot import Slot
+
+_RETRY_S = 30.0
+#: How often what changes fast is polled, between two records.
+_POLL_S = 0.5
+#: Shortest window of a record.
+_RECORD_S = 0.25
+#: Every call holds a lock of the driver that the training's launches may need: the calls take at most this share ...
+_BUSY_RATIO = 0.05
+#: ... but windows grow no longer than this for it.
+_LONGEST_WINDOW_S = 4.0
+#: With more GPUs than this, those that the run does not use are read less often, to keep the log small.
+_MANY = 1
+_UNUSED_EVERY_S = 4.0
+#: The GPUs of processes that use more than this number each are read less often, too.
+_USED_BY_ONE = 2
+#: After this long a call counts as hanging, and the source goes on without it ...
+_CALL_TIMEOUT_S = 0.8
+#: ... with a notice after this long; the first call may load the driver, which takes seconds.
+_HANGS_AFTER_S = 5.0
+
+
+class Driver(Protocol):
+    """A vendor's driver."""
+
+    name: str
+
+    def open(self, clock: Callable[[], float], root: str) -> tuple[Library, list[Slot]]:
+        """Its library and its GPUs, in the order of their indices. Raises DriverError. ``root``: where /sys is."""
+
+    def explain(self, error: DriverError) -> Problem:
+        """An error of the whole library."""
+
+    def no_devices(self) -> Problem:
+        """It works and counts no GPU."""
+
+    def hangs(self) -> Problem:
+        """A call into it does not come back."""
+
+
+class GpuSource(Source):
+    """Reads all GPUs of a driver; a failure is reported once and retried, and does not stop the rest."""
+
+    name = "gpu"
+
+    def __init__(
+        self,
+        driver: Driver,
+        table: ProcessTable,
+        interval_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        call_timeout_s: float = _CALL_TIMEOUT_S,
+        root: str = "",
+    ) -> None:
+        """``root``: where /sys is."""
+        self._driver = driver
+        self._interval_s = max(interval_s, _RECORD_S)
+        self._window_s = self._interval_s
+        self.period_s = min(self._window_s, _POLL_S)
+        self._trainers = table.trainers
+        self._used_gpus = UsedGpus(table)
+        self._clock = clock
+        self._root = root
+        self._timeout_s = call_timeout_s
+        self._calls: CallWithTimeout[list[Gpu]] = CallWithTimeout(f"tuimon-{driver.name}")
+        self._pending_since_s: float | None = None  # since when a call is under way
+        self._library: Library | None = None
+        self._slots: list[Slot] = []
+        self._problem: Problem | None = None  # of the whole library
+        self._retry_s = float("-inf")
+        self._reported: Problem | None = None
+
+    def read(self) -> Iterable[Record]:
+        """Records of the GPUs that answer; a notice when a problem begins or ends."""
+        now_s = round(self._clock(), 3)
+        if self._pending_since_s is None:
+            self._pending_since_s = now_s
+        try:
+            found = self._calls.call(lambda: self._poll(now_s), self._timeout_s)
+        finally:
+            since_s = self._pending_since_s
+            self._pending_since_s = since_s if self._calls.pending else None
+        return self._hang_notice(now_s - since_s, now_s) if found is None else [*self._notices(now_s), *found]
+
+    def close(self) -> None:
+        """Release the driver, unless a call hangs in it."""
+        if self._library is not None and not self._calls.pending:
+            self._calls.call(self._close, self._timeout_s)
+
+    def _close(self) -> list[Gpu]:
+        library, self._library = self._library, None
+        for slot in self._slots:
+            slot.close()
+        self._slots = []
+        if library is not None:
+            with contextlib.suppress(DriverError):  # the driver may be gone
+                library.close()
+        return []
+
+    # -- on the thread that makes the calls
+
+    def _poll(self, now_s: float) -> list[Gpu]:
+        if self._library is None and now_s >= self._retry_s:
+            self._open(now_s)
+            now_s = round(self._clock(), 3)  # seconds later, where this had to load the driver
+        found = self._records(now_s)
+        if found:
+            self._adapt_window(sum(gpu.cost_ms or 0.0 for gpu in found) / 1000)
+        return found
+
+    def _adapt_window(self, cost_s: float) -> None:
+        """Make windows longer, and polls rarer, where a window's calls took too long."""
+        longest_s = max(self._interval_s, _LONGEST_WINDOW_S)
+        self._window_s = min(max(self._interval_s, cost_s / _BUSY_RATIO), longest_s)
+        lengthened = self._window_s > self._interval_s
+        self.period_s = self._window_s / 2 if lengthened else min(self._window_s, _POLL_S)
+
+    def _open(self, now_s: float) -> None:
+        try:
+            self._library, self._slots = self._driver.open(self._clock, self._root)
+        except DriverError as error:
+            self._fail(self._driver.explain(error), now_s)
+            return
+        self._problem = None
+        if not self._slots:
+            self._close()
+            self._fail(self._driver.no_devices(), now_s)
+
+    def _fail(self, problem: Problem, now_s: float) -> None:
+        self._problem = problem
+        self._retry_s = now_s + _RETRY_S
+
+    def _records(self, now_s: float) -> list[Gpu]:
+        found: list[Gpu] = []
+        for slot in self._slots:
+            if self._due(slot, now_s):
+                found += slot.read(now_s)
+            elif not self._is_unused(slot):
+                slot.poll(now_s)
+        if self._slots and all(slot.failures >= 2 for slot in self._slots):
+            # all at once: the library failed (a container loses NVML when systemd reloads), or the driver was unloaded
+            problem = self._slots[0].problem
+            self._close()
+            self._fail(problem or Problem("no GPU answers"), now_s)
+        return self._used_gpus.update(found, [slot.gpu for slot in self._slots])
+
+    def _due(self, slot: Slot, now_s: float) -> bool:
+        """True if a window has ended; half a polling period early rather than a whole one late."""
+        windows_s = self._window_s * self._windows_per_record()
+        every_s = max(_UNUSED_EVERY_S, self._window_s) if self._is_unused(slot) else windows_s
+        return now_s - slot.read_s >= every_s - min(self.period_s, every_s) / 2
+
+    def _windows_per_record(self) -> int:
+        """How many windows a record covers: more than one where a process uses many GPUs, to keep the log small."""
+        used = sum(not self._is_unused(slot) for slot in self._slots)
+        return -(-used // (_USED_BY_ONE * max(1, len(self._trainers()))))
+
+    def _is_unused(self, slot: Slot) -> bool:
+        """True if it is one of many GPUs, and not one that the run uses."""
+        if len(self._slots) <= _MANY or not self._used_gpus.known or slot.gpu is None:
+            return False
+        return not self._used_gpus.uses(slot.gpu)
+
+    # -- notices
+
+    def _hang_notice(self, for_s: float, now_s: float) -> Iterable[Notice]:
+        problem = self._driver.hangs()
+        if for_s < _HANGS_AFTER_S or self._reported == problem:
+            return []
+        self._reported = problem
+        return [problem.notice(self.name, now_s)]
+
+    def _notices(self, now_s: float) -> Iterable[Notice]:
+        problems = [self._problem] if self._problem else [slot.problem for slot in self._slots if slot.problem]
+        if self._reported in problems or (self._reported is None and not problems):
+            return []
+        self._reported = problems[0] if problems else None
+        if self._reported is None:
+            return [Notice(t=now_s, pid=0, source=self.name, level="ok", message="all GPUs answer")]
+        return [self._reported.notice(self.name, now_s)]
+
+
+class UsedGpus:
+    """The GPUs that the run uses, by bare UUID."""
+
+    def __init__(self, table: ProcessTable) -> None:
+        self._table = table
+        self._reported: set[str] = set()  # by the run's processes
+        self._named: set[str] = set()  # by CUDA_VISIBLE_DEVICES
+        self._computing: set[str] = set()  # with a process of the run, as the driver lists them
+
+    @property
+    def known(self) -> bool:
+        """True if any GPU is in use."""
+        return bool(self._reported or self._named or self._computing)
+
+    def uses(self, gpu: VisibleGpu) -> bool:
+        """True if the run uses this GPU, or an instance of it."""
+        uuids = {bare_uuid(uuid) for uuid in (gpu.uuid, *gpu.instances)}
+        return not uuids.isdisjoint((self._reported or self._named) | self._computing)
+
+    def update(self, found: Sequence[Gpu], gpus: Sequence[VisibleGpu | None]) -> list[Gpu]:
+        """Update from new records; returns them with ``chosen`` set. ``gpus``: by index, None if one never answered."""
+        facts = list(self._table.facts.values())
+        if facts or not (self._reported or self._named):  # once the run has ended, the GPUs that it used stay so
+            self._reported = {bare_uuid(uuid) for each in facts for uuid in each.gpu_uuids}
+            self._named = self._by_variable(facts, gpus)
+        pids = set(self._table.pids())
+        self._computing -= {bare_uuid(gpu.uuid) for gpu in found}
+        self._computing |= {bare_uuid(gpu.uuid) for gpu in found if pids.intersection(gpu.pids)}
+        return [self._marked(gpu) for gpu in found]
+
+    def _marked(self, gpu: Gpu) -> Gpu:
+        return msgspec.structs.replace(gpu, chosen=True) if bare_uuid(gpu.uuid) in self._named else gpu
+
+    def _by_variable(self, facts: Sequence[RingFacts], gpus: Sequence[VisibleGpu | None]) -> set[str]:
+        answering = [gpu for gpu in gpus if gpu is not None]
+        if len(answering) < len(gpus):  # the variable's numbers would be wrong
+            return set()
+        uuids: set[str] = set()
+        # of ranks that each see their own GPU, the launcher's variable names those that no rank uses
+        told = [*facts, self._environment()] if self._reported or not facts else facts
+        for each in told:
+            if each.cuda_visible_devices is not None:
+                uuids.update(named(each.cuda_visible_devices, each.cuda_device_order, answering))
+        return {bare_uuid(uuid) for uuid in uuids}
+
+    def _environment(self) -> RingFacts:
+        """The GPUs that the run was started with."""
+        environ = environment(self._table.root_pid)
+        return RingFacts(
+            cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"), cuda_device_order=environ.get("CUDA_DEVICE_ORDER")
+        )
