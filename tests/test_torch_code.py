@@ -28,8 +28,17 @@ QUESTIONS: dict[Callable[[str, str], bool], tuple[list[str], list[str]]] = {
         ["utils/data/dataloader.py __init__", "utils/data/_utils/fetch.py fetch", "nn/modules/container.py __next__"],
     ),
     torch_code.compiles: (
-        ["_dynamo/convert_frame.py _compile", "_inductor/compile_fx.py compile_fx_inner"],
-        ["_dynamo/eval_frame.py compile_wrapper", "_functorch/_aot_autograd/runtime_wrappers.py runtime_wrapper"],
+        [
+            "_dynamo/convert_frame.py _compile",
+            "_inductor/compile_fx.py compile_fx_inner",
+            "utils/cpp_extension.py load",
+            "utils/cpp_extension.py load_inline",
+        ],
+        [
+            "serialization.py load",
+            "_dynamo/eval_frame.py compile_wrapper",
+            "_functorch/_aot_autograd/runtime_wrappers.py runtime_wrapper",
+        ],
     ),
     torch_code.is_backward_entry: (
         [

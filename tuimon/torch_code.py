@@ -232,7 +232,8 @@ _WRAPPED_COLLECTIVES = re.compile(
     r"(?:_sync_(?:module_|params_and_)?\w*buffers|_(?:distributed|default)_broadcast_coalesced|_broadcast_coalesced"
     r"|foreach_(?:all_gather|reduce)|foreach_all_gather_copy_out|finalize_backward|_?wait_\w+|_wait_all_gather\w*)$"
 )
-_COMPILER_FILE = re.compile(r"torch/_(?:dynamo|inductor|functorch)/|/triton/|torch/fx/")
+_EXTENSIONS = "torch/utils/cpp_extension.py"  # builds C++ and CUDA code of the program's
+_COMPILER_FILE = re.compile(rf"torch/_(?:dynamo|inductor|functorch)/|/triton/|torch/fx/|{re.escape(_EXTENSIONS)}$")
 
 
 def is_gpu_sync(file: str, function: str) -> bool:
@@ -260,7 +261,7 @@ def is_collective(file: str, function: str) -> bool:
 
 
 def is_compiler(file: str) -> bool:
-    """True if a file belongs to torch.compile or to triton: ``torch/_inductor/codecache.py``."""
+    """True if a file belongs to torch.compile, triton or builds of extensions: ``torch/_inductor/codecache.py``."""
     return _COMPILER_FILE.search(file) is not None
 
 
@@ -269,6 +270,8 @@ def compiles(file: str, function: str) -> bool:
 
     What runs compiled code is in the compiler's files as well, but below no such frame.
     """
+    if function in ("load", "load_inline"):
+        return file.endswith(_EXTENSIONS)
     return (function == "_compile" and file.endswith("torch/_dynamo/convert_frame.py")) or (
         function == "compile_fx_inner" and file.endswith("torch/_inductor/compile_fx.py")
     )

@@ -149,6 +149,17 @@ def test_the_time_before_the_first_samples_is_divided_as_they_are():
     assert found.parts == pytest.approx({"import": 3.0, "set-up": 1.0})
 
 
+def test_an_extension_that_is_built_before_the_loop_is_compiled():
+    lines = frames(
+        ("train.py", 5, "<module>", "ext = load('ext', sources)", True),
+        ("/v/site-packages/torch/utils/cpp_extension.py", 2285, "load"),
+        ("/usr/lib/python3.11/subprocess.py", 1196, "communicate"),
+        first=20,
+    )
+    before = [stacks(float(t), ([20, 21, 22], 20)) for t in range(1, 11)]
+    assert goodput(session_of(header(), process(), lines, *before)).parts == pytest.approx({"compile": 10.0})
+
+
 def test_checkpoints_and_compilation_between_steps_are_no_training():
     saved = [((TRAIN, 15), (SAVE, 5)) for _ in range(8)]
     windows = [

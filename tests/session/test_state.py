@@ -116,17 +116,33 @@ def test_a_phase_that_has_lasted_is_at_no_line_that_was_sampled_before_it():
     assert run_state(session).place.line == 15
 
 
-def test_a_step_in_which_the_model_is_compiled_says_that():
-    compiler = frames(
-        ("/home/me/train.py", 14, "main", "loss = step(batch)", True),
-        ("/v/lib/python3.11/site-packages/torch/_inductor/codecache.py", 9, "compile"),
-    )
-    session = session_of(header(), process(), compiler, steps(3, {}, count=0, backwards=0))
+COMPILER = frames(
+    ("/home/me/train.py", 14, "main", "loss = step(batch)", True),
+    ("/v/lib/python3.11/site-packages/torch/_dynamo/convert_frame.py", 2102, "_compile"),
+    ("/v/lib/python3.11/site-packages/torch/_inductor/cpp_builder.py", 696, "_run_compile_cmd"),
+    ("/v/lib/python3.11/subprocess.py", 1196, "communicate"),
+    first=20,
+)
+
+
+@pytest.mark.parametrize("stack", [[20, 21], [20, 21, 22, 23]])
+def test_a_step_in_which_the_model_is_compiled_says_that(stack):
+    """A step that torch has traced a backward pass in, and samples as well."""
+    session = session_of(header(), process(), COMPILER, FETCH_AND_BACKWARD, steps(3, {}, count=0, backwards=0))
+    session.add(stacks(3, ([5], 20)))
     for t in range(4, 24):
         session.add(steps(t, {}, count=0, backwards=int(t == 4), open_phase="other", open_for_s=t - 4.0))
-        session.add(stacks(t, ([0, 1], 10)))
+        session.add(stacks(t, (stack, 10)))
     state = run_state(session)
-    assert state[:4] == ("step_open", 20.0, "compiling", 20.0)
+    assert state[:4] == ("step_open", 20.0, "compiling", 20.0) and state.place.line == 14
+    session.add(stacks(24, ([5], 10)))
+    assert run_state(session).doing == "in other"
+
+
+def test_a_part_of_a_step_that_is_not_sampled_yet_is_not_known_to_compile():
+    session = session_of(header(), process(), COMPILER, steps(3, {}, count=0, backwards=1), stacks(4, ([20, 21], 20)))
+    session.add(steps(9, {}, count=0, backwards=0, open_phase="other", open_for_s=4.0))
+    assert run_state(session).doing == "in other"
 
 
 def test_a_loop_at_work_trains_and_a_pause_of_it_is_said():

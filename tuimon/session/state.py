@@ -156,10 +156,12 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     phase = _phase_of(latest)
     doing = f"in {phase}" if phase is not None else None
     doing_for_s = latest.open_for_s
-    seen = sampled.set_up.doing if sampled is not None else None
-    is_sampled = (latest.open_for_s or 0.0) >= LONG_S  # since this part of the step began
-    if seen is not None and seen.words == COMPILING and is_sampled:
-        doing, doing_for_s = seen.words, session.now_s - seen.since_s
+    compiling_since_s = sampled.spent.compiling_since_s if sampled is not None else None
+    open_for_s = latest.open_for_s or 0.0
+    is_sampled = open_for_s >= LONG_S and sampled is not None and sampled.spent.end_s > latest.t - open_for_s
+    if sampled is not None and compiling_since_s is not None and is_sampled:
+        doing, doing_for_s = COMPILING, min(for_s, session.now_s - compiling_since_s)
+        place = place or sampled.threads.place_of(sampled.tid)
     past = session.standstills.since(latest.t - (latest.open_for_s or 0.0))
     if past is not None and any(each.pid == pid and each.has_left for each in past.taken.processes):
         doing = OVER  # it has left every loop that it trained in: it serves, or waits for somebody

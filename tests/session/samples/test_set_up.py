@@ -114,6 +114,18 @@ def test_what_a_compiled_model_imports_at_its_first_call_is_part_of_compiling():
     )  # what it has generated waits for kernels
 
 
+def test_an_extension_that_is_built_is_compiled_though_other_programs_do_it():
+    built = frames(
+        ("/home/me/train.py", 9, "<module>", "ext = load_inline('ext', [source])", True),
+        ("/v/site-packages/torch/utils/cpp_extension.py", 2285, "load_inline"),
+        ("/v/site-packages/torch/utils/cpp_extension.py", 2893, "_run_ninja_build"),
+        ("/usr/lib/python3.11/subprocess.py", 1196, "communicate"),
+        first=20,
+    )
+    found = doing(built, stacks(1, ([20, 21, 22, 23], 20)))
+    assert (found.words, found.place.line) == ("compiling", 9)
+
+
 def test_a_program_in_a_package_imports_nothing():
     assert doing(stacks(1, ([8, 4], 20))).words == "setting up"
 

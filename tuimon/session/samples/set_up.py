@@ -21,7 +21,6 @@ COMPILING = "compiling"
 AWAITS_PROCESSES = "waiting for its processes"
 #: Words for activities that no phase of a loop explains; for all others "setting up".
 _WORDS: dict[Activity, str] = {
-    "compile": COMPILING,
     "io": "reading or writing",
     "lock": "waiting",
     "ranks": "waiting for other ranks",
@@ -143,12 +142,13 @@ class SetUp:
         imported = imported_by(frames)
         if imported is not None and not imported_for_compiler(frames):
             return f"importing {imported or 'modules'}", None
+        activity: Activity = activity_of(frames) if imported is None else "compile"
+        if activity == "compile":
+            return COMPILING, place_of(frames)
         if awaits_own_process(frames):
             return AWAITS_PROCESSES, place_of(frames)
-        activity: Activity = activity_of(frames) if imported is None else "compile"
         phase = StackSample.unplaced(frames, 1).phase
-        words = _WORDS.get(activity) if activity == "compile" else _PHASES.get(phase) or _WORDS.get(activity)
-        return words or "setting up", place_of(frames)
+        return _PHASES.get(phase) or _WORDS.get(activity) or "setting up", place_of(frames)
 
 
 def imported_by(frames: Sequence[Frame]) -> str | None:

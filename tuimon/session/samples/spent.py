@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from typing import Literal, NamedTuple
 
@@ -35,12 +36,13 @@ class Spent:
     def __init__(self, frames: FrameTable) -> None:
         self.in_loop: Seconds = defaultdict(float)
         self.since_step: Seconds = defaultdict(float)
+        self.compiling_since_s: float | None = None  # None: its latest samples are mostly of something else
         self._before: Seconds = defaultdict(float)
         self._frames = frames
         self._early: list[_Window] = []
         self._first: _Window | None = None
         self.begun_s: float | None = None
-        self._end_s: float | None = None
+        self.end_s = -math.inf  # of the latest window
 
     def add_window(self, record: Stacks, tid: int) -> None:
         """Fold a window of samples, by its training thread."""
@@ -56,12 +58,16 @@ class Spent:
             self._add_window(record, Counter(program=1))
 
     def _add_window(self, record: Stacks, counts: Counter[str]) -> None:
-        begin_s = record.t - record.window_s if self._end_s is None else self._end_s
+        begin_s = record.t - record.window_s if math.isinf(self.end_s) else self.end_s
         total = counts.total()
         if not total or record.t <= begin_s:
             return
-        self._end_s = record.t
+        self.end_s = record.t
         works = {work: (record.t - begin_s) * n / total for work, n in counts.items()}
+        if 2 * counts["compile"] <= total:
+            self.compiling_since_s = None
+        elif self.compiling_since_s is None:
+            self.compiling_since_s = begin_s
         window = _Window(begin_s, record.t, works)
         self._first = self._first or window
         if self.begun_s is not None:
