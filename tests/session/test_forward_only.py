@@ -16,6 +16,7 @@ PLACES = [
     ("a.py", 8, "write", "file.write(text)", True),
     ("a.py", 33, "main", "out.mean().backward()", True),
     (f"{TORCH}/autograd/__init__.py", 7, "backward"),
+    (f"{TORCH}/utils/data/_utils/worker.py", 9, "_worker_loop"),
 ]
 FETCH, CROP, CALL, MODEL, WRITE, BACKWARD = [0, 1], [2], [3], [3, 4], [5, 6], [7, 8]
 TORN = [5, 4]  # a stack in the model with the line of write()
@@ -97,6 +98,11 @@ def test_without_markers_so_many_samples_without_an_update_are_of_inference():
 @pytest.mark.parametrize("counted", [[(FETCH, 100)], [(MODEL, 100)]])
 def test_without_batches_from_a_loader_and_a_model_it_is_none(counted):
     assert attached(*(6 * [counted])).over("recent").phases(100) is None
+
+
+def test_a_worker_whose_data_set_fetches_and_runs_modules_makes_no_steps():
+    in_worker = [([9, *ids], n) for ids, n in INFERENCE]
+    assert attached(*(3 * [in_worker])).over("recent").phases(100) is None
 
 
 def test_a_model_that_runs_for_long_without_a_fetch_goes_on_with_its_steps():

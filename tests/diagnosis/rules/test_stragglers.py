@@ -236,13 +236,24 @@ def test_without_markers_shares_show_the_rank_that_the_others_wait_for():
     assert "comm_bound" not in found
 
 
+def test_without_markers_no_rank_is_later_than_one_that_waits_for_nobody():
+    finding = attached((0.2, 0.5, 0.0), (0.6, 0.98, 0.0))["straggler_rank"]  # the third was not measured
+    assert finding.headline == "rank 0 waits 48 % of each step for rank 1, longer in forward"
+
+
+def test_without_markers_more_of_forward_makes_backward_longer_too():
+    finding = attached((0.1, 0.35, 0.0), (0.3, 0.95, 0.0), (0.1, 0.35, 0.0))["straggler_rank"]
+    assert finding.headline.endswith("longer in forward and backward")
+    assert finding.where[0].line == 11
+
+
 @pytest.mark.parametrize(
     "of_each",
     [
         [(0.2, 0.5, 0.0)] * 3,
         [(0.6, 0.9, 0.05), (0.6, 0.95, 0.0), (0.6, 0.97, 0.0)],  # it waits a little for each
         [(0.2, 0.5, 0.0), (0.6, 0.5, 0.45), (0.2, 0.5, 0.0)],  # it has no core
-        [(0.2, 0.5, 0.0), (0.6, 0.95, 0.0)],  # the third was not measured
+        [(0.2, 0.5, 0.0), (0.6, 0.9, 0.0)],  # the third was not measured, and may be later
     ],
 )
 def test_without_markers_none_is_late_where_shares_do_not_show_it(of_each):

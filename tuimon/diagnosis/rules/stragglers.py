@@ -16,7 +16,7 @@ from tuimon.diagnosis.rule import RANKS, Rule
 from tuimon.diagnosis.rules.comm import Communication, communication
 from tuimon.diagnosis.rules.owner_options import even_work
 from tuimon.diagnosis.speedup import speedup_without
-from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
@@ -140,8 +140,9 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
 def _late_by_samples(evidence: Evidence) -> LateRank | None:
     """The rank that waits least for the others, by samples and counters of ranks without markers.
 
-    They make their steps together, so that shares of their time compare; times are not known. None unless all ranks
-    were sampled, where samples leave it open, and where it has to wait for a core instead: then chance decides.
+    They make their steps together, so that shares of their time compare; times are not known. None where samples leave
+    it open, where it has to wait for a core instead (then chance decides), and if another rank, of which there are too
+    few samples, may be later: not later than one that waits for nobody.
     """
     if evidence.phases is None or not evidence.phases.inferred:
         return None
@@ -150,10 +151,12 @@ def _late_by_samples(evidence: Evidence) -> LateRank | None:
     measured = {pid: communication(rank, {}, threads[pid]) for pid, rank in ranks.items()}
     waits = {pid: found for pid, found in measured.items() if found is not None}
     rows = [row for row in evidence.rank_rows if row.pid in waits and row.state != "lost"]
-    if len(rows) < max(2, evidence.world_size):
+    if len(rows) < 2:
         return None
     row = min(rows, key=lambda row: waits[row.pid].share)
     others, least = tuple(other for other in rows if other is not row), waits[row.pid]
+    if len(rows) < evidence.world_size and least.share >= SMALL:
+        return None
     usual = median(waits[other.pid].share for other in others)
     share, error = usual - least.share, math.hypot(least.error, median(waits[other.pid].error for other in others))
     for_core = waits_for_cores(threads[row.pid], [threads[other.pid] for other in others])
@@ -261,11 +264,11 @@ RULES = (
             " the ranks' phases less what each waits in collectives: that is estimated from stacks, and inside"
             " backward, on a CPU, from how long the training thread sleeps there. On GPUs, by their clocks where all"
             " have times there, the others' longer backward must show that they wait. If another rank is late in each"
-            " step, single steps show it. Without markers shares of time are compared, once all ranks are sampled. It"
+            " step, single steps show it. Without markers shares of the ranks' time are compared. It"
             " abstains with fewer than two measured ranks."
         ),
         needs=(RANKS,),
-        thresholds=(REPORTED, LARGE, *CONFIDENCE),
+        thresholds=(REPORTED, LARGE, SMALL, *CONFIDENCE),
         causes=(IN_TURN,),
         contradicts_order=True,
     ),

@@ -14,7 +14,7 @@ from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.phases import ENOUGH_SAMPLES
 from tuimon.session.loop_tree.roles import stack_phase
 from tuimon.session.loop_tree.stacks import UPDATES, StackSample, place_of
-from tuimon.torch_code import is_compiler, is_module_body
+from tuimon.torch_code import is_compiler, is_module_body, is_worker_loop
 
 _IMPORT = re.compile(r"\s*(?:from\s+([\w.]+)|import\s+([\w.]+)(?:\s+as\s+\w+)?\s*(,.*)?)")
 COMPILING = "compiling"
@@ -81,8 +81,9 @@ class UnmarkedSteps:
     def _add_batches(self, record: Stacks, known: int) -> None:
         counts = Counter[str]()
         for stack in record.stacks:
-            if stack.tid == known:
-                counts[stack_phase([frame.kind for frame in self._frames.stack(stack.frames)])] += stack.count
+            frames = self._frames.stack(stack.frames) if stack.tid == known else ()
+            if frames and not any(is_worker_loop(frame.file, frame.function) for frame in frames):
+                counts[stack_phase([frame.kind for frame in frames])] += stack.count
         if self._fetching is not None:
             self._fetching += counts
         elif counts["data"]:
