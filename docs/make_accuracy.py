@@ -83,7 +83,7 @@ def accuracy(group: str) -> str:
 
 def _causes() -> str:
     """As ``make truth KIND=causes ARGS=--record`` recorded them, in the order of the study."""
-    found = causes.results()
+    found = causes.results().values()
     lines = [
         f"**Told by name: {of(bool(row.told) for row in found)}. Line right: {of(row.place_right for row in found)}."
         f" Silent without it: {of(None if row.false is None else not row.false for row in found)}.**\n",

@@ -19,11 +19,9 @@ import pytest
 from tests.cli.command import LEAN, script
 from tests.cli.terminal import Shown, program_on_terminal
 from tests.cli.test_run import heard
-from tests.cli.watched import TRAINING
+from tests.cli.watched import TRAINING, recorded
 from tests.waiting import until
-from tuimon.errors import NotALog
-from tuimon.records import Exit, Notice, Record
-from tuimon.sources.log.reader import read_log
+from tuimon.records import Exit, Notice
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 CONFIG = """
@@ -87,13 +85,6 @@ def sessions(pid: int) -> list[psutil.Process]:
     with contextlib.suppress(psutil.NoSuchProcess):
         return [child for child in psutil.Process(pid).children(recursive=True) if child.name().startswith("sshd")]
     return []
-
-
-def recorded(path: Path) -> list[Record]:
-    try:
-        return list(read_log(str(path)))
-    except NotALog:  # not made, or empty as yet
-        return []
 
 
 @pytest.mark.parametrize("cut", ["client", "server"])

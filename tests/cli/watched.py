@@ -37,6 +37,14 @@ WORDS = (*LEAN, "--interval", "0.1")
 WRITES = 40
 
 
+def recorded(path: Path) -> list[Record]:
+    """What is in a log by now."""
+    try:
+        return list(read_log(str(path)))
+    except NotALog:  # not made, or empty as yet
+        return []
+
+
 class Watched:
     """A tuimon in the full screen, its terminal and its training. ``pid`` is tuimon's, also where a shell runs it."""
 
@@ -68,10 +76,7 @@ class Watched:
 
     def records(self) -> list[Record]:
         """What is in the log by now."""
-        try:
-            return list(read_log(str(self.folder / "run.jsonl")))
-        except NotALog:  # empty as yet
-            return []
+        return recorded(self.folder / "run.jsonl")
 
     def goes_on_unseen(self) -> bool:
         """Whether records follow the notice that the terminal was lost."""

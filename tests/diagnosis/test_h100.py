@@ -7,13 +7,14 @@ from statistics import median
 from typing import NamedTuple
 
 import pytest
+from msgspec import structs
 
 from tests.recorded_logs import LOGS, log_path
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
-from tuimon.records import Record
+from tuimon.records import Gpu, Record
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import read_log
 
@@ -90,6 +91,19 @@ def test_bounds_of_the_idle_time_are_narrow_where_nvml_is_there() -> None:
     widths = sorted(most - least for least, most in filter(None, bounds) if (least, most) != (0.0, 1.0))
     assert len(widths) >= 12
     assert median(widths) <= 0.13
+
+
+@pytest.mark.parametrize("seconds", [range(-60, 0), range(1, 16)], ids=["before", "after"])
+def test_a_gpu_that_idles_before_the_first_step_or_after_the_last_changes_nothing(seconds: range) -> None:
+    found = records("masked_loss")
+    gpus = [record for record in found if isinstance(record, Gpu)]
+    near = gpus[0] if seconds[0] < 0 else gpus[-1]
+    idles = [
+        structs.replace(near, t=near.t + later, util_ratio=0.0, util_samples=[0.0] * 5, sm_ratio=0.0)
+        for later in seconds
+    ]
+    longer = [found[0], *idles, *found[1:]] if seconds[0] < 0 else [*found, *idles]
+    assert idle(longer) == pytest.approx(idle(found), abs=0.002)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ class Stream:
     autograd: float = 0.0
     throttled: tuple[Throttle, ...] = ()
     copied_per_s: float = 1e6  # bytes, as PCIe's counters show
+    settles_s: float = 10.0  # the verdict has to be right by then
     wrong_because: str = ""  # tuimon does not get it right yet
 
     def program(self, measured: float | None = None) -> Program:
@@ -222,7 +223,7 @@ STREAMS = (
     Stream("copies by hand", _copies_by_hand, ((_COPYING, 90), (_BACKWARD, 5), (_MAKING, 2)),
            "transfer_bound", 41, partial(_copies_by_hand, pinned=True), copied_per_s=2e9),
     Stream("memory given back", _given_back, ((_FORWARD, 42), (_BACKWARD, 44), (_OPTIMIZER, 6), (_FETCHING, 5)),
-           "launch_bound/allocator", fixed=_kept),
+           "launch_bound/allocator", fixed=_kept, settles_s=14.0),
     Stream("checkpoint every step", _checkpoints, ((_SAVING, 41), (_WAITING, 27), (_FORWARD, 11), (_BACKWARD, 14),
            (_OPTIMIZER, 3), (_FETCHING, 2)), "side_work", 47, loops.sync_item),
     Stream("long checkpoint every step", _long_checkpoints, ((_SAVING, 61), (_WAITING, 18), (_FORWARD, 7),

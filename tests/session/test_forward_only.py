@@ -107,7 +107,7 @@ def test_a_model_that_runs_for_long_without_a_fetch_goes_on_with_its_steps():
 
 
 def test_the_first_backward_shows_that_it_was_an_evaluation():
-    session = attached(INFERENCE, INFERENCE, [(MODEL, 10), (BACKWARD, 90)])
+    session = attached(INFERENCE, INFERENCE, *(2 * [[(MODEL, 10), (BACKWARD, 90)]]))
     table = session.over("recent").phases(100)
     assert {row.name: row.share for row in table.rows if row.share} == {"forward": 0.1, "backward": 0.9}
     assert table.window_s == 1.0

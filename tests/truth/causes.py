@@ -25,7 +25,7 @@ from tests.fake_nvml import Scenario, usual
 from tests.recorded_logs import log_path
 from tests.scenarios.streams import STREAMS, Stream, write
 from tests.truth.judging import LOUD, own_place
-from tests.truth.kind import Column, Kind, marked
+from tests.truth.kind import Column, Kind, marked, read_rows, write_rows
 from tests.truth.pairs import all_sides
 from tests.truth.programs import TESTS, Program, labelled
 from tests.truth.running import finished, under_tuimon
@@ -45,7 +45,7 @@ CAUSES: dict[str, tuple[float, tuple[str, ...]]] = {
     "batch size": (25.6, ("small kernels", "small_batch_0", "compiled")),
     "checkpoints": (16.4, ("checkpoint_every_step", "side_work_0")),
     "exchange between GPUs": (7.1, ("big_gradients", "comm_bound_0")),
-    "preprocessing": (4.0, ("photos_without_workers", "slow_augmentation", "graph_collate")),
+    "preprocessing": (4.0, ("photos_without_workers", "input_bound_1", "input_bound_2")),
     "memory too small": (3.1, ("cache_of_images", "allocator_retries_0", "memory given back")),
     "remote reads": (2.6, ()),
     "calls to outside": (2.6, ("side_work_2",)),
@@ -138,7 +138,7 @@ def _of_stream(stream: Stream, fixed: bool, args: argparse.Namespace) -> Iterabl
 
 
 class Causes(Kind[Case, Told]):
-    """Causes of little use of GPUs, as a study counts them: is each told by name, and only then? (25 minutes)"""
+    """Causes of little use of GPUs, as a study counts them: is each told by name, and only then? (40 minutes)"""
 
     seconds = 12.0
     columns: ClassVar = (
@@ -171,18 +171,15 @@ class Causes(Kind[Case, Told]):
         )
 
     def is_recorded(self, case: Case) -> bool:
-        return case.name in {row.name for row in results()}
+        return case.name in results()
 
     def record(self, case: Case, rows: Sequence[Told], args: argparse.Namespace) -> None:
-        found = {row.name: row for row in (*results(), *rows)}
-        known = (found[each.name] for each in all_cases() if each.name in found)
-        RESULTS.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in known))
+        write_rows(RESULTS, results() | {row.name: row for row in rows}, [each.name for each in all_cases()])
 
 
-def results() -> list[Told]:
-    """The recorded rows."""
-    lines = RESULTS.read_bytes().splitlines() if RESULTS.exists() else []
-    return [msgspec.json.decode(line, type=Told) for line in lines]
+def results() -> dict[str, Told]:
+    """The recorded rows, by program."""
+    return read_rows(RESULTS, Told)
 
 
 def _says(finding: Finding | None, text: str) -> bool:

@@ -131,10 +131,18 @@ PROGRESS = (
 )
 
 
+def _playback(records, findings=()):
+    return Playback(records, findings, output=Output(PROGRESS), launched=Launched())
+
+
+def _of_seconds(windows, findings, *, before=(), **more):
+    whole = [record for window in seconds(1, windows, **more) for record in window]
+    return _playback([*start(), *before, *whole], findings)
+
+
 def input_bound(windows=192, gpus=1, **more):
     """Two saturated workers on a machine with GPUs."""
-    records = start() + [record for window in seconds(1, windows, gpus=gpus, **more) for record in window]
-    return Playback(records, [INPUT_BOUND, SIDE_WORK], output=Output(PROGRESS), launched=Launched())
+    return _of_seconds(windows, [INPUT_BOUND, SIDE_WORK], gpus=gpus, **more)
 
 
 BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
@@ -163,36 +171,32 @@ def _hopper(t, **more):
     } | more))  # fmt: skip
 
 
-def gpu_bound(windows=60):
-    """The GPU has enough to do; the tensor cores have not."""
+def _on_hopper(windows, lead_us, drained, idle, *, beside=lambda t: (), **more):
     records = start()
     for t in range(1, windows + 1):
-        records += [*_second(t, 0, 2.0, (), 4), _hopper(t), gpu_time(t, 38_000.0, 0.0, 0.002)]
-        records.append(TorchMemory(t=float(t), pid=MAIN, device=0, allocated_bytes=28 * GIB, reserved_bytes=36 * GIB))
-    return Playback(records, [], output=Output(PROGRESS), launched=Launched())
+        records += [*_second(t, 0, 2.0, (), 4), _hopper(t, **more), gpu_time(t, lead_us, drained, idle), *beside(t)]
+    return _playback(records)
+
+
+def gpu_bound(windows=60):
+    """The GPU has enough to do; the tensor cores have not."""
+    held = {"device": 0, "allocated_bytes": 28 * GIB, "reserved_bytes": 36 * GIB}
+    return _on_hopper(windows, 38_000.0, 0.0, 0.002, beside=lambda t: [TorchMemory(t=float(t), pid=MAIN, **held)])
 
 
 def launch_bound(windows=60):
     """The GPU waits for the CPU, and is slowed down on top of it."""
-    slow = {"throttle": ["power cap"], "throttled": [Throttle("power cap", 0.34)]}
-    records = start()
-    for t in range(1, windows + 1):
-        records += [*_second(t, 0, 2.0, (), 4), _hopper(t, **slow), gpu_time(t, 40.0, 0.84, 0.31)]
-    return Playback(records, [], output=Output(PROGRESS), launched=Launched())
+    return _on_hopper(windows, 40.0, 0.84, 0.31, throttle=["power cap"], throttled=[Throttle("power cap", 0.34)])
 
 
 def healthy(windows=60):
     """Nothing to complain about, no GPU."""
-    records = [*start(), NO_GPU]
-    records += [record for window in seconds(1, windows, gpus=0, data_ms=0.4) for record in window]
-    return Playback(records, [], output=Output(PROGRESS), launched=Launched())
+    return _of_seconds(windows, [], before=[NO_GPU], gpus=0, data_ms=0.4)
 
 
 def no_gpu(windows=60):
     """Input-bound without a GPU, with user ranges."""
-    records = [*start(), NO_GPU]
-    records += [record for window in seconds(1, windows, gpus=0, ranges=RANGES) for record in window]
-    return Playback(records, [INPUT_BOUND], output=Output(PROGRESS), launched=Launched())
+    return _of_seconds(windows, [INPUT_BOUND], before=[NO_GPU], gpus=0, ranges=RANGES)
 
 
 def before_first_step():

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 from html import unescape
 
 import pytest
@@ -72,28 +67,6 @@ def test_a_terminal_gets_colours_and_a_pipe_does_not(monkeypatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     write_pages([page_of("input_bound")], Terminal())
     assert len(paged) == 2 and not re.search(r"\x1b\[[\d;]*3\dm", paged[1])
-
-
-def test_a_page_goes_through_the_users_pager(tmp_path) -> None:
-    """On a terminal; the pager gets all of it."""
-    seen = tmp_path / "seen"
-    command = [sys.executable, "-m", "tuimon", "explain", "sync_point"]
-    env = {**os.environ, "PAGER": f"tee {seen}", "TERM": "xterm-256color"}
-    code, _ = in_terminal(command, env)
-    assert code == 0 and "What to do" in seen.read_text() and "tuimon explain sync_point --full" in seen.read_text()
-
-
-def in_terminal(command: list[str], env: dict[str, str]) -> tuple[int, bytes]:
-    """The exit code, and what came on the terminal."""
-    main, terminal = pty.openpty()
-    child = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=env)
-    os.close(terminal)
-    shown = b""
-    with contextlib.suppress(OSError):  # EIO: the other side is closed
-        while part := os.read(main, 65536):
-            shown += part
-    os.close(main)
-    return child.wait(60), shown
 
 
 def test_thresholds_are_on_the_full_page(capsys) -> None:

@@ -297,12 +297,13 @@ def _lead_row(boundary: str, leads: Sequence[Lead]) -> LeadRow:
     mean_us, bounds = _mean_us(leads), [lead.at_least_us for lead in leads]
     at_least_us = min((bound for bound in bounds if bound is not None), default=None) if None not in bounds else None
     if 2 * sum(lead.count for lead in known) <= seen:
-        return LeadRow(boundary, seen, None, None, stream_idle_ratio, mean_us, at_least_us)
+        return LeadRow(boundary, seen, None, None, None, stream_idle_ratio, mean_us, at_least_us)
     return LeadRow(
         boundary=boundary,
         seen=seen,
         min_us=min(lead.min_us for lead in known if lead.min_us is not None),
         median_us=weighted_median((lead.median_us, lead.count) for lead in known if lead.median_us is not None),
+        max_us=max(lead.max_us for lead in known if lead.max_us is not None),
         stream_idle_ratio=stream_idle_ratio,
         mean_us=mean_us,
         at_least_us=at_least_us,

@@ -82,6 +82,15 @@ def test_a_function_that_takes_some_of_the_side_work_is_not_said_to_take_all_of_
     assert finding.estimated_speedup == pytest.approx(warm(1 / (1 - 0.25 * 12 / (12 + building))), rel=0.01)
 
 
+def test_a_sleep_is_to_be_left_out():
+    wait = frames(("train.py", 40, "main", "time.sleep(0.05)  # be nice to others", True), first=20)
+    finding = found(
+        trained(*paced(forward=10, backward=20, optimizer=10, other=60), wait, stacks(8, *TRAINING, ([20], 90)))
+    )
+    fix = finding["side_work"].action
+    assert fix == "leave out the sleep at main() train.py:40, or shorten it: the training waits for it"
+
+
 def test_a_line_that_only_reads_the_clock_has_nothing_to_save():
     limit = frames(
         ("train.py", 16, "main", "if time.time() - t > 25: break", True),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.verdicts import Verdicts
@@ -209,3 +210,40 @@ def test_ranks_that_end_one_after_another_are_not_judged():
     assert found[-1] == ["input_bound"]
     judge(50, (1, slow), ended=[1])
     assert found[-1] == ["input_bound"]
+
+
+FORWARD, BACKWARD = [3, 4], [1, 2]
+
+
+def attached(*of_each, samples=100):
+    """Ranks without markers of (share of the samples in the model, the rest in backward; CPU; run-queue delay)."""
+    session = session_of(header(cpu_count=16), NO_GPU, LINES)
+    for rank, (forward, cpu, delay) in enumerate(of_each):
+        pid = 100 + rank
+        session.add(process(pid, rank=rank, world_size=3, ppid=50, markers=False))
+        for t in range(1, 12):
+            session.add(threads(t, (pid, "python", cpu, "running", delay), pid=pid, cpu_ratio=cpu))
+            model = round(forward * samples)
+            session.add(stacks(t, (FORWARD, model), (BACKWARD, samples - model), pid=pid))
+    return {finding.rule: finding for finding in diagnose(session)}
+
+
+def test_without_markers_shares_show_the_rank_that_the_others_wait_for():
+    found = attached((0.2, 0.5, 0.0), (0.6, 0.95, 0.0), (0.2, 0.5, 0.0))
+    finding = found["straggler_rank"]
+    assert finding.headline == "the other 2 ranks wait 45 % of each step for rank 1, longer in forward"
+    assert (finding.severity, finding.where[0].line, finding.evidence["waited_ms"]) == ("critical", 11, None)
+    assert "comm_bound" not in found
+
+
+@pytest.mark.parametrize(
+    "of_each",
+    [
+        [(0.2, 0.5, 0.0)] * 3,
+        [(0.6, 0.9, 0.05), (0.6, 0.95, 0.0), (0.6, 0.97, 0.0)],  # it waits a little for each
+        [(0.2, 0.5, 0.0), (0.6, 0.5, 0.45), (0.2, 0.5, 0.0)],  # it has no core
+        [(0.2, 0.5, 0.0), (0.6, 0.95, 0.0)],  # the third was not measured
+    ],
+)
+def test_without_markers_none_is_late_where_shares_do_not_show_it(of_each):
+    assert "straggler_rank" not in attached(*of_each)

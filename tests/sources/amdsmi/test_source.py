@@ -108,7 +108,7 @@ def test_the_link_of_an_idle_gpu_is_as_wide_as_it_was(amdsmi: FakeAmdSmi) -> Non
 def test_throttling_is_the_share_of_the_samples_that_found_it(amdsmi: FakeAmdSmi) -> None:
     counters = {
         "8.accumulation_counter": "1000 1500 2000 3000",
-        "8.ppt_residency_acc": "70 70 170 170",
+        "8.ppt_residency_acc": "70 170 170 170",
         "8.socket_thm_residency_acc": "0 150 150 150",
         "8.hbm_thm_residency_acc": "0 50 300 300",
     }
@@ -118,6 +118,7 @@ def test_throttling_is_the_share_of_the_samples_that_found_it(amdsmi: FakeAmdSmi
     assert not gpus(amdsmi.read(0.5))
     (gpu,) = gpus(amdsmi.read(1.0))
     assert gpu.throttled == [Throttle("power cap", 0.1), Throttle("thermal (hardware)", 0.3)]
+    assert gpu.throttle == ["thermal (hardware)"]  # since the latest poll
     (gpu,) = gpus(amdsmi.read(2.0))
     assert (gpu.throttle, gpu.throttled) == ([], [])
     calls = amdsmi.count_calls()

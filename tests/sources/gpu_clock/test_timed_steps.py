@@ -88,6 +88,12 @@ def spans(step):
     return {name: times for name, times in sums.items() if times[0]}
 
 
+def test_a_gpu_that_has_nothing_to_do_at_the_end_of_a_fetch_has_waited_for_it():
+    (step,) = Play()(f"{PLAIN} fetch)=90*")
+    assert spans(step)["data"] == (25, 25, 0)
+    assert spans(step)["other"] == (15, 0, 5)  # 50..60 on its own; 60..65 before the fetch
+
+
 def test_where_the_gpu_came_to_the_fetch_late_it_waited_for_less():
     play = Play()
     script = "fetch)=10 bwd(=20 bwd)=40 opt(=50 opt)=80 fetch(=65 fetch)=90*"  # the CPU's update ended before 65

@@ -10,7 +10,7 @@ from msgspec import structs
 from tests.session import records
 from tests.views.metrics.figures import FINDINGS, PHASES, figures, whole_session
 from tests.waiting import until
-from tuimon.records import Exit, PhaseTime, length_bucket
+from tuimon.records import Exit, PhaseTime
 from tuimon.session.session import Session
 from tuimon.views.metrics import table
 from tuimon.views.metrics.metric import Distribution
@@ -102,18 +102,6 @@ def test_the_histogram_counts_every_timed_step_between_its_bounds() -> None:
         1e-4: 1, 1e-3: 1, 2e-3: 1, 0.05: 1, float("inf"): 1,
     }  # fmt: skip
     assert found.total == pytest.approx(sum(ends_ms) / 1e3)
-
-
-def test_steps_that_were_only_counted_are_no_part_of_the_histogram() -> None:
-    session = records.session_of(records.header(), records.process())
-    window = records.steps(1.0, {"backward": 1.0}, count=1000)
-    session.add(structs.replace(window, timed=100, histogram=[(length_bucket(1_000_000), 100)]))
-    found = figures(session)
-    timed = found["tuimon_step_seconds"]["0",]
-    assert isinstance(timed, Distribution)
-    assert sum(timed.counts) == 100
-    assert timed.total == pytest.approx(0.1, rel=0.006)
-    assert found["tuimon_steps_total"] == {("0",): 1000}
 
 
 def test_counters_never_fall_while_the_view_of_the_warm_up_changes() -> None:

@@ -233,13 +233,6 @@ def test_the_phases_of_a_trace_stand_beside_those_before_it(tmp_path, capsys, ha
     assert ["aten::mm", "forward", "2.0 ms", *(["3.0 ms"] if has_gpu else []), "6", "train.py:42"] in page.rows
 
 
-def test_a_wide_function_can_be_reached_by_the_keyboard(tmp_path, capsys):
-    text = page_of(log_of(tmp_path / "run.jsonl", run()), capsys=capsys)
-    boxes = re.findall(r'<svg data-l="([\d.]+)" data-w="([\d.]+)"[^>]*role="button" aria-label="([^"]+)"([^>]*)>', text)
-    assert boxes and all("samples" in label for _, _, label, _ in boxes)
-    assert all(("tabindex" in rest) == (float(width) >= 0.04) for _, width, _, rest in boxes)
-
-
 def test_short_and_empty_logs(tmp_path, capsys):
     empty = Checked(page_of(log_of(tmp_path / "empty.jsonl", [records.header()]), capsys=capsys))
     assert "No training step was seen." in empty.text

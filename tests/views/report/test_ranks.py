@@ -10,7 +10,6 @@ import pytest
 from bench.fleet_logs import Job, write
 from tests.session.records import header, process, session_of, steps, threads
 from tests.views.report.test_html import log_of, page_of
-from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
@@ -68,14 +67,6 @@ def test_the_text_names_the_late_rank_and_fits_a_page(reports: tuple[dict[str, J
     assert ", late by 39" in lines[at + 1]
     assert lines[at + 3].startswith("  all 72: ")
     assert lines[at + 5] == ""
-
-
-def test_a_few_ranks_have_a_page_without_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("jinja2")
-    write(str(tmp_path), Job(nodes=1, ranks=3, seconds=5.0, workers=0, gpus=False, late=1))
-    assert run_command_line(["report", str(tmp_path), "--format", "html"]) == 0
-    page = capsys.readouterr().out
-    assert "<h2>Ranks</h2>" in page and "those that are not well" not in page
 
 
 # -- trainings side by side in a report: it is of one, and says what was found in each

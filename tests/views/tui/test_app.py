@@ -295,13 +295,6 @@ async def test_the_key_is_offered_says_what_it_does_and_does_it():
         assert "the training has its hooks already" in notices(app)
 
 
-async def test_it_can_be_left():
-    hooks = Hooks()
-    async with running(attached(hooks)) as (app, pilot):
-        await pilot.press("I", "escape")
-        assert not isinstance(app.screen, InjectDialog) and not hooks.asked.is_set()
-
-
 async def test_a_refusal_is_shown_with_its_next_step():
     async with running(attached(Hooks(CannotInject("gdb is not installed", "apt install gdb")))) as (app, pilot):
         await pilot.press("I", "enter")

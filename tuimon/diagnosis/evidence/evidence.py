@@ -282,6 +282,13 @@ class Evidence(Struct, frozen=True, dict=True):
         return training_thread(self.threads, self.training_tid)
 
     @cached_property
+    def training_thread_of_run(self) -> TrainingThread:
+        """The same over all of its steps: one window differs from the next."""
+        means = self._view.session.threads.means_of(self.pid)
+        main = means.thread(self.training_tid) if means is not None else None
+        return TrainingThread(main.cpu_ratio, main.delay_ratio) if main is not None else TrainingThread(None, None)
+
+    @cached_property
     def training_tid(self) -> int:
         """The thread that trains: the main one, unless markers or samples show another."""
         return self._view.session.training_tid(self.pid)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -22,7 +22,7 @@ _STOPPED = 0.1
 #: is last is chance: measured with four balanced ranks beside other programs, 1.6 times.
 _STARVED = 2.0
 #: Ranks that are late by at least this much of what the latest is are late with it: our choice.
-_ALIKE = 0.7
+ALIKE = 0.7
 #: Most ranks whose samples and GPU times are judged one by one: 0.5 ms each, and what a rule needs of them shows in
 #: these: who waits least is among the latest, and what all wait is alike in all.
 _MOST_RANKS = 32
@@ -38,18 +38,31 @@ _WAITS = 0.02
 _TOGETHER = 0.5
 
 
+class _OnCores(Protocol):
+    """A thread that trains, or a rank by that."""
+
+    @property
+    def cpu_ratio(self) -> float | None:
+        """Share of time that it ran."""
+
+    @property
+    def delay_ratio(self) -> float | None:
+        """Share of time that it waited for a core."""
+
+
 class LateRank(Struct, frozen=True, gc=False):
     """One rank, what is longer in it, and what that costs the others."""
 
     row: RankRow
     others: tuple[RankRow, ...]
     also: tuple[int, ...]  # ranks that are about as late
-    waited_ms: float  # of a step, that the others wait for it
+    waited_ms: float | None  # of a step, that the others wait for it; None: only its share is known
     share: float  # of the step
     phase: str  # in which most of it lies, or whose work backward follows
     longer_in: str  # the phases that are longer: "data", "forward and backward"
-    longer_ms: float
+    longer_ms: float | None
     why: Why | None
+    error: float = 0.0  # of the share, where samples alone show it
 
 
 def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
@@ -62,8 +75,8 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     late_ms = late.late_ms or 0.0
     waited_ms = min(late_ms, max(0.0, _waited_ms(late, others)))
     phase, longer_ms = max(late.excess, key=lambda part: part[1])
-    longer_in = phase
-    if phase == "backward" and (passes_ms := _longer_passes_ms(late)) is not None:
+    longer_in, now_ms = phase, {name: share * (late.step_ms or 0.0) for name, share in late.phases}
+    if phase == "backward" and (passes_ms := longer_passes(now_ms, dict(late.excess), late_ms)) is not None:
         phase, longer_in, longer_ms = "forward", "forward and backward", passes_ms
     why = _why(late, others, late_ms)
     if why == "no core" and (late.delay_ratio or 0.0) < _STARVED * median(row.delay_ratio or 0.0 for row in others):
@@ -71,7 +84,7 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     return LateRank(
         row=late,
         others=others,
-        also=tuple(row.rank for row in others if (row.late_ms or 0.0) >= _ALIKE * late_ms > 0),
+        also=tuple(row.rank for row in others if (row.late_ms or 0.0) >= ALIKE * late_ms > 0),
         waited_ms=waited_ms,
         share=waited_ms / median(row.step_ms or 0.0 for row in measured),
         phase=phase,
@@ -81,17 +94,17 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     )
 
 
-def _longer_passes_ms(late: RankRow) -> float | None:
-    """How much longer both passes are, if they are so alike: backward takes longer as forward has done more."""
-    excess, step_ms = dict(late.excess), late.step_ms or 0.0
-    now_ms = {phase: share * step_ms for phase, share in late.phases}
+def longer_passes(now: Mapping[str, float], excess: Mapping[str, float], late: float) -> float | None:
+    """How much longer both passes are, if they are so alike: backward takes longer as forward has done more.
+
+    ``now``: the phases of the rank; ``late``: by how much it is late; all in ms, or in shares of the step.
+    """
 
     def beside_others(phase: str) -> Growth:
-        now = now_ms.get(phase, 0.0)
-        return Growth(now - excess.get(phase, 0.0), now)
+        return Growth(now.get(phase, 0.0) - excess.get(phase, 0.0), now.get(phase, 0.0))
 
     forward, backward = beside_others("forward"), beside_others("backward")
-    if not grow_together(forward, backward, beside_others("optimizer"), Growth(0.0, late.late_ms or 0.0)):
+    if not grow_together(forward, backward, beside_others("optimizer"), Growth(0.0, late)):
         return None
     return excess["forward"] + excess["backward"]
 
@@ -113,15 +126,15 @@ def _why(late: RankRow, others: Sequence[RankRow], late_ms: float) -> Why | None
         return "stopped"
     if late.gc_ms - median(row.gc_ms for row in others) >= MOST * late_ms:
         return "collections"
-    return "no core" if _waits_for_cores_ms(late, others) >= MOST * late_ms else None
+    return "no core" if waits_for_cores(late, others) * (late.step_ms or 0.0) >= MOST * late_ms else None
 
 
-def _waits_for_cores_ms(late: RankRow, others: Sequence[RankRow]) -> float:
-    """The time a step that it waits for a core, beyond the wait of as much work in the other ranks."""
+def waits_for_cores(late: _OnCores, others: Sequence[_OnCores]) -> float:
+    """The share of time that it waits for a core, beyond the wait of as much work in the other ranks."""
     ratios = [row.delay_ratio / row.cpu_ratio for row in others if row.cpu_ratio and row.delay_ratio is not None]
     if late.cpu_ratio is None or late.delay_ratio is None or not ratios:
         return 0.0
-    return (late.delay_ratio - late.cpu_ratio * median(ratios)) * (late.step_ms or 0.0)
+    return late.delay_ratio - late.cpu_ratio * median(ratios)
 
 
 def chosen_ranks(focus: int, rows: Sequence[RankRow]) -> set[int]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from tuimon.diagnosis.evidence.cores import TrainingThread
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD, TOGETHER_MS, Exchange
 from tuimon.diagnosis.evidence.lines import HotFunction, sampling_error
@@ -13,8 +14,7 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
-from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging
-from tuimon.diagnosis.rules.stragglers import even_work
+from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging, even_work
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
@@ -28,8 +28,8 @@ _CHEAPER_ON_GPUS = "use a bf16 compression hook, or fewer, larger buckets (bucke
 _WAITS = ("data", "idle", "io", "lock", "sleep", "sync")
 
 
-class _Communication(Struct, frozen=True, gc=False):
-    """The time that one rank spends on communication; shares are of its time."""
+class Communication(Struct, frozen=True, gc=False):
+    """The time that one rank spends on communication, or waits in it for others; shares are of its time."""
 
     called: float  # samples in torch.distributed
     in_backward: float  # backward that waits: on the CPU neither running nor runnable, on a GPU by ``exchange``
@@ -40,6 +40,7 @@ class _Communication(Struct, frozen=True, gc=False):
 
     @property
     def share(self) -> float:
+        """Both."""
         return min(1.0, self.called + self.in_backward)
 
 
@@ -51,7 +52,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     if evidence.world_size < 2:
         return None
     compared = evidence.compared
-    measured = [found for rank in compared if (found := _communication(rank, evidence.exchanges)) is not None]
+    measured = [found for rank in compared if (found := communication(rank, evidence.exchanges)) is not None]
     if not measured:
         return None
     least = min(measured, key=lambda rank: rank.share)
@@ -75,7 +76,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     )
 
 
-def _fixes(evidence: Evidence, least: _Communication, *, whole: bool) -> tuple[Fix, ...]:
+def _fixes(evidence: Evidence, least: Communication, *, whole: bool) -> tuple[Fix, ...]:
     """Best first. Only with all ranks measured is a wait surely not for one of the others, and a gain estimated."""
     exchange = least.exchange
     most = speedup_without(evidence, least.share) if exchange is not None else None
@@ -99,7 +100,7 @@ def _exchange_less(evidence: Evidence, cheaper: str) -> str:
     return f"{less_often}, or use a larger batch per rank: {CHANGES_TRAINING}; or {cheaper}"
 
 
-def _gpu_evidence(evidence: Evidence, least: _Communication) -> dict[str, float | str | None]:
+def _gpu_evidence(evidence: Evidence, least: Communication) -> dict[str, float | str | None]:
     """Figures of the GPU's clock and counters; none if the share rests on the CPU."""
     exchange = least.exchange
     if exchange is None:
@@ -119,7 +120,7 @@ def _gpu_evidence(evidence: Evidence, least: _Communication) -> dict[str, float 
     return figures | ({"nvlink_bytes_per_s": sum(links)} if links else {}) | ({"sm_ratio": min(busy)} if busy else {})
 
 
-def _headline(least: _Communication, ranks: int) -> str:
+def _headline(least: Communication, ranks: int) -> str:
     exchange = least.exchange
     if exchange is None:
         inside = "" if least.hot else ", inside backward"
@@ -140,8 +141,10 @@ def _headline(least: _Communication, ranks: int) -> str:
     )
 
 
-def _communication(rank: Evidence, exchanges: Mapping[int, Exchange]) -> _Communication | None:
-    """Communication of a rank; None with too few samples, or where it is unknown how much its thread runs."""
+def communication(
+    rank: Evidence, exchanges: Mapping[int, Exchange], thread: TrainingThread | None = None
+) -> Communication | None:
+    """Communication of a rank; None with too few samples, or where it is unknown how much its ``thread`` runs."""
     main = rank.stacks.main
     if main.total < 3 * MIN_SAMPLES:
         return None
@@ -150,7 +153,7 @@ def _communication(rank: Evidence, exchanges: Mapping[int, Exchange]) -> _Commun
     waiting = main.part_where(lambda stack: stack.activity in _WAITS)
     exchange, sampled = exchanges.get(rank.pid), called
     if rank.uses_gpu is False:
-        exchange, in_backward = None, _idle_in_backward(rank, called + waiting)
+        exchange, in_backward = None, _idle_in_backward(rank, thread or rank.training_thread, called + waiting)
         if in_backward:
             sampled = waiting  # counters then show the calls and backward together, and what else waits beside them
     else:
@@ -159,12 +162,12 @@ def _communication(rank: Evidence, exchanges: Mapping[int, Exchange]) -> _Commun
         return None
     hot = calls.hottest if called >= in_backward else None
     error = sampling_error(sampled, main.total)
-    return _Communication(called, in_backward, hot, error, rank.gpus, exchange if in_backward > called else None)
+    return Communication(called, in_backward, hot, error, rank.gpus, exchange if in_backward > called else None)
 
 
-def _idle_in_backward(rank: Evidence, elsewhere: float) -> float | None:
+def _idle_in_backward(rank: Evidence, main: TrainingThread, elsewhere: float) -> float | None:
     """Share of time that DistributedDataParallel waits for its all-reduce on the CPU."""
-    main, backward = rank.training_thread, rank.phase("backward")
+    backward = rank.phase("backward")
     if main.cpu_ratio is None or main.delay_ratio is None or backward is None:
         return None
     return max(0.0, min(backward.share, 1.0 - main.cpu_ratio - main.delay_ratio - elsewhere))

@@ -57,6 +57,14 @@ def advice_on_debugging(rule: str, evidence: Evidence) -> str | None:
     return next((advice for setting, advice in _ADVICE[rule] if setting in settings), None)
 
 
+def even_work(evidence: Evidence) -> str:
+    """The fix for ranks that have more to do than others in some steps."""
+    return (
+        "give all ranks equal work in each step: bucket or pack batches by length, with equal numbers of items, or"
+        f" {ACCUMULATE[evidence.launching.owner]}"
+    )
+
+
 def less_by_option(owner: Owner | None, function: Place) -> str:
     """How to have a library do less of what one of its functions does, which the user does not call."""
     if owner is not None:

@@ -30,6 +30,7 @@ from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Thresh
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent
 from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
+from tuimon.session.standing.helpers import outer_calls
 from tuimon.text import size_text
 
 EVALUATION_SHARE = Threshold(
@@ -315,6 +316,8 @@ def _action(evidence: Evidence, work: _SideWork, *, is_output: bool) -> str:
         return less_by_option(evidence.launching.owner, hot.library)
     if work.kind is not None:
         return _KINDS[work.kind].fix.format(at_hot(hot))
+    if "sleep" in outer_calls(hot.place.source):
+        return f"leave out the sleep at {at_hot(hot)}, or shorten it: the training waits for it"
     return f"run {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"
 
 

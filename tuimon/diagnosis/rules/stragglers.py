@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from statistics import median
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.late_ranks import LateRank, Turns, Why, late_rank
+from tuimon.diagnosis.evidence.late_ranks import ALIKE, LateRank, Turns, Why, late_rank, longer_passes, waits_for_cores
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import LongestSteps
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import RANKS, Rule
-from tuimon.diagnosis.rules.owner_options import ACCUMULATE
+from tuimon.diagnosis.rules.comm import Communication, communication
+from tuimon.diagnosis.rules.owner_options import even_work
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
@@ -26,18 +29,11 @@ IN_TURN = "in_turn"
 _NAMED = 4
 #: Phases of which samples may show more than markers do.
 _DIVIDED = ("data", "forward", "other")
+_PHASES = ("data", "forward", "backward", "optimizer", "other")
 _WHY: dict[Why, str] = {
     "stopped": "which is stopped {percent} of the time",
     "no core": "whose training thread waits {percent} of the time for a core",
 }
-
-
-def even_work(evidence: Evidence) -> str:
-    """The fix for ranks that have more to do than others in some steps."""
-    return (
-        "give all ranks equal work in each step: bucket or pack batches by length, with equal numbers of items, or"
-        f" {ACCUMULATE[evidence.launching.owner]}"
-    )
 
 
 def ranks_in_turn(evidence: Evidence) -> Finding | None:
@@ -111,18 +107,19 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     Or another one in each step (``in_turn``). The late one is whose own work, without waiting in collectives, takes
     longest.
     """
-    late = late_rank(evidence.rank_rows)
+    late = late_rank(evidence.rank_rows) or _late_by_samples(evidence)
     in_turn = ranks_in_turn(evidence) if _wait(evidence) else None
     if late is None or late.share < max(REPORTED, (in_turn.share_of_step or 0.0) if in_turn is not None else 0.0):
         return in_turn
     own = evidence.of_rank(late.row.pid)
     hot = _hottest(own, late) if own is not None else None
-    few = own.longest_steps(late.waited_ms) if own is not None else None
+    gain, low, high = (speedup_without(evidence, late.share + error) for error in (0.0, -late.error, late.error))
+    few = own.longest_steps(late.waited_ms) if own is not None and late.waited_ms is not None else None
     return Finding(
         rule="straggler_rank",
         severity="warning",
         headline=_headline(late, few) + in_library(hot),
-        fixes=(Fix.by(_action(late), speedup_without(evidence, late.share)),),
+        fixes=(Fix(_action(late), gain, low, high),),
         share_of_step=late.share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -140,6 +137,55 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     )
 
 
+def _late_by_samples(evidence: Evidence) -> LateRank | None:
+    """The rank that waits least for the others, by samples and counters of ranks without markers.
+
+    They make their steps together, so that shares of their time compare; times are not known. None unless all ranks
+    were sampled, where samples leave it open, and where it has to wait for a core instead: then chance decides.
+    """
+    if evidence.phases is None or not evidence.phases.inferred:
+        return None
+    ranks = {rank.pid: rank for rank in evidence.compared}
+    threads = {pid: rank.training_thread_of_run for pid, rank in ranks.items()}
+    measured = {pid: communication(rank, {}, threads[pid]) for pid, rank in ranks.items()}
+    waits = {pid: found for pid, found in measured.items() if found is not None}
+    rows = [row for row in evidence.rank_rows if row.pid in waits and row.state != "lost"]
+    if len(rows) < max(2, evidence.world_size):
+        return None
+    row = min(rows, key=lambda row: waits[row.pid].share)
+    others, least = tuple(other for other in rows if other is not row), waits[row.pid]
+    usual = median(waits[other.pid].share for other in others)
+    share, error = usual - least.share, math.hypot(least.error, median(waits[other.pid].error for other in others))
+    for_core = waits_for_cores(threads[row.pid], [threads[other.pid] for other in others])
+    if not is_sure(evidence, share, error=error) or for_core >= MOST * share:
+        return None
+    own = {pid: _own_shares(ranks[pid], found) for pid, found in waits.items()}
+    excess = {name: own[row.pid][name] - median(own[other.pid][name] for other in others) for name in _PHASES}
+    phase = longer_in = max(excess, key=excess.__getitem__)
+    if phase == "backward" and longer_passes(own[row.pid], excess, share) is not None:
+        phase, longer_in = "forward", "forward and backward"
+    return LateRank(
+        row=row,
+        others=others,
+        also=tuple(other.rank for other in others if usual - waits[other.pid].share >= ALIKE * share),
+        waited_ms=None,
+        share=share,
+        phase=phase,
+        longer_in=longer_in,
+        longer_ms=None,
+        why=None,
+        error=error,
+    )
+
+
+def _own_shares(rank: Evidence, waits: Communication) -> dict[str, float]:
+    """The share of each phase in the time of a rank, less what it waits for others there."""
+    samples = rank.stacks.main
+    calling = {n: samples.in_phase(n).share_where(lambda sample: sample.activity == "ranks") or 0.0 for n in _PHASES}
+    own = {name: rank.share_of(name) * (1.0 - calling[name]) for name in _PHASES}
+    return own | {"backward": rank.share_of("backward") - waits.in_backward}
+
+
 def _wait(evidence: Evidence) -> bool:
     """True if ranks wait for each other at all: comparing their steps one by one takes longer."""
     known = [row.wait_ratio for row in evidence.rank_rows if row.wait_ratio is not None]
@@ -155,7 +201,7 @@ def _hottest(own: Evidence, late: LateRank) -> HotFunction | None:
     inside = samples.where(lambda stack: innermost_wait(stack.frames) != "ranks")
     share = inside.total / max(1, samples.total)
     phase_ms = dict(late.row.phases).get(late.phase, 0.0) * (late.row.step_ms or 0.0)
-    if inside.total < samples.total and share * phase_ms >= MOST * late.longer_ms:
+    if inside.total < samples.total and late.longer_ms is not None and share * phase_ms >= MOST * late.longer_ms:
         return inside.hottest
     if not samples.activities["ranks"]:
         return own.hottest_in(late.phase)
@@ -173,8 +219,8 @@ def _headline(late: LateRank, few: LongestSteps | None) -> str:
         ratio = row.stopped_ratio if late.why == "stopped" else row.delay_ratio or 0.0
         return f"{lost}, {_WHY[late.why].format(percent=percent(ratio))}"
     reason = ", in the garbage collector" if late.why == "collections" else ""
-    longer = "" if few is not None else f"{ms_text(late.longer_ms)} "
-    return f"{lost}, {longer}longer in {late.longer_in}{reason}"
+    by = f"{ms_text(late.longer_ms)} " if few is None and late.longer_ms is not None else ""
+    return f"{lost}, {by}longer in {late.longer_in}{reason}"
 
 
 def _late_ones(late: LateRank) -> str:
@@ -213,13 +259,13 @@ RULES = (
         explanation=(
             "One rank is late, and all others wait for it where gradients or other tensors are exchanged. It rests on"
             " the ranks' phases less what each waits in collectives: that is estimated from stacks, and inside"
-            " backward, on a CPU, from how long the training thread sleeps there. The rank whose own work takes longest"
-            " is the late one; on GPUs, by their clocks where all have times there, the others' longer backward must"
-            " show that they wait. If another rank is late in each step, single steps show it: some of each window"
-            " are compared. It abstains with fewer than two measured ranks."
+            " backward, on a CPU, from how long the training thread sleeps there. On GPUs, by their clocks where all"
+            " have times there, the others' longer backward must show that they wait. If another rank is late in each"
+            " step, single steps show it. Without markers shares of time are compared, once all ranks are sampled. It"
+            " abstains with fewer than two measured ranks."
         ),
         needs=(RANKS,),
-        thresholds=(REPORTED, LARGE),
+        thresholds=(REPORTED, LARGE, *CONFIDENCE),
         causes=(IN_TURN,),
         contradicts_order=True,
     ),

@@ -177,7 +177,11 @@ class ProcessSamples:
             self._classified = None
 
     def _find_steps(self, record: Stacks) -> None:
-        """Steps begin with the first window in which one is seen; by markers, if there are any, with the first step."""
+        """Steps begin with the first window in which one is seen; by markers, if there are any, with the first step.
+
+        A window after others that show none is of the set-up in part: without markers they begin after it.
+        """
+        is_mixed = self.set_up.doing is not None and not self._has_markers
         self.set_up.add_window(record)
         had_begun, was_forward_only = self._unmarked.have_begun, self.forward_only
         tid = self._unmarked.add_window(record, self.tid)
@@ -187,7 +191,7 @@ class ProcessSamples:
             return
         self.note_training_thread(tid)
         if not had_begun:
-            self.leave_out_before(max(self.begin_s, record.t - record.window_s))
+            self.leave_out_before(max(self.begin_s, record.t if is_mixed else record.t - record.window_s))
 
     @property
     def steps_end_s(self) -> float:

@@ -189,6 +189,8 @@ def _rank(rank: dict[str, Any]) -> list[str]:
     state += f", restarted {'once' if restarts == 1 else f'{restarts} times'}" if restarts else ""
     steps, late = rank["steps"], _late_ms(rank)
     facts = f"{count(steps['count'])} steps, {ms(steps['median_ms'])}" + (f", late by {ms(late)}" if late else "")
+    if rank["phases"] and not steps["count"]:
+        facts = "inferred from stacks:"  # nothing counts its steps
     return _wrap(f"  {name}{where}{state}: {facts}  {_shares(rank['phases'])}")
 
 

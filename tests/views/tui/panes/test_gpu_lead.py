@@ -19,8 +19,8 @@ BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", 
 
 
 def times(median_us, drained=0.0, *, idle=0.0, paced=0.0, error_us=14.0):
-    low_us = None if median_us is None else median_us / 2
-    leads = tuple(LeadRow(name, 450, low_us, median_us, drained) for name in BOUNDARIES)
+    low, high = (None, None) if median_us is None else (median_us / 2, median_us * 2)
+    leads = tuple(LeadRow(name, 450, low, median_us, high, drained) for name in BOUNDARIES)
     return GpuTimeRow(0, 450, idle, paced, leads, error_us)
 
 
@@ -52,7 +52,7 @@ def test_the_lead_in_words(row, words):
 
 
 def test_where_backward_begins_stands_for_all():
-    leads = (LeadRow("fetch end", 900, 1.0, 2.0, 1.0), LeadRow("backward begin", 450, 1e3, 2e3, 0.0))
+    leads = (LeadRow("fetch end", 900, 1.0, 2.0, 3.0, 1.0), LeadRow("backward begin", 450, 1e3, 2e3, 3e3, 0.0))
     assert lead_words(AHEAD._replace(leads=leads)) == "launches run 2.0 ms ahead"
     assert lead_words(BEHIND._replace(leads=leads[:1])).startswith("the GPU waits")
 

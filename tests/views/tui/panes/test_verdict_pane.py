@@ -119,7 +119,7 @@ def test_a_program_that_found_no_input_beside_the_screen_is_told_how_to_get_it()
         findings=(), exit=Exit(t=1, pid=1, exit_code=1, last_line="EOFError: EOF when reading a line")
     )
     _, line, fix = texts(verdict_lines(ended, 80))
-    assert "EOFError" in line and fix.startswith(" ┃ FIX") and "tuimon run --headless" in fix and "…" not in fix
+    assert "EOFError" in line and fix.startswith(" ┃ TIP") and "tuimon run --headless" in fix and "…" not in fix
     other = ended._replace(exit=structs.replace(ended.exit, last_line="KeyError: 'lr'"))
     assert texts(verdict_lines(other, 80))[2].strip() == "┃"
 

@@ -5,7 +5,6 @@ import pytest
 from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tests.views.tui.profile.samples import Sample, of
-from tuimon.records import StackCount, Stacks
 from tuimon.session.loop_tree.range_join import RANGE
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.tui.drawing.lines import cells, text_of
@@ -37,15 +36,6 @@ def test_workers_have_no_phase_the_trainer_has():
     trainer = SampleProfile(Scope(MAIN, MAIN, "main").samples(session))
     assert trainer.phases == {"data": 124, "forward": 40, "backward": 20, "optimizer": 8, "other": 8}
     assert trainer.has_phases
-
-
-def test_a_second_thread_of_the_trainer():
-    session = profiles.session(2)
-    rows = [StackCount(77, "pin", [17, 18], 5), StackCount(77, "pin", [3, 13, 14], 2)]
-    session.add(Stacks(t=9.0, pid=MAIN, window_s=1.0, rate_hz=20.0, samples=7, stacks=rows))
-    scope = Scope(MAIN, 77, "pin-memory")
-    assert sorted((s.phase, s.count) for s in scope.samples(session)) == [("backward", 2), ("none", 5)]
-    assert scope._replace(level="process").threads(session) == [(MAIN, MAIN), (MAIN, 77)]
 
 
 # -- what stands around the views of the profile

@@ -246,3 +246,13 @@ def test_blocks_of_a_lane() -> None:
         (0, 2, "a"), (2, 1, ""), (6, 6, "c"), (18, 2, "d"),
     ]  # fmt: skip
     assert found[1].share == pytest.approx(0.2)
+
+
+def test_steps_one_after_the_other(recorded: str) -> None:
+    view = View(timeline_of(read_trace(recorded)))
+    steps = view.timeline.steps
+    for at in (0, 1, 2, 3, 3):
+        view.go_to_step(1)
+        assert view.begin_ns == pytest.approx(steps[at].begin_ns)
+    view.go_to_step(-1)
+    assert view.begin_ns == pytest.approx(steps[2].begin_ns)

@@ -233,7 +233,7 @@ def _others(findings: Sequence[Finding], *, short: bool) -> Line:
     return line(("v", "key"), (f" {', '.join(parts) or 'details'}", "dim"))
 
 
-_NO_INPUT = "tuimon run --headless: beside the screen a script has no input"
+_NO_INPUT = "beside the full screen input is empty: tuimon run --headless has it"
 
 
 def _has_end_row(verdict: Verdict) -> bool:
@@ -255,8 +255,8 @@ def _how(end: Exit) -> str:
 def _of_end(end: Exit, width: int) -> _Block:
     """How a run ended in which no rule has found anything."""
     word = "failed" if end.has_failed else ""
-    asked = (end.last_line or "").startswith("EOFError")  # a last line is known of output that the screen follows
-    advice = clip(line(("FIX", "benign bold"), ("  " + _NO_INPUT, "text")), width) if asked else BLANK
+    asked = (end.last_line or "").startswith("EOFError")
+    advice = clip(line(("TIP", "dim"), ("  " + _NO_INPUT, "text")), width) if asked else BLANK
     return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width), advice)
 
 
