@@ -199,7 +199,7 @@ def test_a_long_window_that_spans_set_up_and_steps_is_cut_at_the_first_step():
 
 def test_without_the_first_step_in_the_log_it_began_at_most_so_many_step_lengths_ago():
     first = steps(10, {"between": 60, "backward": 40}, window_s=10.0)  # ten steps of 100 ms
-    session = session_of(LOOP_FRAMES, stacks(8.5, ([0, 1], 400)), stacks(10, *LOOP_SAMPLES), first)
+    session = session_of(process(), LOOP_FRAMES, stacks(8.5, ([0, 1], 400)), stacks(10, *LOOP_SAMPLES), first)
     assert session.over("recent").hot_lines(100)[0].total == 100
 
 
