@@ -5,6 +5,7 @@ import ctypes
 import functools
 import importlib
 import json
+import linecache
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from _thread import get_ident
 import pytest
 
 from tests.agent.programs import AGENT, ROOT, environment, printed_json, python
+from tests.waiting import until
 from tests.warm_torch import warm_python
 from tuimon.agent.outside import raised_by_us, shielded, undisturbed
 
@@ -385,7 +387,12 @@ def test_what_runs_undisturbed_gives_the_program_what_a_handler_raised(handle):
     handle(functools.partial(plain, Late))
     done = []
 
+    def waits():
+        frame = sys._current_frames()[main]
+        return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip() == "over.acquire()"
+
     def interrupted():
+        until(waits)
         signal.pthread_kill(main, signal.SIGUSR1)
         done.append(True)
 

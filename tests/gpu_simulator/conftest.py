@@ -6,7 +6,7 @@ from tuimon.sources.gpu_clock import leads
 
 @pytest.fixture(params=["quick", "slow"])
 def ends(request, monkeypatch):
-    """GPUs at both ends of what was recorded, one after the other."""
+    """GPUs at one end of what was recorded, or at both one after the other."""
     monkeypatch.setattr(hardware, "current", {"quick": hardware.QUICK, "slow": hardware.SLOW}[request.param])
 
 

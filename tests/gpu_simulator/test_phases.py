@@ -12,6 +12,7 @@ from tests.gpu_simulator.training import Training
 
 #: Of a phase; and of a step, for phases that are but microseconds long: timing itself takes the CPU some.
 OF_PHASE, OF_STEP = 0.02, 0.01
+QUICK, SLOW = (pytest.mark.parametrize("ends", [end], indirect=True) for end in ("quick", "slow"))
 PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 
@@ -40,14 +41,16 @@ def test_gpu_time_of_each_phase_is_the_truth_and_its_idle_time_within_its_bounds
         assert found.idle - OF_STEP <= idle <= found.idle + found.maybe_idle + OF_STEP, name
 
 
-def test_events_inside_backward_show_that_it_is_busy_there():
+@SLOW
+def test_events_inside_backward_show_that_it_is_busy_there(ends):
     """Its launches are hardly ahead at its beginning, and far ahead soon after."""
     told = shares(simulated("sync_item")[1])
     assert told.of("backward").span > 0.5
     assert told.of("backward").maybe_idle == 0
 
 
-def test_what_is_certain_of_idle_time_is_all_of_it_where_the_gpu_starves_and_nothing_where_it_never_waits():
+@QUICK
+def test_what_is_certain_of_idle_time_is_all_of_it_where_the_gpu_starves_and_nothing_where_it_never_waits(ends):
     training, records = simulated("data_starved")
     told, idle = shares(records), training.truth.idle_ns["data"] / training.truth.total_ns
     assert idle > 0.6

@@ -37,7 +37,7 @@ def test_a_process_that_only_waits_for_those_it_has_started_does_not_start():
     session.add(threads(70, (101, "python", 0.9, "running"), pid=101, cpu_ratio=0.9))
     assert state_text(run_state(session)) == "waiting for its processes for 1m10s: they compute on 0.9 cores"
     (unseen,) = unseen_trainings(session)
-    assert unseen.pid == 101 and "over RPC" in unseen.reason
+    assert unseen.pid == 101 and "tuimon.step()" in unseen.reason
     session.add(Exit(t=71, pid=100, exit_code=0))
     assert "mostly waiting for its processes at serve.py:39" in state_text(run_state(session))
 

@@ -36,6 +36,7 @@ from tuimon.views.report.text import text_report
 def test_the_gain_of_a_finding_is_the_range_of_its_best_fix(estimated, low, high, text):
     best = {"action": "do", "estimated_speedup": estimated, "low": low, "high": high}
     assert finding_gain([best, {**best, "high": 9.0}]) == text
+    assert finding_gain([]) == ""
 
 
 @pytest.mark.parametrize(

@@ -126,10 +126,11 @@ def hook_backward(autograd: Any) -> None:
     It is bound in ``torch.autograd.graph`` as well: torch's own patching (export) restores it from there.
     """
     original = autograd._engine_run_backward
+    tracing = dynamo.tracing_state()
 
     @wraps(original)
     def tuimon_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if runtime.is_compiling():
+        if runtime.is_compiling() or getattr(tracing, "tracing_context", None) is not None:
             return original(t_outputs, *args, **kwargs)
         is_loop = pace.thread == get_ident()
         if is_loop and pace.begin_backward():

@@ -166,3 +166,27 @@ def test_a_torch_without_what_is_looked_for_runs_nothing_of_its_own(monkeypatch)
     dynamo.skip_with_callees(lambda: None)
     dynamo.skip_own_functions()
     assert asked == []
+
+
+TRACED = """
+import glob, json, os, sys, torch
+model = torch.compile(torch.nn.Linear(8, 2), backend="aot_eager")
+loss = model(torch.randn(4, 8)).sum()
+runtime, layout = sys.modules["_tuimon_agent.runtime"], sys.modules["_tuimon_agent.ring.layout"]
+from _tuimon_agent.ring.reader import RingReader
+reader = RingReader(runtime.writer().path)
+
+def passes():
+    runtime.writer().flush()
+    return sum(marker.kind == layout.BACKWARD_BEGIN for marker in reader.read())
+
+traced = passes()
+loss.backward()
+print(json.dumps([traced, passes()]))
+"""
+
+
+def test_the_backward_pass_that_torch_traces_to_compile_is_none_of_the_programs(tmp_path):
+    script = tmp_path / "traced.py"
+    script.write_text(TRACED)
+    assert printed_json(warm_python(str(script), env=environment(tmp_path / "rings"))) == [0, 1]

@@ -233,6 +233,28 @@ def test_a_window_without_a_timed_step_is_divided_like_the_steps_before():
             assert phases[name] / record.total_ns == pytest.approx(us / 290, rel=0.1)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_markers_of_gaps_are_counted_as_they_say(seed, monkeypatch):
+    """Whatever they hold, in whatever order: no count is negative, and phases add up."""
+    monkeypatch.setattr(FakeReader, "name", lambda self, number: "?")
+    monkeypatch.setattr(FakeReader, "loading", lambda self: iter(()), raising=False)
+    random_ = random.Random(seed)
+    loop = [BARE, TWO, BATCHES, [*BATCHES, (layout.STEP, 5)]][seed % 4]
+    kinds = [*loop, *loop, *((kind, 5) for kind in sorted(layout.GAPS))]
+    now_ns, markers = 10 * SECOND, []
+    for _ in range(3000):
+        kind, us = random_.choice(kinds) if len(markers) > 200 else loop[len(markers) % len(loop)]
+        now_ns += random_.randrange(us * US * 20)
+        value = random_.choice([0, 2, 4, 12, pack_gap(*(random_.choice([0, 1, 7, 65535]) for _ in range(4)))])
+        markers.append((now_ns, kind, random_.choice([0, 0, 1, 2, 4, 7, 12]), value))
+    _, records = follow(markers, now_ns + SECOND)
+    assert records
+    for record in records:
+        assert min(record.count, record.total_ns, record.usual, *(phase.total_ns for phase in record.phases), 0) >= 0
+        known_ns = sum(phase.total_ns for phase in record.phases if phase.name != "eval")
+        assert known_ns == record.total_ns or not record.timed
+
+
 @pytest.mark.parametrize("step", [BARE, BATCHES])
 def test_a_gap_without_an_update_ends_after_none(step):
     script = Script(step)

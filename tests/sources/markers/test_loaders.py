@@ -2,6 +2,7 @@
 
 import json
 import os
+import zlib
 
 import pytest
 
@@ -257,6 +258,13 @@ def test_a_worker_that_cannot_be_measured_is_named_all_the_same():
     script.put(layout.WORKER, os.getpid(), 1)
     (record,) = script.feed("f1 b").records()
     assert record.workers == [LoaderWorker(os.getpid(), 0)]
+
+
+def test_a_worker_whose_marker_is_not_there_is_of_the_loader_that_its_slot_fits():
+    script = LoaderScript({**FACTS, "dataset": "Other", "n": 1}, FACTS).feed("f1 b f2 b")
+    own = slot(os.getpid(), 1, batches=3, items=60, collate=9, wait=30)._replace(dataset=zlib.crc32(b"ImageSet"))
+    script.reader.slots = [own, own._replace(pid=1 << 23)]  # the other one is gone
+    assert [[worker.pid for worker in record.workers] for record in script.records()] == [[], [os.getpid()]]
 
 
 def test_a_worker_that_has_ended_is_told_once_more():

@@ -19,6 +19,7 @@ from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import report_of
+from tuimon.views.report.tables import ranks_table
 from tuimon.views.report.text import text_report
 from tuimon.views.report.types import Report
 
@@ -173,3 +174,10 @@ def test_a_report_in_json_tells_the_starts_apart(session: Session) -> None:
         (101, True, None),
         (121, False, 2),
     ]
+
+
+def test_of_many_ranks_the_page_has_the_latest_in_sight(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
+    table = ranks_table(reports[0]["ranks"])
+    assert table["first"][0]["rank"] == 70
+    assert len(table["first"]) == 16
+    assert sorted(row["rank"] for row in (*table["first"], *table["rest"])) == [r["rank"] for r in reports[0]["ranks"]]

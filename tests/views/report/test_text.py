@@ -211,3 +211,9 @@ def test_how_well_stacks_were_sampled_is_in_the_report(log: str, tmp_path: Path)
     assert report["sampling"]["coverage"] == pytest.approx(1.0)
     assert (report["sampling"]["failed_samples"], report["sampling"]["lost_windows"]) == (0, 0)
     assert "Stack samples: 20 Hz · 100 % covered" in text_report(report)
+
+
+def test_the_verdict_that_stands() -> None:
+    side_work = {"rule": "side_work", "cause": "evaluation", "severity": "critical"}
+    assert final_verdict([side_work]) == "SIDE-WORK (evaluation)"
+    assert final_verdict([side_work | {"severity": "info"}]) == final_verdict([]) == "nothing found"

@@ -57,3 +57,8 @@ def test_whatever_is_shown_panes_fit_and_do_not_overlap(width, height, wanted):
                 assert box.y >= 0 and box.y + box.height <= height
             assert not any(_overlap(a, b) for a, b in itertools.combinations(boxes.values(), 2))
             assert not set(hidden) & set(boxes)
+
+
+def test_with_neither_and_few_rows_the_lines_give_way_first():
+    assert "gpu" not in lay_out(120, 12, ALL, NEITHER)
+    assert lay_out(120, 12, ALL, NEITHER)["threads"].height == lay_out(120, 12, ALL, NO_OUTPUT)["threads"].height

@@ -32,6 +32,14 @@ def skip_own_functions() -> None:
         _skip_code(function)
 
 
+def tracing_state() -> Any:
+    """An object whose ``tracing_context`` is not None in a thread in which torch traces a model; None in an old torch.
+
+    AOTAutograd runs a backward pass of fake tensors at a model's first call, also if none will ever follow.
+    """
+    return getattr(sys.modules.get("torch._guards"), "_TLS", None)
+
+
 def _set_strategy(function: Any, callees: str) -> None:
     try:
         frames = _eval_frame()

@@ -141,3 +141,14 @@ def test_the_cpu_of_workers_stands_beside_the_time_in_which_they_make_batches():
     assert [round(worker.cpu_ratio, 2) for worker in loader.worker_rows] == [0.09, 0.08]
     _, _, names, first, _ = texts([loader], 116, 5)
     assert names.split()[:3] == ["making", "CPU", "items"] and first.split()[:6] == ["worker", "0", "97", "%", "9", "%"]
+
+
+def test_without_a_loader():
+    assert texts((), 116, 10) == [
+        "No DataLoader seen: the loop makes its batches itself, has not begun, or leaves no markers."
+    ]
+
+
+async def test_its_key_shows_and_hides_it():
+    assert "loaders" not in await shown(monitor(*training()), (120, 40), "6")
+    assert "loaders" in await shown(monitor(*training()), (80, 24), "6")

@@ -5,6 +5,7 @@ import pytest
 from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tests.views.tui.profile.samples import Sample, of
+from tests.views.tui.texts import texts
 from tuimon.session.loop_tree.range_join import RANGE
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.tui.drawing.lines import cells, text_of
@@ -67,3 +68,9 @@ def test_user_ranges_have_a_line_of_their_own_and_are_filters():
     assert profile.count(f"{RANGE}step") == 80
     assert profile.lines(f"{RANGE}{ranges[0]}").samples == 10
     assert "the range gone" in text_of(empty_lines(profile, f"{RANGE}gone")[1])
+
+
+def test_why_there_is_nothing():
+    assert "no stack samples" in texts(empty_lines(of(), None))[1]
+    assert "no sample in eval" in texts(empty_lines(of(Sample([0], 1, "data")), "eval"))[1]
+    assert "these threads have none" in texts(empty_lines(of(Sample([0], 1, "none")), "data"))[1]

@@ -8,17 +8,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.session.records import header, session_of
+from tests.session.records import header, process, session_of, steps
 from tests.trace.kineto_file import call, event, of_recording, write
 from tuimon.errors import TraceError
 from tuimon.records import TraceTaken
-from tuimon.trace.raw import TakenBy
+from tuimon.trace.raw import PhaseBefore, TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
 from tuimon.trace.timeline import Lane, Timeline, blocks, timeline_of
 from tuimon.views.format import count
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
+from tuimon.views.trace_text import known_before
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets import trace_sheet
 from tuimon.views.tui.sheets.timeline_lines import View, timeline_lines
@@ -256,3 +257,12 @@ def test_steps_one_after_the_other(recorded: str) -> None:
         assert view.begin_ns == pytest.approx(steps[at].begin_ns)
     view.go_to_step(-1)
     assert view.begin_ns == pytest.approx(steps[2].begin_ns)
+
+
+def test_of_a_step_before_it_is_known_what_was_measured() -> None:
+    whole = steps(1.0, {"data": 10.0, "backward": 20.0}, count=20)
+    before = known_before(session_of(header(), process(), whole), 100).before
+    assert [row for row in before if row.cpu_ms] == [
+        PhaseBefore("data", 10.0, estimated=False),
+        PhaseBefore("backward", 20.0, estimated=False),
+    ]
