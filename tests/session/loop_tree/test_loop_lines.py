@@ -305,6 +305,15 @@ def test_a_single_sample_of_a_backward_elsewhere_makes_no_loop() -> None:
     assert phases_of([*samples, *torn])[-1] == "other"
 
 
+@pytest.mark.parametrize(("backward", "excluded"), [(20, True), (70, False)])
+def test_one_sample_of_backward_on_an_earlier_line_than_all_others_is_torn(backward: int, excluded: bool) -> None:
+    """Between two lines of backward and update the markers would measure all, and the forward pass be none of it."""
+    loop: list[tuple[int, str | None]] = [(29, "module"), (29, "backward"), (32, "update")]
+    rest, torn = called([(70, "main")], loop, backward), called([(70, "main")], [(28, "backward")], 1)
+    forward, *_ = classified((stack, count) for count, stack in [*rest, *torn])
+    assert (forward.phase, forward.excluded) == ("forward", excluded)
+
+
 def test_of_two_stacks_in_backward_the_one_is_torn_whose_callers_the_forward_pass_does_not_have():
     """``fit`` had gone on from line 104 to 105 by the time it was read."""
     fit = {line: Frame("train.py", line, "fit", "", True) for line in (104, 105)}

@@ -216,14 +216,24 @@ class LoopLines:
         return branch.line > self._last_line[branch.depth]
 
     def _torn(self, branches: Sequence[tuple[StackSample, Branch]]) -> set[tuple[int, int]]:
-        """Depths and lines at which one sample of many is in an update; so few in a model that the loop only runs."""
+        """Depths and lines at which one sample of many is in an update; so few in a model that the loop only runs.
+
+        So is one sample of very many of its phase, if the others lead there from other lines.
+        """
         others, ends = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        alike = Counter[tuple[int, str]]()
         for sample, branch in branches:
             (ends if sample.phase in self._ends else others)[branch[:2]] += sample.count
+            alike[branch.depth, sample.phase] += sample.count
         torn = {
             place
             for place, n in ends.items()
             if (others[place] >= MANY * n if self._is_forward else is_torn(n, others[place]))
+        }
+        torn |= {
+            branch[:2]
+            for sample, branch in branches
+            if ends[branch[:2]] == 1 and sample.phase in self._ends and alike[branch.depth, sample.phase] > MANY**2
         }
         return torn - {(depth, frame.line) for depth, frame in enumerate(self._path)}
 
