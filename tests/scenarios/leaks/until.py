@@ -1,4 +1,4 @@
-"""What the programs in this folder share: their arguments, and steps for some seconds."""
+"""What planted leaks and causes share: their arguments, and steps for some seconds."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from torch import nn
 def options():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=40)
-    parser.add_argument("--fixed", action="store_true", help="the same training without its leak")
+    parser.add_argument("--fixed", action="store_true", help="the same training without its fault")
     torch.set_num_threads(1)
     return parser.parse_args()
 
