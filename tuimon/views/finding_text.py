@@ -87,13 +87,20 @@ NO_TRAINING = "Only the pace is known: the steps have no batch, backward pass or
 ONLY_MINOR = "No finding whose fix gains 5 % or more."
 #: An unknown gain is not a small one.
 NONE_KNOWN = "No fix is known to gain 5 % or more; the gain of the first is not known."
+#: Nor is one of which only the least is small.
+NONE_SURE = "No fix is certain to gain 5 % or more."
 
 
 def only_minor(fixes: Iterable[Mapping[str, Any]]) -> str:  # Any: the report's JSON, or a Fix as a dict
     """The verdict on a training whose findings are all minor; of the fixes of the first."""
+    from tuimon.diagnosis.severity import WARNING_GAIN  # noqa: PLC0415  (who has a finding has loaded it; the first frame has none)
+
     first = next(iter(fixes), None)
-    unknown = first is not None and first["estimated_speedup"] is None and first["low"] is None
-    return NONE_KNOWN if unknown else ONLY_MINOR
+    if first is None:
+        return ONLY_MINOR
+    if first["estimated_speedup"] is None and first["low"] is None:
+        return NONE_KNOWN
+    return NONE_SURE if (first["estimated_speedup"] or 1.0) >= WARNING_GAIN else ONLY_MINOR
 
 
 def none_found(report: Mapping[str, Any]) -> str:  # Any: the report's JSON

@@ -15,10 +15,10 @@ from tuimon.session.state import run_state, stands_still, unseen_trainings
 from tuimon.views.cost_text import cost_text
 from tuimon.views.finding_text import (
     MOST_FIXES,
-    ONLY_MINOR,
     finding_gain,
     fix_text,
     headline_text,
+    only_minor,
     place_text,
     rule_title,
 )
@@ -241,7 +241,7 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         lines.append(state_text(state))
     first = findings[0] if findings else None
     if first is not None and is_minor(first.rule, first.severity):
-        lines.append(ONLY_MINOR)
+        lines.append(only_minor([fix._asdict() for fix in first.fixes]))
     elif first is not None:
         lines.append(f"{rule_title(first.rule)}: {plain(first.headline)}")
         place = place_text(first.headline, first.where)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from tuimon.diagnosis.rank import is_minor
-from tuimon.views.finding_text import ONLY_MINOR, headline_text, none_found, rule_title, times_text, verdict_name
+from tuimon.views.finding_text import headline_text, none_found, only_minor, rule_title, times_text, verdict_name
 from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten
 from tuimon.views.report.step_json import Json
 from tuimon.views.state_text import last_state_text
@@ -78,7 +78,9 @@ def _verdict(report: dict[str, Json]) -> str:
         started = report["steps"]["count"] or report["phases"]
         return none_found(report) if started else last_state_text(report["state"])
     first, title = report["findings"][0], rule_title(report["findings"][0]["rule"])
-    says = f"{_IS} {title}:" if has_verdict(report["findings"]) else f"{ONLY_MINOR.rstrip('.')}: {title},"
+    says = (
+        f"{_IS} {title}:" if has_verdict(report["findings"]) else f"{only_minor(first['fixes']).rstrip('.')}: {title},"
+    )
     return f"{says} {headline_text(first['headline'], first['where'])}"
 
 

@@ -13,7 +13,7 @@ from tests.views.tui.texts import texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, run_state, unseen_trainings
-from tuimon.views.finding_text import NONE_KNOWN, ONLY_MINOR, speedup
+from tuimon.views.finding_text import NONE_KNOWN, NONE_SURE, ONLY_MINOR, speedup
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.panes.verdict_pane import FirstVerdict, Verdict, verdict_lines
 from tuimon.views.tui.sheets.finding_lines import findings_lines
@@ -74,9 +74,14 @@ def test_severities_are_told_apart_by_colour_and_by_word(severity, word):
 
 
 @pytest.mark.parametrize(
-    ("fix", "verdict", "word"), [(Fix("a", low=1.0), ONLY_MINOR, "healthy"), (Fix("a"), NONE_KNOWN, "info")]
+    ("fix", "verdict", "word"),
+    [
+        (Fix("a", 1.03, 1.0), ONLY_MINOR, "healthy"),
+        (Fix("a", 1.4, 1.04), NONE_SURE, "info"),
+        (Fix("a"), NONE_KNOWN, "info"),
+    ],
 )
-def test_what_is_not_worth_a_fix_is_no_headline_and_an_unknown_gain_is_not_a_small_one(fix, verdict, word):
+def test_what_is_not_worth_a_fix_is_no_headline_and_an_unknown_or_unsure_gain_is_not_a_small_one(fix, verdict, word):
     minor = Finding(rule="input_bound", severity="info", headline="13 % waits", fixes=(fix,), share_of_step=0.13)
     rows = texts(verdict_lines(VERDICT._replace(findings=(minor,)), 120))
     assert " ".join(rows[0].split()) == f"┃ NOTHING FOUND {verdict} {word}"

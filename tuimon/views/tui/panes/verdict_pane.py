@@ -12,7 +12,7 @@ from textual.message import Message
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
-from tuimon.views.finding_text import NONE_KNOWN, only_minor, rule_title, speedup
+from tuimon.views.finding_text import ONLY_MINOR, only_minor, rule_title, speedup
 from tuimon.views.format import place, plain
 from tuimon.views.state_text import ended_text, state_details, state_name, unseen_reason, unseen_text
 from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
@@ -163,7 +163,7 @@ def _of_findings(findings: Sequence[Finding], width: int) -> _Block:
         largest = line((clipped_words(f"largest: {plain(first.headline)}", width), "dim"))
         count = f"{len(findings)} minor finding{'s' * (len(findings) > 1)}"
         verdict = only_minor([fix._asdict() for fix in first.fixes])
-        severity: Severity = "info" if verdict == NONE_KNOWN else "benign"
+        severity: Severity = "benign" if verdict == ONLY_MINOR else "info"
         counted = line(("v", "key"), (f" {count}", "dim"))
         return _Block(severity, "NOTHING FOUND", verdict, SEVERITY_WORDS[severity], largest, counted)
     return _Block(
