@@ -127,6 +127,30 @@ def test_what_a_job_does_before_it_starts_the_training_is_no_import(shell):
     assert found.parts == pytest.approx({"program": 6.0, "import": 4.0, "training": 1.0})
 
 
+@pytest.mark.parametrize("first", [100, 101])
+def test_a_rank_that_starts_another_one_does_not_wait_for_it(first):
+    """Rank 0 imports until 6 s and is set up until 10; it starts rank 1 at 3 s, whose steps may be read first."""
+    ranks = process(rank=0), process(101, ppid=100, rank=1, start_unix_s=1.7e9 + 3)
+    own = [stacks(float(t), (IMPORT if t <= 6 else LOAD, 20)) for t in range(1, 11)]
+    other = [stacks(float(t), (IMPORT, 20), pid=101) for t in range(4, 11)]
+    records = sorted([*own, *other], key=lambda record: (record.t, record.pid))
+    steps_of = {pid: made(11, ((TRAIN, 20),), pid=pid) for pid in (100, 101)}
+    begun = [steps_of[first][0], steps_of[201 - first][0], stacks(11.0, (TRAIN, 20))]
+    found = goodput(session_of(header(), *ranks, LINES, *records, *begun))
+    assert found.parts == pytest.approx({"import": 6.0, "set-up": 4.0, "training": 1.0})
+
+
+def test_a_training_that_another_one_starts_has_its_own_time_before_its_loop():
+    """The first trains until 60 s; the second imports for 3 s of the 9 s after that."""
+    first, second = process(), process(101, ppid=100, start_unix_s=1.7e9 + 60)
+    trains = [record for t in range(11, 61) for record in made(t, ((TRAIN, 20),))]
+    imports = [stacks(float(t), (IMPORT if t <= 63 else LOAD, 20), pid=101) for t in range(61, 67)]
+    begun = steps(67.0, PHASES, first_step_s=66.0, first_backward_s=66.1, pid=101)
+    session = session_of(header(), first, second, LINES, *trains, *imports, begun)
+    session.trainer = Mock(return_value=101)
+    assert goodput(session).parts["import"] == pytest.approx(3.0)
+
+
 def test_a_window_that_ends_after_the_loop_has_begun_is_mostly_of_the_time_before():
     """It is recorded after the first steps: the loop begins at 10 s, and it at 8 s."""
     before = [stacks(float(t), (IMPORT if t <= 4 else LOAD, 20)) for t in range(1, 9)]

@@ -13,6 +13,7 @@ from tuimon.records import (
     Notice,
     RangeTime,
     TorchMemory,
+    Uncaught,
 )
 
 FACTS = LoaderFacts(
@@ -54,6 +55,7 @@ def live(session, t, pid):
     session.add(threads(t, (pid, "python", 0.5, "running"), (pid + 1_000_000, "pool", 0.1, "waiting"), pid=pid))
     session.add(stacks(t, ([1, 2, pid % 150], 10), ([1, 5], 3), pid=pid))
     session.add(Gil(t=t, pid=pid, samples=30, threads=[GilCount(pid, 20)]))
+    session.add(Uncaught(t=t, pid=pid, error="ValueError: no"))
 
 
 def test_workers_that_come_and_go_leave_nothing():

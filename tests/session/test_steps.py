@@ -347,3 +347,17 @@ def test_steps_that_a_profiler_slowed_are_counted_but_not_timed():
     )
     assert session.over("recent").phases(100).rows[0].ms_per_step == pytest.approx(40)
     assert session.step_stats[100].history.means_ms() == [pytest.approx(100)] * 6 + [None, pytest.approx(100)]
+
+
+def test_a_forked_worker_is_not_where_its_trainer_was():
+    session = session_of(
+        frames(
+            ("train.py", 40, "main", "for x in loader:", True),
+            ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
+            ("/lib/python3/selectors.py", 5, "select"),
+            ("data.py", 7, "__getitem__", "x = slow(i)", True),
+        ),
+        stacks(1, ([0, 1, 2], 10), ([0, 1, 3], 30), pid=200),
+    )
+    (line,) = session.over("recent").hot_lines(200)
+    assert (line.place.function, line.share) == ("__getitem__", 0.75)

@@ -160,9 +160,7 @@ STEPS = Need("phases of steps", _no_steps)
 STEP_TIMES = Need("step times from the beginning of the run on", _no_step_times)
 BOUNDARIES = Need("the beginning and end of steps", _no_boundaries)
 SAMPLES = Need("stack samples", _no_samples, reported_as="places")
-SETTINGS = Need(
-    "the process's report, but for causes that samples show", _no_settings, reported_as="precision and tracers"
-)
+SETTINGS = Need("what the process reports of itself", _no_settings, reported_as="precision and tracers")
 RUN_QUEUE = Need("run-queue delay of threads (schedstat)", _no_run_queue)
 RANKS = Need("two or more ranks of one training")
 GPU_TIMES = Need("GPU times of steps", _no_gpu_times)

@@ -79,8 +79,10 @@ def goodput(session: Session) -> Goodput | None:
     spent = sampled.spent if sampled is not None else Spent(session.frames)
     has_begun = stats is not None and stats.begin_s is not None
     begin_s = max(started_s, stats.begin_s) if stats is not None and stats.begin_s is not None else now_s
-    launched = _launched_by(session, pid)
-    own_s = max(started_s, min(begin_s, launched.begun_s)) if launched is not None and launched.begun_s else started_s
+    launched, process = _launched_by(session, pid), session.process(pid)
+    own_s = started_s
+    if launched is not None and process is not None and session.header is not None:
+        own_s = max(started_s, min(begin_s, session.header.moment_s(process.start_unix_s)))
     for work, since_s, until_s in ((launched, started_s, own_s), (spent, own_s, begin_s)):
         before = work.before(since_s) if work is not None else Counter()
         divided.add(until_s - since_s, {each: before[each] for each in _BEFORE}, "set-up")
@@ -103,7 +105,7 @@ def goodput(session: Session) -> Goodput | None:
 def _launched_by(session: Session, pid: int) -> Spent | None:
     """How the process that started the one in focus, such as a job's script, spent the time until then."""
     process = session.process(pid)
-    sampled = session.samples.get(process.ppid) if process is not None else None
+    sampled = session.samples.get(session.launcher_of(process) or 0) if process is not None else None
     return sampled.spent if sampled is not None else None
 
 

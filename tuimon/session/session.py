@@ -116,9 +116,12 @@ class Session(Tables):
         return stats.memory(process.gpu_uuids if process else ()) if stats else []
 
     def checkpoints(self, pid: int) -> Checkpoints | None:
-        """What a process has saved since its first steps; None unless it was seen to write, and to save checkpoints."""
+        """What a process has saved since its first steps; None unless it was seen to write, and to save checkpoints.
+
+        Fewer samples of saving than bursts of writing leave open which of these are checkpoints.
+        """
         writes, sampled = self.writes.get(pid), self.samples.get(pid)
-        if writes is None or sampled is None or not writes.burst_bytes:
+        if writes is None or sampled is None or not writes.burst_bytes or sampled.spent.saves < (writes.bursts or 1):
             return None
         seconds = sampled.spent.in_loop["checkpoint"] + sampled.spent.since_step["checkpoint"]
         return Checkpoints(writes.bursts, writes.burst_bytes, seconds, writes.file_system) if seconds else None

@@ -122,7 +122,7 @@ def _never_had_torch(session: Session) -> bool:
 
 
 def _without_python(session: Session, for_s: float | None) -> str | None:
-    """The words for a run of which no process is Python; a script that starts one gets the time to do so."""
+    """The words for a run in which no process is Python; a script that starts one gets the time to do so."""
     known = session.processes()
     if not known or any(process.python is not None for process in known):
         return None

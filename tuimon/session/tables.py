@@ -226,7 +226,7 @@ class Tables:
         self._pids.discard(pid)
         for held in (
             *(self.step_stats, self.samples, self.writes, self.gpu_times, self.compilers, self._step_sizes),
-            *(self.memory_history, self.disk_reads),
+            *(self.memory_history, self.disk_reads, self.uncaught),
         ):
             held.pop(pid, None)
         self.nodes.tables_of(node_of(pid)).machine.forget(pid)
@@ -270,9 +270,15 @@ class Tables:
         """The samples and tokens of a process's steps, as its program passes them to ``tuimon.step``."""
         return self._step_sizes.setdefault(pid, StepSizes())
 
+    def launcher_of(self, process: Process) -> int | None:
+        """The process of the run that started this one and waits for it; none where both are ranks."""
+        parent = self.run_processes.known.get(process.ppid)
+        are_ranks = parent is not None and parent.rank is not None and process.rank is not None
+        return None if parent is None or are_ranks else parent.pid
+
     def _begin_steps(self, pid: int, t: float) -> None:
         process = self.run_processes.known.get(pid)
-        launcher = self.samples.get(process.ppid) if process is not None else None
+        launcher = self.samples.get(self.launcher_of(process) or 0) if process is not None else None
         if process is not None and launcher is not None and self.header is not None:
             launcher.spent.begin(self.header.moment_s(process.start_unix_s))
         self.threads.begin_steps(t)
@@ -305,8 +311,8 @@ class Tables:
         samples.add_window(record)
         if shown != (samples.has_whole_step, samples.forward_only):
             self._note_change()
-        if process is not None and process.role == "trainer" and process.ppid in self.run_processes.known:
-            self._samples_of(process.ppid).spent.add_awaited(record)
+        if process is not None and process.role == "trainer" and (launcher := self.launcher_of(process)) is not None:
+            self._samples_of(launcher).spent.add_awaited(record)
         if process is not None and not process.markers and samples.has_whole_step:
             self._begin_steps(record.pid, samples.begin_s)
 

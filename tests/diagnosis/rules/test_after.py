@@ -43,15 +43,16 @@ def test_one_that_sleeps_or_waits_for_its_thread_is_told_with_its_line():
     assert not found(SLEEPS, IDLE_S - 1)
 
 
-def test_at_the_exit_the_thread_that_keeps_it_alive_is_named():
+def test_at_the_exit_the_threads_of_which_one_keeps_it_alive_are_named():
     session = idle(EXITS, 300.0)
     beat = ("train.py", 30, "heartbeat", "time.sleep(1)", True)
-    session.add(frames(*EXITS, beat, first=10, t=330.0))
-    here = [StackCount(100, "python", [10], 20), StackCount(108, "heartbeat", [11], 20)]
+    prefetch = ("train.py", 35, "prefetch", "queue.get()", True)
+    session.add(frames(*EXITS, beat, prefetch, first=10, t=330.0))
+    here = [StackCount(100, "python", [10], 20), *(StackCount(108 + n, "T", [11 + n], 20) for n in (0, 1))]
     session.add(Stacks(t=330.0, pid=100, window_s=1.0, rate_hz=20.0, samples=20, stacks=here))
     (waits,) = (each for each in diagnose_state(session) if each.rule == "not_ended")
     assert waits.headline.endswith("waits for a thread of its own")
-    assert [(each.function, each.line) for each in waits.where] == [("heartbeat", 30)]
+    assert [(each.function, each.line) for each in waits.where] == [("heartbeat", 30), ("prefetch", 35)]
 
 
 def test_it_is_a_warning_once_it_has_held_a_gpu_for_long():

@@ -535,6 +535,26 @@ def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():
     assert "side_work" in early(20.0)
 
 
+@pytest.mark.parametrize(("updates", "rule"), [(0, "optimizer_bound"), (10, "side_work")])
+def test_an_update_that_the_program_writes_itself_is_the_update_unless_markers_show_an_optimizer(updates, rule):
+    """No marker knows it: with the forward pass it lies between two backward passes."""
+    own = frames(
+        ("train.py", 14, "main", "update(params)", True),
+        ("train.py", 20, "update", "m.mul_(b1).add_(p.grad)", True),
+        ("train.py", 21, "update", "p.sub_(lr * m / v.sqrt())", True),
+        first=30,
+    )
+    windows = [steps(t, {"between": 70, "backward": 30}, first_index=10 * t, updates=updates) for t in range(1, 9)]
+    samples = ([8, 7], 20), ([1, 2], 30), ([30, 31], 30), ([30, 32], 20)
+    session = trained(own, *windows, stacks(8, *samples))
+    findings = found(session)
+    assert set(findings) == {rule}
+    assert findings[rule].where[0].function == "update"
+    shares = {row.name: row.share for row in session.over("recent").phases(100).rows}
+    assert shares["optimizer" if rule == "optimizer_bound" else "other"] == pytest.approx(0.5, abs=0.01)
+    assert shares["forward"] == pytest.approx(0.2, abs=0.01)
+
+
 def beside_training(lines, *samples):
     """The finding about a quarter of each step outside the phases, of which these samples were taken."""
     windows = paced(data=5, forward=30, backward=40, other=25)
@@ -606,6 +626,19 @@ def test_checkpoints_with_their_number_size_and_time():
     assert finding.headline == "25 % of each step is the saving of checkpoints: 500 MiB in 1125 ms to nfs4"
     assert finding.evidence["checkpoints"] == 2
     assert finding.evidence["written_bytes_per_s"] == pytest.approx((500 << 20) / 1.125, rel=0.01)
+
+
+def test_bursts_of_writing_are_no_checkpoints_where_hardly_a_sample_saves():
+    """A cache is written twice, and one sample is in a save between: which of them it was is not known."""
+    session = trained(steps(1, {"forward": 50, "backward": 50}), stacks(1, *TRAINING))
+    session.add(frames(("/lib/site-packages/torch/serialization.py", 943, "save"), first=40))
+    for t, mib in enumerate((0, 500, 0, 500, 0), 2):
+        held = {"window_s": 1.0, "cpu_ratio": 1.0, "rss_bytes": 1 << 30, "threads": []}
+        session.add(Threads(t=float(t), pid=100, written_bytes=mib << 20, **held))
+        session.add(stacks(float(t), ([40], int(t == 3)), *TRAINING))
+    assert session.checkpoints(100) is None
+    session.add(stacks(7.0, ([40], 1), *TRAINING))
+    assert session.checkpoints(100).number == 2
 
 
 def test_checkpoints_too_close_to_be_told_apart_have_a_rate():

@@ -15,8 +15,7 @@ from tuimon.session.steps.course import StepStretch
 
 SAME_WITHIN = Threshold(
     0.03,
-    "of the step time, within which two runs, or two levels of a run, count as the same; of the time that a thread"
-    " waited for a core, what is not worth telling",
+    "share of the step below which two runs, two levels of a run, or their waits for a core do not differ",
     "our choice: what a minute of each can show",
 )
 #: Batches at most: so many show how steps depend on each other over a minute and more.

@@ -118,12 +118,12 @@ class Machine(Struct, frozen=True, dict=True):
         """
         return self.sure_keeping or tuple(self._left_behind()) or self._by_text
 
-    @property
+    @cached_property
     def sure_keeping(self) -> tuple[Keeping, ...]:
         """What the text shows to be kept for sure: a graph, figures, hooks."""
         return tuple(each for each in self._by_text if each.is_sure)
 
-    @property
+    @cached_property
     def _by_text(self) -> tuple[Keeping, ...]:
         return tuple(Keeping(kept, tuple(places)) for kept, places in self._view.session.frames.keeping.items())
 

@@ -38,7 +38,8 @@ def not_ended(evidence: Evidence) -> Finding | None:
     held = evidence.run.own_gpus
     held_bytes = sum(p.memory_bytes or 0 for row in held for p in row.latest.processes if p.pid in row.run_pids)
     what = f"{size_text(held_bytes)} of GPU memory" if held_bytes else "the GPU" if held else ""
-    place = next((each for each in (*still.ranks[0].others, still.ranks[0].place) if each is not None), None)
+    stays = still.ranks[0]
+    places = tuple(dict.fromkeys(stays.others)) or tuple(filter(None, [stays.place]))
     return Finding(
         rule="not_ended",
         severity="warning" if held and idle_s >= LONG_S else "info",
@@ -47,7 +48,7 @@ def not_ended(evidence: Evidence) -> Finding | None:
             f"{f' and holds {what}' if what else ''}"
         ),
         fixes=(Fix(_FIXES[rest]),),
-        where=(place,) if place is not None else (),
+        where=places,
         evidence={"over_for_s": still.quiet_s, "idle_for_s": idle_s, "held_bytes": held_bytes or None},
     )
 

@@ -56,9 +56,9 @@ RULES = (
             "Steps take longer than in earlier runs of the same command in the same folder, as the history on this"
             " machine has them. Only runs on as many cores and ranks, on the same GPUs and with the same batch size are"
             " compared, without what threads waited for a core; runs that other programs held up are neither kept nor"
-            " compared. How the earlier runs differ from one another decides"
-            " what is certain. The phase that has grown most is named. Without a known batch size, forward and"
-            " backward that have grown alike may be more work: that is information."
+            " compared. How the earlier runs differ from one another decides what is certain. The phase that has grown"
+            " most is named. Without a known batch size, forward and backward that have grown alike may be more work:"
+            " that is information."
         ),
         needs=(STEP_TIMES,),
         thresholds=(SAME_WITHIN, SMALL),

@@ -21,6 +21,9 @@ from tuimon.torch_code import is_loss_module, is_module_call
 
 #: A line that goes through what it fetches, as a ``for`` or a comprehension.
 _LOOP = re.compile(r"\bfor\b")
+#: If so many samples of a phase leave a frame on other lines, the only one on its line was torn: our choice. A second
+#: update that is as rare is missing until it has two.
+_VERY_MANY = 64
 
 
 class Branch(NamedTuple):
@@ -233,7 +236,7 @@ class LoopLines:
         torn |= {
             branch[:2]
             for sample, branch in branches
-            if ends[branch[:2]] == 1 and sample.phase in self._ends and alike[branch.depth, sample.phase] > MANY**2
+            if ends[branch[:2]] == 1 and sample.phase in self._ends and alike[branch.depth, sample.phase] > _VERY_MANY
         }
         return torn - {(depth, frame.line) for depth, frame in enumerate(self._path)}
 

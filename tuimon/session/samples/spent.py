@@ -42,6 +42,7 @@ class Spent:
         self._early: list[_Window] = []
         self._first: _Window | None = None
         self.begun_s: float | None = None
+        self.saves = 0  # samples since then in which a checkpoint is saved
         self.end_s = -math.inf  # of the latest window
 
     def add_window(self, record: Stacks, tid: int) -> None:
@@ -72,6 +73,7 @@ class Spent:
         self._first = self._first or window
         if self.begun_s is not None:
             self._divide(window, self.begun_s)
+            self.saves += counts["checkpoint"]
             return
         self._early.append(window)
         if len(self._early) > _HELD:

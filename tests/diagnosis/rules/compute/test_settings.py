@@ -28,6 +28,7 @@ POLICY = frames(
     (f"{TORCH}/fx/traceback.py", 300, "format_stack"),  # 10
     ("/lib/python3.11/linecache.py", 72, "checkcache"),
     ("/lib/python3.11/traceback.py", 250, "format_stack"),  # 12: a program's own call
+    (f"{TORCH}/_dynamo/convert_frame.py", 1100, "_compile"),  # 13
 )
 PHASES = {"data": 2, "forward": 45, "backward": 45, "optimizer": 5, "other": 3}
 
@@ -112,6 +113,10 @@ def test_the_stacks_that_anomaly_detection_notes_are_counted_in_samples() -> Non
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.95 * 0.3), rel=0.01)
     assert finding.best.high == math.inf  # no sample shows the search for NaN
     assert "slow_setting" not in found(stacks(12, ([4, 12], 30), ([4, 12, 11], 10), ([4, 9], 30), ([7, 8], 40)))
+
+
+def test_a_compiler_that_notes_stacks_is_no_anomaly_detection() -> None:
+    assert "slow_setting" not in found(stacks(12, ([4, 13, 10, 11], 30), ([4, 9], 30), ([7, 8], 40)))
 
 
 def test_several_settings_are_one_finding_the_one_that_gains_most_first() -> None:

@@ -84,6 +84,13 @@ def test_one_worker_beside_an_idle_trainer_needs_company_on_two_cores():
     assert first.estimated_speedup == pytest.approx(2, rel=0.05)
 
 
+def test_what_is_left_of_a_core_bounds_what_one_more_worker_gains():
+    idle = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    first, *_ = run({"data": 60, "forward": 40}, idle, *workers(1, 1.0, ([0, 1], 10), ([0], 90)))
+    assert first.cause == "workers_saturated"
+    assert first.estimated_speedup == pytest.approx(2 / 1.4, rel=0.05)  # two cores for 1.4 cores' work in a step
+
+
 FETCHES = stacks(12, ([3, 4], 50))
 
 
@@ -569,7 +576,12 @@ def late(*items_ms, in_order=True):
 
 
 @pytest.mark.parametrize(
-    ("items_ms", "who"), [((4.0, 0.1, 0.1, 0.1), "late (worker 0), later"), ((1.0, 1.0, 1.0, 1.0), "late, later")]
+    ("items_ms", "who"),
+    [
+        ((4.0, 0.1, 0.1, 0.1), "late (worker 0), later"),
+        ((1.0, 1.0, 1.0, 1.0), "late, later"),
+        ((2.1, 2.0, 0.01, 0.01), "late, later"),  # two are
+    ],
 )
 def test_the_next_batch_in_order_is_late_while_later_ones_lie_ready(items_ms, who):
     free = threads(12, (100, "python", 0.3, "waiting"), cpu_ratio=0.3)

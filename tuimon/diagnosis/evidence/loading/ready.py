@@ -61,7 +61,7 @@ def is_held_back(loader: LoaderRow | None, workers: Workers) -> bool:
 def late_worker(loader: LoaderRow) -> str | None:
     """The name of the worker that makes batches for several times as long as each of the others; None without one."""
     *others, (most, name) = sorted((row.busy_ratio or 0.0, row.name) for row in loader.worker_rows) or [(0.0, "")]
-    return name if others and most > SLOW_RATIO * sum(ratio for ratio, _ in others) / len(others) else None
+    return name if others and most > SLOW_RATIO * others[-1][0] else None
 
 
 def _lack_cores(workers: Workers) -> bool:

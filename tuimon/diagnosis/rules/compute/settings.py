@@ -157,13 +157,14 @@ def _anomalies(evidence: Evidence) -> _Slow | None:
 
 
 def _notes_stack(sample: StackSample) -> bool:
-    """True if autograd notes a stack: it alone has that done by this function, through a module that torch.fx shares.
+    """True if autograd notes a stack: beside compilers, it alone has that done by this function of torch.fx.
 
     See ``PyAnomalyMetadata::store_stack`` in torch's ``csrc/autograd/python_anomaly_mode.cpp``.
     """
-    return any(
+    notes = any(
         frame.function == "format_stack" and frame.file.endswith("torch/fx/traceback.py") for frame in sample.frames
     )
+    return notes and not any(frame.kind == "compile" for frame in sample.frames)
 
 
 def _sampled(
