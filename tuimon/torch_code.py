@@ -145,11 +145,6 @@ def is_layer(file: str, function: str) -> bool:
     return _LAYER_FILE.search(file) is not None or function == _ATTENTION
 
 
-def is_loss_module(file: str) -> bool:
-    """True if a file holds torch's losses, which take what a model returns: ``torch/nn/modules/loss.py``."""
-    return file.endswith("torch/nn/modules/loss.py")
-
-
 def copies_nothing(file: str, function: str) -> bool:
     """True if a frame runs what copies nothing between host and GPU: a layer, the autograd engine, an optimizer."""
     if "torch/nn/modules/" in file and function.endswith("_forward"):  # convolutions, embedding bags, attention

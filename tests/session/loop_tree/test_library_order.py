@@ -180,7 +180,6 @@ def test_a_loop_that_nothing_noted_is_known_by_the_functions_that_samples_share(
     [
         ("main fit batch:model step:prepare augment numpy", "data"),
         ("main fit batch:model notify step:prepare augment", "data"),  # called by way of the library's strategy
-        ("main fit batch:model step:model augment numpy", "data"),  # net(augment(x))
         ("main fit batch:model step:log augment", "forward"),
         ("main fit batch:score step:prepare augment", "forward"),  # called for something else
         ("main fit batch:model step:prepare", "forward"),  # an operation of torch's

@@ -81,19 +81,6 @@ def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, b
     assert not last.unsure
 
 
-@pytest.mark.parametrize(
-    ("gradients", "phase"), [((11, 12), "data"), (None, "forward")], ids=["no gradients", "gradients"]
-)
-def test_what_comes_after_a_model_that_acts_makes_the_batch(gradients: tuple[int, int] | None, phase: str) -> None:
-    """A function without gradients chooses an action; then a batch is taken from a buffer, for the one that learns."""
-    act = Frame("train.py", 12, "act", "", True, no_grad=gradients)
-    take = Frame("train.py", 20, "sample", "", True)
-    learn, update = (Frame("train.py", line, "learn", "", True) for line in (31, 33))
-    stacks = at(43, act, BELOW["module"]), at(45, learn, BELOW["module"]), at(45, update, BELOW["backward"])
-    *_, acting, taking = classified((stack, 10) for stack in (*stacks, at(43, act), at(44, take)))
-    assert (acting.phase, taking.phase) == ("forward", phase)
-
-
 @pytest.mark.parametrize("training", ["backward", "grad"])
 def test_gradients_that_are_returned_after_the_update_train_nothing(training: str) -> None:
     """Such as to see how much tasks conflict; by themselves markers cannot tell them from backward."""
@@ -130,26 +117,6 @@ CALLS = {
     47: "loss.backward()",
     49: "optimizer.step()",
 }
-
-
-def on_line_46(below: list[Frame], first_called: list[Frame]) -> StackSample:
-    """A sample at the line that calls the model, which a sample shows running ``first_called``."""
-    loop = (44, [BELOW["fetch"]]), (46, first_called), (47, [BELOW["backward"]]), (49, [BELOW["update"]]), (46, below)
-    return last_of(*(at(line, *called, source=CALLS[line]) for line, called in loop))
-
-
-def test_what_a_line_passes_to_the_model_is_made_before_the_forward_pass() -> None:
-    made = on_line_46([BELOW["augment"]], [BELOW["module"]])
-    assert (made.phase, made.moved_from) == ("data", "forward")
-
-
-def test_a_function_that_the_model_itself_runs_in_is_the_forward_pass() -> None:
-    assert on_line_46([BELOW["augment"]], [BELOW["augment"], BELOW["module"]]).phase == "forward"
-
-
-def test_what_a_line_passes_to_a_loss_may_be_the_model() -> None:
-    loss = Frame(f"{TORCH}/nn/modules/loss.py", 5, "forward")
-    assert on_line_46([BELOW["augment"]], [BELOW["module"], loss]).phase == "forward"
 
 
 @pytest.mark.parametrize(
@@ -283,26 +250,6 @@ def test_a_call_of_the_loops_function_that_does_not_train_is_none_of_it() -> Non
         *called([(80, "main")], [(45, "augment"), (46, "module")], 20),
     ]
     assert phases_of(samples)[3:] == ["other", "other"]
-
-
-@pytest.mark.parametrize("module", ["module", None])
-@pytest.mark.parametrize("at", [60, 80])
-def test_each_of_two_stages_has_its_own_lines(at: int, module: str | None) -> None:
-    """``pretrain()`` on line 70, and ``finetune()`` elsewhere, which has fewer samples and may show no module."""
-    first: list[tuple[int, str | None]] = [(45, "augment"), (46, "module"), (46, None), (47, "backward"), (48, None)]
-    second: list[tuple[int, str | None]] = [(15, "augment"), (16, "module"), (16, None), (17, "backward"), (18, None)]
-    if module is None:
-        second = [(16, None), (17, "backward"), (18, None)]
-    samples = [*called([(70, "main")], first, 20, "pretrain"), *called([(at, "main")], second, 3, "finetune")]
-    found = phases_of(samples)
-    assert found[:5] == ["data", "forward", "forward", "backward", "other"]
-    assert found[5:] == (found[:5] if module else ["forward", "backward", "other"])
-
-
-def test_a_single_sample_of_a_backward_elsewhere_makes_no_loop() -> None:
-    samples = called([(70, "main")], [(45, "augment"), (46, "module"), (47, "backward"), (48, "log")], 20)
-    torn = called([(70, "main"), (48, "train")], [(9, "backward"), (7, None)], 1, "log")
-    assert phases_of([*samples, *torn])[-1] == "other"
 
 
 @pytest.mark.parametrize(("backward", "excluded"), [(20, True), (70, False)])

@@ -171,10 +171,6 @@ class LibraryOrder:
         first = self._model_lines[caller.code]
         if not caller.user and is_handler(called[1]):
             return None
-        if caller.line == first:
-            from tuimon.session.loop_tree.call_order import is_made_for_model
-
-            return called if is_made_for_model(caller.source, called[1]) else None
         return called if caller.line < first else None
 
 

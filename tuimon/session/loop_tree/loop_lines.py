@@ -1,7 +1,4 @@
-"""The lines of the user's loops: where the forward pass begins, where backward and the update are, which evaluate.
-
-A program that trains in several functions has several: each sample is divided by the lines of its own.
-"""
+"""The lines of the user's loop: where the forward pass begins, where backward and the update are, which evaluate."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from tuimon.session.loop_tree.frame_table import Function, KnownFrame
 from tuimon.session.loop_tree.order import MANY, OtherCalls, is_torn, path_to, path_to_model, returned_gradients
 from tuimon.session.loop_tree.roles import StackPhase
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
-from tuimon.torch_code import is_loss_module, is_module_call
 
 #: A line that goes through what it fetches, as a ``for`` or a comprehension.
 _LOOP = re.compile(r"\bfor\b")
@@ -88,26 +84,17 @@ class LoopLines:
         loops = {branch for branch in over if branch is not None}
         runs = [("forward" if s.frames in returned else s.phase, b) for s, b in whole]
         self._evaluation = _EvaluationLines(() if self._is_forward else runs, loops, self._is_after)
-        self._acting_calls: set[Function] = set()  # the user's functions that run a model without gradients
         self._note_fetch_and_forward(whole)
         self.fetches = has_loader or bool(self._fetch_lines)  # whether batches come from a DataLoader
         self.shows_forward = bool(self._forward_line)  # whether a sample has shown a line of the forward pass
-        self._model_lines: set[tuple[int, int]] = set()  # depth and line of calls of a model, in the forward pass
-        for sample, branch in branches:
-            is_first = sample.phase == "forward" and branch.line == self._forward_line.get(branch.depth)
-            if is_first and branch[:2] not in self._model_lines and _runs_model(sample.frames):
-                self._model_lines.add(branch[:2])
         self._training_calls = {  # the user's functions that train
             branch.called for sample, branch in whole if sample.phase != "rest" and not self.is_evaluation(branch)
         }
 
-    def depth_of(self, stack: Stack) -> int:
-        """How far down the path the functions of a stack are; -1: not at all."""
-        return -1 if (branch := self.branch_of(self.aligned(stack))) is None else branch.depth
-
-    def is_entered_by(self, stack: Stack) -> bool:
-        """True if a stack is in the function that calls backward."""
-        return bool(self._path) and any(frame.code == self._path[-1].code for frame in stack)
+    def place(self, sample: StackSample) -> tuple[Branch | None, Stack]:
+        """The place of a sample in the loop, and its outline as if called along the path."""
+        outline = self.aligned(sample.outline)
+        return self.branch_of(outline), outline
 
     def is_above_backward(self, branch: Branch | None) -> bool:
         """True if a sample is on a line above the one that leads to backward."""
@@ -127,29 +114,19 @@ class LoopLines:
         below = stack[depth + 1 : depth + 3]  # a decorator may lie between
         return Branch(depth, stack[depth].line, next((frame.code for frame in below if frame.user), None))
 
-    def phase_of(self, branch: Branch | None, stack: Stack) -> str | None:
+    def phase_of(self, branch: Branch | None) -> str | None:
         """``data``, ``forward`` or ``other``; None before the backward call while no forward pass was sampled."""
         if branch is None:
             return "other"
         if self._is_after(branch) if self._is_forward else branch.line > self._path[branch.depth].line:
             return "other"
-        if branch.called in self._acting_calls:
-            return "forward"
         first_forward = self._forward_line.get(branch.depth)
         if first_forward is not None:
-            return "data" if branch.line < first_forward or self._makes_argument(branch, stack) else "forward"
+            return "data" if branch.line < first_forward else "forward"
         if not self._forward_line:
             return None
         # the forward pass is in a call further down the path, or was over before this frame was entered
         return "data" if min(self._forward_line) > branch.depth else "forward"
-
-    def _makes_argument(self, branch: Branch, stack: Stack) -> bool:
-        """True if a sample is in a function of the user's whose result the line passes to the model: it comes first."""
-        if branch.called is None or branch[:2] not in self._model_lines or not self.is_call_beside_training(branch):
-            return False
-        from tuimon.session.loop_tree.call_order import is_made_for_model
-
-        return is_made_for_model(stack[branch.depth].source, branch.called[1])
 
     def is_on_fetch_line(self, branch: Branch | None) -> bool:
         """True if a sample is on a line that fetches, outside the fetch.
@@ -249,18 +226,13 @@ class LoopLines:
         return branch._replace(called=None) if len(callers) == 1 else branch
 
     def _note_fetch_and_forward(self, whole: Sequence[tuple[StackSample, Branch]]) -> None:
-        forward: list[tuple[Branch, bool]] = []
         for sample, branch in whole:
-            if sample.phase == "data" and not self.is_evaluation(branch):
+            if self.is_evaluation(branch):
+                continue
+            if sample.phase == "data":
                 self._fetch_lines.add(branch[:2])
-            if sample.phase == "forward" and not self.is_evaluation(branch) and not self._is_after(branch):
-                forward.append((branch, _acts(sample.frames, branch)))
-        learns = not all(acts for _, acts in forward)
-        for (depth, line, called), acts in forward:
-            if acts and learns and called is not None:
-                self._acting_calls.add(called)
-            else:
-                self._forward_line[depth] = min(line, self._forward_line.get(depth, line))
+            if sample.phase == "forward" and not self._is_after(branch):
+                self._forward_line[branch.depth] = min(branch.line, self._forward_line.get(branch.depth, branch.line))
 
 
 class _EvaluationLines:
@@ -320,66 +292,3 @@ class _EvaluationLines:
 
 def _holds_library(frames: Iterable[KnownFrame]) -> bool:
     return any(is_package_file(frame.file) and not is_torch(frame.file) for frame in frames)
-
-
-def _acts(stack: Stack, branch: Branch) -> bool:
-    """True if a function that the loop calls runs a model without gradients, as one that chooses actions does.
-
-    The code between it and the model that learns makes the batch: it is taken from a buffer, for example.
-    """
-    below = takewhile(lambda frame: frame.kind == "none", stack[branch.depth + 1 :])
-    return branch.called is not None and any(frame.block is not None for frame in below)
-
-
-def _runs_model(stack: Stack) -> bool:
-    called = any(is_module_call(frame.file, frame.function) for frame in stack)
-    return called and not any(is_loss_module(frame.file) for frame in stack)
-
-
-#: Loops that are distinguished: of a GAN two, of a program that trains in stages a few.
-_MOST = 4
-#: Samples in backward that show another loop: a single one may have been read while the stack changed.
-_ENOUGH = 2
-
-
-class InLoop(NamedTuple):
-    """The place of a stack in its loop."""
-
-    loop: LoopLines
-    branch: Branch | None
-    outline: Stack
-
-
-class Loops:
-    """The loop with most samples in backward, and others whose backward calls are in functions that it never enters.
-
-    Examples are ``pretrain()`` and ``finetune()``, or the functions of a GAN that train one model each.
-    """
-
-    def __init__(self, samples: Sequence[StackSample], has_loader: bool = False, *, forward_only: bool = False) -> None:
-        """``samples``: outlines; the others as of ``LoopLines``."""
-        self.main = LoopLines(samples, has_loader, forward_only=forward_only)
-        self._loops = [self.main]
-        returned = returned_gradients(samples)
-        left = [sample for sample in samples if sample.phase == "backward" and sample.frames not in returned]
-        while len(self._loops) < _MOST and (left := [each for each in left if not self._entered_by(each)]):
-            most = max(left, key=lambda sample: sample.count)
-            other = LoopLines([most], has_loader)
-            loops = self._loops
-            own = [s for s in samples if other.depth_of(s.frames) > max(loop.depth_of(s.frames) for loop in loops)]
-            if sum(sample.count for sample in own if sample.phase == "backward") < _ENOUGH:
-                left.remove(most)
-            else:
-                self._loops.append(LoopLines(own, has_loader))
-
-    def place(self, sample: StackSample) -> InLoop:
-        """The loop that a sample shares most functions with, of several the one with most samples, and where it is."""
-        loop = self.main
-        if len(self._loops) > 1:
-            loop = max(self._loops, key=lambda loop: loop.depth_of(sample.outline))
-        outline = loop.aligned(sample.outline)
-        return InLoop(loop, loop.branch_of(outline), outline)
-
-    def _entered_by(self, sample: StackSample) -> bool:
-        """True if a sample is in the innermost function of a loop."""
-        return any(loop.is_entered_by(sample.frames) for loop in self._loops)

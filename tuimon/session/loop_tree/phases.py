@@ -13,7 +13,7 @@ from tuimon.session.loop_tree.activity import Activity
 from tuimon.session.loop_tree.evaluation import EvaluationBlocks, OccasionalBlocks
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.library_order import LibraryOrder
-from tuimon.session.loop_tree.loop_lines import Loops
+from tuimon.session.loop_tree.loop_lines import LoopLines
 from tuimon.session.loop_tree.made_data import Augmentations, Rollouts
 from tuimon.session.loop_tree.model_changes import OwnUpdates, is_upkeep
 from tuimon.session.loop_tree.range_join import RangeJoin
@@ -84,13 +84,12 @@ class _Phases:
             sample for sample in completed if not self._evaluation.holds(sample)
         ]  # they show nothing of a step
         outlines = self._without_policies([sample.outlined for sample in completed])
-        self._loops = Loops(outlines, has_loader, forward_only=forward_only)
+        self._loop = loop = LoopLines(outlines, has_loader, forward_only=forward_only)
         self._library = LibraryOrder(self._without_policies(completed), seen)
         self._own_updates = OwnUpdates(completed, has_optimizer)
         self._copying = {sample.user_line for sample in completed if sample.has("copies_parameter")}
-        self._fetches = self._loops.main.fetches
+        self._fetches = loop.fetches
         self._few = sum(sample.count for sample in counted if sample.phase == "rest") < ENOUGH_SAMPLES
-        loop = self._loops.main
         self._makes_data = loop.is_known and not loop.shows_forward and self._exceeds_forward(counted)
 
     def of(self, sample: StackSample) -> StackSample:
@@ -119,7 +118,7 @@ class _Phases:
 
         So many: the 95 % bound of a Poisson count.
         """
-        loop, above = self._loops.main, 0
+        loop, above = self._loop, 0
         backward = sum(sample.count for sample in counted if sample.phase == "backward")
         for sample in counted:
             if sample.phase == "rest" and loop.is_above_backward(loop.branch_of(loop.aligned(sample.outline))):
@@ -137,13 +136,12 @@ class _Phases:
         boundary, stack, library = sample.phase, sample.frames, self._library
         is_open = boundary in ("forward", "rest")
         if is_open and self._evaluation.holds(sample):
-            at = self._loops.place(sample)
-            return _in("eval", sample, moved_from=at.loop.measured_as(at.branch))
+            return _in("eval", sample, moved_from=self._loop.measured_as(self._loop.place(sample)[0]))
         if not self._forward_only:
             if library.is_evaluation(sample):
                 return _in("eval", sample)
             if is_open and library.is_after_training(stack):
-                return _in("other", sample, excluded=self._loops.place(sample).loop.fetches)
+                return _in("other", sample, excluded=self._fetches)
             if boundary == "forward" and library.is_run_after_backward(stack):
                 return _in("other", sample, excluded=True, moved_from="optimizer" if sample.is_in_closure else None)
         in_closure = sample.is_in_closure
@@ -172,8 +170,7 @@ class _Phases:
             if library.is_after_backward(stack):
                 is_own = any(frame.user for frame in sample.closure)
                 return _in("other", sample, excluded=True, moved_from="optimizer") if is_own else None
-            at = self._loops.place(sample)
-            return _in("forward", sample, excluded=at.loop.is_measured(at.branch))
+            return _in("forward", sample, excluded=self._loop.is_measured(self._loop.place(sample)[0]))
         as_forward = "forward" if self._fetches else None
         if boundary == "rest" and library.handles_before_model(stack):
             return _in("other", sample, maybe_from=as_forward)
@@ -194,12 +191,11 @@ class _Phases:
         if maker is None and at_rest and self._library.is_forward(stack):
             return _in("forward", sample, excluded=self._fetches)
         if maker is not None:
-            loop, branch, _ = self._loops.place(sample)
-            if loop.trains(maker) or loop.is_evaluation(branch):
+            if self._loop.trains(maker) or self._loop.is_evaluation(self._loop.place(sample)[0]):
                 return None
-            if loop.fetches and is_package_file(maker[0]):
+            if self._fetches and is_package_file(maker[0]):
                 return None  # a library's own work around the fetch that markers measure
-            if loop.fetches:
+            if self._fetches:
                 return _in("data", sample, True, moved_from=None if sample.activity in _COPIES else "forward")
         elif not at_rest or self._fetches or not self._library.awaits_batch(sample):
             return None
@@ -216,7 +212,8 @@ class _Phases:
         boundary = sample.phase
         if boundary == "optimizer" or (boundary == "backward" and not sample.returns_gradients):
             return _in(boundary, sample)
-        loop, branch, outline = self._loops.place(sample)
+        loop = self._loop
+        branch, outline = loop.place(sample)
         if loop.is_evaluation(branch):
             return _in("eval", sample)
         if boundary == "backward":
@@ -234,7 +231,7 @@ class _Phases:
             return _in("other", sample)
         if loop.is_on_fetch_line(branch):
             return _in("forward", sample, excluded=True)
-        found = loop.phase_of(branch, outline)
+        found = loop.phase_of(branch)
         if found is None:
             is_data = sample.activity in _WAITS or (self._makes_data and loop.is_above_backward(branch))
             return _in("data", sample) if is_data else _in("forward", sample, unsure=self._few)
