@@ -49,7 +49,7 @@ def is_generation(file: str, function: str) -> bool:
 
 # ---- where libraries evaluate
 
-_EVALUATION = re.compile(r"(?:^|_)(?:eval|evaluate|evaluation|evaluator|validate|validation)(?:_|$)")
+_EVALUATION = re.compile(r"(?:^|_)(?:eval|evaluate(?!_actions)|evaluation|evaluator|validate|validation)(?:_|$)")
 
 
 def evaluates_by_name(function: str) -> bool:

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from tuimon.library_code import handles_event, is_handler, is_iteration, may_add_loss
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
-from tuimon.session.loop_tree.order import MANY, LibraryPath, Lines, is_before, returned_gradients
+from tuimon.session.loop_tree.order import MANY, LibraryPath, Lines, is_before, without_returned
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 
@@ -38,8 +38,8 @@ class LibraryOrder:
 
     def __init__(self, samples: Sequence[StackSample], seen: SeenBoundaries | None = None) -> None:
         """``seen``: what the hooks, or the first sample, noted of the loop: with all frames of libraries."""
-        known = _returned_as_forward([*samples, *(seen.noted if seen is not None else ())])
-        samples, noted = known[: len(samples)], known[len(samples) :]
+        noted = without_returned(seen.noted) if seen is not None else []
+        known = [*samples, *noted]
         self._path = LibraryPath(samples, noted)
         #: True if the optimizer calls the forward pass and backward as a closure.
         self.trains_in_optimizer = self._path.passes_optimizer
@@ -213,9 +213,3 @@ def _iterates(frame: KnownFrame) -> bool:
 
 def _is_outside_torch(frame: KnownFrame) -> bool:
     return frame.user or "library" in frame.roles
-
-
-def _returned_as_forward(samples: Sequence[StackSample]) -> list[StackSample]:
-    """Backward passes that only return gradients are part of the forward pass, or of what evaluates."""
-    returned = returned_gradients(samples)
-    return [sample.at("forward") if sample.frames in returned else sample for sample in samples]

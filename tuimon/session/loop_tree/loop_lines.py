@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tuimon.code_origin import is_package_file, is_torch
 from tuimon.records import BETWEEN
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
-from tuimon.session.loop_tree.order import MANY, OtherCalls, is_torn, path_to, path_to_model, returned_gradients
+from tuimon.session.loop_tree.order import MANY, OtherCalls, is_torn, path_to, path_to_model
 from tuimon.session.loop_tree.roles import StackPhase
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 
@@ -75,14 +75,13 @@ class LoopLines:
         branches = [(sample, branch) for sample in samples if (branch := self.branch_of(sample.frames)) is not None]
         torn = self._torn(branches)
         whole = [(s, b) for s, b in branches if s.phase not in self._ends or b[:2] not in torn]
-        returned = returned_gradients(samples)
         for sample, (depth, line, _) in whole:
-            if sample.phase in self._ends and sample.frames not in returned:
+            if sample.phase in self._ends:
                 self._boundaries[depth].setdefault(line, sample.phase)
         self._last_line = {depth: max(lines) for depth, lines in self._boundaries.items()}
         over = (self._loop_over(s.frames, branch) for s, branch in branches if s.phase == "data")
         loops = {branch for branch in over if branch is not None}
-        runs = [("forward" if s.frames in returned else s.phase, b) for s, b in whole]
+        runs = [(sample.phase, branch) for sample, branch in whole]
         self._evaluation = _EvaluationLines(() if self._is_forward else runs, loops, self._is_after)
         self._note_fetch_and_forward(whole)
         self.fetches = has_loader or bool(self._fetch_lines)  # whether batches come from a DataLoader

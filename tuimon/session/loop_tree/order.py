@@ -7,7 +7,7 @@ return gradients, such as forces, are on no path: training takes them, and so ma
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from tuimon.session.loop_tree.frame_table import Function
@@ -23,9 +23,8 @@ def path_to(kind: Literal["backward", "optimizer"], samples: Sequence[StackSampl
     Among few, one that was read while it changed may be as frequent: the forward pass has no such callers.
     """
     paths: Counter[Stack] = Counter()
-    returned = returned_gradients(samples)
     for sample in samples:
-        if sample.phase == kind and sample.frames not in returned:
+        if sample.phase == kind:
             paths[to_user(sample.before(kind))] += sample.count
     return max(paths, key=lambda path: (paths[path], _forward_beside(path, samples)), default=())
 
@@ -63,13 +62,12 @@ def leading_lines(samples: Sequence[StackSample]) -> dict[Function, set[int]]:
     return lines
 
 
-def returned_gradients(samples: Collection[StackSample]) -> set[Stack]:
-    """Which of the stacks in backward, or in an optimizer's step, are in such a pass; none where they all are.
-
-    If nothing else trains, they do.
-    """
+def without_returned(samples: Sequence[StackSample]) -> list[StackSample]:
+    """The samples, those in passes that only return gradients as of the forward pass; they train if all do."""
     returned = {sample.frames: sample.returns_gradients for sample in samples if sample.phase in UPDATES}
-    return set() if all(returned.values()) else {stack for stack, is_returned in returned.items() if is_returned}
+    if all(returned.values()):
+        return list(samples)
+    return [sample.at("forward") if returned.get(sample.frames) else sample for sample in samples]
 
 
 #: Among so many samples at a place more than one is in an update, if the place leads to one: our choice. py-spy reads a

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from tuimon.code_origin import is_package_file, is_torch
 from tuimon.library_code import is_optimizer_module
 from tuimon.session.loop_tree.activity import Activity
-from tuimon.session.loop_tree.evaluation import EvaluationBlocks, OccasionalBlocks
+from tuimon.session.loop_tree.evaluation import EvaluationBlocks
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.library_order import LibraryOrder
 from tuimon.session.loop_tree.loop_lines import LoopLines
 from tuimon.session.loop_tree.made_data import Augmentations, Rollouts
 from tuimon.session.loop_tree.model_changes import OwnUpdates, is_upkeep
+from tuimon.session.loop_tree.order import without_returned
 from tuimon.session.loop_tree.range_join import RangeJoin
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
 from tuimon.session.loop_tree.stacks import Stack, StackSample
@@ -41,18 +42,18 @@ def classify_samples(
     join: RangeJoin | None = None,
     has_loader: bool = False,
     seen: SeenBoundaries | None = None,
-    occasional: OccasionalBlocks | None = None,
     has_optimizer: bool = False,
     forward_only: bool = False,
+    marks_evaluation: bool = False,
 ) -> list[StackSample]:
     """The samples of one training thread (stack of frame ids, root first -> count) with their phases and ranges.
 
     ``has_loader``: whether markers show that it fetches from a DataLoader; ``seen``: what its samples showed before;
-    ``occasional``: which blocks of code run in few steps; ``has_optimizer``: whether markers show an optimizer;
-    ``forward_only``: whether they show steps, none with a backward or an update.
+    ``has_optimizer``: whether markers show an optimizer; ``forward_only``: whether they show steps, none with a
+    backward or an update; ``marks_evaluation``: whether they show evaluation.
     """
     sampled = without_torn_updates([StackSample.unplaced(frames.stack(ids), n) for ids, n in stacks.items()])
-    phases = _Phases(sampled, has_loader, seen, occasional or OccasionalBlocks(), has_optimizer, forward_only)
+    phases = _Phases(sampled, has_loader, seen, has_optimizer, forward_only, marks_evaluation)
     whole, torn = by_root(sampled)
     placed = [phases.of(sample) for sample in whole]
     samples = placed + like_whole_ones(torn, placed)
@@ -69,17 +70,17 @@ class _Phases:
         sampled: Sequence[StackSample],
         has_loader: bool,
         seen: SeenBoundaries | None,
-        occasional: OccasionalBlocks,
         has_optimizer: bool,
         forward_only: bool,
+        marks_evaluation: bool,
     ) -> None:
         self._augmentations = Augmentations(sampled)
         counted = [self._augmentations.without_module(sample) or sample for sample in sampled]
         self._forward_only = forward_only
-        completed = counted if seen is None else seen.completed(counted)
+        completed = without_returned(counted if seen is None else seen.completed(counted))
         making = seen.making_data(counted) if seen is not None else []
         self._rollouts = Rollouts([] if forward_only else [sample.outlined for sample in (*completed, *making)])
-        self._evaluation = EvaluationBlocks(counted, occasional, self._rollouts.are_known)
+        self._evaluation = EvaluationBlocks(() if marks_evaluation else counted, self._rollouts.are_known)
         completed = [
             sample for sample in completed if not self._evaluation.holds(sample)
         ]  # they show nothing of a step

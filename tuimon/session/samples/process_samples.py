@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 
 from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
-from tuimon.session.loop_tree.evaluation import OccasionalBlocks
 from tuimon.session.loop_tree.frame_table import FrameTable, KnownFrame
 from tuimon.session.loop_tree.phases import classify_samples
 from tuimon.session.loop_tree.range_join import RangeJoin
@@ -46,11 +45,11 @@ class ProcessSamples:
         self._has_markers = False
         self._has_optimizer = False  # whether markers show one
         self._has_trained = False  # whether they show a backward or an update
+        self._marks_evaluation = False  # whether they show evaluation
         self._has_loader = False  # whether markers show that it fetches from a DataLoader
         self._steps_ended = self._backwards = 0  # by markers
         self._classified: list[StackSample] | None = None  # None: not yet since something has changed
         self._seen = SeenBoundaries()
-        self.occasional = OccasionalBlocks()
         self._outside = OutsideTimes()
         self.join = RangeJoin()
         self.threads = ThreadStacks(frames)
@@ -82,7 +81,6 @@ class ProcessSamples:
             if not self._has_markers:
                 self._window.add_unmarked(record, *self._of_loop(record))
             self._classified = None
-            self._note_blocks(record)
 
     def over(self, span: Span) -> ProcessSamples:
         """The same of a stretch of the run."""
@@ -112,6 +110,8 @@ class ProcessSamples:
             self._has_trained, self._classified = True, None
         if not record.count and not record.eval_count:
             return
+        if record.eval_count and not self._marks_evaluation:
+            self._marks_evaluation, self._classified = True, None
         self._steps_ended += record.count
         self._backwards += record.backwards
         was_long = self._window.step_is_long
@@ -135,14 +135,6 @@ class ProcessSamples:
         own = [stack for stack in record.stacks if stack.tid == self.tid]
         shown = sum(stack.count for stack in own if self._boundary(stack.frames) in of_loop)
         return sum(stack.count for stack in own), shown
-
-    def _note_blocks(self, record: Stacks) -> None:
-        """Note which blocks that may evaluate its samples are in."""
-        own = [stack for stack in record.stacks if stack.tid == self.tid]
-        training = sum(stack.count for stack in own if self._boundary(stack.frames) in UPDATES)
-        visited = ((self._frames[one.frame].block, one.samples, one.visits) for one in record.blocks)
-        blocks = ((block, samples, visits) for block, samples, visits in visited if block is not None)
-        self.occasional.add_window(record.t - record.window_s, record.t, blocks, training, record.cycles)
 
     def leave_out_outside(self, record: Steps) -> None:
         """Leave out the samples of the time in which the program was outside its loop."""
@@ -299,9 +291,9 @@ class ProcessSamples:
             self.join,
             self._has_loader,
             self._seen,
-            self.occasional,
             self._has_optimizer,
             forward_only=self.forward_only,
+            marks_evaluation=self._marks_evaluation,
         )
         if self._backwards > _SEVERAL * self._steps_ended:
             return [sample.between_backwards() for sample in samples]
