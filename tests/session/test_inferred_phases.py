@@ -119,12 +119,6 @@ def test_evaluation_on_lines_of_the_loop_itself():
     assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 15, "other": 4}
 
 
-@pytest.mark.parametrize("where", ["train, inner fetch", "train, plot, eval fetch", "evaluate, eval fetch"])
-def test_a_loop_over_other_data_below_the_update_evaluates_though_its_model_takes_no_time(where):
-    _, found = counts(TRAINING | {f"{where}, __next__, item": 9, where: 2})
-    assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 11}
-
-
 @pytest.mark.parametrize("where", ["train, ahead", "train, plot, ahead"])
 def test_the_next_batch_fetched_below_the_update_is_data(where):
     _, found = counts(TRAINING | {f"{where}, __next__, item": 9})

@@ -235,14 +235,6 @@ def phases_of(samples: list[tuple[int, list[Frame]]], **how: bool) -> list[str]:
     return [found.phase for found in classified(((stack, count) for count, stack in samples), **how)]
 
 
-@pytest.mark.parametrize("other", [[(80, "main")], [(60, "main")], [(60, "main"), (30, "search")]])
-def test_a_loop_that_is_called_from_two_places_has_one_set_of_lines(other: list[tuple[int, str]]) -> None:
-    """``train(first)`` on line 70, and ``train(second)`` elsewhere, of a model of which no module shows."""
-    loop: list[tuple[int, str | None]] = [(45, "augment"), (46, "module"), (46, None), (47, "backward"), (48, None)]
-    samples = [*called([(70, "main")], loop, 20), *called(other, loop, 2)]
-    assert phases_of(samples) == ["data", "forward", "forward", "backward", "other"] * 2
-
-
 def test_a_call_of_the_loops_function_that_does_not_train_is_none_of_it() -> None:
     """``train(model)`` on line 70 leads to backward, ``train(model, check=True)`` on line 80 does not."""
     samples = [
@@ -259,18 +251,3 @@ def test_one_sample_of_backward_on_an_earlier_line_than_all_others_is_torn(backw
     rest, torn = called([(70, "main")], loop, backward), called([(70, "main")], [(28, "backward")], 1)
     forward, *_ = classified((stack, count) for count, stack in [*rest, *torn])
     assert (forward.phase, forward.excluded) == ("forward", excluded)
-
-
-def test_of_two_stacks_in_backward_the_one_is_torn_whose_callers_the_forward_pass_does_not_have():
-    """``fit`` had gone on from line 104 to 105 by the time it was read."""
-    fit = {line: Frame("train.py", line, "fit", "", True) for line in (104, 105)}
-    step = {line: Frame("train.py", line, "training_step", "", True) for line in (85, 87, 88)}
-    called = Frame("train.py", 97, "after_batch", "", True)
-    samples = [
-        (1, [fit[105], step[88], BELOW["backward"]]),
-        (1, [fit[104], step[87], BELOW["backward"]]),
-        (2, [fit[104], step[85], BELOW["module"]]),
-        (3, [fit[105], called, BELOW["update"]]),
-        (40, [fit[105], called, BELOW["log"]]),
-    ]
-    assert phases_of(samples, has_loader=True)[2:] == ["forward", "optimizer", "other"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import takewhile
@@ -11,12 +10,10 @@ from typing import NamedTuple
 from tuimon.code_origin import is_package_file, is_torch
 from tuimon.records import BETWEEN
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
-from tuimon.session.loop_tree.order import MANY, OtherCalls, is_torn, path_to, path_to_model
+from tuimon.session.loop_tree.order import MANY, is_torn, path_to, path_to_model
 from tuimon.session.loop_tree.roles import StackPhase
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 
-#: A line that goes through what it fetches, as a ``for`` or a comprehension.
-_LOOP = re.compile(r"\bfor\b")
 #: If so many samples of a phase leave a frame on other lines, the only one on its line was torn: our choice. A second
 #: update that is as rare is missing until it has two.
 _VERY_MANY = 64
@@ -63,10 +60,6 @@ class LoopLines:
             self._path, self._ends = path_to_model(samples), frozenset({"forward"})
         self._is_forward = self._ends is not UPDATES
         self.is_known = bool(self._path)  # whether a sample has shown which lines train
-        #: A stack as if the loop were called from where most of its samples are; what other methods take.
-        self.aligned = OtherCalls(self._path, samples).aligned
-        pairs = [(sample, self.aligned(sample.frames)) for sample in samples]
-        samples = [*samples, *(sample.at(sample.phase, own) for sample, own in pairs if own is not sample.frames)]
         own: StackPhase = "backward" if to_backward else "forward" if self._is_forward else "optimizer"
         # depth -> line -> what it leads to, in the frames of the path
         self._boundaries: dict[int, dict[int, str]] = {d: {f.line: own} for d, f in enumerate(self._path)}
@@ -79,21 +72,14 @@ class LoopLines:
             if sample.phase in self._ends:
                 self._boundaries[depth].setdefault(line, sample.phase)
         self._last_line = {depth: max(lines) for depth, lines in self._boundaries.items()}
-        over = (self._loop_over(s.frames, branch) for s, branch in branches if s.phase == "data")
-        loops = {branch for branch in over if branch is not None}
-        runs = [(sample.phase, branch) for sample, branch in whole]
-        self._evaluation = _EvaluationLines(() if self._is_forward else runs, loops, self._is_after)
+        runs = [] if self._is_forward else [(sample.phase, branch) for sample, branch in whole]
+        self._evaluation = _EvaluationLines(runs, self._is_after)
         self._note_fetch_and_forward(whole)
         self.fetches = has_loader or bool(self._fetch_lines)  # whether batches come from a DataLoader
         self.shows_forward = bool(self._forward_line)  # whether a sample has shown a line of the forward pass
         self._training_calls = {  # the user's functions that train
             branch.called for sample, branch in whole if sample.phase != "rest" and not self.is_evaluation(branch)
         }
-
-    def place(self, sample: StackSample) -> tuple[Branch | None, Stack]:
-        """The place of a sample in the loop, and its outline as if called along the path."""
-        outline = self.aligned(sample.outline)
-        return self.branch_of(outline), outline
 
     def is_above_backward(self, branch: Branch | None) -> bool:
         """True if a sample is on a line above the one that leads to backward."""
@@ -216,14 +202,6 @@ class LoopLines:
         }
         return torn - {(depth, frame.line) for depth, frame in enumerate(self._path)}
 
-    def _loop_over(self, stack: Stack, branch: Branch) -> Branch | None:
-        """The loop over the batches that a stack fetches: the branch's line, or the function that it calls."""
-        to_fetch = takewhile(lambda frame: frame.kind != "fetch", stack[branch.depth :])
-        callers = [frame for frame in to_fetch if frame.user]
-        if len(callers) not in (1, 2) or not _LOOP.search(callers[-1].source):
-            return None
-        return branch._replace(called=None) if len(callers) == 1 else branch
-
     def _note_fetch_and_forward(self, whole: Sequence[tuple[StackSample, Branch]]) -> None:
         for sample, branch in whole:
             if self.is_evaluation(branch):
@@ -235,25 +213,16 @@ class LoopLines:
 
 
 class _EvaluationLines:
-    """The calls and lines that fetch and run the model without a backward.
+    """The calls and lines that fetch and run the model without a backward; line 52 in this loop::
 
-    Below all updates those that go through a loader of their own do so too, though no sample showed them run the model:
-    where batches take long it may take next to no time. In this loop that is line 52::
-
-        44  for x, y in loader:
-        47      loss.backward()
-        49      optimizer.step()
-        52  for x, y in held_out: model(x)
+    44  for x, y in loader:
+    47      loss.backward()
+    49      optimizer.step()
+    52  for x, y in held_out: model(x)
     """
 
-    def __init__(
-        self,
-        placed: Iterable[tuple[str, Branch]],
-        loops: Set[Branch],
-        is_after: Callable[[Branch], bool],
-    ) -> None:
-        """``loops``: what goes through batches that it fetches; ``is_after``: whether a branch is below all updates."""
-        placed = list(placed)
+    def __init__(self, placed: Sequence[tuple[str, Branch]], is_after: Callable[[Branch], bool]) -> None:
+        """``is_after``: whether a branch is below all updates."""
         fetching = {branch for phase, branch in placed if phase == "data"}
         running = {branch for phase, branch in placed if phase == "forward"}
         training = {branch for phase, branch in placed if phase in ("backward", "optimizer")}
@@ -264,8 +233,6 @@ class _EvaluationLines:
         self._calls = both if elsewhere else later
         self._lines: dict[int, tuple[int, int]] = {}  # depth -> first and last line
         self._note_lines(fetching - both, running - both, is_after)
-        if any(not is_after(branch) for branch in fetching - self._calls):
-            self._note_loops({branch for branch in loops if is_after(branch)})
 
     def _note_lines(self, fetching: Set[Branch], running: Set[Branch], is_after: Callable[[Branch], bool]) -> None:
         fetched: dict[int, int] = {}
@@ -276,13 +243,6 @@ class _EvaluationLines:
             first = fetched.get(depth)
             if first is not None and line >= first:
                 self._lines[depth] = (first, max(line, self._lines.get(depth, (0, 0))[1]))
-
-    def _note_loops(self, loops: Set[Branch]) -> None:
-        self._calls |= {branch for branch in loops if branch.called}
-        for depth, line, called in loops:
-            if called is None:
-                first, last = self._lines.get(depth, (line, line))
-                self._lines[depth] = min(first, line), max(last, line)
 
     def __contains__(self, branch: Branch) -> bool:
         first, last = self._lines.get(branch.depth, (0, -1))

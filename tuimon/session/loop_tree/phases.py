@@ -78,8 +78,7 @@ class _Phases:
         counted = [self._augmentations.without_module(sample) or sample for sample in sampled]
         self._forward_only = forward_only
         completed = without_returned(counted if seen is None else seen.completed(counted))
-        making = seen.making_data(counted) if seen is not None else []
-        self._rollouts = Rollouts([] if forward_only else [sample.outlined for sample in (*completed, *making)])
+        self._rollouts = Rollouts([] if forward_only else [sample.outlined for sample in completed])
         self._evaluation = EvaluationBlocks(() if marks_evaluation else counted, self._rollouts.are_known)
         completed = [
             sample for sample in completed if not self._evaluation.holds(sample)
@@ -122,7 +121,7 @@ class _Phases:
         loop, above = self._loop, 0
         backward = sum(sample.count for sample in counted if sample.phase == "backward")
         for sample in counted:
-            if sample.phase == "rest" and loop.is_above_backward(loop.branch_of(loop.aligned(sample.outline))):
+            if sample.phase == "rest" and loop.is_above_backward(loop.branch_of(sample.outline)):
                 above += 0 if sample.activity in _WAITS else sample.count
         return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
 
@@ -137,14 +136,12 @@ class _Phases:
         boundary, stack, library = sample.phase, sample.frames, self._library
         is_open = boundary in ("forward", "rest")
         if is_open and self._evaluation.holds(sample):
-            return _in("eval", sample, moved_from=self._loop.measured_as(self._loop.place(sample)[0]))
+            return _in("eval", sample, moved_from=self._loop.measured_as(self._loop.branch_of(sample.outline)))
         if not self._forward_only:
             if library.is_evaluation(sample):
                 return _in("eval", sample)
             if is_open and library.is_after_training(stack):
                 return _in("other", sample, excluded=self._fetches)
-            if boundary == "forward" and library.is_run_after_backward(stack):
-                return _in("other", sample, excluded=True, moved_from="optimizer" if sample.is_in_closure else None)
         in_closure = sample.is_in_closure
         is_update = boundary == "optimizer" and (not in_closure or library.is_after_backward(stack))
         if boundary != "backward" and not is_update and self._rollouts.holds(sample):
@@ -160,8 +157,7 @@ class _Phases:
         """A sample in what a library that owns the loop calls above backward, or in a closure of an optimizer.
 
         Outside every module a closure is of the forward pass, as markers count it. The work of the user's code there
-        after backward is side work, which they count as the optimizer's. Before the model a handler of the loop's
-        events may come before the fetch, too.
+        after backward is side work, which they count as the optimizer's.
         """
         library, stack, boundary = self._library, sample.frames, sample.phase
         found = self._of_library(sample)
@@ -171,35 +167,28 @@ class _Phases:
             if library.is_after_backward(stack):
                 is_own = any(frame.user for frame in sample.closure)
                 return _in("other", sample, excluded=True, moved_from="optimizer") if is_own else None
-            return _in("forward", sample, excluded=self._loop.is_measured(self._loop.place(sample)[0]))
-        as_forward = "forward" if self._fetches else None
-        if boundary == "rest" and library.handles_before_model(stack):
-            return _in("other", sample, maybe_from=as_forward)
-        if boundary == "rest" and library.handles_before_backward(stack):
-            return _in("other", sample, excluded=self._fetches, moved_from=as_forward)
+            return _in("forward", sample, excluded=self._loop.is_measured(self._loop.branch_of(sample.outline)))
         return None
 
     def _of_library(self, sample: StackSample) -> StackSample | None:
         """A sample in what makes a batch for a library that owns the loop, or in its code that runs the model.
 
-        The user's code makes it, or other processes do, for which the library waits where it fetches from no
-        DataLoader. Beside an optimizer that calls the forward pass and backward, markers count that as what is outside
-        the step.
+        The user's code makes it. Beside an optimizer that calls the forward pass and backward, markers count that as
+        what is outside the step.
         """
-        stack, at_rest = sample.frames, sample.phase == "rest"
-        outside = at_rest or sample.phase == "optimizer"  # it may call a closure that trains
-        maker = self._library.made_by(stack) if outside else None
-        if maker is None and at_rest and self._library.is_forward(stack):
-            return _in("forward", sample, excluded=self._fetches)
-        if maker is not None:
-            if self._loop.trains(maker) or self._loop.is_evaluation(self._loop.place(sample)[0]):
-                return None
-            if self._fetches and is_package_file(maker[0]):
-                return None  # a library's own work around the fetch that markers measure
-            if self._fetches:
-                return _in("data", sample, True, moved_from=None if sample.activity in _COPIES else "forward")
-        elif not at_rest or self._fetches or not self._library.awaits_batch(sample):
+        at_rest = sample.phase == "rest"
+        if not at_rest and sample.phase != "optimizer":  # an update may call a closure that trains
             return None
+        maker = self._library.made_by(sample.frames)
+        if maker is None:
+            is_forward = at_rest and self._library.is_forward(sample.frames)
+            return _in("forward", sample, excluded=self._fetches) if is_forward else None
+        if self._loop.trains(maker) or self._loop.is_evaluation(self._loop.branch_of(sample.outline)):
+            return None
+        if self._fetches and is_package_file(maker[0]):
+            return None  # a library's own work around the fetch that markers measure
+        if self._fetches:
+            return _in("data", sample, True, moved_from=None if sample.activity in _COPIES else "forward")
         beside = self._library.trains_in_optimizer and at_rest
         return _in("data", sample, excluded=beside, moved_from="other" if beside else None)
 
@@ -214,7 +203,7 @@ class _Phases:
         if boundary == "optimizer" or (boundary == "backward" and not sample.returns_gradients):
             return _in(boundary, sample)
         loop = self._loop
-        branch, outline = loop.place(sample)
+        branch = loop.branch_of(sample.outline)
         if loop.is_evaluation(branch):
             return _in("eval", sample)
         if boundary == "backward":
@@ -228,7 +217,7 @@ class _Phases:
             return _in(boundary, sample)
         if not loop.is_known:
             return _in("other", sample, unsure=sample.activity not in _WAITS)
-        if loop.is_in_framework(branch, outline):
+        if loop.is_in_framework(branch, sample.outline):
             return _in("other", sample)
         if loop.is_on_fetch_line(branch):
             return _in("forward", sample, excluded=True)
