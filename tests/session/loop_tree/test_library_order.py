@@ -95,15 +95,8 @@ def test_what_the_library_calls_before_the_model_makes_the_batch(stack: str, pha
     assert last.moved_from == ("forward" if phase == "data" else None)  # where markers count it
 
 
-@pytest.mark.parametrize(
-    "others",
-    [
-        ["main fit epoch:prepare collect environment", "main fit epoch:prepare collect module"],
-        ["main fit module"],
-    ],
-    ids=["a rollout's policy", "frames lost"],
-)
-def test_a_model_that_runs_before_for_a_rollout_or_nobody_knows_where_begins_no_forward_pass(others: list[str]) -> None:
+def test_a_model_that_runs_before_for_a_rollout_begins_no_forward_pass() -> None:
+    others = ["main fit epoch:prepare collect environment", "main fit epoch:prepare collect module"]
     last = classified("main fit batch:prepare augment", [*TRAINING[1:], *others], has_loader=False)
     assert last.phase == "data"
 

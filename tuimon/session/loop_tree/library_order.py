@@ -44,10 +44,9 @@ class LibraryOrder:
         #: True if the optimizer calls the forward pass and backward as a closure.
         self.trains_in_optimizer = self._path.passes_optimizer
         running = [self._path.leave(sample.frames) for sample in samples if sample.phase == "forward"]
-        # where it runs first; empty: nowhere; runs below backward evaluate, stacks cut short do not show them
-        runs = [place for place, _ in running if place and not is_before(self._path.lines, place)]
-        whole = (place for place in runs if not self._path.is_cut_short(place))
-        self._model: Lines = min(whole, default=min(runs, default=()))
+        # where it runs first; empty: nowhere; runs below backward evaluate
+        runs = (place for place, _ in running if place and not is_before(self._path.lines, place))
+        self._model: Lines = min(runs, default=())
         self._model_lines: dict[Function, int] = {}  # of the functions that run it, the first line that does
         for _, inside in (at for at in running if self._model and at.place == self._model):
             for frame in takewhile(_is_outside_torch, inside):

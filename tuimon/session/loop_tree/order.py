@@ -126,10 +126,6 @@ class LibraryPath:
             return Leaving((), inside)
         return Leaving((*self.lines[: self.depth[stack[left].code]], stack[left].line), inside)
 
-    def is_cut_short(self, place: Lines) -> bool:
-        """True if a stack that leaves the path there lacks frames: at this line the path goes on in the library."""
-        return len(place) <= max(self.depth.values(), default=0) and place == self.lines[: len(place)]
-
 
 def _to_backward(samples: Sequence[StackSample]) -> Stack:
     """The frames down to backward of the most frequent stack in it."""

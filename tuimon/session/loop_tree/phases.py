@@ -87,7 +87,6 @@ class _Phases:
         self._loop = loop = LoopLines(outlines, has_loader, forward_only=forward_only)
         self._library = LibraryOrder(self._without_policies(completed), seen)
         self._own_updates = OwnUpdates(completed, has_optimizer)
-        self._copying = {sample.user_line for sample in completed if sample.has("copies_parameter")}
         self._fetches = loop.fetches
         self._few = sum(sample.count for sample in counted if sample.phase == "rest") < ENOUGH_SAMPLES
         self._makes_data = loop.is_known and not loop.shows_forward and self._exceeds_forward(counted)
@@ -97,7 +96,7 @@ class _Phases:
         placed = self._beside_training(sample) or self._in_library(sample)
         if placed is None:
             placed = self._by_lines(sample)
-            if placed.phase == "data" and is_upkeep(sample, self._copying):
+            if placed.phase == "data" and is_upkeep(sample):
                 placed = replace(placed, phase="other")
         if placed.phase == "forward" and sample.computes_metric:
             moved_from = "forward" if placed.excluded else None  # markers count it as forward there
@@ -237,9 +236,8 @@ def _in(
     excluded: bool = False,
     unsure: bool = False,
     moved_from: str | None = None,
-    maybe_from: str | None = None,
 ) -> StackSample:
-    return StackSample(sample.frames, sample.count, phase, excluded, unsure, moved_from, maybe_from)
+    return StackSample(sample.frames, sample.count, phase, excluded, unsure, moved_from)
 
 
 def _is_in_optimizer(stack: Stack) -> bool:

@@ -30,7 +30,6 @@ from tuimon.torch_code import (
     is_module_body,
     is_module_run,
     is_optimizer_step,
-    is_parameter_copy,
     is_torch_optimizer,
     marked_part,
     may_be_boundary,
@@ -48,7 +47,6 @@ Role = Literal[
     "calls_closure",
     "collates",
     "collector",
-    "copies_parameter",
     "environment",
     "generates",
     "layer",
@@ -75,7 +73,6 @@ _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
     ),  # a part of torch that the views name, as are the user's frames
     ("calls_closure", may_call_closure),
     ("collector", is_collector),  # makes data with a policy
-    ("copies_parameter", is_parameter_copy),
     ("environment", is_environment),
     ("generates", is_generation),  # text, with a language model
     ("layer", is_layer),

@@ -25,8 +25,6 @@ from tuimon.session.windows import Span
 
 #: Phases of boundaries that show a training loop; programs run a model after it, too.
 _OF_LOOP = UPDATES | {"data"}
-#: More backward passes a step than this are several: a run that has just begun, or ends, counts one more.
-_SEVERAL = 1.5
 #: How many lines ``hot_lines`` lists.
 _HOT_LINES = 20
 
@@ -47,7 +45,7 @@ class ProcessSamples:
         self._has_trained = False  # whether they show a backward or an update
         self._marks_evaluation = False  # whether they show evaluation
         self._has_loader = False  # whether markers show that it fetches from a DataLoader
-        self._steps_ended = self._backwards = 0  # by markers
+        self._steps_ended = 0  # by markers
         self._classified: list[StackSample] | None = None  # None: not yet since something has changed
         self._seen = SeenBoundaries()
         self._outside = OutsideTimes()
@@ -113,7 +111,6 @@ class ProcessSamples:
         if record.eval_count and not self._marks_evaluation:
             self._marks_evaluation, self._classified = True, None
         self._steps_ended += record.count
-        self._backwards += record.backwards
         was_long = self._window.step_is_long
         self._window.end_steps(record.t if record.eval_count or record.last_step_s is None else record.last_step_s)
         if was_long:
@@ -285,7 +282,7 @@ class ProcessSamples:
 
     def classify(self, stacks: Mapping[tuple[int, ...], int]) -> list[StackSample]:
         """These samples of the training thread (frame ids, root first -> count), by all that is known of its loop."""
-        samples = classify_samples(
+        return classify_samples(
             stacks,
             self._frames,
             self.join,
@@ -295,9 +292,6 @@ class ProcessSamples:
             forward_only=self.forward_only,
             marks_evaluation=self._marks_evaluation,
         )
-        if self._backwards > _SEVERAL * self._steps_ended:
-            return [sample.between_backwards() for sample in samples]
-        return samples
 
     def tids(self) -> list[int]:
         """The threads with samples, the one that trains first."""
