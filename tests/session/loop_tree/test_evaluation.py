@@ -20,9 +20,9 @@ SB3 = "/v/lib/python3.11/site-packages/stable_baselines3/common"
 #         with torch.no_grad():                    26
 #             hits(model(held_out))                27
 #         save()                                   28
-#   estimate_loss: for k in range(200):            40
-#                      y = batch()                 41
-#                      with torch.no_grad():       42
+#   estimate_loss: with torch.no_grad():           40
+#                      for k in range(200):        41
+#                          y = batch()             42
 #                          model(y)                43
 PLACES = {
     "early": ("a.py", 20, "main", "estimate_loss()", True, "", "", None, (19, 20)),
@@ -34,8 +34,8 @@ PLACES = {
     "update": ("a.py", 25, "main", "optimizer.step()", True),
     "test": ("a.py", 27, "main", "hits(model(held_out))", True, "", "", (26, 27)),
     "save": ("a.py", 28, "main", "save()", True),
-    "eval batch": ("a.py", 41, "estimate_loss", "y = batch()", True),
-    "eval model": ("a.py", 43, "estimate_loss", "model(y)", True, "", "", (42, 43)),
+    "eval batch": ("a.py", 42, "estimate_loss", "y = batch()", True, "", "", (40, 43)),
+    "eval model": ("a.py", 43, "estimate_loss", "model(y)", True, "", "", (40, 43)),
     "batch": ("b.py", 9, "batch", "return torch.stack(rows)", True),
     "module": (f"{TORCH}/nn/modules/module.py", 6, "_call_impl"),
     "backward()": (f"{TORCH}/autograd/__init__.py", 7, "backward"),

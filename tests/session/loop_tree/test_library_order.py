@@ -191,19 +191,6 @@ def test_a_function_of_the_users_that_runs_the_model_after_the_update_is_side_wo
     assert (last.phase, last.excluded) == ("other", True)
 
 
-@pytest.mark.parametrize(
-    ("stack", "phase", "without_loader"),
-    [
-        ("main fit epoch:prepare next notify augment", "data", "data"),
-        ("main fit epoch:prepare next", "other", "data"),  # beside a fetch that markers measure it is the library's
-        ("main fit epoch:end next notify augment", "other", "forward"),  # below the update nothing shows yet for what
-    ],
-)
-def test_what_a_library_iterates_over_makes_its_batch(stack: str, phase: str, without_loader: str) -> None:
-    assert classified(stack, TRAINING).phase == phase
-    assert classified(stack, TRAINING[1:], has_loader=False).phase == without_loader
-
-
 @pytest.mark.parametrize("makes", ["generate module", "augment environment"])
 def test_what_a_library_generates_or_plays_after_the_update_is_no_data(makes: str) -> None:
     assert classified(f"main fit epoch:prepare notify {makes}", TRAINING[1:], has_loader=False).phase == "data"
@@ -276,7 +263,7 @@ def test_what_follows_the_derivatives_of_a_loss_is_still_its_forward_pass() -> N
 def test_without_a_loader_what_is_made_between_two_such_calls_of_the_optimizer_is_beside_them_by_the_markers() -> None:
     training = ["main fit update batch:model module", "main fit update batch:backward backward"]
     noted = "main fit epoch:batch update batch:backward backward"
-    made = classified("main fit epoch:prepare next augment", training, has_loader=False, noted=noted)
+    made = classified("main fit epoch:prepare augment", training, has_loader=False, noted=noted)
     assert (made.phase, made.excluded, made.moved_from) == ("data", True, "other")
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tuimon.library_code import evaluates_by_name
-from tuimon.session.loop_tree.frame_table import Function
 from tuimon.session.loop_tree.order import leading_lines
 from tuimon.session.loop_tree.roles import Block
 from tuimon.session.loop_tree.stacks import NEARLY_ALL, StackSample
@@ -21,14 +20,12 @@ class EvaluationBlocks:
 
     A block is what ``with torch.no_grad():`` holds, a function that is decorated so, or one of a library that is named
     as evaluation. A teacher and a target network are without gradients too, but in every step. If a block comes after
-    the update, or in a branch of an ``if``, and it runs modules and trains nothing, it evaluates, with all of the
-    function around it that is no part of training, as the loop is here::
+    the update, or in a branch of an ``if``, and it runs modules and trains nothing, it evaluates, as the loop is here::
 
         70  def evaluate():
-        71      for x, y in batches(held_out):
-        72          with torch.no_grad():
+        71      with torch.no_grad():
+        72          for x, y in batches(held_out):
         73              out = model(x)
-        74          right += hits(out, y)
 
     Beside rollouts only blocks named as evaluation evaluate: one without gradients may choose what is done.
     """
@@ -36,7 +33,6 @@ class EvaluationBlocks:
     def __init__(self, samples: Sequence[StackSample], makes_data: bool) -> None:
         """``makes_data``: whether there are rollouts."""
         self._blocks: set[Block] = set()
-        self._functions: set[Function] = set()
         self._training = leading_lines(samples)
         totals, models, apart = Counter[Block](), Counter[Block](), Counter[Block]()
         for sample in samples:
@@ -51,8 +47,6 @@ class EvaluationBlocks:
             for block, total in totals.items()
             if models[block] >= _MODEL_SHARE * total and apart[block] >= NEARLY_ALL * total
         }
-        if self._blocks:
-            self._note_functions(samples)
 
     def _is_apart(self, sample: StackSample, block: Block, makes_data: bool) -> bool:
         """True if a block is named as evaluation, or is in a branch or after the update, where data for that is not."""
@@ -70,17 +64,4 @@ class EvaluationBlocks:
         """True if a sample, in neither backward nor an update, evaluates."""
         if not self._blocks:
             return False
-        return any(frame.block in self._blocks or frame.code in self._functions for frame in sample.outside_torch)
-
-    def _note_functions(self, samples: Sequence[StackSample]) -> None:
-        """The functions around the blocks in which nothing else runs modules."""
-        inside, runs = Counter[Function](), Counter[Function]()
-        for sample in samples:
-            if sample.phase != "forward":
-                continue
-            around = {frame.code for frame in sample.outside_torch} - self._training.keys()
-            runs.update(dict.fromkeys(around, sample.count))
-            own = next((frame.code for frame in sample.outside_torch if frame.block in self._blocks), None)
-            if own in around:
-                inside[own] += sample.count
-        self._functions = {function for function, times in inside.items() if times >= NEARLY_ALL * runs[function]}
+        return any(frame.block in self._blocks for frame in sample.outside_torch)

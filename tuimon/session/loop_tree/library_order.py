@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from functools import reduce
 from itertools import takewhile
 
-from tuimon.library_code import is_handler, is_iteration
+from tuimon.library_code import is_handler
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
 from tuimon.session.loop_tree.order import MANY, LibraryPath, Lines, is_before, without_returned
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
@@ -27,7 +27,7 @@ class LibraryOrder:
                    501    loss.backward()
         486    callbacks.on_batch_end()              486: after it
 
-    The code that one of these functions calls itself makes the batch, as does what it iterates over. A handler of the
+    The code that one of these functions calls itself makes the batch. A handler of the
     loop's events does not: the library calls it by a function of its own, or it is named as such. In a function that
     runs the model for these, be it the user's (``training_step``) or the library's, what is called above the model
     makes the batch.
@@ -59,9 +59,8 @@ class LibraryOrder:
         self._evaluators = {own for place, inside in running if place in self._evaluating and (own := _called(inside))}
 
     def is_after_training(self, stack: Stack) -> bool:
-        """True if the library comes to a stack after backward and the update, and not for the next batch."""
-        place, inside = self._path.leave(stack)
-        return is_before(self._last, place) and not (inside and _iterates(inside[0]))
+        """True if the library comes to a stack after backward and the update."""
+        return is_before(self._last, self._path.leave(stack).place)
 
     def is_after_backward(self, stack: Stack) -> bool:
         """True if the library comes to a stack after backward, such as at the end of a closure that it trains in."""
@@ -104,10 +103,8 @@ class LibraryOrder:
             return self._called_above(inside) or self._called_above(_without_library(inside))
         if not inside or not is_before(place, self._model):
             return None
-        iterates = _iterates(inside[0])
-        called = next((frame for frame in inside if frame.user), inside[0]) if iterates else inside[0]
-        observes = called.user and is_handler(called.function)
-        return called.code if (called.user or iterates) and not observes else None
+        called = inside[0]
+        return called.code if called.user and not is_handler(called.function) else None
 
     def _called_above(self, stack: Stack) -> Function | None:
         """The function called by the one that runs the model, the user's or the library's, above the line that does."""
@@ -129,10 +126,6 @@ def _called(inside: Stack) -> Function | None:
 def _without_library(stack: Stack) -> Stack:
     """The stack from the first frame on that is no library's."""
     return stack[next((i for i, frame in enumerate(stack) if "library" not in frame.roles), len(stack)) :]
-
-
-def _iterates(frame: KnownFrame) -> bool:
-    return "library" in frame.roles and is_iteration(frame.function)
 
 
 def _is_outside_torch(frame: KnownFrame) -> bool:
