@@ -75,19 +75,6 @@ def test_a_call_that_fetches_and_runs_the_model_evaluates():
     assert rows["forward"] == pytest.approx(0.3)  # of the steps: evaluation is no part of them
 
 
-def test_an_evaluation_may_take_gradients():
-    """Forces are derivatives of an energy: training takes them in its forward pass, and evaluation does, too."""
-    forces = {"train, forward, grad()": 12}
-    evaluation = {
-        "evaluate, eval fetch, __next__, item": 5,
-        "evaluate, eval forward, _call_impl": 15,
-        "evaluate, eval forward, grad()": 60,
-        "evaluate, eval count": 5,
-    }
-    _, found = counts(TRAINING | forces | evaluation)
-    assert found == {"data": 20, "forward": 30, "backward": 52, "optimizer": 10, "eval": 85}
-
-
 def test_where_nothing_else_trains_gradients_do():
     by_hand = {"train, fetch, __next__, item": 20, "train, forward, _call_impl": 30, "train, backward, grad()": 40}
     _, found = counts(by_hand)

@@ -81,17 +81,6 @@ def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, b
     assert not last.unsure
 
 
-@pytest.mark.parametrize("training", ["backward", "grad"])
-def test_gradients_that_are_returned_after_the_update_train_nothing(training: str) -> None:
-    """Such as to see how much tasks conflict; by themselves markers cannot tell them from backward."""
-    loop = [(44, "fetch"), (46, "module"), (47, training), (49, "update")]
-    found = sample(50, "grad", loop)
-    assert (found.phase, found.excluded, found.moved_from) == ("other", True, "backward")
-    for line, called in ((47, "grad"), (50, "backward")):
-        found = sample(line, called, loop)
-        assert (found.phase, found.moved_from) == ("backward", None)
-
-
 @pytest.mark.parametrize(
     ("in_update", "in_module", "phase"), [(1, 40, "other"), (1, 8, "other"), (1, 7, "forward"), (2, 40, "forward")]
 )

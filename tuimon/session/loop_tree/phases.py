@@ -19,7 +19,7 @@ from tuimon.session.loop_tree.model_changes import OwnUpdates, is_upkeep
 from tuimon.session.loop_tree.order import without_returned
 from tuimon.session.loop_tree.range_join import RangeJoin
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
-from tuimon.session.loop_tree.stacks import Stack, StackSample
+from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 from tuimon.session.loop_tree.torn import by_root, like_whole_ones, without_torn_updates
 
 #: With no run of a module among the samples, the user's lines before the backward call are the forward pass themselves
@@ -199,16 +199,12 @@ class _Phases:
         wait is outside the model, and nothing else is sure.
         """
         boundary = sample.phase
-        if boundary == "optimizer" or (boundary == "backward" and not sample.returns_gradients):
+        if boundary in UPDATES:
             return _in(boundary, sample)
         loop = self._loop
         branch = loop.branch_of(sample.outline)
         if loop.is_evaluation(branch):
             return _in("eval", sample)
-        if boundary == "backward":
-            if loop.may_be_training(branch):
-                return _in(boundary, sample)
-            return _in("other", sample, excluded=True, moved_from=boundary)
         if boundary == "forward":
             phase = boundary if loop.may_be_training(branch) else "other"
             return _in(phase, sample, excluded=loop.is_measured(branch))

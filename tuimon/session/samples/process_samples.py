@@ -181,8 +181,6 @@ class ProcessSamples:
         self.note_training_thread(tid)
         if not had_begun:
             since_s = record.t if is_mixed else record.t - record.window_s
-            if self._unmarked.in_loop_since_s is not None and not self._has_markers:
-                since_s = self._unmarked.in_loop_since_s
             self.leave_out_before(max(self.begin_s, since_s))
 
     @property
