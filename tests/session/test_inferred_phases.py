@@ -100,12 +100,6 @@ def test_a_function_that_fetches_and_runs_the_model_is_training_where_nothing_el
     assert found == {"data": 5, "forward": 5, "backward": 40, "optimizer": 10}
 
 
-def test_evaluation_on_lines_of_the_loop_itself():
-    evaluation = {"train, inner fetch, __next__": 6, "train, inner forward, _call_impl": 8, "train, inner forward": 1}
-    _, found = counts(TRAINING | evaluation | {"train, plot": 4})
-    assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 15, "other": 4}
-
-
 @pytest.mark.parametrize("where", ["train, ahead", "train, plot, ahead"])
 def test_the_next_batch_fetched_below_the_update_is_data(where):
     _, found = counts(TRAINING | {f"{where}, __next__, item": 9})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ class LoopLines:
         49      optimizer.step()
         50      save(model)                other
 
-    Lines, or a call, that fetch without a backward evaluate (``_EvaluationLines``). While no backward was sampled, the
+    A call that fetches and runs the model without a backward evaluates. While no backward was sampled, the
     path leads to the update; in a loop that has neither, to the model, and what follows its last line is side work.
     """
 
@@ -72,8 +72,7 @@ class LoopLines:
             if sample.phase in self._ends:
                 self._boundaries[depth].setdefault(line, sample.phase)
         self._last_line = {depth: max(lines) for depth, lines in self._boundaries.items()}
-        runs = [] if self._is_forward else [(sample.phase, branch) for sample, branch in whole]
-        self._evaluation = _EvaluationLines(runs, self._is_after)
+        self._evaluating = set() if self._is_forward else self._evaluating_calls(whole)
         self._note_fetch_and_forward(whole)
         self.fetches = has_loader or bool(self._fetch_lines)  # whether batches come from a DataLoader
         self.shows_forward = bool(self._forward_line)  # whether a sample has shown a line of the forward pass
@@ -170,8 +169,8 @@ class LoopLines:
         return "forward" if branch.line > fetched else "other"
 
     def is_evaluation(self, branch: Branch | None) -> bool:
-        """True if a sample is in a call, or on lines, that fetch and run the model without a backward."""
-        return branch is not None and branch in self._evaluation
+        """True if a sample is in a call that fetches and runs the model without a backward."""
+        return branch in self._evaluating
 
     def may_be_training(self, branch: Branch | None) -> bool:
         """True if a run of the model there may be training: below backward and the update it is not."""
@@ -202,6 +201,19 @@ class LoopLines:
         }
         return torn - {(depth, frame.line) for depth, frame in enumerate(self._path)}
 
+    def _evaluating_calls(self, whole: Sequence[tuple[StackSample, Branch]]) -> set[Branch]:
+        """The calls that fetch and run the model without a backward.
+
+        Without a forward pass elsewhere before backward, a call that fetches and runs the model there is training.
+        """
+        fetching, running, training = (
+            {branch for sample, branch in whole if sample.phase in phases}
+            for phases in ({"data"}, {"forward"}, UPDATES)
+        )
+        both = {branch for branch in fetching & running - training if branch.called}
+        elsewhere = any(not self._is_after(branch) for branch in running - both)
+        return both if elsewhere else {branch for branch in both if self._is_after(branch)}
+
     def _note_fetch_and_forward(self, whole: Sequence[tuple[StackSample, Branch]]) -> None:
         for sample, branch in whole:
             if self.is_evaluation(branch):
@@ -210,43 +222,6 @@ class LoopLines:
                 self._fetch_lines.add(branch[:2])
             if sample.phase == "forward" and not self._is_after(branch):
                 self._forward_line[branch.depth] = min(branch.line, self._forward_line.get(branch.depth, branch.line))
-
-
-class _EvaluationLines:
-    """The calls and lines that fetch and run the model without a backward; line 52 in this loop::
-
-    44  for x, y in loader:
-    47      loss.backward()
-    49      optimizer.step()
-    52  for x, y in held_out: model(x)
-    """
-
-    def __init__(self, placed: Sequence[tuple[str, Branch]], is_after: Callable[[Branch], bool]) -> None:
-        """``is_after``: whether a branch is below all updates."""
-        fetching = {branch for phase, branch in placed if phase == "data"}
-        running = {branch for phase, branch in placed if phase == "forward"}
-        training = {branch for phase, branch in placed if phase in ("backward", "optimizer")}
-        both = {branch for branch in fetching & running - training if branch.called}
-        later = {branch for branch in both if is_after(branch)}
-        # without a forward pass elsewhere before backward, a function that fetches and runs the model is training
-        elsewhere = any(not is_after(branch) for branch in running - both)
-        self._calls = both if elsewhere else later
-        self._lines: dict[int, tuple[int, int]] = {}  # depth -> first and last line
-        self._note_lines(fetching - both, running - both, is_after)
-
-    def _note_lines(self, fetching: Set[Branch], running: Set[Branch], is_after: Callable[[Branch], bool]) -> None:
-        fetched: dict[int, int] = {}
-        for branch in fetching:
-            if is_after(branch):
-                fetched[branch.depth] = min(branch.line, fetched.get(branch.depth, branch.line))
-        for depth, line, _ in running:
-            first = fetched.get(depth)
-            if first is not None and line >= first:
-                self._lines[depth] = (first, max(line, self._lines.get(depth, (0, 0))[1]))
-
-    def __contains__(self, branch: Branch) -> bool:
-        first, last = self._lines.get(branch.depth, (0, -1))
-        return branch in self._calls or first <= branch.line <= last
 
 
 def _holds_library(frames: Iterable[KnownFrame]) -> bool:
