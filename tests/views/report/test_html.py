@@ -111,6 +111,13 @@ def page_of(*logs: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+def test_how_a_run_ended_stands_with_its_place_outside_the_exception(tmp_path, capsys):
+    end = Exit(t=61.0, pid=100, exit_code=3, last_line="KeyError: 1", file="/a/train.py", line=7, function="main")
+    page = page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], end]), capsys=capsys)
+    assert "; ended with exit code 3 at main() train.py:7</p>" in page
+    assert '<pre tabindex="0">KeyError: 1</pre>' in page
+
+
 def test_figures_are_those_of_the_json(tmp_path, capsys):
     log = log_of(tmp_path / "run.jsonl", run())
     page = Checked(page_of(log, capsys=capsys))

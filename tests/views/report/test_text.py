@@ -83,6 +83,15 @@ def test_text_fits_an_email(log: str, capsys: pytest.CaptureFixture[str]) -> Non
 ENDED = Exit(t=1.0, pid=100, exit_code=3, last_line="KeyError", file="/x/train.py", line=7, function="main")
 
 
+def test_an_end_of_unknown_exit_code() -> None:
+    for end, says in (
+        (ENDED, "ended by an error at main() train.py:7: KeyError"),
+        (Exit(t=1.0, pid=100, exit_code=0), "the process has ended"),
+    ):
+        session, findings = fold([records.header(), msgspec.structs.replace(end, exit_code=None)])
+        assert f"\n{says}\n" in text_report(report_of(session, findings, "x"))
+
+
 def test_a_run_without_steps() -> None:
     session, findings = fold([records.header(), ENDED])
     report = report_of(session, findings, "x")
@@ -93,7 +102,7 @@ def test_a_run_without_steps() -> None:
     assert "No training step was seen.\nIt ended after 1.0s." in text
     assert "No finding" not in text  # without a step there is nothing to find one in
     assert report["state"]["name"] == "ended"
-    assert "ended with exit code 3\nKeyError at main() train.py:7\n" in text
+    assert "\nended with exit code 3 at main() train.py:7: KeyError\n" in text
 
 
 def test_a_single_step_without_times_is_too_few_for_a_verdict() -> None:

@@ -36,7 +36,7 @@ async def test_end_it_shows_the_stages_and_leaves_with_its_exit_code():
         monitor.session.add(Exit(t=9.0, pid=streams.MAIN, exit_code=130, signal="SIGINT"))
         app.tick()
         await pilot.pause()
-    assert app.return_value == Leave(130, "The training was ended by SIGINT")
+    assert app.return_value == Leave(130, "The training was killed by SIGINT")
 
 
 async def test_q_after_the_end_leaves_with_the_exit_code():
