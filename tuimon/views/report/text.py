@@ -18,7 +18,7 @@ from tuimon.views.finding_text import (
     rules_by_reason,
     verdict_name,
 )
-from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps, wrap
+from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.gpu_idle import idle_text_of
 from tuimon.views.report.ranks_json import WELL
 from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict
@@ -246,11 +246,12 @@ def _more_lines(finding: dict[str, Any]) -> list[str]:
 
 
 def _places(where: Sequence[dict[str, Any]]) -> list[str]:
-    return [
-        text
-        for place in where
-        for text in _wrap(f"at {plain(place['file'])}:{place['line']} {plain(place['function'])}", "  ")
-    ]
+    lines = []
+    for place in where:
+        lines += _wrap(f"at {plain(place['file'])}:{place['line']} {plain(place['function'])}", "  ")
+        if place["source"]:
+            lines.append(shorten(f"      {plain(place['source'])}", _WIDTH))
+    return lines
 
 
 def _standstills(past: Sequence[dict[str, Any]]) -> list[str]:
