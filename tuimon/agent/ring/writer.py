@@ -80,6 +80,7 @@ class RingWriter:
             raise
         finally:
             os.close(handle)
+        self._meta: Dict[str, Any] = {}
         self._names: Dict[str, int] = {}
         self._table: Tuple[int, int] = (0, NAMES_OFFSET)  # how many names, and where the next one goes
         self._interning = Turn(self.name_id)
@@ -224,9 +225,14 @@ class RingWriter:
             longest = max(meta, key=lambda key: len(_json(meta[key])))
             meta = {key: value for key, value in meta.items() if key != longest}
             raw = _json(meta)
+        self._meta = meta
         self._map[META_LENGTH_OFFSET : META_LENGTH_OFFSET + U32.size] = U32.pack(0)
         self._map[META_OFFSET : META_OFFSET + len(raw)] = raw
         self._map[META_LENGTH_OFFSET : META_LENGTH_OFFSET + U32.size] = U32.pack(len(raw))
+
+    def add_meta(self, more: Dict[str, Any]) -> None:
+        """Publish further facts beside those that are published."""
+        self.set_meta({**self._meta, **more})
 
     def keep(self) -> None:
         """Never unmap the ring, in this process and in forked children, so that its hidden descriptor is never closed.
