@@ -207,7 +207,7 @@ def test_a_library_that_counts_no_gpus_yet(amdsmi: FakeAmdSmi) -> None:
     amdsmi.count_calls()
     (notice,) = notices(amdsmi.read(1.0))
     assert amdsmi.count_calls()["amdsmi_shut_down"] == 1
-    assert notice.message == "no GPU figures: amdsmi says AMDSMI_STATUS_IO - I/O Error (12)"
+    assert notice.message == "no figures of AMD GPUs: amdsmi says AMDSMI_STATUS_IO - I/O Error (12)"
     amdsmi.set({"error.amdsmi_get_socket_handles": None})
     assert len(gpus(amdsmi.read(32.0))) == 1
 
