@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,14 @@ def test_amd_alone_and_beside_nvml(tmp_path: Path) -> None:
     assert said(DRIVERS, tmp_path, "libnvidia-ml.so.1", **rocm) == "('gpu', 'amdsmi') False False\n"
     both = said(DRIVERS, tmp_path, **rocm, LD_LIBRARY_PATH=scenario.environment["LD_LIBRARY_PATH"])
     assert both == "('gpu', 'nvml') ('amdsmi', 'amdsmi') False False\n"  # neither replaces the other's notices
+
+
+def test_a_library_beside_the_binding_is_found(tmp_path: Path) -> None:
+    (tmp_path / "modules/amdsmi").mkdir(parents=True)
+    (tmp_path / "modules/amdsmi/__init__.py").touch()
+    shutil.copy(fake_amdsmi.build(), tmp_path / "modules/amdsmi")
+    code = f"sys.path.insert(0, {str(tmp_path / 'modules')!r})\n" + DRIVERS
+    assert said(code, tmp_path, "libnvidia-ml.so.1") == "('gpu', 'amdsmi') False False\n"
 
 
 OPENED = """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -34,9 +35,14 @@ def words(error: DriverError) -> str:
 
 
 def is_installed() -> bool:
-    """True if the library can be loaded, from one of the places that the binding tries."""
-    rocm = os.environ.get("ROCM_HOME") or os.environ.get("ROCM_PATH")
-    for path in (*([f"{rocm}/lib/{_NAME}"] if rocm else []), _NAME, f"/opt/rocm/lib/{_NAME}"):
+    """True if the library can be loaded, from one of the places that the binding tries, in its order."""
+    home, rocm = os.environ.get("ROCM_HOME"), os.environ.get("ROCM_PATH")
+    package = importlib.util.find_spec("amdsmi")
+    beside = os.path.dirname(package.origin) if package is not None and package.origin else None
+    first, last = home or rocm, rocm or "/opt/rocm"
+    for path in (first and f"{first}/lib/{_NAME}", _NAME, beside and f"{beside}/{_NAME}", f"{last}/lib/{_NAME}"):
+        if not path:
+            continue
         try:
             ctypes.CDLL(path)
         except OSError:
