@@ -188,13 +188,16 @@ def test_a_gap_of_an_evaluation_ends_with_its_last_batch_if_something_long_follo
     assert markers_of(hooked, loop.backward)[0].time_ns == third_ns
 
 
-def test_a_gap_that_ends_with_a_boundary_ends_there_however_long_its_last_step_was(hooked, monkeypatch):
+def test_a_gap_that_ends_with_a_boundary_ends_there_and_its_last_step_may_be_a_long_one(hooked, monkeypatch):
     loop = gap_now(hooked, monkeypatch, 10)
     while not pace.pace._is_due:
         loop.step()
-    monkeypatch.setattr(pace, "monotonic_ns", lambda: 10**18)
-    end, *timed = markers_of(hooked, loop.step)
-    assert (end.kind, end.flag, end.time_ns) == (layout.GAP_END, layout.BACKWARD_BEGIN, 10**18)
+    monkeypatch.setattr(pace.pace, "_pause_ns", PAUSE_NS)
+    begin_ns = pace.pace._latest_ns
+    monkeypatch.setattr(pace, "monotonic_ns", lambda: begin_ns + 10**12)
+    pause, end, *timed = markers_of(hooked, loop.step)
+    assert (pause.kind, pause.value) == (layout.GAP_PAUSE, 10**12)
+    assert (end.kind, end.flag, end.time_ns) == (layout.GAP_END, layout.BACKWARD_BEGIN, begin_ns + 10**12)
     assert [marker.kind for marker in timed] == STEP
 
 

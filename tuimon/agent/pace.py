@@ -384,7 +384,9 @@ class Pace:
         self._is_open = False
         self._bind_backward(on=True)
         now_ns = monotonic_ns()
-        ended_ns = now_ns if kind else now_ns - self._long_ns(now_ns, 1 + self._since_look())
+        long_ns = self._long_ns(now_ns, 1 + self._since_look())
+        if kind and long_ns:
+            self.writer.emit(GAP_PAUSE, long_ns)
         counting, self.counting, self.usual_iterator = self.counting, 0, -1
         writer, flag = self.writer, kind or (GAP_AFTER_UPDATE if self.stepped else GAP_IN_STEP)
         if runtime.emit == self.wake:
@@ -403,6 +405,7 @@ class Pace:
         if self._steps_at != BACKWARD_BEGIN:  # the loop may have begun to accumulate more batches
             backwards = self._pattern.backwards_of(fetches - unused) or backwards
         backwards = backwards if counting else 0
+        ended_ns = now_ns if kind else now_ns - long_ns
         writer.emit_of(ended_ns, self.thread, GAP_END, pack_gap(fetches, backwards, updates, steps), flag)
         self.unmarked = self.thread if counting and not kind and made % self._pattern.run == 0 else 0
         self._fetched = self._mixed = False
