@@ -86,8 +86,9 @@ class RingWriter:
         self._interning = Turn(self.name_id)
         self._latest = [0]  # sequence of the latest marker that was written; in a list: no closure holds ``self``
         self._words = memoryview(self._map)[SLOTS_OFFSET:].cast("Q")
-        #: ``emit_of(thread, kind, value, flag)`` emits for another thread; ``hold`` has markers wait from now on.
+        #: ``emit_of(time_ns, thread, kind, value, flag)`` emits for another moment and thread.
         self.emit_of: Callable[..., None]
+        #: ``hold`` has markers wait from now on.
         self.hold: Callable[[], None]
         self.emit, self.flush = self._make_emit(slot_count)
 
@@ -130,8 +131,8 @@ class RingWriter:
         def flush() -> None:
             pace(write_all(), now())
 
-        def emit_of(ident: int, kind: int, value: int, flag: int) -> None:
-            wait((next_sequence(), now(), kind, value, flag, ident))
+        def emit_of(time_ns: int, ident: int, kind: int, value: int, flag: int) -> None:
+            wait((next_sequence(), time_ns, kind, value, flag, ident))
 
         def hold() -> None:
             nonlocal due_ns, counted, since_ns
