@@ -129,7 +129,8 @@ def test_a_gain_as_it_is_shown_is_held_against_the_measured_one(
     monkeypatch.setattr(make_accuracy, "LOGS", [])
     page = make_accuracy.accuracy("scripts")
     assert ("\nGain told too high: `busy_thread`.\n" in page) == (held == "too high")
-    sums = f"Gain within what was told: {int(held == 'within')} of 1, told too high in {int(held == 'too high')}."
+    within, more, less = (int(held == ends) for ends in ("within", "too low", "too high"))
+    sums = f"The fix gained what was told: {within} of 1, more: {more}, less: {less}."
     assert (sums in page) == (held is not None)
 
 
