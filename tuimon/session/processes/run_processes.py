@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import count
 from typing import NamedTuple
@@ -138,6 +139,18 @@ class RunProcesses:
 
     def _workers_of(self, trainer: int) -> list[Process]:
         return [self.known[pid] for pid in self._workers.get(trainer, ())]
+
+    def children(self, trainer: int) -> list[Process]:
+        """Live children of a trainer that load for no DataLoader; of one that has ended, those it had at the end."""
+        parent = self.known.get(trainer)
+        ended_s = parent.t - LAST_MOMENT_S if parent is not None and parent.ended else math.inf
+        return [
+            process
+            for process in self.known.values()
+            if process.role == "child"
+            and self._trainer_of(process) == trainer
+            and (not process.ended or process.t >= ended_s)
+        ]
 
     def workers_since(self, trainer: int, t: float) -> list[Process]:
         """DataLoader workers of a trainer that live, or that ended after ``t``."""

@@ -65,7 +65,9 @@ class ProcessSource(Source):
         out.extend(self._no_proc_notice(now_s))
         out.extend(self._limit_notice(now_s))
         facts = {pid: followed.facts for pid, followed in self._known.items()}
-        roles = roles_of(facts, self._table.trainers(), self._table.roles, waits_for_child, self._table.seen_training())
+        table = self._table
+        seen, loading = table.seen_training(), table.seen_loading()
+        roles = roles_of(facts, table.trainers(), table.roles, waits_for_child, seen, loading)
         self._table.publish({pid: followed.start_ticks for pid, followed in self._known.items()}, roles)
         out.extend(self._changed(roles, now_s))
         out.extend(self._no_ring_notice(now_s))

@@ -559,6 +559,19 @@ def test_workers_without_a_part_of_the_stream_idle(batches, clause, fewer, gain)
     assert fewer in split.action and split.estimated_speedup == pytest.approx(gain, rel=0.1)
 
 
+@pytest.mark.parametrize("number", [0, 2])
+def test_what_a_training_forks_for_something_else_loads_no_data(number):
+    """A server that always waits, or computes, sets no pace."""
+    facts = LoaderFacts(dataset="Rows", kind="map", workers=0)
+    made_here = Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=20, wait_ns=int(0.6e9), facts=facts)
+    loader = stream(20, 20, kind="map") if number else made_here
+    loading = workers(number, 0.9, ([0, 1], 40))
+    server = (structs.replace(record, pid=300) for record in workers(1, 1.0, ([0], 80), role="child"))
+    first, *_ = run(STARVED, loader, *loading, *server, cpu_count=8)
+    assert first.evidence["workers"] == number
+    assert first.cause == ("workers_saturated" if number else "no_workers")
+
+
 @pytest.mark.parametrize("loader", [stream(20, 20), stream(20, 8), stream(20, 0, kind="map")])
 def test_workers_that_share_the_work_are_all_needed(loader):
     """One that was just started has made no batch of a data set with indices."""

@@ -42,7 +42,6 @@ class Workers(Struct, frozen=True, gc=False):
     busy_ratio: float | None  # making batches: measured by markers, else the larger of what counters and samples show
     disk_ratio: float
     hot: HotFunction | None
-    working: HotFunction | None  # where they wait for no message and no lock; its share is of that
     hot_in_collate: HotFunction | None
     collate_share: float | None  # of the time in which they make batches
     batch_ms: float | None  # that one of them takes to make a batch
@@ -64,28 +63,24 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     idle = _idle_pids(loader)
     pids = [pid for pid in dict.fromkeys([*live, *(worker.pid for worker in recent)]) if pid not in idle]
     threads = [t for p in pids if (t := view.process_threads(p)) is not None]
-    cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
-    mains = [row for t in threads for row in t.threads if row.tid == t.pid]
-    delays = [row.delay_ratio or 0.0 for row in mains]
     disk = [ratio for p in pids if (ratio := view.disk_ratio(p)) is not None]
     spots = [s for p in pids if (s := view.process_samples(p)) is not None]
     rows = loader.worker_rows if loader is not None and loader.facts.workers else ()
     by_markers = mean_of_known([row.busy_ratio for row in rows if row.pid not in idle])
-    counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
     own = [thread_samples(s, s.tid) for s in spots]
     number = loader.facts.workers - len(idle) if loader is not None and loader.facts.workers else len(live)
     renewed = are_renewed(live, recent)
     brief = _brief_share(view, pid, number) if renewed else None
     shares = (_busiest_share(threads), _busy_share(own), brief)
     known = [share for share in shares if share is not None]
+    cpu_ratio, ran_ratio = _core_use(threads)
     return Workers(
         number=number,
-        cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
-        ran_ratio=counted,
+        cpu_ratio=cpu_ratio,
+        ran_ratio=ran_ratio,
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
         disk_ratio=sum(disk) / len(disk) if disk else 0.0,
         hot=with_callees(hottest_function(merged_lines(s.hot_lines() for s in spots)), _all_of(own)),
-        working=_all_of(own).where(_works).hottest,
         hot_in_collate=hottest_function(
             merged_lines(s.hot_lines_under(lambda frame: "collates" in frame.roles) for s in spots)
         ),
@@ -96,6 +91,31 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         idle=len(idle),
         on_network=(_all_of(own).where(_works).share_where(lambda sample: sample.has("network")) or 0.0) >= MOST,
     )
+
+
+def _core_use(processes: Sequence[Threads]) -> tuple[float | None, float | None]:
+    """The mean CPU of a process, and with the time in which its main thread waited for a core."""
+    cpu = [process.cpu_ratio for process in processes if process.cpu_ratio is not None]
+    mains = [row for process in processes for row in process.threads if row.tid == process.pid]
+    delays = [row.delay_ratio or 0.0 for row in mains]
+    return mean_of_known(cpu), (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
+
+
+class Senders(Struct, frozen=True, gc=False):
+    """The processes that may send a trainer its data by messages."""
+
+    number: int
+    cpu_ratio: float | None  # mean of one process
+    ran_ratio: float | None  # with the time in which it waited for a core
+    working: HotFunction | None  # where they wait for no message and no lock; its share is of that
+
+
+def sender_evidence(view: SessionView, pid: int) -> Senders:
+    """The children of a process that load for no DataLoader; without any, its DataLoader workers."""
+    pids = [each.pid for each in view.children(pid) or view.workers(pid)]
+    threads = [t for p in pids if (t := view.process_threads(p)) is not None]
+    own = [thread_samples(s, s.tid) for p in pids if (s := view.process_samples(p)) is not None]
+    return Senders(len(pids), *_core_use(threads), _all_of(own).where(_works).hottest)
 
 
 def _idle_pids(loader: LoaderRow | None) -> set[int]:

@@ -76,7 +76,7 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
         return _drawing(drawn_by, evidence)
     if by_hand and (data.share_where(lambda sample: sample.awaits_message) or 0.0) >= MOST:
         waits_there = own is not None and any(sample.awaits_message and _is_in(sample, own) for sample in data.stacks)
-        return _sent(workers.working, own if waits_there else None)
+        return _sent(evidence.senders.working, own if waits_there else None)
     made_here = by_hand and own is not None and data.share_where(lambda sample: "fetch" in sample.kinds) is not None
     if not made_here and evidence.loader is not None and is_held_back(evidence.loader, workers):
         return Cause("held_back", workers.hot, _late(evidence.loader) + in_library(workers.hot))
