@@ -24,9 +24,9 @@ def smooth(index):
     level = 0.0
     levels = []
     for i in range(2_000):
-        level += 0.1 * ((index * i) % 17 - level)  # <- cause
+        level += 0.1 * ((index * i) % 17 - level)
         levels.append(level)
-    return torch.tensor(levels)
+    return torch.tensor(levels)  # <- cause
 
 
 def main():

@@ -156,6 +156,11 @@ def _anomalies(evidence: Evidence) -> _Slow | None:
     return replace(slow, fix=slow.fix._replace(high=math.inf)) if slow is not None else None
 
 
+def is_of_setting(sample: StackSample) -> bool:
+    """True if a sample is in what a setting adds to the training's own work."""
+    return _checks_arguments(sample) or _notes_stack(sample)
+
+
 def _notes_stack(sample: StackSample) -> bool:
     """True if autograd notes a stack: beside compilers, it alone has that done by this function of torch.fx.
 
