@@ -98,6 +98,26 @@ def test_a_family_appears_and_ends(tmp_path: Path) -> None:
         assert table.pids() == ()
 
 
+ENDED_WORKER = """
+import ctypes, os, sys
+worker = os.fork()
+if not worker:
+    ctypes.CDLL(None).prctl(15, b"pt_data_worker")  # PR_SET_NAME, as torch has it
+    os._exit(0)
+os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
+print(worker, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_worker_that_had_ended_before_it_was_found(tmp_path: Path) -> None:
+    with running(tmp_path, ENDED_WORKER) as root:
+        worker = int(Path(f"/proc/{root.pid}/task/{root.pid}/children").read_text())
+        reader = SourceReader(ProcessSource(ProcessTable(root.pid, None), 0.05))
+        found = reader.when(worker, lambda p: p.ended)
+        assert (found.role, found.ppid) == ("worker", root.pid)
+
+
 def test_a_shell_that_becomes_python(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(1000)\n")
     shell = subprocess.Popen(

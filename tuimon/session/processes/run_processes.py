@@ -16,6 +16,8 @@ _TRAINERS_LIMIT = 16
 _KNOWN_LIMIT = 1024
 #: A process that has ended keeps those workers that ended at most this long before it.
 LAST_MOMENT_S = 10.0
+#: Seconds within which a loader starts its workers: our choice, forks of some 10 ms each.
+_ONE_START_S = 1.0
 #: Most workers that are remembered, and most loaders, those that reported last: of 64 nodes with as many as are known.
 _LIMIT = 8192
 #: In the command line of Python's fork server, and of the processes that it forks: their parent is no trainer.
@@ -150,6 +152,16 @@ class RunProcesses:
             if process.role == "child"
             and self._trainer_of(process) == trainer
             and (not process.ended or process.t >= ended_s)
+        ]
+
+    def ended_beside(self, trainer: int) -> list[Process]:
+        """Workers that have ended, though some that were started with them live on."""
+        workers = self._workers_of(trainer)
+        begun = [worker.start_unix_s for worker in workers if not worker.ended]
+        return [
+            worker
+            for worker in workers
+            if worker.ended and any(abs(worker.start_unix_s - each) <= _ONE_START_S for each in begun)
         ]
 
     def workers_since(self, trainer: int, t: float) -> list[Process]:

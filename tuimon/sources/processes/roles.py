@@ -8,7 +8,7 @@ from tuimon.records import NO_TORCH_YET, ProcessRole
 from tuimon.sources.processes.facts import ProcessFacts
 
 #: torch names the main thread of a DataLoader worker so, since 2.6.
-_WORKER_THREAD = "pt_data_worker"
+WORKER_THREAD = "pt_data_worker"
 _SPAWNED = "multiprocessing.spawn"
 _FORKSERVER = "multiprocessing.forkserver"
 _SERVANTS = ("multiprocessing.resource_tracker", "compile_worker")
@@ -40,7 +40,7 @@ def roles_of(
             out[pid] = "trainer"
         elif not process.is_python:
             out[pid] = "other"
-        elif process.name == _WORKER_THREAD or pid in loading:
+        elif process.name == WORKER_THREAD or pid in loading:
             out[pid] = "worker"
         elif _is_left(process, processes, before):
             out[pid] = before[pid]
@@ -51,7 +51,7 @@ def roles_of(
 
 def _with_seen(likely: frozenset[int], processes: Mapping[int, ProcessFacts], seen: frozenset[int]) -> frozenset[int]:
     """Who trains: what is likely, and what was seen to, in place of what has started it and does not train itself."""
-    found = {pid for pid in seen & processes.keys() if processes[pid].name != _WORKER_THREAD}
+    found = {pid for pid in seen & processes.keys() if processes[pid].name != WORKER_THREAD}
     starters = {
         pid for pid in likely - found if any(_has_ancestor(processes[each], processes, {pid}) for each in found)
     }
@@ -74,7 +74,7 @@ def _likely_trainers(processes: Mapping[int, ProcessFacts], waits: Callable[[int
 
 def _is_helper(process: ProcessFacts) -> bool:
     """True if it serves a training or loads its data: some outlive the program that they serve, for a moment."""
-    return process.name == _WORKER_THREAD or any(servant in " ".join(process.command) for servant in _SERVANTS)
+    return process.name == WORKER_THREAD or any(servant in " ".join(process.command) for servant in _SERVANTS)
 
 
 def _is_left(process: ProcessFacts, processes: Mapping[int, ProcessFacts], before: Mapping[int, ProcessRole]) -> bool:

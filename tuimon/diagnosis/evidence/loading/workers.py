@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
 from tuimon.session.session import SessionView
 from tuimon.session.windows import mean_of_known
+from tuimon.torch_code import is_fetcher
 
 SATURATED_BUSY = Threshold(
     0.80,
@@ -60,8 +62,10 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     """The workers of a process: those that live, and what was measured of those that lived lately."""
     recent = view.recent_workers(pid)
     live = _pids(view.workers(pid) or _between_epochs(recent, view.now_s), pid, loader)
-    idle = _idle_pids(loader)
-    pids = [pid for pid in dict.fromkeys([*live, *(worker.pid for worker in recent)]) if pid not in idle]
+    idle = _idle_pids(loader) if loader is not None else _idle_by_samples(view, pid, live)
+    recent = [worker for worker in recent if worker.pid not in idle]
+    live = [each for each in live if each not in idle]
+    pids = list(dict.fromkeys([*live, *(worker.pid for worker in recent)]))
     threads = [t for p in pids if (t := view.process_threads(p)) is not None]
     disk = [ratio for p in pids if (ratio := view.disk_ratio(p)) is not None]
     spots = [s for p in pids if (s := view.process_samples(p)) is not None]
@@ -118,12 +122,32 @@ def sender_evidence(view: SessionView, pid: int) -> Senders:
     return Senders(len(pids), *_core_use(threads), _all_of(own).where(_works).hottest)
 
 
-def _idle_pids(loader: LoaderRow | None) -> set[int]:
+def _idle_by_samples(view: SessionView, pid: int, live: Sequence[int]) -> set[int]:
+    """The workers of a stream that wait in all samples while others make batches, or that have ended before these."""
+    own = {each: thread_samples(s, s.tid) for each in live if (s := view.process_samples(each)) is not None}
+    busy = {each: share for each, samples in own.items() if (share := _busy_share([samples])) is not None}
+    working = [each for each, share in busy.items() if share >= SATURATED_BUSY]
+    if not any(_streams(sample) for each in working for sample in own[each].stacks):
+        return set()
+    ended = view.session.run_processes.ended_beside(pid)
+    waiting = {each for each, share in busy.items() if share < SMALL}
+    return waiting | {worker.pid for worker in ended if view.now_s - worker.t > _NEXT_S}
+
+
+def _streams(sample: StackSample) -> bool:
+    """True if torch's worker asks an iterator for its next item, not a data set for one by its index."""
+    return any(
+        is_fetcher(caller.file) and frame.function in ("__iter__", "__next__")
+        for caller, frame in pairwise(sample.frames)
+    )
+
+
+def _idle_pids(loader: LoaderRow) -> set[int]:
     """The workers of a stream that make hardly a batch beside the others: each iterates over its own part of the data.
 
     Those of a data set with indices are given them in turn.
     """
-    if loader is None or loader.facts.kind != "iterable":
+    if loader.facts.kind != "iterable":
         return set()
     rows = [row for row in loader.worker_rows if row.batches_per_s is not None and row.busy_ratio is not None]
     most = max((row.batches_per_s or 0.0 for row in rows), default=0.0)
