@@ -380,12 +380,13 @@ class KeepingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
     kept: Kept = "graph"
 
 
-#: How many threads share an operation of torch's on the CPU, how many workers load, which cores may be used.
-CountSetting = Literal["threads", "workers", "cores"]
+#: How many threads share an operation of torch's on the CPU, how many workers load, which cores may be used; or which
+#: function traces the program.
+CountSetting = Literal["threads", "workers", "cores", "tracer"]
 
 
 class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line that sets such a number: ``[what, line, function, source]``."""
+    """A line that sets one of these: ``[what, line, function, source]``."""
 
     what: CountSetting
     line: Count

@@ -19,7 +19,7 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
-from tuimon.diagnosis.rules.compute.settings import is_of_setting, lower_is_faster
+from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_settings
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import MOST, REPORTED, Threshold
@@ -98,7 +98,7 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     them takes most of their time, the GIL is held for a good part of it, too.
     """
     samples = evidence.stacks.main.in_phases(_PHASES).whole
-    hot = python_function(samples)
+    hot = python_function(without_settings(samples, evidence))
     if hot is None or samples.total < MIN_SAMPLES:
         return None
     rows = [row for row in table.rows if row.name in _PHASES]
@@ -130,7 +130,7 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
     """
     main, forward = evidence.stacks.main, evidence.phase("forward")
     whole, training = main.in_phase("forward").whole, main.in_phases(("backward", "optimizer"))
-    samples = whole.where(lambda sample: not is_of_setting(sample))  # that time goes with the setting
+    samples = without_settings(whole, evidence)
     hot = looping_function(samples, frozenset().union(*(sample.functions for sample in training.stacks)))
     if hot is None or forward is None or samples.total < MIN_SAMPLES:
         return None
