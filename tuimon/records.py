@@ -1003,7 +1003,9 @@ class Collectives(Record, frozen=True, kw_only=True, tag="collectives"):
 class Notice(Record, frozen=True, kw_only=True, tag="notice"):
     """The state of a source: why it delivers nothing, what it lost, or that it works again."""
 
-    source: str  # "markers", "stacks", "gpu", "processes", "log", "output", "terminal", "tuimon"
+    source: (
+        str  # "markers", "stacks", "gpu", "amdsmi" (beside NVML), "processes", "log", "output", "terminal", "tuimon"
+    )
     level: Literal["ok", "info", "warning"]
     message: str
     hint: str | None = None  # what the user can do

@@ -76,7 +76,9 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {plain(message)}\n  {hint}\n")
 
     def meant(self, word: str) -> str | None:
-        """A question that names the option that a word is close to; None if it is close to none."""
+        """A sentence that names the option that a word may stand for; None if it is close to none."""
+        if word in ("-o", "--output") and "--log" in self._option_string_actions:
+            return "--log FILE records the run"
         return did_you_mean(word.partition("=")[0], self._option_string_actions) if word.startswith("--") else None
 
 

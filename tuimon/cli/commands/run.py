@@ -49,8 +49,10 @@ def main(argv: Sequence[str]) -> int:
         if hint is not None:
             raise UsageError(f"run has no option {unknown[0]}", hint)
         program = next((word for word in words if word.endswith(".py")), "train.py")
-        rest = " ".join(word for word in argv if word != program)
-        parser.error(f"{unknown[0]}: the program's own options follow its name: tuimon run {program} {rest}")
+        ours = [word for word in own if word not in unknown]
+        theirs = [*unknown, *(word for word in words if word not in (program, "--"))]
+        line = " ".join(["tuimon run", *ours, program, *theirs])
+        parser.error(f"{unknown[0]}: the program's own options follow its name: {line}")
     options = options_of(parsed)
     command = resolve(words)
     if options.headless:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 
-from tuimon.diagnosis.comparison.batches import SAME_WITHIN
 from tuimon.diagnosis.comparison.result import Outcome, Range
 from tuimon.diagnosis.comparison.rows import PARTS, evaluation_part, phase_share
 from tuimon.diagnosis.comparison.side import JudgedRun, Runs
+from tuimon.diagnosis.threshold import SAME_WITHIN
 from tuimon.diagnosis.words import after as after_time
 from tuimon.diagnosis.words import percent
 
