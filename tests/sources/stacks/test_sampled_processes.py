@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from tuimon.proc.target_files import TargetFiles
 from tuimon.proc.ring_facts import RingFacts
+from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.stacks.pyspy.output import SampledThread, WindowSamples
