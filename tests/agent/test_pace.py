@@ -154,6 +154,75 @@ def test_a_long_step_of_a_gap_has_a_marker(hooked, monkeypatch):
     assert (pause.kind, pause.value) == (layout.GAP_PAUSE, 10**16)
 
 
+MEAN_NS, PAUSE_NS = 1000, 10**9
+
+
+def look_and_go_on(monkeypatch, step, since_ns):
+    """Three usual steps of a gap after the clock was read, ``since_ns`` ago since the third; returns when that was."""
+    monkeypatch.setattr(pace.pace, "_mean_ns", MEAN_NS)
+    monkeypatch.setattr(pace.pace, "_pause_ns", PAUSE_NS)
+    while pace.pace._since_look() != 3:
+        step()
+    third_ns = pace.pace._latest_ns + 3 * MEAN_NS
+    monkeypatch.setattr(pace, "monotonic_ns", lambda: third_ns + since_ns)
+    return third_ns
+
+
+@pytest.mark.parametrize("since_ns", [0, PAUSE_NS, PAUSE_NS + 1, 10**12])
+def test_a_gap_ends_with_its_last_step_if_something_long_follows(hooked, monkeypatch, since_ns):
+    loop = gap_now(hooked, monkeypatch, 1000)
+    third_ns = look_and_go_on(monkeypatch, loop.step, since_ns)
+    end, left = markers_of(hooked, lambda: hooked.emit(layout.LOOP_LEFT))
+    assert (end.kind, end.flag, left.kind) == (layout.GAP_END, layout.GAP_AFTER_UPDATE, layout.LOOP_LEFT)
+    assert end.time_ns == third_ns + (since_ns if since_ns <= PAUSE_NS else 0)
+
+
+def test_a_gap_of_an_evaluation_ends_with_its_last_batch_if_something_long_follows(hooked, monkeypatch):
+    loop = gap_now(hooked, monkeypatch)
+    hooked.end_gap()
+    fetches = iter(DataLoader(Batches(1000)))
+    monkeypatch.setattr(pace, "_steps_to_pay", lambda debt_ns, each_ns, drawn: 10**6)
+    while not pace.pace._is_open:
+        next(fetches)
+    third_ns = look_and_go_on(monkeypatch, lambda: next(fetches), 10**12)
+    assert markers_of(hooked, loop.backward)[0].time_ns == third_ns
+
+
+def test_a_gap_that_ends_with_a_boundary_ends_there_and_its_last_step_may_be_a_long_one(hooked, monkeypatch):
+    loop = gap_now(hooked, monkeypatch, 10)
+    while not pace.pace._is_due:
+        loop.step()
+    monkeypatch.setattr(pace.pace, "_pause_ns", PAUSE_NS)
+    begin_ns = pace.pace._latest_ns
+    monkeypatch.setattr(pace, "monotonic_ns", lambda: begin_ns + 10**12)
+    pause, end, *timed = markers_of(hooked, loop.step)
+    assert (pause.kind, pause.value) == (layout.GAP_PAUSE, 10**12)
+    assert (end.kind, end.flag, end.time_ns) == (layout.GAP_END, layout.BACKWARD_BEGIN, begin_ns + 10**12)
+    assert [marker.kind for marker in timed] == STEP
+
+
+def test_sleep_after_the_loop_is_in_none_of_its_steps(hooked, monkeypatch):
+    begin_ns = time.monotonic_ns()
+    reader = RingReader(hooked.writer().path)
+    reader.read()
+    follower = RingFollower(reader, 1000.0, begin_ns)
+    gaps_always(monkeypatch, 1000)
+    monkeypatch.setattr(pace, "PAUSE_NS", 5_000_000)
+    monkeypatch.setattr(hooked, "facts_due", False)
+    loop, made = Loop(), 0
+    while not pace.pace.counting or pace.pace._since_look() != 3:
+        loop.step()
+        made += 1
+    ended_ns = time.monotonic_ns()
+    time.sleep((2 * pace.pace._pause_ns + 8 * pace.pace._mean_ns) / 1e9)
+    hooked.end_gap()
+    hooked.writer().flush()
+    (record,) = (each for each in follower.last(time.monotonic_ns()) if isinstance(each, Steps))
+    reader.close()
+    assert (record.count, record.updates) == (made, made)
+    assert record.total_ns <= ended_ns - begin_ns + 3 * pace.pace._mean_ns
+
+
 def test_a_loop_that_fetches_no_more_ends_its_gap(hooked, monkeypatch):
     gaps_always(monkeypatch, 50)
     monkeypatch.setattr(hooked, "facts_due", False)
@@ -361,7 +430,7 @@ def test_a_backward_that_fails_in_a_gap_shows_no_frame_of_ours(hooked, monkeypat
 def test_hooks_that_are_removed_in_a_gap_stay_removed(hooked, monkeypatch):
     loop = gap_now(hooked, monkeypatch, 1000)
     writer, found = hooked.writer(), []
-    monkeypatch.setattr(writer, "emit_of", lambda thread, kind, value, flag: found.append(kind))
+    monkeypatch.setattr(writer, "emit_of", lambda time_ns, thread, kind, value, flag: found.append(kind))
     install.uninstall()
     loop.step()
     assert found == [layout.GAP_END] and not pace.pace.counting
@@ -379,7 +448,7 @@ class FakeWriter:
     def emit(self, kind, value=0, flag=0):
         self.count += 1
 
-    def emit_of(self, thread, kind, value, flag):
+    def emit_of(self, time_ns, thread, kind, value, flag):
         self.count += 1
 
     def written(self):

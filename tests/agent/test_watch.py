@@ -133,6 +133,14 @@ def test_a_loader_that_serves_a_whole_archive(tmp_path, monkeypatch, watch):
     assert seen == [1] and zipped_one.value == 1
 
 
+def test_a_finder_that_knows_only_the_old_protocol(module, watch, monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", [object(), *sys.meta_path])
+    seen = []
+    watch.when_imported("awaited_module", lambda m: seen.append(m.value))
+    spec = watch.find_spec("awaited_module")
+    assert spec is not None and spec.name == "awaited_module"
+
+
 def test_two_of_us_at_once(module, watch):
     other, seen = ImportWatch(), []
     watch.when_imported("awaited_module", lambda m: seen.append("first"))

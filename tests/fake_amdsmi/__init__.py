@@ -82,7 +82,7 @@ def usual(index: int) -> dict[str, object]:
         "memory_used_mib": 65536,
         "current_socket_power": 612,
         "power_cap_uw": 750_000_000,
-        "energy": 1_000_000,
+        "energy_accumulator": 1_000_000,
         "temperature_hotspot": 74,
         "temperature_mem": 61,
         "current_gfxclk": 1890,

@@ -5,7 +5,7 @@
  *
  *   error.FUNCTION CODE, error CODE           this call, every call fails for it
  *   name TEXT, uuid TEXT, bdf BUS             the bus in hexadecimal
- *   memory_total_mib N, memory_used_mib N, power_cap_uw N, energy N, ecc N, gfx_clock_max N
+ *   memory_total_mib N, memory_used_mib N, power_cap_uw N, ecc N, gfx_clock_max N
  *   pids PID:MIB ...                          who computes
  *   what METRICS lists                        as in amdsmi_gpu_metrics_t
  *
@@ -91,7 +91,7 @@ int amdsmi_get_clock_info(handle_t device, unsigned type, amdsmi_clk_info_t *out
     M(average_gfx_activity) M(current_socket_power) M(average_socket_power) M(temperature_edge) M(temperature_hotspot) \
     M(temperature_mem) M(current_gfxclk) M(pcie_link_width) M(pcie_link_speed) M(accumulation_counter) \
     M(prochot_residency_acc) M(ppt_residency_acc) M(socket_thm_residency_acc) M(vr_thm_residency_acc) \
-    M(hbm_thm_residency_acc)
+    M(hbm_thm_residency_acc) M(energy_accumulator)
 
 int amdsmi_get_gpu_metrics_info(handle_t device, amdsmi_gpu_metrics_t *out) {
     u64 value;
@@ -114,8 +114,8 @@ int amdsmi_get_gpu_vram_usage(handle_t device, amdsmi_vram_usage_t *out) {
 int amdsmi_get_energy_count(handle_t device, u64 *out, float *resolution_uj, u64 *time) {
     *resolution_uj = 15.3f;
     *time = 0;
-    int found = value_of(device, "energy", out);
-    return finish(device, __func__, found);
+    if (!value_of(device, "energy_accumulator", out)) *out = ~0ull;
+    return finish(device, __func__, 1);
 }
 
 int amdsmi_get_power_cap_info(handle_t device, uint32_t sensor, amdsmi_power_cap_info_t *out) {

@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from tests.monitor.driving import HEADER, steps, ticked_until
+from tests.session.records import process
 from tests.waiting import until
 from tuimon.diagnosis.finding import Finding
 from tuimon.errors import NoSuchProcess
@@ -147,6 +148,19 @@ def test_the_exit_names_the_exception_that_a_process_noted(
     assert (end := monitor.session.exit) is not None
     assert (end.last_line, end.has_failed) == (line, code == 1 or line is not None)
     assert (end.raised_at is not None) == (line or "").startswith("of")
+
+
+def test_the_program_that_a_script_began_after_another_had_failed_is_the_one_that_ended_it() -> None:
+    failed = [Uncaught(t=t, pid=pid, error=f"of {pid}") for t, pid in ((9.0, 8), (9.5, 9), (9.6, 10))]
+    # on the wall clock, which is half a second behind
+    began = [process(pid, t=1.0, start_unix_s=start_s) for pid, start_s in ((8, 0.5), (9, 8.6), (10, 8.7))]
+    target = Process()
+    monitor = Monitor([Given([*began, *failed])], header=HEADER, process=target, clock=lambda: 10.0)
+    monitor.start()
+    ticked_until(monitor, lambda: len(monitor.session.uncaught) == 3)
+    target.ended = Ended(1, None)
+    ticked_until(monitor, lambda: monitor.ended)
+    assert monitor.session.exit is not None and monitor.session.exit.last_line == "of 9"
 
 
 def test_a_training_that_was_launched_ends_by_its_own_error() -> None:

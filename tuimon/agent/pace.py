@@ -7,7 +7,8 @@ always fall into one.
 
 A gap begins and ends at a boundary: the first fetch or backward after an update, ``tuimon.step()``; in an evaluation
 each fetch. Whatever else comes ends it at once: a fetch of another iterator, the end of an epoch, a user range, any
-other marker of the loop's thread.
+other marker of the loop's thread. If that comes long after the gap's last step, the gap has ended with that step: an
+upload after the loop is no part of it.
 
 In a training, whose caches are cold for it, a hook takes 0.5 to 1.5 us. So in a gap the backward has none; fetches and
 optimizer steps are counted in their hooks, which read the clock at every eighth. Two facts then follow from the spells:
@@ -336,7 +337,8 @@ class Pace:
         if self._is_open:
             self.steps += 1
             if self._evaluates and self.steps % LOOK_STEPS == 0:
-                self._is_due = monotonic_ns() > self._overdue_ns
+                self._latest_ns = monotonic_ns()
+                self._is_due = self._latest_ns > self._overdue_ns
             if self._is_due or (self._evaluates and self.steps >= self._planned):
                 self.end(kind)
             return
@@ -352,18 +354,25 @@ class Pace:
     def look(self) -> None:
         """Read the clock in a gap, after an optimizer step."""
         now_ns = monotonic_ns()
+        long_ns = self._long_ns(now_ns, max(1, self._since_look()))
+        if long_ns:
+            self.writer.emit(GAP_PAUSE, long_ns)
+        self._latest_ns, self._looked_at = now_ns, self.left
         if self._is_due and now_ns > self._overdue_ns:  # the loop's steps no longer begin as they did
             self.by_fetch = self.by_mark = 0
             self.end()
-            return
-        passed = max(1, self._pattern.steps_with(self._looked_at - self.left))
-        long_ns = now_ns - self._latest_ns - (passed - 1) * self._mean_ns
-        if long_ns > self._pause_ns:
-            self.writer.emit(GAP_PAUSE, long_ns)
-        self._latest_ns, self._looked_at = now_ns, self.left
-        if self.left <= 0 or now_ns > self._overdue_ns:
+        elif self.left <= 0 or now_ns > self._overdue_ns:
             self._is_due, self.usual_iterator = True, -1
             self._bind_backward(on=True)
+
+    def _since_look(self) -> int:
+        """How many whole steps have passed since the clock was read."""
+        return self.steps % LOOK_STEPS if self._evaluates else self._pattern.steps_with(self._looked_at - self.left)
+
+    def _long_ns(self, now_ns: int, steps: int) -> int:
+        """How long one of so many latest steps took, if the others took as long as usual; 0 if it was no long one."""
+        long_ns = now_ns - self._latest_ns - (steps - 1) * self._mean_ns
+        return long_ns if long_ns > self._pause_ns else 0
 
     def end(self, kind: int = 0, *, unused: int = 0) -> None:
         """End the gap and mark what has passed; ``kind``: of the boundary at which it ends, 0 within a step.
@@ -374,6 +383,10 @@ class Pace:
             return
         self._is_open = False
         self._bind_backward(on=True)
+        now_ns = monotonic_ns()
+        long_ns = self._long_ns(now_ns, 1 + self._since_look())
+        if kind and long_ns:
+            self.writer.emit(GAP_PAUSE, long_ns)
         counting, self.counting, self.usual_iterator = self.counting, 0, -1
         writer, flag = self.writer, kind or (GAP_AFTER_UPDATE if self.stepped else GAP_IN_STEP)
         if runtime.emit == self.wake:
@@ -392,7 +405,8 @@ class Pace:
         if self._steps_at != BACKWARD_BEGIN:  # the loop may have begun to accumulate more batches
             backwards = self._pattern.backwards_of(fetches - unused) or backwards
         backwards = backwards if counting else 0
-        writer.emit_of(self.thread, GAP_END, pack_gap(fetches, backwards, updates, steps), flag)
+        ended_ns = now_ns if kind else now_ns - long_ns
+        writer.emit_of(ended_ns, self.thread, GAP_END, pack_gap(fetches, backwards, updates, steps), flag)
         self.unmarked = self.thread if counting and not kind and made % self._pattern.run == 0 else 0
         self._fetched = self._mixed = False
         self.spell.restart()

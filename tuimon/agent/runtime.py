@@ -318,7 +318,7 @@ def _at_exit() -> None:
     try:
         error = facts.uncaught()
         if error:
-            _writer.set_meta({**facts.facts(), **error})
+            _writer.add_meta(error)
     except raised_by_us(Exception):  # an error whose text cannot be made
         pass
     # the monitor may not have found the ring of a short run under ``tuimon run`` yet: it will read and remove it

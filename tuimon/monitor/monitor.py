@@ -306,11 +306,16 @@ class Monitor:
         return True
 
     def _error(self, root: int, ended: Ended) -> dict[str, Any]:  # Any: fields of Exit
-        """The exception that ended the run: the root's own if it trains, else of the process that failed first."""
+        """The exception that ended the run: the root's own if it trains, else of the process that failed first.
+
+        A process that failed before another of them began did not end the run.
+        """
         if ended.exit_code == 0:
             return {}
-        raised = self.session.uncaught
-        late = [each for each in raised.values() if each.t > self._clock() - FAILED_S]
+        raised, header = self.session.uncaught, self.session.header
+        began = [header.moment_s(p.start_unix_s) for p in self.session.processes() if p.pid in raised] if header else []
+        went_on_s = max((self._clock() - FAILED_S, *began))
+        late = [each for each in raised.values() if each.t > went_on_s]
         if root in raised and root in self.session.trainers():
             late = [raised[root]]
         elif not ended.exit_code and root not in raised:  # a process of a run that went on

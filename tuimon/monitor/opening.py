@@ -135,11 +135,9 @@ def sources_of(
     else:
         switched_off.append(_off("stacks"))
     if options.gpu:
-        from tuimon.sources.gpu_drivers import gpu_drivers
-        from tuimon.sources.gpus.source import GpuSource
+        from tuimon.sources.gpu_drivers import gpu_sources
 
-        for driver in gpu_drivers():
-            yield GpuSource(driver, table, options.window_s)
+        yield from gpu_sources(table, options.window_s)
     else:
         switched_off.append(_off("gpu"))
     earlier = history.earlier() if history is not None else []

@@ -13,15 +13,13 @@ from msgspec import Meta, Struct
 from tuimon.agent.ring import paths
 from tuimon.agent.ring.no_ring import reason_left_by
 from tuimon.agent.ring.reader import RingError, RingReader
-from tuimon.proc.loop_stacks import LoopStack, loop_stacks
+from tuimon.proc.loop_stacks import Frames, LoopStack, loop_stacks, reported_frames
 from tuimon.records import Count, Index, OptimizerFacts
 from tuimon.text import plain
 
 _Text = Annotated[str, Meta(min_length=1)]
 #: As many as an agent describes.
 _Optimizers = Annotated[tuple[OptimizerFacts, ...], Meta(max_length=4)]
-
-_Frames = Annotated[tuple[tuple[str, Count, str], ...], Meta(max_length=64)]
 
 
 class RingFacts(Struct, frozen=True, gc=False):
@@ -50,12 +48,12 @@ class RingFacts(Struct, frozen=True, gc=False):
     planned_epochs: Count | None = None
     error: _Text | None = None  # that ended the program: its text, which may hold a traceback of another process
     raised_ns: Count | None = None
-    raised_in: _Frames = ()  # (file, line, function) that it passed through, outermost first
+    raised_in: Frames = ()  # frames that it passed through
     loop: tuple[LoopStack, ...] = ()  # where its loop calls backward and its optimizer
 
 
-#: All but the stacks of the loop, which have a form of their own.
-_TYPES = {each.name: each.type for each in msgspec.structs.fields(RingFacts) if each.name != "loop"}
+#: All but the stacks, which have a form of their own.
+_TYPES = {each.name: each.type for each in msgspec.structs.fields(RingFacts) if each.name not in ("loop", "raised_in")}
 
 
 def ring_facts(meta: Mapping[str, object]) -> RingFacts:
@@ -65,7 +63,8 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
         if meta.get(name) is not None:
             with suppress(msgspec.ValidationError):
                 known[name] = msgspec.convert(meta[name], kind)
-    return RingFacts(**known, loop=loop_stacks(meta.get("loop")))
+    raised_in = reported_frames(meta.get("raised_in"), "frames")
+    return RingFacts(**known, raised_in=raised_in, loop=loop_stacks(meta.get("loop")))
 
 
 def read_ring_facts(pid: int, start_ticks: int) -> RingFacts | None:

@@ -223,6 +223,13 @@ def test_no_room(training, tmp_path, monkeypatch, room):
     assert "no room" in reason_of(taking, tmp_path)
 
 
+def test_files_that_may_not_be_so_large(training, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "file_size_limit", lambda: 4 << 20)
+    taking = Taking(os.getpid(), 1, 60_000)
+    training.run(taking)
+    assert "no room" in reason_of(taking, tmp_path)
+
+
 def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
     monkeypatch.setattr(command.os, "access", lambda path, mode: not path.endswith(".trace"))
     taking = Taking(os.getpid(), 1, 60_000)

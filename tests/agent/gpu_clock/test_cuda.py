@@ -159,6 +159,27 @@ def test_the_current_device_where_nobody_counts_memory():
     assert of.memory() is None
 
 
+def test_the_device_in_use_is_searched_for_once_a_second():
+    now_s = [0.0]
+    cuda, of = device({}, clock=lambda: now_s[0])
+    for _ in range(100):
+        assert of.stream() is None
+    queries = cuda.queries
+    assert queries == 2
+    cuda.held[0] = 1000
+    now_s[0] += cuda_events.SEARCH_S
+    assert of.stream().device_index == 0
+    queries = cuda.queries
+    of.stream()
+    assert cuda.queries == queries
+
+
+def test_where_contexts_are_unknown_memory_decides():
+    cuda, of = device({0: 0, 1: 1000}, current=1)
+    del cuda.torch._C._cuda_hasPrimaryContext
+    assert of.stream().device_index == 1
+
+
 def test_a_capture_that_torch_alone_knows_of_counts():
     cuda, of = device({0: 1000})
     assert not of.is_capturing()

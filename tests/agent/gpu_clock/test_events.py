@@ -52,6 +52,16 @@ def test_the_pool_is_bounded_and_events_come_back(unlimited):
     assert loop.step() == len(STEP)
 
 
+def test_a_poll_queries_a_few_events_at_most(unlimited):
+    gpu = FakeGpu(behind_ns=20 * SECOND)
+    loop = FakeLoop(gpu)
+    loop.steps(20)
+    gpu.now_ns += 60 * SECOND
+    gpu.calls.clear()
+    loop.boundary(FETCH_END)
+    assert gpu.calls.count("is_done") == gpu_events.POLL_LIMIT
+
+
 def test_the_first_event_is_the_anchor_and_others_follow(unlimited):
     loop = FakeLoop(FakeGpu(), step_ns=SECOND)
     loop.steps(30)

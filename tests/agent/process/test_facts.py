@@ -9,6 +9,7 @@ import pytest
 from tests.agent.programs import environment, fake_torch, python
 from tuimon.agent.process import facts, loop_stacks, precision
 from tuimon.agent.ring.reader import RingReader
+from tuimon.proc.loop_stacks import reported_frames
 
 
 def test_the_facts_of_a_process(program):
@@ -105,6 +106,7 @@ load()
     [
         (FAILS, "KeyError: 'no such column'\n"),
         (FAILS.replace('"no such column"', '"a" * 9000'), "KeyError: 'aaa"),
+        (FAILS.replace('"no such column"', "chr(0x5217) * 9000"), "KeyError: '\u5217\u5217"),
         (FAILS.replace("load()\n", "try: load()\nexcept KeyError: raise SystemExit(3)\n"), None),
         (FAILS + "1", "KeyError: 'no such column'\n"),
         ("import sys, torch; sys.ps1 = '>>> '; 1/0", None),  # as a prompt, which goes on
@@ -119,6 +121,34 @@ def test_the_error_that_ends_a_program_is_published(tmp_path, body, error):
     meta = RingReader(str(ring)).meta()
     assert (meta.get("error") or "").startswith(error or "") and ("error" in meta) == (error is not None)
     if error is not None:
-        assert [frame[0] for frame in meta["raised_in"]] == [str(script)] * 2
-        assert [frame[2] for frame in meta["raised_in"]] == ["<module>", "load"]
+        raised_in = reported_frames(meta["raised_in"], "frames")
+        assert [(file, function) for file, _, function in raised_in] == [
+            (str(script), "<module>"),
+            (str(script), "load"),
+        ]
         assert meta["run"] == "test" and meta["raised_ns"] <= time.monotonic_ns()
+
+
+DEEP = """
+import torch
+from _tuimon_agent import runtime
+runtime.writer().add_meta({"gpu_uuids": ["GPU-1"], "loop": "x" * 2000})
+library = {"load": lambda: 1 / 0}
+for number in range(100):
+    code = compile("def load(): below()", "/" + "folder/" * 20 + "lib/python3.11/site-packages/%d.py" % number, "exec")
+    library = {"below": library["load"]}
+    exec(code, library)
+def step(): library["load"]()
+step()
+"""
+
+
+def test_below_a_hundred_frames_of_libraries_the_programs_line_and_all_other_facts_are_kept(tmp_path):
+    script, rings = tmp_path / "train.py", tmp_path / "rings"
+    script.write_text(DEEP)
+    python(str(script), env=environment(rings, path=fake_torch(tmp_path)))
+    (ring,) = rings.iterdir()
+    meta = RingReader(str(ring)).meta()
+    functions = [function for _, _, function in reported_frames(meta["raised_in"], "frames")]
+    assert functions == ["<module>", "step", *["load"] * 15, "<lambda>"]
+    assert (meta["error"], meta["gpu_uuids"]) == ("ZeroDivisionError: division by zero\n", ["GPU-1"])

@@ -50,6 +50,16 @@ def test_a_setting_that_is_left_to_torch_is_unknown(hooked, weight):
     assert "fused" not in found
 
 
+def test_several_that_take_turns_are_read_once_each(hooked, monkeypatch):
+    plain, read = optimizer_facts._describe, []
+    monkeypatch.setattr(optimizer_facts, "_describe", lambda *args: (read.append(args[0]), plain(*args)))
+    pair = [kind([torch.nn.Parameter(torch.ones(3))], lr=0.1) for kind in (torch.optim.SGD, torch.optim.RMSprop)]
+    for _ in range(100):
+        step(*pair)
+    assert read == pair
+    assert [found["name"] for found in described(hooked)] == ["SGD", "RMSprop"]
+
+
 def test_one_whose_updates_are_never_at_a_boundary_at_which_facts_are_due(hooked, weight):
     optimizer = torch.optim.SGD([weight], lr=0.1)
     for _ in range(20):

@@ -262,6 +262,12 @@ def test_annotate(package, markers):
     ]
 
 
+def test_annotate_does_not_swallow_exceptions(package, markers):
+    with pytest.raises(KeyError), package.annotate("block"):
+        raise KeyError
+    assert [kind for kind, _, _ in markers()] == [RANGE_PUSH, RANGE_POP]
+
+
 def test_the_package_is_left_as_it_was(package):
     hooked = package.push_range, package.annotate.__enter__, package.nvtx.mark
     rebinding.undo_all()

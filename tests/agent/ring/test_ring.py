@@ -5,6 +5,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -244,7 +245,7 @@ def test_a_forked_child_leaves_what_waits_to_its_parent(writer, reader, monkeypa
     emit_values(writer, range(writing.FAST_MARKERS))
     monkeypatch.setattr(writing, "HOLD_NS", 0)
     writer.hold()
-    writer.emit_of(threading.get_ident(), layout.MARK, 77, 0)
+    writer.emit_of(time.monotonic_ns(), threading.get_ident(), layout.MARK, 77, 0)
     child = os.fork()
     if child == 0:
         writer.emit(layout.GC_PAUSE, 20_000_000, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +22,13 @@ def of_the_test(name, *more, load=ctypes.CDLL, **options):
     return load(name, *more, **options)
 
 ctypes.CDLL = of_the_test
-from tuimon.sources.gpu_drivers import gpu_drivers
+from tuimon.sources.gpu_drivers import gpu_sources
 """
-DRIVERS = "print([driver.name for driver in gpu_drivers()], 'amdsmi' in sys.modules, 'pynvml' in sys.modules)"
+DRIVERS = """
+from tuimon.sources.process_table import ProcessTable
+names = [(source.name, source._driver.name) for source in gpu_sources(ProcessTable(1, None), 1.0)]
+print(*names, "amdsmi" in sys.modules, "pynvml" in sys.modules)
+"""
 
 
 def said(code: str, directory: Path, *missing: str, **variables: str) -> str:
@@ -33,15 +38,23 @@ def said(code: str, directory: Path, *missing: str, **variables: str) -> str:
 
 
 def test_nvml_is_asked_where_there_is_no_library(tmp_path: Path) -> None:
-    assert said(DRIVERS, tmp_path, "libnvidia-ml.so.1") == "['nvml'] False False\n"
+    assert said(DRIVERS, tmp_path, "libnvidia-ml.so.1") == "('gpu', 'nvml') False False\n"
 
 
 def test_amd_alone_and_beside_nvml(tmp_path: Path) -> None:
     scenario = Scenario(tmp_path)
     rocm = fake_amdsmi.install(tmp_path)
-    assert said(DRIVERS, tmp_path, "libnvidia-ml.so.1", **rocm) == "['amdsmi'] False False\n"
+    assert said(DRIVERS, tmp_path, "libnvidia-ml.so.1", **rocm) == "('gpu', 'amdsmi') False False\n"
     both = said(DRIVERS, tmp_path, **rocm, LD_LIBRARY_PATH=scenario.environment["LD_LIBRARY_PATH"])
-    assert both == "['nvml', 'amdsmi'] False False\n"
+    assert both == "('gpu', 'nvml') ('amdsmi', 'amdsmi') False False\n"  # neither replaces the other's notices
+
+
+def test_a_library_beside_the_binding_is_found(tmp_path: Path) -> None:
+    (tmp_path / "modules/amdsmi").mkdir(parents=True)
+    (tmp_path / "modules/amdsmi/__init__.py").touch()
+    shutil.copy(fake_amdsmi.build(), tmp_path / "modules/amdsmi")
+    code = f"sys.path.insert(0, {str(tmp_path / 'modules')!r})\n" + DRIVERS
+    assert said(code, tmp_path, "libnvidia-ml.so.1") == "('gpu', 'amdsmi') False False\n"
 
 
 OPENED = """
@@ -61,12 +74,12 @@ def test_a_machine_without_the_library_is_not_told_by_the_binding(tmp_path: Path
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("raise ImportError('none')", "no GPU figures: the package amdsmi is not installed\n"),
+        ("raise ImportError('none')", "no figures of AMD GPUs: the package amdsmi is not installed\n"),
         (
             "raise AttributeError('undefined symbol: amdsmi_get_gpu_news')",
-            "no GPU figures: the package amdsmi and libamd_smi.so have different versions\n",
+            "no figures of AMD GPUs: the package amdsmi and libamd_smi.so have different versions\n",
         ),
-        ("pass", "no GPU figures: the package amdsmi and libamd_smi.so have different versions\n"),
+        ("pass", "no figures of AMD GPUs: the package amdsmi and libamd_smi.so have different versions\n"),
     ],
 )
 def test_a_binding_that_is_missing_or_does_not_fit(tmp_path: Path, module: str, message: str) -> None:

@@ -66,7 +66,7 @@ def test_every_figure_of_two_gpus(amdsmi: FakeAmdSmi) -> None:
         ("memory_used_mib", "memory_used_bytes"),
         ("current_socket_power", "power_w"),
         ("power_cap_uw", "power_limit_w"),
-        ("energy", "energy_j"),
+        ("energy_accumulator", "energy_j"),
         ("temperature_hotspot", "temperature_c"),
         ("temperature_mem", "memory_temperature_c"),
         ("current_gfxclk", "sm_clock_mhz"),
@@ -81,6 +81,21 @@ def test_what_is_not_supported_is_none_and_the_rest_goes_on(amdsmi: FakeAmdSmi, 
     (gpu,) = gpus(amdsmi.read(1.0))
     assert getattr(gpu, field) is None
     assert (gpu.name, gpu.processes[0].memory_bytes) == ("AMD Fake MI300X", 60000 << 20)
+
+
+def test_a_gpu_without_a_power_cap_or_a_name(amdsmi: FakeAmdSmi) -> None:
+    amdsmi.set(gpu8_power_cap_uw=0, gpu8_name="")
+    (gpu,) = gpus(amdsmi.read(1.0))
+    assert (gpu.power_limit_w, gpu.name) == (None, "GPU")
+
+
+def test_parts_of_a_gpu_that_the_library_gives_one_uuid_are_told_apart(amdsmi: FakeAmdSmi) -> None:
+    amdsmi.set(usual(1), amd_devices=3)
+    amdsmi.set(usual(2))
+    amdsmi.set(gpu9_uuid="GPU-f0000000000000a0", gpu10_uuid="GPU-f0000000000000a0", gpu9_average_gfx_activity=None)
+    found = gpus(amdsmi.read(1.0))
+    assert [gpu.uuid.removeprefix("GPU-f0000000000000a0") for gpu in found] == ["", "/1", "/2"]
+    assert [gpu.util_ratio for gpu in found] == [0.83, None, 0.83]
 
 
 def test_figures_that_other_cards_report_elsewhere(amdsmi: FakeAmdSmi) -> None:
@@ -185,6 +200,12 @@ def test_a_gpu_that_does_not_answer_does_not_stop_the_others(amdsmi: FakeAmdSmi)
     assert [notice.level for notice in notices(records)] == ["ok"]
 
 
+def test_the_first_gpu_does_not_answer_from_the_start(amdsmi: FakeAmdSmi) -> None:
+    amdsmi.set(usual(1), amd_devices=2)
+    amdsmi.set(gpu8_error=12)
+    assert [gpu.index for gpu in gpus(amdsmi.read(1.0))] == [1]
+
+
 def test_the_numbers_in_cuda_visible_devices_are_not_those_of_the_library(tmp_path: Path) -> None:
     amdsmi = FakeAmdSmi(tmp_path, visible_devices="0")
     amdsmi.set(usual(0), amd_devices=1)
@@ -207,7 +228,7 @@ def test_a_library_that_counts_no_gpus_yet(amdsmi: FakeAmdSmi) -> None:
     amdsmi.count_calls()
     (notice,) = notices(amdsmi.read(1.0))
     assert amdsmi.count_calls()["amdsmi_shut_down"] == 1
-    assert notice.message == "no GPU figures: amdsmi says AMDSMI_STATUS_IO - I/O Error (12)"
+    assert notice.message == "no figures of AMD GPUs: amdsmi says AMDSMI_STATUS_IO - I/O Error (12)"
     amdsmi.set({"error.amdsmi_get_socket_handles": None})
     assert len(gpus(amdsmi.read(32.0))) == 1
 

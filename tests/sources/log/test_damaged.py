@@ -11,7 +11,7 @@ from msgspec import structs
 
 from tests.sources.log.literal_log import END, HEADER, STEPS, write
 from tuimon.errors import NotALog
-from tuimon.records import Notice
+from tuimon.records import Exit, GpuTime, Lead, Notice
 from tuimon.sources.log.reader import LogSource, read_log
 from tuimon.sources.log.writer import line_of
 
@@ -65,6 +65,20 @@ def test_what_is_no_log_is_refused(tmp_path: Path, content: bytes, says: str) ->
         list(read_log(str(path)))
     assert says in error.value.message
     assert error.value.exit_code == 1
+
+
+def test_text_is_safe_in_every_field_once_it_is_read(tmp_path: Path) -> None:
+    end = Exit(
+        t=3.0, pid=7, exit_code=1, signal="\x1b]52;c;ZXZpbA==\x07SIG\u202eKILL", last_line="a\u061cb\x9b1mc\x7f\nd"
+    )
+    lead = Lead("fetch\x1b[2J end", 1, None, None, None, 0)
+    gpu = GpuTime(t=2.0, pid=7, window_s=1.0, device=0, steps=1, total_ns=1, phases=[], leads=[lead])
+    log = write(tmp_path / "a.jsonl", HEADER, gpu, end)
+    _, *records = read_log(str(log))
+    assert records == [
+        structs.replace(gpu, leads=[structs.replace(lead, boundary="fetch end")]),
+        structs.replace(end, signal="SIGKILL", last_line="ab1mc d"),
+    ]
 
 
 @pytest.mark.parametrize(

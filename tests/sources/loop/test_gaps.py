@@ -159,6 +159,20 @@ def test_a_pause_in_a_gap_is_in_its_time_and_in_no_timed_step():
     assert len(record.histogram) < 30
 
 
+def test_a_pause_between_an_update_and_a_gap_is_divided_like_no_other_long_step():
+    script = Script(BARE)
+    script.spell(40)
+    script.pass_step([(layout.BACKWARD_BEGIN, 50_000), *BARE[1:]], marked=True)
+    script.spell(10)
+    script.now_ns += 5 * SECOND
+    script.gap(50)
+    script.spell(16)
+    (record,) = (record for record in script.records() if record.count > 16)
+    phases = {phase.name: phase.total_ns for phase in record.phases}
+    assert sum(phases.values()) == record.total_ns
+    assert 5 * SECOND < phases["between"] < 5 * SECOND + 10_000 * US
+
+
 def test_in_a_gap_no_phase_is_known_and_it_has_begun_with_the_gap():
     script = Script(BATCHES)
     script.spell(40)

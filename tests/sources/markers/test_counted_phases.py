@@ -30,6 +30,12 @@ def test_what_is_beyond_the_usual_is_divided_like_in_timed_steps():
     assert in_ms(phases.divide(100, 250 * MS)) == {"data": 150, "forward": 100}
 
 
+def test_what_is_beyond_the_usual_holds_no_step_that_is_longer():
+    phases = learned(*[step()] * 8, step(data=11), step(other=2000))
+    assert in_ms(phases.divide(100, 250 * MS)) == {"data": 150, "forward": 100}
+    assert in_ms(phases.divide(100, 2210 * MS)) == {"data": 110, "forward": 100, "other": 2000}
+
+
 def test_a_pause_is_divided_like_timed_steps_of_its_length_only():
     phases = learned(*[step()] * 8, step(data=11))
     assert in_ms(phases.divide(100, 210 * MS, [12 * MS])) == {"data": 110, "forward": 100}

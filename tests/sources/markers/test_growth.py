@@ -165,6 +165,14 @@ def write_ring(folder, ticks):
     return path
 
 
+def test_a_ring_that_names_65536_threads_makes_a_few_loops(run):
+    for first in range(0, 65_536, 8192):
+        for tid in range(first, first + 8192):
+            run.waiting.append(layout.Marker(run.now_ns + tid, layout.BACKWARD_BEGIN, 0, tid, 0))
+        run.second()
+        assert len(run.follower._loops) <= 256
+
+
 def test_threads_that_cannot_be_read_have_not_ended(run):
     """The monitor is out of file handles."""
     run.live = set()

@@ -250,7 +250,7 @@ def test_the_error_that_ended_a_process(ring_directory, error, files, expected):
     writer = write(ring_directory, run="r1")
     source = MarkerSource(ProcessTable(os.getpid(), "r1"), 1.0, Clock())
     list(source.read())
-    raised_in = [[file, number, "f"] for number, file in enumerate(files, 7)]
+    raised_in = {"files": files, "frames": [[number, number + 7, "f"] for number in range(len(files))]}
     writer.set_meta({"run": "r1", "error": error, "raised_ns": 5 * 10**9, "raised_in": raised_in})
     writer.unlink()
     (found,) = [record for record in source.read() if isinstance(record, Uncaught)]

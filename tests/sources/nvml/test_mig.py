@@ -80,3 +80,12 @@ def test_a_gpu_of_which_only_an_instance_may_be_seen(nvml: FakeNvml) -> None:
     whole, first, _ = gpus(nvml.read(1.0))
     assert (whole.memory_used_bytes, whole.power_w, whole.temperature_c) == (None, None, 61.0)
     assert first.memory_used_bytes == 1000 << 20
+
+
+@pytest.mark.parametrize("call", ["0.mig.1.error.nvmlDeviceGetName", "0.error.nvmlDeviceGetMaxClockInfo"])
+def test_a_gpu_that_is_lost_while_it_is_opened_leaves_nothing_open(nvml: FakeNvml, call: str) -> None:
+    nvml.set({"0.xids": "", call: 15})
+    nvml.count_calls()
+    assert not gpus(nvml.read(1.0))
+    calls = nvml.count_calls()
+    assert calls["nvmlEventSetCreate"] == calls["nvmlEventSetFree"]

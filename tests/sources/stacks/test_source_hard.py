@@ -107,6 +107,21 @@ threading.Event().wait()
         assert len(msgspec.json.encode(window)) < 500
 
 
+def test_samples_of_more_threads_than_a_record_lists_are_counted(tmp_path: Path) -> None:
+    source = """
+import threading
+def idle(depth):
+    if depth: idle(depth - 1)
+    else: threading.Event().wait()
+for _ in range(200):
+    threading.Thread(target=idle, args=(10,), daemon=True).start()
+print("up", flush=True)
+threading.Event().wait()
+"""
+    with running(tmp_path, source) as process, reading(trainer(process.pid), max_cpu_ratio=0.5) as reader:
+        reader.until(lambda it: any(window.folded for window in it.stacks), "samples that are in no stack")
+
+
 def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuimon.proc.processes.program_name", lambda pid: "python3.14t")
     for said in (

@@ -10,10 +10,10 @@ from ..outside import raised_by_us
 from ..variables import variable
 from . import gc_pauses, loop_stacks, optimizer_facts, plan, precision
 
-#: Of the error that ended the program: characters of its text, half from the end, and its innermost frames. A ring has
-#: room for 8 KiB of facts.
-_ERROR_CHARACTERS = 1500
-_ERROR_FRAMES = 32
+#: Of the error that ended the program: bytes of its text, half from the end; and how many innermost frames, besides as
+#: many outside packages, which 60 frames of torch.compile may hide. A ring has room for 8 KiB of facts.
+_ERROR_BYTES = 1500
+_ERROR_FRAMES = 16
 
 
 def facts() -> Dict[str, Any]:
@@ -58,24 +58,33 @@ def late_facts() -> Dict[str, Any]:
 def uncaught() -> Dict[str, Any]:
     """The exception that has ended the main program, about when, and the frames it came through; else empty.
 
-    ``{"error": text, "raised_ns": time, "raised_in": [[file, line, function], ...]}``, outermost first. Python notes
-    it for debuggers once it has ended the program, but also if a prompt or an extension has printed one and goes on.
+    ``{"error": text, "raised_ns": time, "raised_in": {"files": [file, ...], "frames": [[number of its file, line,
+    function], ...]}}``, outermost first. Python notes it for debuggers once it has ended the program, but also if a
+    prompt or an extension has printed one and goes on.
     """
     error, step = getattr(sys, "last_value", None), getattr(sys, "last_traceback", None)
     if not isinstance(error, BaseException) or step is None or hasattr(sys, "ps1"):
         return {}
     if step.tb_frame.f_code.co_name not in ("<module>", "_run_module_as_main"):
         return {}
-    frames = [(code.co_filename, line, code.co_name) for code, line in _passed(step)]
     text = "".join(traceback.format_exception_only(type(error), error))
-    if len(text) > _ERROR_CHARACTERS:
-        text = text[: _ERROR_CHARACTERS // 2] + text[-_ERROR_CHARACTERS // 2 :]
-    return {"error": text, "raised_ns": time.monotonic_ns(), "raised_in": frames[-_ERROR_FRAMES:]}
+    size = len(text.encode("ascii", "backslashreplace"))  # as in the ring
+    if size > _ERROR_BYTES:
+        half = len(text) * _ERROR_BYTES // size // 2
+        text = text[:half] + text[-half:]
+    frames = list(_passed(step))
+    outside = [number for number, (file, _, _) in enumerate(frames) if "-packages/" not in file]
+    kept = {*outside[-_ERROR_FRAMES:], *range(len(frames))[-_ERROR_FRAMES:]}
+    files: Dict[str, int] = {}
+    numbered = loop_stacks.numbered([frames[number] for number in sorted(kept)], files)
+    raised_in = {"files": list(files), "frames": numbered}
+    return {"error": text, "raised_ns": time.monotonic_ns(), "raised_in": raised_in}
 
 
-def _passed(step: Any) -> Iterator[Tuple[Any, int]]:
+def _passed(step: Any) -> Iterator[Tuple[str, int, str]]:
     while step is not None:
-        yield step.tb_frame.f_code, step.tb_lineno
+        code = step.tb_frame.f_code
+        yield code.co_filename, step.tb_lineno or 0, code.co_name
         step = step.tb_next
 
 

@@ -65,9 +65,11 @@ def facts() -> Dict[str, Any]:
     if not _stacks:
         return {}
     files: Dict[str, int] = {}
-    loop: Dict[str, Any] = {
-        boundary: [[files.setdefault(file, len(files)), line, function] for file, line, function in stack]
-        for boundary, stack in _stacks.items()
-    }
+    loop: Dict[str, Any] = {boundary: numbered(stack, files) for boundary, stack in _stacks.items()}
     loop["files"] = list(files)
     return {"loop": loop}
+
+
+def numbered(stack: _Stack, files: Dict[str, int]) -> List[List[Any]]:
+    """The stack with the numbers of its files, of which new ones are added: their names are most of its bytes."""
+    return [[files.setdefault(file, len(files)), line, function] for file, line, function in stack]

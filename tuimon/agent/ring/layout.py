@@ -77,6 +77,7 @@ STEP_SAMPLES, STEP_TOKENS = 1, 2
 #: Flag of GAP_BEGIN: what is counted are the batches of an evaluation.
 EVALUATED = 1
 #: Flags of GAP_END that are no boundary: in the middle of a step; after an update, whose step may go on.
+#: The marker may be written long after its time: nothing shows sooner that the gap has ended.
 GAP_IN_STEP, GAP_AFTER_UPDATE = 0, OPTIMIZER_END
 #: Flag of FETCH_BEGIN: the fetch has begun before this marker, in a gap. No number of ready batches.
 FETCHED_IN_GAP = 0xFFFF

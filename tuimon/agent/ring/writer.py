@@ -80,13 +80,15 @@ class RingWriter:
             raise
         finally:
             os.close(handle)
+        self._meta: Dict[str, Any] = {}
         self._names: Dict[str, int] = {}
         self._table: Tuple[int, int] = (0, NAMES_OFFSET)  # how many names, and where the next one goes
         self._interning = Turn(self.name_id)
         self._latest = [0]  # sequence of the latest marker that was written; in a list: no closure holds ``self``
         self._words = memoryview(self._map)[SLOTS_OFFSET:].cast("Q")
-        #: ``emit_of(thread, kind, value, flag)`` emits for another thread; ``hold`` has markers wait from now on.
+        #: ``emit_of(time_ns, thread, kind, value, flag)`` emits for another moment and thread.
         self.emit_of: Callable[..., None]
+        #: ``hold`` has markers wait from now on.
         self.hold: Callable[[], None]
         self.emit, self.flush = self._make_emit(slot_count)
 
@@ -129,8 +131,8 @@ class RingWriter:
         def flush() -> None:
             pace(write_all(), now())
 
-        def emit_of(ident: int, kind: int, value: int, flag: int) -> None:
-            wait((next_sequence(), now(), kind, value, flag, ident))
+        def emit_of(time_ns: int, ident: int, kind: int, value: int, flag: int) -> None:
+            wait((next_sequence(), time_ns, kind, value, flag, ident))
 
         def hold() -> None:
             nonlocal due_ns, counted, since_ns
@@ -224,9 +226,14 @@ class RingWriter:
             longest = max(meta, key=lambda key: len(_json(meta[key])))
             meta = {key: value for key, value in meta.items() if key != longest}
             raw = _json(meta)
+        self._meta = meta
         self._map[META_LENGTH_OFFSET : META_LENGTH_OFFSET + U32.size] = U32.pack(0)
         self._map[META_OFFSET : META_OFFSET + len(raw)] = raw
         self._map[META_LENGTH_OFFSET : META_LENGTH_OFFSET + U32.size] = U32.pack(len(raw))
+
+    def add_meta(self, more: Dict[str, Any]) -> None:
+        """Publish further facts beside those that are published."""
+        self.set_meta({**self._meta, **more})
 
     def keep(self) -> None:
         """Never unmap the ring, in this process and in forked children, so that its hidden descriptor is never closed.

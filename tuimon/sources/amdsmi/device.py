@@ -1,7 +1,7 @@
 """One AMD GPU, queried in tiers by cost: what changes fast, a record a window, and the slow queries every two seconds.
 
 Units are those of amdsmi.h. One call, ``amdsmi_get_gpu_metrics_info``, answers most of it; the binding writes "N/A" for
-what a GPU does not report.
+what a GPU does not report. Of a GPU that is partitioned, the first partition reports the whole GPU's power and load.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _RESIDENCIES = {
 #: PCIe generation by the speed of a lane in 0.1 GT/s.
 _GENERATIONS = {25: 1, 50: 2, 80: 3, 160: 4, 320: 5, 640: 6}
 _MIB = 1 << 20
+_UNKNOWN = "N/A"
 
 
 class AmdDevice:
@@ -42,13 +43,15 @@ class AmdDevice:
         self._index = index
         self._handle = handle
         asic = handle.query("amdsmi_get_gpu_asic_info") or {}
-        self.name = plain(str(asic.get("market_name") or "GPU"))[:80]
+        name = str(asic.get("market_name", _UNKNOWN))
+        self.name = plain("GPU" if name == _UNKNOWN else name)[:80]
         clock = handle.query("amdsmi_get_clock_info", handle.api.AmdSmiClkType.GFX) or {}
         self._clock_max_mhz = _whole(clock.get("max_clk"))
         self._near_nodes = nodes_near(str(handle.query("amdsmi_get_gpu_device_bdf") or ""), root)
         self._processes = Processes()
         self._slow = SlowSchedule()
         self._power_limit_w: float | None = None
+        self._energy_unit_uj: float | None = None
         self._ecc_errors: int | None = None
         self._pcie_generation: int | None = None
         self._pcie_width: int | None = None
@@ -91,7 +94,6 @@ class AmdDevice:
 
     def _record(self, t: float) -> Gpu:
         vram = self._handle.query("amdsmi_get_gpu_vram_usage") or {}
-        energy = self._handle.query("amdsmi_get_energy_count")
         metrics = self._metrics
         throttled = _throttling(self._window_began, metrics)
         return Gpu(
@@ -105,8 +107,7 @@ class AmdDevice:
             memory_total_bytes=_whole(vram.get("vram_total"), _MIB),
             power_w=_first(metrics, "current_socket_power", "average_socket_power"),
             power_limit_w=self._power_limit_w,
-            # uJ
-            energy_j=round(energy["energy_accumulator"] * energy["counter_resolution"] / 1e6, 1) if energy else None,
+            energy_j=self._energy_j(),
             temperature_c=_first(metrics, "temperature_hotspot", "temperature_edge"),
             memory_temperature_c=_first(metrics, "temperature_mem"),
             sm_clock_mhz=_whole(_first(metrics, "current_gfxclk", "current_gfxclks")),
@@ -130,10 +131,19 @@ class AmdDevice:
                 for process in self._handle.query("amdsmi_get_gpu_process_list") or ()
             ]
         )
-        cap = self._handle.query("amdsmi_get_power_cap_info")
-        self._power_limit_w = None if cap is None else round(cap["power_cap"] / 1e6, 1)
+        cap = self._handle.query("amdsmi_get_power_cap_info") or {}
+        self._power_limit_w = round(cap.get("power_cap", 0) / 1e6, 1) or None  # 0: only other figures were found
+        # its count is not checked as that of the metrics is: all ones where there is none
+        energy = self._handle.query("amdsmi_get_energy_count") or {}
+        self._energy_unit_uj = energy.get("counter_resolution")
         errors = self._handle.query("amdsmi_get_gpu_total_ecc_count")
         self._ecc_errors = None if errors is None else int(errors["uncorrectable_count"])
+
+    def _energy_j(self) -> float | None:
+        count = _first(self._metrics, "energy_accumulator")
+        if count is None or self._energy_unit_uj is None:
+            return None
+        return round(count * self._energy_unit_uj / 1e6, 1)
 
 
 def _first(metrics: Metrics, *names: str) -> float | None:

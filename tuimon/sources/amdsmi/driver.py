@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _INSTALL = "python -m pip install amdsmi, in the version of your ROCm"
 _FIRST_LINES = {
     LIBRARY_NOT_FOUND: ("no AMD driver on this machine (libamd_smi.so not found)", None),
-    NO_PACKAGE: ("no GPU figures: the package amdsmi is not installed", _INSTALL),
-    OTHER_VERSION: ("no GPU figures: the package amdsmi and libamd_smi.so have different versions", _INSTALL),
+    NO_PACKAGE: ("no figures of AMD GPUs: the package amdsmi is not installed", _INSTALL),
+    OTHER_VERSION: ("no figures of AMD GPUs: the package amdsmi and libamd_smi.so have different versions", _INSTALL),
     NO_PERMISSION: ("no permission to query the AMD driver", "Join the groups render and video"),
     DRIVER_NOT_LOADED: ("the AMD driver is not loaded", "sudo modprobe amdgpu"),
 }
@@ -63,7 +63,9 @@ class AmdSmi:
         known = _FIRST_LINES.get(error.code)
         if known is not None:
             return Problem(*known, expected=error.code == LIBRARY_NOT_FOUND)
-        return Problem(f"no GPU figures: amdsmi says {words(error)}", "amd-smi shows more; tuimon will try again soon")
+        return Problem(
+            f"no figures of AMD GPUs: amdsmi says {words(error)}", "amd-smi shows more; tuimon will try again soon"
+        )
 
     def no_devices(self) -> Problem:
         """It works and counts no GPU."""

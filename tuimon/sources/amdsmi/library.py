@@ -6,7 +6,9 @@ Never called: ``amdsmi_get_violation_status``, which sleeps 100 ms between two r
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -33,9 +35,14 @@ def words(error: DriverError) -> str:
 
 
 def is_installed() -> bool:
-    """True if the library can be loaded, from one of the places that the binding tries."""
-    rocm = os.environ.get("ROCM_HOME") or os.environ.get("ROCM_PATH")
-    for path in (*([f"{rocm}/lib/{_NAME}"] if rocm else []), _NAME, f"/opt/rocm/lib/{_NAME}"):
+    """True if the library can be loaded, from one of the places that the binding tries, in its order."""
+    home, rocm = os.environ.get("ROCM_HOME"), os.environ.get("ROCM_PATH")
+    package = importlib.util.find_spec("amdsmi")
+    beside = os.path.dirname(package.origin) if package is not None and package.origin else None
+    first, last = home or rocm, rocm or "/opt/rocm"
+    for path in (first and f"{first}/lib/{_NAME}", _NAME, beside and f"{beside}/{_NAME}", f"{last}/lib/{_NAME}"):
+        if not path:
+            continue
         try:
             ctypes.CDLL(path)
         except OSError:
@@ -81,15 +88,27 @@ class Library:
         return list(self.call(self.api.amdsmi_get_processor_handles))
 
     def handle(self, index: int) -> Handle:
-        """One of them. Raises AmdSmiError when it does not answer."""
+        """One of them. Raises AmdSmiError when it does not answer.
+
+        Before ROCm 7.3 the partitions of a GPU may have one UUID: from the second on, a number is added to it.
+        """
         raw = self.handles()
         if index >= len(raw):
             raise AmdSmiError(NOT_FOUND, "it is not listed any more")
-        return self.handle_of(raw[index])
+        handle = self.handle_of(raw[index])
+        number = 0
+        for other in raw[:index]:
+            with contextlib.suppress(AmdSmiError):  # it does not answer; this one does
+                number += self._uuid(other) == handle.uuid
+        handle.uuid += f"/{number}" if number else ""
+        return handle
 
     def handle_of(self, raw: object) -> Handle:
         """A GPU by amdsmi's handle. Raises AmdSmiError when it does not answer."""
-        return Handle(self, raw, str(self.call(self.api.amdsmi_get_gpu_enumeration_info, raw)["hip_uuid"]))
+        return Handle(self, raw, self._uuid(raw))
+
+    def _uuid(self, raw: object) -> str:
+        return str(self.call(self.api.amdsmi_get_gpu_enumeration_info, raw)["hip_uuid"])
 
     def close(self) -> None:
         """Release the driver. Raises AmdSmiError."""

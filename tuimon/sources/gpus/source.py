@@ -63,8 +63,6 @@ class Driver(Protocol):
 class GpuSource(Source):
     """Reads all GPUs of a driver; a failure is reported once and retried, and does not stop the rest."""
 
-    name = "gpu"
-
     def __init__(
         self,
         driver: Driver,
@@ -73,8 +71,10 @@ class GpuSource(Source):
         clock: Callable[[], float] = time.monotonic,
         call_timeout_s: float = _CALL_TIMEOUT_S,
         root: str = "",
+        name: str = "gpu",
     ) -> None:
         """``root``: where /sys is."""
+        self.name = name
         self._driver = driver
         self._interval_s = max(interval_s, _RECORD_S)
         self._window_s = self._interval_s

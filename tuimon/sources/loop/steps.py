@@ -225,9 +225,10 @@ class StepFinder:
             self._updated.after_fetch = False
             self._close_piece(self._updated.end_ns)
         self._open.timed = False
+        self.add_pause(self._open.total_ns)  # the first has begun with the update before
 
     def add_pause(self, duration_ns: int) -> None:
-        """A counted step was a long one."""
+        """A counted step took at least so long."""
         if len(self._open.pauses_ns) < _PAUSES:
             self._open.pauses_ns += (duration_ns,)
 

@@ -63,7 +63,8 @@ class CountedPhases:
             left_ns -= beyond_ns
             bits = pause_ns.bit_length()
             self._share_out(beyond_ns, phases, range(bits - 1, bits + 2))
-        self._share_out(left_ns, phases, self._beyond_ns)
+        longest_ns = int(left_ns + each_ns)  # a step that took longer cannot be one of them
+        self._share_out(left_ns, phases, range(longest_ns.bit_length() + 1))
         whole = {name: int(ns) for name, ns in phases.items()}
         whole[max(whole, key=whole.__getitem__)] += total_ns - sum(whole.values())
         return whole

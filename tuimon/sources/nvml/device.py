@@ -145,7 +145,6 @@ class Device:
         self._utilisation = Utilisation(handle)
         self._throttling = Throttling(handle, self._fields)
         self._gpm = Gpm(handle)
-        self._xids = Xids(handle)
         self._new_xids: list[int] = []  # not in any record yet
         self._processes = None if trust is None else ComputeProcesses(handle, trust)
         self._slow = SlowSchedule()
@@ -160,6 +159,7 @@ class Device:
         self._near_nodes = _near_nodes(handle, root)
         self.name = name_of(handle)
         self._clock_max_mhz: int | None = handle.query("nvmlDeviceGetMaxClockInfo", handle.api.NVML_CLOCK_SM)
+        self._xids = Xids(handle)  # last: it holds a descriptor, which nothing frees if a query raises
         handle.reset_counts()
 
     def poll(self) -> None:

@@ -40,6 +40,7 @@ class NvmlSlot(Slot):
             return
         self.close()  # when a GPU is lost, those with higher indices may move up
         self._whole = Device(handle, self.index, None if cut else self._trust, self._clock, self._root)
+        self._devices = (self._whole,)  # first: what it holds is freed if the GPU is lost now
         self._devices = (self._whole, *(MigDevice(instance, handle, self.index, self._trust) for instance in cut))
         self.gpu = VisibleGpu(handle.uuid, self._whole.name, uuids)
 
