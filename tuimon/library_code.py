@@ -130,19 +130,6 @@ def is_handler(function: str) -> bool:
     return function.startswith(_HANDLER)
 
 
-# ---- messages from other processes
-
-_RECEIVES = re.compile(r"\.(?:recv|poll|get_many)\w*\(|\.wait\((?!\))|(?:queue|fifo|mailbox|inbox)s?\.get\w*\(")
-
-
-def receives(source: str) -> bool:
-    """True if a line of a library waits for a message: ``signals = self.signal_queue.get_many(timeout=1.0)``.
-
-    ``handle.wait()``, without what it waits for, may be for a collective.
-    """
-    return _RECEIVES.search(source) is not None
-
-
 # ---- optimizers of their own
 
 _OPTIMIZER = re.compile(r"(?:^|/)(?:optim|optimizers?)(?:/|\.py$)")

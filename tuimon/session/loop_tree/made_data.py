@@ -14,6 +14,8 @@ from tuimon.session.loop_tree.frame_table import Function
 from tuimon.session.loop_tree.order import leading_lines
 from tuimon.session.loop_tree.stacks import Stack, StackSample
 
+#: Functions that step an environment, or generate, to measure the model or to show what it does.
+_EVALUATES = re.compile(r"(?i)eval|valid|test|demo|sample|print|log")
 #: A library's modules that change batches: ``/…/kornia/augmentation/base.py``, ``/…/transforms/v2/_color.py``.
 _LIBRARY_FILE = re.compile(r"-packages/[\w/]*/(?:augmentations?|transforms)(?:/|\.py$)")
 #: Names of such modules and of functions that run them. A "transform" alone may well be a model that is trained.
@@ -78,7 +80,7 @@ class Rollouts:
         depth = self._leaves_path(stack)
         if not 0 < depth <= making:
             return
-        if any(frame.kind == "module" for frame in stack[depth:making]):
+        if any(_EVALUATES.search(frame.function) or frame.kind == "module" for frame in stack[depth:making]):
             return
         caller = stack[depth - 1]
         backward_line = self._backward_line[caller.code]

@@ -16,7 +16,6 @@ from tuimon.library_code import (
     is_network,
     is_rollout_entry,
     may_be_loss,
-    receives,
 )
 from tuimon.records import Frame
 from tuimon.torch_code import (
@@ -56,7 +55,6 @@ Role = Literal[
     "metric",
     "network",
     "optimizer_code",
-    "receives",
     "returns_gradients",
     "saves",
     "upkeep",
@@ -100,8 +98,6 @@ def roles_of(frame: Frame) -> frozenset[Role]:
     more: set[Role] = {"anchor"} if frame.user else set()
     if collates(frame.file, frame.function, frame.source):
         more.add("collates")
-    if "library" in found and not frame.user and receives(frame.source):
-        more.add("receives")
     return (found - {"library"} if frame.user else found) | more if more else found
 
 

@@ -187,15 +187,10 @@ class StackSample(Struct, frozen=True, dict=True):
         """True if it is in a library's metric on which nobody trains."""
         return self.has("metric") and not self.has("may_be_loss")
 
-    @cached_property
-    def receives_message(self) -> bool:
-        """True if it waits for a message of another process, be it in a library's own way."""
-        return bool(self.frames) and ("receives" in self.frames[-1].roles or awaits_process(self.frames))
-
     @property
     def awaits_message(self) -> bool:
-        """True if it waits for such a message, and not for one of a loader's worker."""
-        return not self.passes("fetch") and self.receives_message
+        """True if it waits for a message of another process, and not for one of a loader's worker."""
+        return not self.passes("fetch") and awaits_process(self.frames)
 
 
 def is_environment_step(caller: Frame, frame: Frame) -> bool:

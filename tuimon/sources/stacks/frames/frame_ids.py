@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.code_origin import is_import_system, is_library_file, is_user_file, package_of
-from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, receives, steps_environment
+from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, steps_environment
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import CountSettings, Frame, KeepingLine
 from tuimon.sources.source_text import SourceText
@@ -188,7 +188,7 @@ class FrameIds:
             source = self._library_source.line(frame.file, frame.line, files)
             return source if calls_collate(source) else ""
         source = self._library_source.line(frame.file, frame.line, files) if is_leaf and traits.library else ""
-        return source if collects_garbage(source) or receives(source) else ""
+        return source if collects_garbage(source) else ""
 
     def pop_new_frames(self) -> tuple[int, list[Frame]]:
         """The frames that got an id since the last call, and the id of the first of them."""
