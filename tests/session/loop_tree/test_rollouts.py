@@ -5,7 +5,6 @@ from __future__ import annotations
 from tuimon.records import Frame
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.phases import classify_samples
-from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
 from tuimon.session.loop_tree.stacks import StackSample
 
 SITE = "/v/lib/python3.11/site-packages"
@@ -33,12 +32,12 @@ LOSS = "main fit update closure:loss training_step "
 TRAINING = {LOSS + "loss module": 30, "main fit update closure:backward backward": 40}
 
 
-def classified(stacks: dict[str, int], seen: SeenBoundaries | None = None) -> dict[str, StackSample]:
+def classified(stacks: dict[str, int]) -> dict[str, StackSample]:
     """Each stack (frames by name, root first -> how often it was seen) among those of training."""
     table, stacks = FrameTable(), TRAINING | stacks
     table.add_frames(0, list(FRAMES.values()))
     numbered = {tuple(IDS[name] for name in stack.split()): times for stack, times in stacks.items()}
-    samples = {tuple(sample.ids): sample for sample in classify_samples(numbered, table, has_loader=True, seen=seen)}
+    samples = {tuple(sample.ids): sample for sample in classify_samples(numbered, table, has_loader=True)}
     return {stack.removeprefix(LOSS): samples[numbers] for stack, numbers in zip(stacks, numbered, strict=True)}
 
 
