@@ -49,7 +49,7 @@ class EvaluationBlocks:
         }
 
     def _is_apart(self, sample: StackSample, block: Block, makes_data: bool) -> bool:
-        """True if a block is named as evaluation, or comes after the update, where neither its data nor a teacher does."""
+        """True if a block is named as evaluation, or comes after the update: its data and teachers do not."""
         if evaluates_by_name(block[2]):
             return True
         path = [frame for frame in sample.outside_torch if frame.code in self._training]
