@@ -42,48 +42,6 @@ def test_the_loaders_own_work_is_bounded_by_the_wait_it_causes():
     assert at_once[1:4] == pytest.approx((gained, 1 / 0.7, gained))
 
 
-def test_an_item_and_the_loaders_own_work_for_it_can_be_done_at_once():
-    own = frames(("/lib/site-packages/torch/utils/data/_utils/fetch.py", 52, "fetch"), first=30)
-    first, *_ = run({"data": 16, "forward": 84}, own, stacks(12, ([3, 4, 30], 40), ([3, 4, 30, 1], 60)))
-    assert (first.cause, first.severity) == ("no_workers", "warning")
-    _, at_once, free = first.fixes
-    line = "augment() data.py:31"
-    assert at_once.action.startswith(f"make whole batches at once: {line} and the DataLoader's own work")
-    assert at_once[1:4] == pytest.approx((warm(1 / 0.84), 1 / 0.92, warm(1 / 0.84)), rel=0.01)
-    assert free.action.startswith(f"make {line} cheaper")
-    assert free.estimated_speedup == pytest.approx(1 / (1 - 0.6 * 0.16), rel=0.01)
-
-
-def test_nobody_makes_at_once_what_draws_the_indices_or_collates():
-    """Of the wait 40 % are the loader's own work, 25 % make items, 15 % are the same function in collate."""
-    mixed = frames(
-        ("/lib/site-packages/torch/utils/data/_utils/fetch.py", 52, "fetch"),
-        ("/lib/site-packages/torch/utils/data/dataloader.py", 800, "_next_index"),
-        ("data.py", 90, "__iter__", "yield torch.multinomial(w, 1)", True),
-        first=30,
-    )
-    samples = ([3, 4, 30], 40), ([3, 4, 30, 1], 25), ([3, 4, 31, 32], 20), ([3, 4, 30, 6, 1], 15)
-    first, *_ = run({"data": 60, "forward": 40}, mixed, stacks(12, *samples))
-    assert first.cause == "no_workers"
-    at_once = next(fix for fix in first.fixes if fix.action.startswith("make whole batches at once"))
-    assert at_once.estimated_speedup == pytest.approx(1 / (1 - 0.65 * 0.6), rel=0.01)
-
-
-def test_all_that_draws_indices_can_be_drawn_at_once():
-    """The hottest function is half of it; where it is nearly all, making it cheaper is the same."""
-    draws = frames(
-        ("/lib/site-packages/torch/utils/data/dataloader.py", 800, "_next_index"),
-        ("data.py", 90, "__iter__", "yield order.tolist()", True),
-        ("data.py", 80, "draw", "total += weight", True),
-        first=30,
-    )
-    samples = ([3, 4, 30, 31], 24), ([3, 4, 30, 31, 32], 36), ([3, 4], 40)
-    first, *_ = run({"data": 30, "forward": 70}, draws, stacks(12, *samples))
-    assert (first.cause, first.severity, first.where[0].line) == ("sampler", "warning", 80)
-    first, *_ = run({"data": 30, "forward": 70}, draws, stacks(12, ([3, 4, 30, 31], 4), *samples[1:]))
-    assert not [fix for fix in first.fixes if fix.action.startswith("draw")]
-
-
 def test_what_a_librarys_data_set_does_is_not_the_loaders_own_work():
     """A program of an installed package: the only line of the user's is the one that starts it."""
     program = frames(

@@ -13,10 +13,8 @@ from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Change, Fix
 from tuimon.diagnosis.rules.input.at_once import (
-    drawn_at_once,
     draws_in_few,
     whole_batches,
-    with_loaders_own,
     working_part,
 )
 from tuimon.diagnosis.rules.neighbour import is_held_up
@@ -97,7 +95,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "no_workers":
             return [
                 *_more_workers(f"set {_option(evidence)}={{}} (now 0){_overlaps(evidence)}", evidence, model),
-                *(whole_batches(evidence) or [*making, *with_loaders_own(evidence)]),
+                *(whole_batches(evidence) or making),
             ]
         case "hand_rolled_loader":
             return _prepared_here(making, hot, evidence, model)
@@ -139,8 +137,7 @@ def _drawn_sooner(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
     if draws_in_few(evidence) is not None:
         at_start = ": it draws an epoch's indices at its start, so do it by whole arrays, or draw the next epoch's in a"
         return _then(drawing, f"{at_start} thread while this one trains")
-    own = _then(drawing, ": draw many indices at once instead of one by one in the training process")
-    return [*own, *drawn_at_once(hot, evidence)]
+    return _then(drawing, ": draw many indices at once instead of one by one in the training process")
 
 
 def _overlaps(evidence: Evidence) -> str:
