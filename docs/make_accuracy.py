@@ -146,8 +146,10 @@ def _sums(rows: Sequence[Judgement]) -> str:
     if errors := [100 * row.share_error for row in rows if row.share_error is not None]:
         sums.append(f"Largest error of a phase: median {median(errors):.1f} points of {len(errors)} programs.")
     if gains := [gain for row in rows if (gain := row.promised_against_measured)]:
-        within = of(gain == "within" for gain in gains)
-        sums.append(f"Gain within what was told: {within}, told too high in {gains.count('too high')}.")
+        more, less = gains.count("too low"), gains.count("too high")
+        sums.append(
+            f"The fix gained what was told: {of(gain == 'within' for gain in gains)}, more: {more}, less: {less}."
+        )
     if attached := [row.attached for row in rows if row.attached is not None]:
         sums.append(f"After attach: verdict right {of(row.right for row in attached)}.")
     return " ".join(sums)
