@@ -1,7 +1,7 @@
 """Logs of a job on many nodes, made up from the project's own records and written by its own writer; seeded.
 
 ``python -m bench.fleet_logs FOLDER --ranks 64 --seconds 60`` writes one log a node. All ranks pass each step together,
-as in DDP; one rank may be late, clocks may be wrong, nodes may stop.
+as in DDP; one rank may be late, nodes may stop.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _header(job: Job, node: int, boot_s: float) -> Header:
         mode="run",
         command=COMMAND,
         host=f"node{node:03}",
-        wall_unix_s=job.begun_unix_s + job.clocks_ahead_s.get(node, 0.0),
+        wall_unix_s=job.begun_unix_s,
         interval_s=1.0,
         cpu_count=96,
         versions={"tuimon": "0", "python": "3.12.1"},

@@ -69,7 +69,6 @@ class Job(NamedTuple):
     seed: int = 1
     late: int | None = None  # a rank that reads its data slowly, by a fifth of the step
     begun_unix_s: float = BEGUN_UNIX_S
-    clocks_ahead_s: Mapping[int, float] = {}
     stopped_s: Mapping[int, float] = {}
 
     @property

@@ -1080,7 +1080,6 @@ class Node(Record, frozen=True, kw_only=True, tag="node"):
     cpu_count: Cores
     state: Literal["writing", "late", "stopped", "ended"]
     behind_s: Amount  # how much older its latest record is than the newest of any node
-    clock_ahead_s: Signed = 0.0  # how far its wall clock was found ahead by the steps, and is corrected
     exit_code: Index | None = None  # of what was launched there, once that has ended
 
 

@@ -11,10 +11,9 @@ from msgspec import structs
 from tests.sources.log.literal_log import HEADER, STEPS
 from tests.sources.log.literal_log import write as write_log
 from tests.trace.kineto_file import of_recording, write
-from tuimon.cli.commands.trace import _path, _Target
+from tuimon.cli.commands.trace import _free_name
 from tuimon.cli.main import run_command_line
 from tuimon.records import Process
-from tuimon.trace.raw import TakenBy
 
 
 def test_a_trace_that_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,7 +29,6 @@ def test_a_trace_that_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["4194304"], 1, "there is no process 4194304"),
         (["1", "--steps", "0"], 2, "--steps must be from 1 to 1000"),
         (["1", "--max-pause", "0"], 2, "--max-pause"),
-        (["1", "--all-ranks"], 2, "--all-ranks needs the log"),
         (["1", "-o", "missing/t.json.gz"], 1, "mkdir -p missing"),
         (["1", "-o", "."], 2, ". is a folder"),
         (["1", "-o", "-"], 2, "a trace is written to a file"),
@@ -79,9 +77,7 @@ _ENDED = """\
 
 def test_without_o_a_name_is_taken_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    target = _Target(5, TakenBy())
-    assert _path(None, target, 1) == "tuimon-trace-5.json.gz"
+    assert _free_name(5) == "tuimon-trace-5.json.gz"
     (tmp_path / "tuimon-trace-5.json.gz").write_text("an earlier trace")
     (tmp_path / "tuimon-trace-5-2.json.gz").symlink_to("nothing")
-    assert _path(None, target, 2) == "tuimon-trace-5-3.json.gz"
-    assert _path("tuimon-trace-5.json.gz", target, 1) == "tuimon-trace-5.json.gz"
+    assert _free_name(5) == "tuimon-trace-5-3.json.gz"

@@ -71,7 +71,7 @@ def test_a_directory_needs_a_main(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("trian.py", "train.py"), ("train", "train.py"), ("nowhere/train.py", "no folder"), ("bsah", "bash")],
+    [("trian.py", "train.py"), ("train", "train.py"), ("nowhere/train.py", "no folder")],
 )
 def test_what_is_not_there_has_a_suggestion(folder: Path, word: str, hint: str) -> None:
     (folder / "train.py").touch()

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tuimon.proc.mounts import Mount, OpenFile
 from tuimon.proc.procfs import ProcessIo, read_io
 from tuimon.sources import reads as module
 from tuimon.sources.process_table import ProcessTable
@@ -14,13 +15,18 @@ from tuimon.sources.reads import ReadsSource
 
 ME, WORKER = os.getpid(), 4_000_001
 MB = 1 << 20
+DATA = OpenFile("/data/a.bin", "", True, Mount("/data", "nfs4"))
+LOG = OpenFile("/home/train.log", "", False, Mount("/", "ext4"))
+SHARED = OpenFile("/run/batch", "", True, Mount("/run", "tmpfs"))
 
 
 @pytest.fixture
 def run(monkeypatch):
     """A source over this process as a training with one worker; ``io`` is what each has read from the disk."""
     table, clock = ProcessTable(ME, None), SimpleNamespace(now_s=100.0)
-    made = SimpleNamespace(io={ME: 10 * MB, WORKER: 0}, files=["/data/a.bin"], roles={ME: "trainer", WORKER: "worker"})
+    made = SimpleNamespace(
+        io={ME: 10 * MB, WORKER: 0}, files=[LOG, LOG, SHARED, SHARED, DATA], roles={ME: "trainer", WORKER: "worker"}
+    )
 
     def step():
         clock.now_s += 5
@@ -28,13 +34,12 @@ def run(monkeypatch):
         return list(source.read())
 
     def io_of(pid):
-        return ProcessIo(0, 0, made.io[pid]) if pid in made.io else None
+        return ProcessIo(0, 0, made.io[pid], 0) if pid in made.io else None
 
     source = ReadsSource(table, lambda: clock.now_s)
     monkeypatch.setattr(module.procfs, "read_io", io_of)
     monkeypatch.setattr(module.procfs, "read_process_stat", lambda pid: SimpleNamespace(ppid=ME))
-    monkeypatch.setattr(module, "files_read", lambda pid: made.files)
-    monkeypatch.setattr(module, "mounts_of", lambda pid: [module.Mount("/data", "nfs4")])
+    monkeypatch.setattr(module, "open_files", lambda pid: made.files)
     made.step = step
     return made
 

@@ -62,17 +62,12 @@ def _is_worker(candidate: Candidate, commands: Mapping[int, list[str]]) -> bool:
 
 
 def processes_of_run(run_id: str) -> list[int]:
-    """The live processes of a run, lowest pid first."""
-    return processes_with("TUIMON_RUN", run_id)
+    """The live processes that /proc shows and that have this run in their environment, lowest pid first."""
+    return [pid for pid in sorted(procfs.pids()) if _run_of(pid) == run_id]
 
 
-def processes_with(name: str, value: str) -> list[int]:
-    """The live processes that /proc shows and that were started with this in their environment, lowest pid first."""
-    return [pid for pid in sorted(procfs.pids()) if _variable(pid, name) == value]
-
-
-def _variable(pid: int, name: str) -> str | None:
+def _run_of(pid: int) -> str | None:
     try:
-        return environment(pid).get(name)
+        return environment(pid).get("TUIMON_RUN")
     except OSError:  # no file handle is left: what has ended is reported without those that outlive it
         return None

@@ -12,6 +12,7 @@ from tuimon.errors import NoSuchScript, NotExecutable, UsageError
 from tuimon.text import plain
 
 _PYTHON_SUFFIXES = (".py", ".pyw", ".pyz")
+_WAYS = "Give a script (train.py), -m MODULE, or a program that is on PATH."
 
 
 def user_python() -> str:
@@ -62,7 +63,7 @@ def resolve(argv: Sequence[str]) -> list[str]:
         return _directory(first, argv)
     if first.endswith(_PYTHON_SUFFIXES):
         if not os.path.exists(first):
-            raise NoSuchScript(f"there is no script {plain(first)}", _did_you_mean_script(first))
+            raise NoSuchScript(f"there is no script {plain(first)}", _did_you_mean(first))
         if not os.access(first, os.R_OK):
             raise NotExecutable(f"{plain(first)} cannot be read", f"Check it with: ls -l {plain(first)}")
         return [user_python(), *argv]
@@ -87,8 +88,8 @@ def _program(first: str, argv: Sequence[str]) -> list[str]:
         hint = f"It is in this folder: tuimon run ./{plain(first)}" if os.access(first, os.X_OK) else _how_to_run(first)
         raise NotExecutable(f"{plain(first)} is not a program on PATH", hint)
     if os.path.dirname(first):
-        raise NoSuchScript(f"there is no program {plain(first)}", _did_you_mean_script(first))
-    raise NoSuchScript(f"there is no script or program {plain(first)}", _did_you_mean_program(first))
+        raise NoSuchScript(f"there is no program {plain(first)}", _did_you_mean(first))
+    raise NoSuchScript(f"there is no script or program {plain(first)}", _did_you_mean(first, _WAYS))
 
 
 def _how_to_run(path: str) -> str:
@@ -103,38 +104,18 @@ def _how_to_run(path: str) -> str:
     return f"Run it with Python: tuimon run python {shown} (or make it executable: chmod +x {shown})"
 
 
-def _close_matches(word: str, words: Sequence[str], cutoff: float = 0.6) -> list[str]:
-    from difflib import get_close_matches  # noqa: PLC0415  (of use after a mistake alone)
-
-    return get_close_matches(word, words, n=3, cutoff=cutoff)
-
-
-def _did_you_mean_script(path: str) -> str:
+def _did_you_mean(path: str, otherwise: str = "") -> str:
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         return f"There is no folder {plain(folder)} either."
+    from difflib import get_close_matches  # noqa: PLC0415  (of use after a mistake alone)
+
     try:
         names = [name for name in os.listdir(folder) if not name.startswith(".")]
     except OSError:
         names = []
-    close = _close_matches(os.path.basename(path), names)
+    close = get_close_matches(os.path.basename(path), names)
     if close:
         where = os.path.dirname(path)
         return f"Did you mean {' or '.join(plain(os.path.join(where, name)) for name in close)}?"
-    return f"It was looked for in {plain(os.path.abspath(folder))}"
-
-
-def _did_you_mean_program(name: str) -> str:
-    if os.path.isfile(name + ".py"):
-        return f"Did you mean {plain(name)}.py?"
-    programs: set[str] = set()
-    for folder in os.get_exec_path():
-        try:
-            programs.update(os.listdir(folder))
-        except OSError:
-            continue
-    scripts = [entry for entry in os.listdir(".") if entry.endswith(".py")]
-    close = _close_matches(name, [*scripts, *programs], cutoff=0.75)
-    if close:
-        return f"Did you mean {' or '.join(plain(entry) for entry in close)}?"
-    return "Give a script (train.py), -m MODULE, or a program that is on PATH."
+    return otherwise or f"It was looked for in {plain(os.path.abspath(folder))}"

@@ -6,9 +6,7 @@ A line holds the hash of the command and its folder, the script's name and figur
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import time
 from _blake2 import blake2b  # hashlib loads OpenSSL, 4 MB
 from collections.abc import Sequence
 
@@ -27,8 +25,6 @@ VARIABLE = "TUIMON_HISTORY"
 _COMPARED = 5
 #: Lines of the file, and how many are left of it when it has more; a line has 300 bytes.
 _MOST_LINES, _KEPT_LINES = 2000, 1000
-#: Tries to lock the file, which others hold for milliseconds.
-_TRIES, _PAUSE_S = 40, 0.05
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -117,31 +113,14 @@ def _lines(path: str) -> list[_Line]:
 
 
 def add_line(path: str, line: bytes) -> None:
-    """Append a line, and drop the oldest of too many; several monitors may do so at a time. Raises OSError."""
-    for _ in range(_TRIES):
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(path, flags, PRIVATE_MODE), "r+b") as file:
-            if _is_locked(file.fileno(), path):
-                lines = (text := file.read()).splitlines()
-                if len(lines) < _MOST_LINES:
-                    file.write((b"" if text.endswith(b"\n") or not text else b"\n") + line + b"\n")
-                else:
-                    _replace(path, [*lines[1 - _KEPT_LINES :], line])
-                return
-        time.sleep(_PAUSE_S)
-
-
-def _is_locked(handle: int, path: str) -> bool:
-    """Lock the file, unless another monitor has the lock or has put another file in its place."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(handle), os.stat(path))
-    except (BlockingIOError, FileNotFoundError):
-        return False
-
-
-def _replace(path: str, lines: Sequence[bytes]) -> None:
-    made = f"{path}.{os.getpid()}"
-    with open(create_private(made), "wb") as file:
-        file.write(b"\n".join(lines) + b"\n")
-    os.replace(made, path)
+    """Append a line, and drop the oldest of too many; what another monitor adds just then may go. Raises OSError."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, PRIVATE_MODE), "r+b") as file:
+        text = file.read()
+        file.write((b"" if text.endswith(b"\n") or not text else b"\n") + line + b"\n")
+    lines = text.splitlines()
+    if len(lines) >= _MOST_LINES:
+        made = f"{path}.{os.getpid()}"
+        with open(create_private(made), "wb") as file:
+            file.write(b"\n".join([*lines[1 - _KEPT_LINES :], line]) + b"\n")
+        os.replace(made, path)

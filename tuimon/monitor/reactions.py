@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import select
@@ -19,7 +18,6 @@ from typing import IO, Any, NamedTuple
 
 from tuimon.diagnosis.finding import Finding, finding_json
 from tuimon.diagnosis.hysteresis import HOLD_S, name_of
-from tuimon.launch.candidates import processes_with
 from tuimon.records import Notice
 from tuimon.session.session import Session
 from tuimon.session.standing.standing import standing
@@ -33,11 +31,8 @@ OUTPUT_BYTES = 2000
 _LAST_BYTES = 1 << 20
 #: How often the end of a command that prints nothing is looked for (s).
 _LOOK_S = 0.1
-#: How long the end of what was killed is waited for (s): the kernel may hold it, as on a dead file server.
+#: How long the end of what was killed is waited for (s).
 _KILLED_S = 5.0
-#: In the environment of a command and of all that it starts, whatever sessions they make.
-_MARK = "TUIMON_COMMAND"
-_NUMBERS = itertools.count()
 
 
 class Outcome(NamedTuple):
@@ -47,7 +42,6 @@ class Outcome(NamedTuple):
     exit_code: int | None  # None: it could not be started, or took too long
     output: str = ""  # its output, cut; empty if that went to our own stderr
     trouble: str = ""
-    left: int = 0  # processes that it has started and that go on without it
 
 
 class Detached:
@@ -74,7 +68,6 @@ class Detached:
             self.outcome = Outcome(self.words, None, trouble=f"could not be started: {error}")
 
     def _ended(self) -> Outcome:
-        mark = f"{os.getpid()}-{next(_NUMBERS)}"
         with tempfile.TemporaryFile() as stdin:  # no pipe: a command need not read it, and we may end before it does
             stdin.write(self._payload)
             stdin.seek(0)
@@ -86,31 +79,17 @@ class Detached:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, _MARK: mark},
             )
         until_s = time.monotonic() + self._limit_s
         output = _first_bytes(process, process.stdout, until_s) if process.stdout is not None else ""
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(max(until_s - time.monotonic(), 0.0))
-            return Outcome(self.words, process.returncode, output, left=len(processes_with(_MARK, mark)))
-        left = _end(process, mark)
-        return Outcome(self.words, None, output, f"was ended after {self._limit_s:.0f} s", left)
-
-
-def _end(process: subprocess.Popen[bytes], mark: str) -> int:
-    """Kill its session, which is its group, and what it has started in sessions of their own; how many are left."""
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
-    until_s = time.monotonic() + _KILLED_S
-    while (left := processes_with(_MARK, mark)) and time.monotonic() < until_s:
-        for pid in left:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_LOOK_S)
-        time.sleep(_LOOK_S)
-    process.poll()
-    return len(left)
+            return Outcome(self.words, process.returncode, output)
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)  # its session
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may hold it, as on a dead file server
+            process.wait(_KILLED_S)
+        return Outcome(self.words, None, output, f"was ended after {self._limit_s:.0f} s")
 
 
 def _first_bytes(process: subprocess.Popen[bytes], stream: IO[bytes], until_s: float) -> str:
@@ -263,7 +242,6 @@ def _steps(session: Session) -> int:
 def _notice(outcome: Outcome, now_s: float) -> Notice:
     ok = outcome.exit_code == 0
     how = "has ended" if ok else outcome.trouble or f"ended with code {outcome.exit_code}"
-    left = f"; processes that it has started go on by themselves: {outcome.left}" if outcome.left else ""
     printed = f": {outcome.output.strip()}" if outcome.output.strip() else ""
-    message = f"{shlex.join(outcome.words)} {how}{left}{printed}"
+    message = f"{shlex.join(outcome.words)} {how}{printed}"
     return Notice(t=now_s, pid=0, source="command", level="ok" if ok else "warning", message=message)

@@ -1,4 +1,4 @@
-"""The file systems that a process reads its data from.
+"""The files that a process has open, and the file systems that hold them.
 
 Formats: proc_pid_mountinfo(5), proc_pid_fdinfo(5) in the Linux manual.
 """
@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tuimon.proc import procfs
 
-#: File systems of the kernel's own, and in memory.
-_NO_STORAGE = frozenset(
-    {"proc", "sysfs", "tmpfs", "ramfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2", "hugetlbfs"}
-)
 #: Descriptors of a process that are inspected at most.
-_MOST = 256
+_MOST = 1024
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -27,13 +24,41 @@ class Mount(NamedTuple):
     kind: str
 
 
-def mounts_of(pid: int) -> list[Mount]:
-    """The file systems that a process sees, the latest last; empty where they may not be read."""
+class OpenFile(NamedTuple):
+    """An open file, but for pipes, devices, the kernel's own files and those that have no name any more."""
+
+    path: str
+    link: str  # through which it can be reached
+    is_read_only: bool
+    mount: Mount
+
+
+def open_files(pid: int) -> Iterator[OpenFile]:
+    """The files that a process has open; none where they may not be read."""
+    folder = f"/proc/{pid}/fd"
     try:
-        text = procfs.read_whole(f"/proc/{pid}/mountinfo").decode("utf-8", "replace")
+        numbers = os.listdir(folder)[:_MOST]
+        mounts = _mounts_of(pid)
     except OSError:
-        return []
-    return [mount for line in text.splitlines() if (mount := parse_mount(line)) is not None]
+        return
+    for number in numbers:
+        try:
+            path = os.readlink(f"{folder}/{number}")
+        except OSError:
+            continue
+        if path.startswith(("/dev/", "/proc/", "/sys/")) or path.endswith(" (deleted)"):
+            continue
+        raw = procfs.read_bytes(f"/proc/{pid}/fdinfo/{number}", 256) or b""
+        facts = {key: value.strip() for key, _, value in (line.partition(b":") for line in raw.splitlines())}
+        mount = mounts.get(facts.get(b"mnt_id", b"").decode("ascii", "replace"))
+        if path.startswith("/") and mount is not None:
+            is_read_only = int(facts.get(b"flags", b"0"), 8) & os.O_ACCMODE == os.O_RDONLY
+            yield OpenFile(path, f"{folder}/{number}", is_read_only, mount)
+
+
+def _mounts_of(pid: int) -> dict[str, Mount]:
+    lines = procfs.read_whole(f"/proc/{pid}/mountinfo").decode("utf-8", "replace").splitlines()
+    return {line.partition(" ")[0]: mount for line in lines if (mount := parse_mount(line)) is not None}
 
 
 def parse_mount(line: str) -> Mount | None:
@@ -43,31 +68,3 @@ def parse_mount(line: str) -> Mount | None:
     if len(fields) < 5 or not kind:
         return None
     return Mount(_OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4]), kind)
-
-
-def mount_of(path: str, mounts: list[Mount]) -> Mount | None:
-    """The file system that holds a path; None of the kernel's own."""
-    holding = [each for each in mounts if path == each.point or path.startswith(each.point.rstrip("/") + "/")]
-    found = max(reversed(holding), key=lambda each: len(each.point), default=None)
-    return found if found is not None and found.kind not in _NO_STORAGE else None
-
-
-def files_read(pid: int) -> list[str]:
-    """The files that a process has open and may read; those that it only writes, pipes and devices are left out."""
-    try:
-        numbers = os.listdir(f"/proc/{pid}/fd")[:_MOST]
-    except OSError:
-        return []
-    return [path for number in numbers if (path := _file(pid, number)) is not None]
-
-
-def _file(pid: int, number: str) -> str | None:
-    try:
-        path = os.readlink(f"/proc/{pid}/fd/{number}")
-    except OSError:
-        return None
-    if not path.startswith("/") or path.startswith(("/dev/", "/proc/", "/sys/")) or path.endswith(" (deleted)"):
-        return None
-    raw = procfs.read_bytes(f"/proc/{pid}/fdinfo/{number}", 256) or b""
-    flags = raw.partition(b"flags:")[2].split(maxsplit=1)
-    return path if flags and int(flags[0], 8) & os.O_ACCMODE == os.O_RDONLY else None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct, field
 
 from tuimon.proc import procfs
-from tuimon.proc.mounts import Mount, files_read, mount_of, mounts_of
+from tuimon.proc.mounts import Mount, open_files
 from tuimon.records import DiskReads, Record
 from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
@@ -19,6 +19,7 @@ _PERIOD_S = 5.0
 _INSPECTED = 2
 #: Bytes between two readings from which it is worth to see where they come from: our choice.
 _WORTH_BYTES = 1 << 20
+_IN_MEMORY = ("tmpfs", "ramfs")
 
 
 class _Training(Struct):
@@ -80,6 +81,5 @@ class ReadsSource(Source):
         training.turn += _INSPECTED
         chosen = [loading[(training.turn + each) % len(loading)] for each in range(min(_INSPECTED, len(loading)))]
         for pid in chosen:
-            mounts = mounts_of(pid)
-            found = (mount_of(path, mounts) for path in files_read(pid))
-            training.seen.update(mount for mount in found if mount is not None)
+            read = (each.mount for each in open_files(pid) if each.is_read_only)
+            training.seen.update(mount for mount in read if mount.kind not in _IN_MEMORY)

@@ -31,12 +31,6 @@ def line_text(line: MemoryLine) -> str:
 def limits_text(history: MemoryHistory) -> list[str]:
     """The limits of the figures."""
     notes = ["the figures leave out what was allocated before the recording"]
-    if history.device == "cpu":
-        notes.append(
-            "torch's CPU allocator keeps no history: these are blocks that torch's profiler saw; for an operator such "
-            "as a * b, the line is the first of its function; fragments and reserved memory are unknown; the profiler "
-            "prints its beginning and its end to the training's stderr"
-        )
     if history.trigger == "asked":
         notes.append("steps are counted from backward to backward; growth is what most steps left behind")
     if history.pause_ms:

@@ -9,9 +9,9 @@ import types
 
 import pytest
 
-from tuimon.agent.control import memory, memory_cuda, oom, orders
+from tuimon.agent.control import memory, oom, orders
+from tuimon.agent.control.memory import CudaRecording
 from tuimon.agent.control.memory_blocks import Blocks
-from tuimon.agent.control.memory_cuda import CudaRecording
 from tuimon.agent.gpu_clock import cuda
 from tuimon.agent.ring import side_files
 from tuimon.agent.ring.control_words import Command, State
@@ -68,83 +68,6 @@ def test_stacks_beyond_the_limit_are_summed_up():
     assert content["live_bytes"] == sum(range(1, 401))
 
 
-class Training:
-    """Steps that leave a tensor behind; as the hook does, each ends with a look at the bell."""
-
-    def __init__(self):
-        self.torch = pytest.importorskip("torch")
-        self.kept = []
-        self.weight = self.torch.nn.Parameter(self.torch.ones(256))
-
-    def step(self):
-        loss = (self.weight * self.torch.ones(256)).sum()
-        loss.backward()
-        if orders.orders.bell[0] != orders.orders.heard:
-            orders.attend()
-        self.leak()
-        self.weight.grad = None
-
-    def leak(self):
-        self.kept.append(self.torch.zeros(1024))
-
-
-@pytest.mark.torch
-def test_a_leak_is_found_by_its_line(own_channel, capfd):
-    training = Training()
-    training.step()
-    request = own_channel.order(Command.MEMORY, 5)
-    for _ in range(6):
-        assert not request.is_over
-        training.step()
-        request.poll()
-    assert request.result().value == 5 and not training.torch.autograd._profiler_enabled()
-    content = read(own_channel.path)
-    (leak,) = [(stack, found) for stack, found in named(content).items() if stack[0] == (__file__, LEAK_LINE, "leak")]
-    assert leak[1] == (5 * 4096, 5, 4096)
-    assert (content["trigger"], content["device"], content["steps"]) == ("asked", "cpu", 5)
-    assert any(function == "step" for _, _, function in leak[0])
-    capfd.readouterr()  # torch's profiler says on stderr that it has begun
-
-
-LEAK_LINE = Training.leak.__code__.co_firstlineno + 1
-
-
-@pytest.mark.torch
-def test_it_is_stopped_in_the_middle_when_nobody_wants_it(own_channel, capfd):
-    training = Training()
-    request = own_channel.order(Command.MEMORY, 5)
-    training.step()
-    assert training.torch.autograd._profiler_enabled()
-    request.cancel()
-    training.step()
-    assert not training.torch.autograd._profiler_enabled()
-    assert orders.orders.bell[0] == orders.orders.heard
-    capfd.readouterr()
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("case", ["profiler", "setprofile", "steps"])
-def test_refusals(own_channel, case, capfd):
-    training = Training()
-    request = own_channel.order(Command.MEMORY, 500 if case == "steps" else 5)
-    if case == "profiler":
-        with training.torch.profiler.profile(activities=[training.torch.profiler.ProfilerActivity.CPU]):
-            orders.attend()
-            assert training.torch.autograd._profiler_enabled()
-    else:
-        if case == "setprofile":
-            sys.setprofile(lambda *_: None)
-        try:
-            orders.attend()
-        finally:
-            sys.setprofile(None)
-    request.poll()
-    reason = {"profiler": "a profiler is on already", "setprofile": "sys.setprofile", "steps": "at most 20 steps"}
-    with pytest.raises(Refused, match=reason[case]):
-        request.result()
-    capfd.readouterr()
-
-
 class FakeCuda:
     """The part of torch's CUDA allocator that records: its calls, and a trace that the test supplies."""
 
@@ -199,6 +122,31 @@ def test_cuda_records_its_own_history(own_channel, monkeypatch):
     assert named(content) == {(("train.py", 7, "log"),): (512, 1, 512)}
 
 
+def test_it_is_stopped_in_the_middle_when_nobody_wants_it(own_channel, monkeypatch):
+    torch = fake_torch(TRACE)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    request = own_channel.order(Command.MEMORY, 5)
+    orders.attend()
+    assert torch.cuda.calls == [("all", "python")]
+    request.cancel()
+    orders.attend()
+    assert torch.cuda.calls == [("all", "python"), (None, None)]
+    assert orders.orders.bell[0] == orders.orders.heard
+
+
+@pytest.mark.parametrize(("steps", "used", "reason"), [(500, True, "at most 100 steps"), (5, False, "not use CUDA")])
+def test_refusals(own_channel, monkeypatch, steps, used, reason):
+    torch = fake_torch(TRACE)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: used)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    request = own_channel.order(Command.MEMORY, steps)
+    orders.attend()
+    request.poll()
+    with pytest.raises(Refused, match=reason):
+        request.result()
+    assert torch.cuda.calls == []
+
+
 def test_the_programs_own_history_is_left_alone(own_channel, monkeypatch):
     torch = fake_torch(TRACE)
     torch.cuda.is_recorded = True
@@ -226,7 +174,7 @@ def test_what_is_used_of_torchs_internals_is_there():
     """A CPU build has none of it, but its list of functions that are not traced has."""
     rules = pytest.importorskip("torch._dynamo.trace_rules")
     names = set(re.findall(r"torch\._C\.(_cuda\w+)", inspect.getsource(rules)))
-    for module in (oom, memory_cuda, cuda):
+    for module in (oom, memory, cuda):
         used = set(re.findall(r"\b_cuda_\w+", inspect.getsource(module)))
         assert used and used <= names
 

@@ -8,7 +8,7 @@ import pytest
 from tuimon.agent import runtime
 from tuimon.agent.control import trace as command
 from tuimon.agent.control.stack_windows import CannotRead
-from tuimon.agent.ring.control_words import TRACE_HELD_BIT, TRACE_TRIAL, TRACE_TRIED
+from tuimon.agent.ring.control_words import TRACE_HELD_BIT
 from tuimon.agent.ring.layout import BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END
 
 MS = 1_000_000
@@ -94,12 +94,3 @@ def test_steps_that_may_pass_until_the_gpu_is_done_are_planned_for(traced):
     argument = 100 | 250 << TRACE_HELD_BIT
     without, with_gpu = (traced(argument, lambda number: 10.0, uses_gpu=uses)["steps"] for uses in (False, True))
     assert with_gpu == without - command._GPU_STEPS
-
-
-def test_a_trial_and_the_trace_may_be_two_orders(traced):
-    held = 250 << TRACE_HELD_BIT
-    tried = traced(100 | held | TRACE_TRIAL, lambda number: 10.0)
-    whole = traced(100 | held, lambda number: 10.0)
-    assert tried["steps"] == whole["steps"] > 1 and tried["held"] == 0
-    told = traced(4 | held | TRACE_TRIED, lambda number: 10.0)
-    assert (told["steps"], told["trial"]) == (4, tried["trial"])

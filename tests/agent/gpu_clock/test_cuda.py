@@ -98,14 +98,6 @@ def test_streams_that_come_and_go_are_not_all_kept():
     assert len(of._streams) <= cuda_events._STREAMS_LIMIT
 
 
-def test_an_older_torch_gives_no_tuple():
-    cuda, of = device({0: 1000})
-    cuda.current_streams[0] = 0xABC
-    cuda.current_stream = lambda index: Stream(0, index, 1)
-    assert of.stream() is of.stream()
-    assert of.stream().handle.key == (0, 0, 1)
-
-
 def test_events():
     _, of = device({0: 1000})
     event, stream = of.new_event(), of.stream()
@@ -172,12 +164,6 @@ def test_the_device_in_use_is_searched_for_once_a_second():
     queries = cuda.queries
     of.stream()
     assert cuda.queries == queries
-
-
-def test_where_contexts_are_unknown_memory_decides():
-    cuda, of = device({0: 0, 1: 1000}, current=1)
-    del cuda.torch._C._cuda_hasPrimaryContext
-    assert of.stream().device_index == 1
 
 
 def test_a_capture_that_torch_alone_knows_of_counts():

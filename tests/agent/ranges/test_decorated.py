@@ -104,24 +104,3 @@ def test_decorated_coroutines_may_overlap(monitored):
     handles = [m.value for m in markers]
     assert handles[0] != handles[1] and set(handles[:2]) == set(handles[2:])
     assert monitored.reader.name(markers[0].flag).split(layout.PLACE_SEPARATOR)[::2] == ["fetch", "fetch"]
-
-
-def test_decorated_async_generators(monitored):
-    @tuimon.phase("stream")
-    async def stream():
-        got = yield 1
-        try:
-            yield got
-        except KeyError:
-            yield "thrown"
-
-    async def consume():
-        running = stream()
-        first = await running.asend(None)
-        second = await running.asend("sent")
-        third = await running.athrow(KeyError())
-        rest = [item async for item in running]
-        return [first, second, third, rest]
-
-    assert asyncio.run(consume()) == [1, "sent", "thrown", []]
-    assert kinds(monitored) == [RANGE_START, RANGE_END] * 4

@@ -8,7 +8,7 @@ import pytest
 from tuimon.agent import runtime
 from tuimon.agent.ranges import nvtx
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.layout import MARK, RANGE_END, RANGE_POP, RANGE_PUSH, RANGE_START
+from tuimon.agent.ring.layout import MARK, RANGE_POP, RANGE_PUSH
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.torch_compat import rebinding
 
@@ -16,9 +16,8 @@ from tuimon.agent.torch_compat import rebinding
 class Native:
     """What ``torch._C._nvtx`` is in a CUDA build."""
 
-    def __init__(self, handles):
+    def __init__(self):
         self.calls = []
-        self._handles = iter(handles)
 
     def rangePushA(self, message):
         if not isinstance(message, str):
@@ -32,13 +31,6 @@ class Native:
 
     def markA(self, message):
         self.calls.append(("mark", message))
-
-    def rangeStartA(self, message):
-        self.calls.append(("start", message))
-        return next(self._handles)
-
-    def rangeEnd(self, handle):
-        self.calls.append(("end", handle))
 
     def deviceRangeStart(self, message, stream):
         return "device"
@@ -54,8 +46,7 @@ def markers(monkeypatch, shared_memory):
     def read():
         found = []
         for marker in reader.read():
-            named = marker.flag if marker.kind == RANGE_START else marker.value
-            place = reader.name(named).split(layout.PLACE_SEPARATOR)
+            place = reader.name(marker.value).split(layout.PLACE_SEPARATOR)
             found.append((marker.kind, place[0], place[1:]))
         return found
 
@@ -72,7 +63,7 @@ def torch_nvtx(markers, monkeypatch):
     torch = pytest.importorskip("torch")
     rebinding.undo_all()
     module = torch.cuda.nvtx
-    module.native = Native([11, 12, 13])
+    module.native = Native()
     monkeypatch.setattr(module, "_nvtx", module.native)
     early = types.SimpleNamespace(**{name: getattr(module, name) for name in module.__all__})
     nvtx.hook_torch(module)
@@ -113,42 +104,6 @@ def test_the_context_manager_names_the_users_line(torch_nvtx, markers):
     assert {place[0] for kind, _, place in found if kind == RANGE_PUSH} == {__file__}
 
 
-def test_start_and_end_on_another_thread(torch_nvtx, markers):
-    import threading
-
-    module, _ = torch_nvtx
-    handles = [module.range_start("a"), module.range_start("b")]
-    assert handles == [11, 12]
-    thread = threading.Thread(target=module.range_end, args=(handles[0],))
-    thread.start()
-    thread.join()
-    module.range_end(handles[1])
-    raw = markers.reader.read()
-    assert [m.kind for m in raw] == [RANGE_START, RANGE_START, RANGE_END, RANGE_END]
-    assert [m.value for m in raw][2:] == [m.value for m in raw][:2]
-    assert module.native.calls[2:] == [("end", 11), ("end", 12)]
-
-
-def test_without_a_profiler_all_handles_are_0(torch_nvtx, markers):
-    module, _ = torch_nvtx
-    module.native._handles = iter([0, 0])
-    outer, inner = module.range_start("outer"), module.range_start("inner")
-    module.range_end(inner)
-    module.range_end(outer)
-    values = [marker.value for marker in markers.reader.read()]
-    assert values[0] != values[1] and values[2:] == [values[1], values[0]]
-
-
-def test_ends_without_a_start_and_starts_without_an_end(torch_nvtx, markers):
-    module, _ = torch_nvtx
-    module.range_end(99)
-    module.native._handles = iter(range(100, 5000))
-    for _ in range(3000):
-        module.range_start("leaked")
-    assert [m.kind for m in markers.reader.read()].count(RANGE_END) == 0
-    assert len(nvtx._started) <= 1024
-
-
 def test_wrong_arguments_fail_as_ever_and_leave_no_marker(torch_nvtx, markers):
     module, _ = torch_nvtx
     with pytest.raises(TypeError, match="message must be str"):
@@ -173,8 +128,6 @@ def test_a_cpu_build_says_so_itself_and_leaves_no_marker(markers):
     for call in (lambda: torch.cuda.nvtx.range_push("a"), torch.cuda.nvtx.range_pop):
         with pytest.raises(RuntimeError, match="NVTX functions not installed"):
             call()
-    with pytest.raises(AttributeError, match="rangeStartA"):
-        torch.cuda.nvtx.range_start("a")
     with pytest.raises(RuntimeError, match="NVTX functions not installed"), torch.cuda.nvtx.range("b"):
         pass
     assert markers() == []
@@ -182,7 +135,7 @@ def test_a_cpu_build_says_so_itself_and_leaves_no_marker(markers):
 
 PACKAGE = '''
 """A package with the interface of NVIDIA's nvtx."""
-from nvtx_like.nvtx import annotate, push_range, pop_range, start_range, end_range, mark
+from nvtx_like.nvtx import annotate, push_range, pop_range, mark
 '''
 MODULE = """
 import contextlib
@@ -210,8 +163,6 @@ class annotate:
 
 def push_range(message=None, color="blue", domain=None): calls.append(("push", message))
 def pop_range(domain=None): calls.append(("pop",))
-def start_range(message=None, color=None, domain=None): return (5, 77)
-def end_range(range_id): calls.append(("end", range_id))
 def mark(message=None, color="blue", domain=None): calls.append(("mark", message))
 """
 
@@ -235,14 +186,11 @@ def test_functions_of_the_package(package, markers):
     package.push_range("a", color="red")
     package.mark(message="m")
     package.pop_range()
-    handle = package.nvtx.start_range(message="s")
-    package.end_range(handle)
-    assert handle == (5, 77)
-    assert package.nvtx.calls == [("push", "a"), ("mark", "m"), ("pop",), ("end", (5, 77))]
+    assert package.nvtx.calls == [("push", "a"), ("mark", "m"), ("pop",)]
     found = markers()
-    assert [kind for kind, _, _ in found] == [RANGE_PUSH, MARK, RANGE_POP, RANGE_START, RANGE_END]
-    assert [found[i][1] for i in (0, 1, 3)] == ["a", "m", "s"]
-    assert {found[i][2][0] for i in (0, 1, 3)} == {__file__}
+    assert [kind for kind, _, _ in found] == [RANGE_PUSH, MARK, RANGE_POP]
+    assert [found[i][1] for i in (0, 1)] == ["a", "m"]
+    assert {found[i][2][0] for i in (0, 1)} == {__file__}
 
 
 def test_annotate(package, markers):
@@ -283,10 +231,4 @@ def test_nvidias_own_package(markers):
         package.mark("m")
     package.push_range("p")
     package.pop_range()
-    package.end_range(package.start_range("s"))
-    kinds = [kind for kind, _, _ in markers()]
-    # without a profiler attached the package gives no handles: nothing to tell a started range by
-    assert kinds in (
-        [RANGE_PUSH, MARK, RANGE_POP, RANGE_PUSH, RANGE_POP],
-        [RANGE_PUSH, MARK, RANGE_POP, RANGE_PUSH, RANGE_POP, RANGE_START, RANGE_END],
-    )
+    assert [kind for kind, _, _ in markers()] == [RANGE_PUSH, MARK, RANGE_POP, RANGE_PUSH, RANGE_POP]

@@ -16,10 +16,10 @@ import zstandard
 
 from tests.sources.log.literal_log import END, HEADER, STEPS, write
 from tests.sources.log.split_log import begun, record_run
-from tests.sources.log.test_full_disk import FullDisk, no_sleep
+from tests.sources.log.test_full_disk import FullDisk
 from tuimon.errors import LogError, NotALog
 from tuimon.records import Mark, Notice, Record, Steps
-from tuimon.sources.log import file as log_file
+from tuimon.sources.log import parts
 from tuimon.sources.log.decompress import ZST_MAGIC
 from tuimon.sources.log.reader import LogSource, read_log
 from tuimon.sources.log.writer import LogWriter
@@ -112,22 +112,6 @@ def test_after_a_failed_write_the_log_goes_on(tmp_path: Path, monkeypatch: pytes
     assert records[-1] == END
 
 
-def test_the_end_is_written_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = FullDisk(monkeypatch, 10**9)
-    log = LogWriter(str(tmp_path / "run.jsonl.zst"), sleep=no_sleep)
-    log.add_record(HEADER)
-    for number in range(400):
-        log.add_record(Mark(t=float(number), pid=7, name=os.urandom(40).hex()))
-        assert log.flush(float(number)) is None
-    disk.room = os.stat(log.path).st_size
-    log.add_record(END)
-    log.close()
-    *_, lost, end = read_log(log.path)
-    assert end == END
-    assert isinstance(lost, Notice)
-    assert f"{log.lost} records were lost" in lost.message
-
-
 def test_a_write_that_cannot_be_taken_back_ends_the_log_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +123,7 @@ def test_a_write_that_cannot_be_taken_back_ends_the_log_where_it_was(
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(log_file.os, "ftruncate", refuse)
+    monkeypatch.setattr(parts.os, "ftruncate", refuse)
     log.add_record(Mark(t=30.0, pid=7, name=os.urandom(400).hex()))
     assert log.flush(30.0) is not None
     disk.room = 10**9

@@ -97,8 +97,7 @@ def test_the_tracker_tells_places_of_nested_ranges(tmp_path):
     names = {
         1: name("outer", file, "main", 4),
         2: name("in/ner", file, "main", 7),
-        3: name("job", file, "main", 30),
-        4: name("", file, "main", 33),
+        3: name("job", file, "main", 4),
     }
     tracker = RangeTracker(lambda number: names[number])
     for time_ns, (kind, flag, value) in enumerate(
@@ -107,7 +106,7 @@ def test_the_tracker_tells_places_of_nested_ranges(tmp_path):
             (layout.RANGE_PUSH, 0, 2),
             (layout.RANGE_START, 3, 77),
             (layout.RANGE_POP, 0, 0),
-            (layout.RANGE_END, 4, 77),
+            (layout.RANGE_END, 0, 77),
             (layout.RANGE_POP, 0, 0),
         ]
     ):

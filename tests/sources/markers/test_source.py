@@ -169,7 +169,7 @@ def test_a_ring_that_is_cut_short_ends_with_a_notice(ring_directory):
     os.truncate(writer.path, layout.SLOTS_OFFSET + 100)
     said = [message for _ in range(4) for message in notices(source.read())]
     assert len(said) == 1
-    assert "was cut short by another program" in said[0]
+    assert "cannot be read any more" in said[0]
     source.close()
 
 

@@ -4,8 +4,7 @@ import sys
 from typing import Any
 
 from ..outside import raised_by_us
-from .memory import write
-from .memory_cuda import CudaRecording
+from .memory import CudaRecording, write
 
 
 def watch() -> None:

@@ -4,7 +4,7 @@ The order's argument: how many steps, and for how many ms the training may be he
 to write the file (``control_words.py``). What that takes grows with the events of a step, so one step is traced for
 itself and thrown away, which also lets CUPTI set itself up; where that took long, another one. Then as many are traced
 as fit. torch holds the GIL meanwhile and cannot be interrupted: a step with far more events than the one that was tried
-holds the training up for longer. Trial and trace can be two orders: then the answer to the first is what fits.
+holds the training up for longer.
 
 What was taken lies in a file beside the ring, as kineto writes it. The answer's text holds the rest as JSON: ``steps``,
 ``wanted``, ``lines`` (whether they come in a file), ``limit`` (ms), ``begin`` and ``end`` (monotonic ns), ``unix`` (ns
@@ -17,11 +17,11 @@ import sys
 import time
 from _thread import get_ident
 from contextlib import suppress
-from typing import Any, Optional, Tuple
+from typing import Any, Optional
 
 from .. import runtime
 from ..outside import raised_by_us
-from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_STEPS_LIMIT, TRACE_TRIAL, TRACE_TRIED
+from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_STEPS_LIMIT
 from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
 from ..ring.no_ring import file_size_limit
 from ..ring.side_files import TRACE, remove_file, side_file
@@ -57,7 +57,6 @@ class Tracing:
         self.task = task
         self.wanted = max(1, min(task.argument & 0xFFFFFFFF, TRACE_STEPS_LIMIT))
         self.held_limit_ns = (task.argument >> TRACE_HELD_BIT & TRACE_HELD_MASK or 250) * 1_000_000
-        self._is_trial = bool(task.argument & TRACE_TRIAL)
         self.thread = get_ident()
         self.writer = writer
         self.path = side_file(writer.path, TRACE)
@@ -66,11 +65,10 @@ class Tracing:
         self._profiler = Profiler(torch)
         self._guard = Guard(torch, self.give_way)
         self._finder = StepFinder()
-        tried = bool(task.argument & TRACE_TRIED)
-        self._does: Any = self._start_steps if tried else self._start_trial  # at the beginning of the next step
+        self._does: Any = self._start_trial  # at the beginning of the next step
         self._is_on = False
         self._begin_ns = self._end_ns = self._limit_ns = 0
-        self._trials_ns, self._trial_step_ns = _latest_trial if tried else (0, 0)
+        self._trials_ns = self._trial_step_ns = 0
         self._trials = self._taken = self._more = 0
         self._gpu: Any = None
         self._lines: Optional[LineSampler] = None
@@ -141,16 +139,7 @@ class Tracing:
         self.steps = min(self.wanted, max(1, fitting))
         # in the first trial of a process much is done that is done once
         again = fitting < self.wanted and self._trials == 1
-        self._does = self._start_trial if again else self._end_trial if self._is_trial else self._start_steps
-        if self._does == self._end_trial:
-            self._end_trial(now_ns)
-
-    def _end_trial(self, now_ns: int) -> None:
-        """The order was only to find how many steps fit."""
-        global _latest_trial
-        _latest_trial = self._trials_ns, self._trial_step_ns
-        self.abandon()
-        self._finish(0)
+        self._does = self._start_trial if again else self._start_steps
 
     def _start_steps(self, now_ns: int) -> None:
         """Let one step pass untraced first: the trial has held the training up, and filled the loader's queue.
@@ -217,7 +206,6 @@ class Tracing:
 
 
 _tracing: Optional[Tracing] = None
-_latest_trial: Tuple[int, int] = (0, 0)  # held up by it, length of its step: in ns
 
 
 def watch(kind: int, value: int = 0, flag: int = 0) -> None:

@@ -108,8 +108,7 @@ class CudaDevice:
 
     def _is_in_use(self, index: int) -> bool:
         """True if the device has a context: making one takes hundreds of megabytes of its memory."""
-        has_context = getattr(self._native, "_cuda_hasPrimaryContext", None)
-        return bool(has_context(index)) if has_context else self._held_bytes(index) > 0
+        return bool(self._native._cuda_hasPrimaryContext(index))
 
     def _held_bytes(self, index: int) -> int:
         memory = self._memory(index)
@@ -140,13 +139,9 @@ class CudaDevice:
             return None
 
     def _new_stream(self, data: Any, index: int) -> CudaStream:
-        if isinstance(data, tuple):
-            named = dict(zip(("stream_id", "device_index", "device_type"), data))
-            handle = self._cuda.Stream(**named)
-        else:  # torch 1
-            handle = self._cuda.current_stream(index)
         if len(self._streams) >= _STREAMS_LIMIT:
             self._streams.clear()
+        handle = self._cuda.Stream(**dict(zip(("stream_id", "device_index", "device_type"), data)))
         stream = self._streams[data] = CudaStream(index, handle)
         return stream
 

@@ -2,7 +2,7 @@
 
 from functools import wraps
 from types import CodeType
-from typing import Any, AsyncGenerator, Callable, Generator, Optional
+from typing import Any, Callable, Generator, Optional
 
 from .. import runtime
 from ..torch_compat import dynamo
@@ -10,7 +10,6 @@ from . import range_markers
 
 _GENERATOR = 0x20  # flags of code objects, as in ``inspect``, which takes milliseconds to import
 _COROUTINE = 0x80
-_ASYNC_GENERATOR = 0x200
 
 
 def decorate(function: Callable[..., Any], name: str) -> Any:
@@ -23,8 +22,6 @@ def decorate(function: Callable[..., Any], name: str) -> Any:
 
 def _wrapper(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
     flags = code.co_flags if code is not None else 0
-    if flags & _ASYNC_GENERATOR:
-        return _async_generator(function, name, code)
     if flags & _COROUTINE:
         return _coroutine(function, name, code)
     if flags & _GENERATOR:
@@ -90,32 +87,5 @@ def _generator(function: Callable[..., Any], name: str, code: Optional[CodeType]
                 raise
             except BaseException as error:
                 resume, value = generator.throw, error
-
-    return tuimon_phase
-
-
-def _async_generator(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
-    """A range until each item, not for the time of its consumer."""
-
-    @wraps(function)
-    async def tuimon_phase(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        generator = function(*args, **kwargs)
-        resume, value = generator.asend, None
-        while True:
-            handle = range_markers.start_function(name, code) if _is_monitored() else None
-            try:
-                item = await resume(value)
-            except StopAsyncIteration:
-                return
-            finally:
-                range_markers.end(handle)
-            try:
-                value = yield item
-                resume = generator.asend
-            except GeneratorExit:
-                await generator.aclose()
-                raise
-            except BaseException as error:
-                resume, value = generator.athrow, error
 
     return tuimon_phase

@@ -1,24 +1,20 @@
 """NVTX ranges as markers: ``torch.cuda.nvtx`` and the ``nvtx`` package.
 
-What the user's calls do, return and raise is unchanged; the marker follows.
+What the user's calls do, return and raise is unchanged; the marker follows. Ranges that are told by a handle
+(``range_start``) have none: NVTX hands out the same for all, or none, while no profiler is attached.
 """
 
 import sys
 from functools import partial, wraps
 from types import FrameType
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 from .. import runtime
-from ..outside import raised_by_us
 from ..torch_compat import dynamo, rebinding
 from . import range_markers
 
 #: Files whose frames lie between a hooked function and the user's line that called it.
 _nvtx_files = {__file__}
-#: Started ranges that have not ended: NVTX's handle -> our handles, oldest first. A list, because every range gets the
-#: handle 0 while no profiler is attached.
-_started: Dict[object, List[int]] = {}
-_STARTED_LIMIT = 1024
 
 
 def hook_torch(module: Any) -> None:
@@ -29,7 +25,6 @@ def hook_torch(module: Any) -> None:
     native = module._nvtx
     _add_files(module.__file__)
     rebinding.rebind(module, "_nvtx", _NativeNvtx(native))
-    rebinding.on_undo(_started.clear)
 
 
 class _NativeNvtx:
@@ -46,55 +41,32 @@ class _NativeNvtx:
         return getattr(self.__dict__["_native"], name)
 
 
-def _followed(after: Callable[[Any, Any], Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function; ``after`` receives its first argument, a name or a handle, and its result."""
+def _followed(after: Callable[[Any], Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function; ``after`` receives its first argument, a name."""
 
     @wraps(function)
     def tuimon_nvtx(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         if runtime.on and not runtime.is_compiling():
-            after(args[0] if args else kwargs.get("message", kwargs.get("msg", kwargs.get("range_id", ""))), result)
+            after(args[0] if args else kwargs.get("message", kwargs.get("msg", "")))
         return result
 
     dynamo.skip(tuimon_nvtx)
     return tuimon_nvtx
 
 
-def _start(name: object, handle: Any) -> None:
-    try:
-        if handle is not None and len(_started) < _STARTED_LIMIT:
-            ours = range_markers.start(range_markers.name_id(name, _user_frame()))
-            _started.setdefault(handle, []).append(ours)
-    except raised_by_us(Exception):
-        return
-
-
-def _end(handle: Any, _result: Any) -> None:
-    try:
-        ours = _started.get(handle)
-        if ours:
-            range_markers.end(ours.pop(), _user_frame())
-            if not ours:
-                _started.pop(handle, None)
-    except raised_by_us(Exception):
-        return
-
-
 _WRAPPERS: Tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
-    partial(_followed, lambda name, _: range_markers.push(name, _user_frame())),
-    partial(_followed, lambda *_: range_markers.pop(_user_frame())),
-    partial(_followed, _start),
-    partial(_followed, _end),
-    partial(_followed, lambda name, _: range_markers.mark(name, _user_frame())),
+    partial(_followed, lambda name: range_markers.push(name, _user_frame())),
+    partial(_followed, lambda _: range_markers.pop(_user_frame())),
+    partial(_followed, lambda name: range_markers.mark(name, _user_frame())),
 )
-_NATIVE = dict(zip(("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA"), _WRAPPERS))
-_PACKAGE = dict(zip(("push_range", "pop_range", "start_range", "end_range", "mark"), _WRAPPERS))
+_NATIVE = dict(zip(("rangePushA", "rangePop", "markA"), _WRAPPERS))
+_PACKAGE = dict(zip(("push_range", "pop_range", "mark"), _WRAPPERS))
 
 
 def hook_package(package: Any) -> None:
     """Wrap the public functions of the ``nvtx`` package and ``nvtx.annotate``, but not ``Domain``, which is native."""
     _add_files(package.__file__)
-    rebinding.on_undo(_started.clear)
     inner = sys.modules.get(package.__name__ + ".nvtx")
     for name, wrap in _PACKAGE.items():
         function = getattr(package, name, None)

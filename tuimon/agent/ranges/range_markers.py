@@ -27,7 +27,7 @@ _next_handle = itertools.count(1).__next__
 
 def hide_from_dynamo() -> None:
     """Have Dynamo skip the functions below."""
-    dynamo.skip_with_callees(push, push_function, pop, start, start_function, end, mark, step)
+    dynamo.skip_with_callees(push, push_function, pop, start_function, end, mark, step)
 
 
 def push(name: object, frame: FrameType) -> None:
@@ -45,22 +45,17 @@ def pop(frame: Optional[FrameType] = None) -> None:
     runtime.emit(RANGE_POP, name_id("", frame) if frame is not None else 0)
 
 
-def start(number: int) -> int:
-    """Begin a range, by name id, that need not nest and may end on any thread; returns its handle for ``end``."""
+def start_function(name: object, code: Optional[CodeType]) -> int:
+    """Begin a range that is a whole function, need not nest and may end on any thread; its handle for ``end``."""
     handle = _next_handle() & 0xFFFFFFFF
-    runtime.emit(RANGE_START, handle, number)
+    runtime.emit(RANGE_START, handle, function_name_id(name, code))
     return handle
 
 
-def start_function(name: object, code: Optional[CodeType]) -> int:
-    """``start`` for a range that is a whole function."""
-    return start(function_name_id(name, code))
-
-
-def end(handle: Optional[int], frame: Optional[FrameType] = None) -> None:
-    """End the range with this handle, unless that is None. ``frame``: as in ``pop``."""
+def end(handle: Optional[int]) -> None:
+    """End the range with this handle, unless that is None."""
     if handle is not None:
-        runtime.emit(RANGE_END, handle, name_id("", frame) if frame is not None else 0)
+        runtime.emit(RANGE_END, handle)
 
 
 def step(samples: Optional[int] = None, tokens: Optional[int] = None) -> None:

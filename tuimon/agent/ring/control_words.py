@@ -40,8 +40,6 @@ NUMBER_LIMIT = 1 << 53
 TRACE_HELD_BIT, TRACE_HELD_MASK = 32, 0xFFFF
 #: Most steps of one trace.
 TRACE_STEPS_LIMIT = 1000
-#: Only try how many steps fit into that time, or trace without trying: so all ranks can trace equally many.
-TRACE_TRIAL, TRACE_TRIED = 1 << 48, 1 << 49
 
 
 class Command(IntEnum):

@@ -7,19 +7,18 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.cli.options import parser_of
 from tuimon.cli.streams import write_message
 from tuimon.cli.writing import add_output
-from tuimon.errors import TraceError, TuimonError, UsageError
+from tuimon.errors import TraceError, UsageError
 from tuimon.launch.signals import LeaveSignals
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import find_log, read_log
 from tuimon.sources.outputs import check_output
 from tuimon.sources.tracing.taking import HELD_MS, STEPS_LIMIT, Taking
-from tuimon.sources.tracing.together import Together
 from tuimon.text import plain, whole_number
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace
@@ -55,18 +54,16 @@ def main(argv: Sequence[str]) -> int:
         _show(parsed.target)
         return 0
     _check(parsed)
-    targets = _targets(parsed.target, all_ranks=parsed.all_ranks)
-    paths = [_path(parsed.output, target, len(targets)) for target in targets]
-    for path in paths:
-        check_output(path, force=parsed.force)
+    target = _target(parsed.target)
+    path = parsed.output or _free_name(target.pid)
+    check_output(path, force=parsed.force)
     with LeaveSignals() as signals:
-        takings = _take([target.pid for target in targets], parsed.steps, parsed.max_pause, signals)
-        written = _write(takings, targets, paths, force=parsed.force)
-    for number, (path, taking) in enumerate(written):
-        if number:
-            print()
-        _show(path, taking)
-    return 0 if len(written) == len(targets) else 1
+        taking = Taking(target.pid, parsed.steps, parsed.max_pause)
+        _wait(taking, signals)
+        taking.write(path, target.known, force=parsed.force)
+    write_message(f"tuimon: wrote {plain(path)}; see it at https://ui.perfetto.dev or with: tuimon trace {plain(path)}")
+    _show(path, taking)
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,7 +71,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("target", metavar="TARGET", help="PID, LOG of a run that is still going on, or a trace")
     parser.add_argument("--steps", type=int, default=5, metavar="N", help="whole steps to record (5)")
     add_output(parser, "where to write it (tuimon-trace-PID.json.gz, or -PID-2 where that exists)")
-    parser.add_argument("--all-ranks", action="store_true", help="with LOG: all its ranks, each to its own file")
     parser.add_argument(
         "--max-pause",
         type=int,
@@ -92,8 +88,6 @@ def _check(parsed: argparse.Namespace) -> None:
         raise UsageError("--max-pause must be from 1 to 60000 ms")
     if parsed.output == "-":
         raise UsageError("a trace is written to a file: its summary goes to stdout", "Give -o the name of a file")
-    if parsed.all_ranks and whole_number(parsed.target) is not None:
-        raise UsageError("--all-ranks needs the log of the run", "tuimon trace LOG --all-ranks")
 
 
 def _is_trace(path: str) -> bool:
@@ -101,22 +95,23 @@ def _is_trace(path: str) -> bool:
     return path.endswith((".json", ".json.gz"))
 
 
-def _targets(target: str, *, all_ranks: bool) -> list[_Target]:
+def _target(target: str) -> _Target:
+    """The process; of a log its first rank."""
     pid = whole_number(target)
     if pid is not None:
-        return [_Target(pid, TakenBy())]
+        return _Target(pid, TakenBy())
     session = Session()
     path = find_log(target)
     for record in read_log(path):
         session.add(record)
     if session.exit is not None:
         raise TraceError(f"the run of {plain(path)} has ended", "A trace can only be taken of a running training")
-    pids = sorted(session.trainers(), key=lambda pid: _rank(session, pid))
-    if not pids:
+    pid = min(session.trainers(), key=lambda pid: _rank(session, pid), default=None)
+    if pid is None:
         raise TraceError(f"no process of {plain(path)} has trained yet", "Wait for its first steps")
     from tuimon.views.trace_text import known_before
 
-    return [_Target(pid, known_before(session, pid)) for pid in (pids if all_ranks else pids[:1])]
+    return _Target(pid, known_before(session, pid))
 
 
 def _rank(session: Session, pid: int) -> int:
@@ -124,74 +119,30 @@ def _rank(session: Session, pid: int) -> int:
     return process.rank if process is not None and process.rank is not None else pid
 
 
-def _path(output: str | None, target: _Target, number: int) -> str:
-    if output is None:
-        names = (f"tuimon-trace-{target.pid}{f'-{n}' if n > 1 else ''}.json.gz" for n in itertools.count(1))
-        return next(name for name in names if not os.path.lexists(name))
-    if number == 1:
-        return output
-    stem, dot, ending = output.partition(".json")
-    rank = target.known.rank if target.known.rank is not None else target.pid
-    return f"{stem}-rank{rank}{dot}{ending}"
+def _free_name(pid: int) -> str:
+    names = (f"tuimon-trace-{pid}{f'-{n}' if n > 1 else ''}.json.gz" for n in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(name))
 
 
-def _take(pids: Sequence[int], steps: int, held_ms: int, signals: LeaveSignals) -> list[Taking]:
-    """Order all and wait for all; those that ended or refused meanwhile are reported, and left out."""
-    if len(pids) == 1:
-        taking = Taking(pids[0], steps, held_ms)
-        _wait(taking, lambda: [taking], signals)
-        return [taking]
-    together = Together(pids, steps, held_ms)
-    _wait(together, lambda: together.takings, signals)
-    for error in together.lost:
-        _report(error)
-    if not together.is_same:
-        write_message("tuimon: the ranks did not begin with the same step: they are further apart than half a step")
-    return together.takings
-
-
-def _write(
-    takings: Sequence[Taking], targets: Sequence[_Target], paths: Sequence[str], *, force: bool
-) -> list[tuple[str, Taking]]:
-    """Write all; the files that were written."""
-    by_pid = {target.pid: (target, path) for target, path in zip(targets, paths, strict=True)}
-    written = []
-    for taking in takings:
-        target, path = by_pid[taking.pid]
-        try:
-            taking.write(path, target.known, force=force)
-        except TuimonError as error:
-            _report(error)
-            continue
-        write_message(
-            f"tuimon: wrote {plain(path)}; see it at https://ui.perfetto.dev or with: tuimon trace {plain(path)}"
-        )
-        written.append((path, taking))
-    return written
-
-
-def _wait(whole: Taking | Together, takings: Callable[[], Sequence[Taking]], signals: LeaveSignals) -> None:
+def _wait(taking: Taking, signals: LeaveSignals) -> None:
     try:
-        _wait_for(whole, takings, signals)
+        _wait_for(taking, signals)
     except BaseException:
-        whole.cancel()
+        taking.cancel()
         raise
 
 
-def _wait_for(whole: Taking | Together, takings: Callable[[], Sequence[Taking]], signals: LeaveSignals) -> None:
+def _wait_for(taking: Taking, signals: LeaveSignals) -> None:
     is_reported = False
-    while not whole.is_over:
+    while not taking.is_over:
         if signals.ended_by is not None:
             raise KeyboardInterrupt
-        whole.poll()
-        waited_s = max((taking.waited_s for taking in takings()), default=0.0)
-        if not is_reported and waited_s > _NOTICE_AFTER_S:
+        taking.poll()
+        if not is_reported and taking.waited_s > _NOTICE_AFTER_S:
             is_reported = True
-            begun = [taking.taken for taking in takings() if not taking.is_over and taking.taken is not None]
-            write_message(
-                "tuimon: waiting for the steps to end" if begun else "tuimon: waiting for a backward pass to end"
-            )
-        if waited_s > _NO_CHANGE_S:
+            waited_for = "a backward pass" if taking.taken is None else "the steps"
+            write_message(f"tuimon: waiting for {waited_for} to end")
+        if taking.waited_s > _NO_CHANGE_S:
             raise TraceError(
                 "no trace within ten minutes", "The training may be in set-up, in a long evaluation, or stuck"
             )
@@ -210,7 +161,3 @@ def _show(path: str, taking: Taking | None = None) -> None:
     for line in trace_lines(trace, summary, 120):
         print(text_of(line).rstrip())
     sys.stdout.flush()
-
-
-def _report(error: TuimonError) -> None:
-    write_message(f"tuimon: {error.message}" + (f"\n  {error.hint}" if error.hint else ""))

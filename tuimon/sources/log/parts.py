@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from tuimon.new_files import PRIVATE_MODE, link
 from tuimon.records import Record
 from tuimon.sources.log.claim import lock
 from tuimon.sources.log.facts import Facts
-from tuimon.sources.log.file import RESERVE_BYTES, LogFile
 from tuimon.sources.log.names import is_compressed, part_path, part_paths
 
 if TYPE_CHECKING:
@@ -84,10 +84,61 @@ class Compressed(Plain):
         return self._frame.flush() if self._frame is not None else _LAST_BLOCK
 
 
+class LogFile:
+    """An open file that only grows. ``handle`` must be opened with O_APPEND; closed by ``close``."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self.size = 0  # bytes of whole batches
+        self.torn = False  # whether the file ends in a part of a batch that could not be taken back
+        info = os.fstat(handle)
+        self.identity = (info.st_dev, info.st_ino)
+        self.regular = stat.S_ISREG(info.st_mode)  # no pipe or device
+
+    def append(self, data: bytes) -> None:
+        """Append a batch, or nothing of it. Raises OSError."""
+        written = 0
+        try:
+            while written < len(data):
+                written += _write(self.handle, data[written:])
+        except OSError:
+            self.torn = written > 0 and not self._take_back()
+            raise
+        self.size += len(data)
+        self.torn = False
+
+    def empty(self) -> None:
+        """Drop what was in the file before. Raises OSError."""
+        os.ftruncate(self.handle, 0)
+        self.size = 0
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.handle >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self.handle)
+            self.handle = -1
+
+    def _take_back(self) -> bool:
+        try:
+            os.ftruncate(self.handle, self.size)
+        except OSError:
+            return False
+        return True
+
+
+def _write(handle: int, data: bytes) -> int:
+    """Write some of ``data``; returns how many bytes, at least one."""
+    count = os.write(handle, data)
+    if count == 0:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return count
+
+
 #: A limited log is in so many files: when the oldest goes, three quarters of what may be kept are there.
 _PARTS = 4
-#: Beyond what is written: the room kept for the end of the run, and the batch that fills a file.
-_SLACK_BYTES = 3 * RESERVE_BYTES
+#: Beyond what is written: the batches that fill files.
+_SLACK_BYTES = 192 << 10
 #: The smallest limit: each file of it holds about a minute at the highest rate we have seen (13 MB an hour).
 LEAST_LIMIT_BYTES = 1_000_000
 
@@ -120,36 +171,25 @@ class Parts:
         """Append a batch, or nothing of it. Raises OSError."""
         if self._is_full():
             self._begin_next()
-        self._append([each for record in records for each in self.facts.complete(record)], len(records))
-
-    def append_last(self, records: Sequence[Record]) -> None:
-        """Append a batch into the room that is kept for the end. Raises OSError."""
-        self._append(records, len(records), last=True)
-
-    def take_back(self, least_bytes: int) -> tuple[int, int]:
-        """Like ``LogFile.take_back``."""
-        self._encoder.abandon()
-        return self.file.take_back(least_bytes)
-
-    def close(self) -> None:
-        """Close the newest file."""
-        if self.file.handle >= 0:
-            with contextlib.suppress(OSError):
-                self.file.append(self._encoder.end(), 0, last=True)
-            self.file.close()
-
-    def _append(self, records: Sequence[Record], count: int, *, last: bool = False) -> None:
         if self.file.torn and is_compressed(self.path):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         # in a plain file readers skip a partial line and lose nothing else
-        lines = b"\n" * self.file.torn + b"".join(map(line_of, records))
+        whole = (each for record in records for each in self.facts.complete(record))
+        lines = b"\n" * self.file.torn + b"".join(map(line_of, whole))
         try:
-            self.file.append(self._encoder.encode(lines), count, last=last)
+            self.file.append(self._encoder.encode(lines))
         except OSError:
             self._encoder.abandon()
             self.facts.forget_written()
             raise
         self._encoder.keep()
+
+    def close(self) -> None:
+        """Close the newest file."""
+        if self.file.handle >= 0:
+            with contextlib.suppress(OSError):
+                self.file.append(self._encoder.end())
+            self.file.close()
 
     def _new_encoder(self) -> Plain:
         return Compressed() if is_compressed(self.path) else Plain()
@@ -179,7 +219,7 @@ class Parts:
         try:
             lock(file.handle)
             facts = self.facts.begin_file(self._number + 1, (self._part_bytes or 0) // 2)
-            file.append(encoder.encode(b"".join(map(line_of, facts))), len(facts))
+            file.append(encoder.encode(b"".join(map(line_of, facts))))
             encoder.keep()
             aside = self._exchange(fresh)
         except OSError:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 
-import msgspec
 from msgspec import Struct
 
 from tuimon.errors import NotALog, UnreadableLog
-from tuimon.records import Exit, Header, Notice, Record
+from tuimon.records import Header, Notice, Record
 from tuimon.sources.base import Backlog
 from tuimon.sources.log.decode import check_header, decode
 from tuimon.sources.log.lines import Lines
@@ -44,7 +43,6 @@ class LogStream:
         self._closed_bytes = 0  # of files that were read to their ends
         self.skipped = 0  # whole lines that hold no record, or none that is known here
         self._t = self.header.t  # of the latest record
-        self._dates = Dates(self._t, self._written_s)
         self._header_due = True
         self._is_gap = False  # whether files between the latest record and the next are missing
 
@@ -72,15 +70,14 @@ class LogStream:
             yield self._beginning(missing)
 
     def last_records(self) -> Iterator[Record]:
-        """The record of a last line that lacks its end, and one that waited for it, once there will be no more."""
+        """The record of a last line that lacks its end, once there will be no more."""
         last = decode(self._now.lines.torn())
-        records = [] if last is None or isinstance(last, Header) else list(self._dates.passed(last))
-        self._dates.finish()
-        yield from records
+        if last is not None and not isinstance(last, Header):
+            yield last
 
     def count_skipped(self) -> int:
         """How many lines have been skipped so far."""
-        return self.skipped + self._now.lines.skipped + self._now.lines.damaged + self._dates.left_out
+        return self.skipped + self._now.lines.skipped + self._now.lines.damaged
 
     def backlog(self) -> Backlog:
         """How far its files have been read, all together."""
@@ -96,27 +93,15 @@ class LogStream:
         """Close the file."""
         self._now.lines.close()
 
-    def _written_s(self) -> float:
-        """When the file was last written to, by the clock of its records."""
-        return self.header.t + self._now.lines.changed_unix_s() - self.header.wall_unix_s
-
     def _read(self) -> Iterator[list[Record]]:
         while read := self._now.lines.read_records():
             records = [record for record in read if type(record) is not Header]
-            if self._is_gap or not self._dates.all_follow(records):
-                records = list(self._dated(records))
-            self._t = max(self._t, self._dates.t)
-            yield records
-
-    def _dated(self, records: Iterable[Record]) -> Iterator[Record]:
-        """The records that may be passed on, with a notice where those before them are missing."""
-        for read in records:
-            for record in self._dates.passed(read):
-                if self._is_gap and record.t - self._t > _APART_S:
-                    yield self._missing_notice(record.t)
+            if self._is_gap and records:
                 self._is_gap = False
-                self._t = max(self._t, record.t)
-                yield record
+                if records[0].t - self._t > _APART_S:
+                    yield [self._missing_notice(records[0].t)]
+            self._t = max((self._t, *(record.t for record in records)))
+            yield records
 
     def _beginning(self, missing: int) -> list[Record]:
         """The facts that a file begins with, unless the files before it had them; ``missing``: of these."""
@@ -205,69 +190,3 @@ def _is_same_run(one: Header, other: Header) -> bool:
 def _clock(seconds: float) -> str:
     minutes, second = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{second:02}"
-
-
-# -- dates
-
-
-#: Neighbours are dated at most this much later than what came before, in seconds: records are at most 30 s apart while
-#: a run is recorded, and longer pauses (a stopped monitor, files that were removed) end with several records.
-_CONFIRMED_S = 60.0
-
-
-class Dates:
-    """Passes records on, in their order; holds one that is dated far ahead until the next one shows what it is."""
-
-    def __init__(self, t: float, written_s: Callable[[], float]) -> None:
-        """``t``: of the header; ``written_s``: when the file was last written to, on the same clock."""
-        self.left_out = 0
-        self._written_s = written_s
-        self.t = t  # of the latest record that was passed on
-        self._held: Record | None = None
-
-    def follows(self, record: Record) -> bool:
-        """True if it may be passed on at once, as nearly all may; if not, ``passed`` decides what may."""
-        t = record.t
-        if self._held is not None or t - self.t > _CONFIRMED_S:
-            return False
-        self.t = max(self.t, t)
-        return True
-
-    def all_follow(self, records: Iterable[Record]) -> bool:
-        """True if all of these may be; if not, they are to be passed one by one."""
-        t = self.t
-        for record in records:
-            if record.t > t:
-                if record.t - t > _CONFIRMED_S:
-                    return False
-                t = record.t
-        if self._held is not None:
-            return False
-        self.t = t
-        return True
-
-    def passed(self, record: Record) -> Iterable[Record]:
-        """The records that may be passed on now that this one has been read."""
-        return (record,) if self.follows(record) else self._examined(record)
-
-    def _examined(self, record: Record) -> Iterator[Record]:
-        held, self._held = self._held, None
-        if held is not None:
-            if abs(record.t - held.t) <= _CONFIRMED_S:
-                self.t = held.t
-                yield held
-            else:
-                self.left_out += 1
-        if record.t - self.t <= _CONFIRMED_S:
-            self.t = max(self.t, record.t)
-            yield record
-        elif isinstance(record, Exit | Notice):  # where the disk was full, they are all that is left of hours
-            possible = record.t <= self._written_s() + _CONFIRMED_S
-            yield record if possible else msgspec.structs.replace(record, t=self.t)
-        else:
-            self._held = record
-
-    def finish(self) -> None:
-        """End: nothing will confirm the date of a record that is held."""
-        self.left_out += self._held is not None
-        self._held = None

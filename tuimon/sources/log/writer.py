@@ -6,14 +6,12 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from itertools import accumulate, takewhile
 
 from tuimon.errors import LogError, NotALog
 from tuimon.new_files import PRIVATE_MODE
 from tuimon.records import Notice, Record
 from tuimon.sources.log.claim import cannot_write, claim, create, try_write
-from tuimon.sources.log.file import RESERVE_BYTES
-from tuimon.sources.log.parts import Parts, line_of
+from tuimon.sources.log.parts import Parts
 from tuimon.sources.log.stream import older_parts
 from tuimon.text import plain
 
@@ -25,8 +23,6 @@ _LAST_TRIES, _LAST_RETRY_S = 5, 0.2
 PENDING_LIMIT = 2000
 #: Records of one batch: it is written whole or not at all.
 _BATCH = 50
-#: Bytes taken back at the end if no room was kept: the end of the run is then written over them.
-_END_BYTES = 8 * 1024
 
 
 class LogWriter:
@@ -92,7 +88,7 @@ class LogWriter:
         return Notice(t=now_s, pid=0, source="log", level="ok", message=f"the log is written again{lost}")
 
     def close(self) -> None:
-        """Write what is left, on a full disk into the room kept for it, and close the file."""
+        """Write what is left, as far as there is room, and close the file."""
         if self._parts.file.handle < 0:
             return
         for attempt in range(_LAST_TRIES):
@@ -101,8 +97,7 @@ class LogWriter:
             with contextlib.suppress(OSError):
                 self._write_pending()
                 break
-        else:
-            self._write_end()
+        self.lost += len(self._pending)
         self._parts.close()
 
     def discard(self) -> None:
@@ -130,42 +125,6 @@ class LogWriter:
         del self._pending[:count]
         self._begun = True
 
-    def _write_end(self) -> None:
-        """The newest of the records kept, with how many were lost before them, where there is room for no more."""
-        room, taken = RESERVE_BYTES, 0
-        for _ in range(2):
-            records, left_out = self._end(room, taken)
-            try:
-                self._parts.append_last(records)
-            except OSError:
-                room, taken = self._parts.take_back(_END_BYTES)
-            else:
-                self.lost += taken + left_out
-                return
-        self.lost += taken + len(self._pending)
-
-    def _end(self, room: int, taken: int) -> tuple[list[Record], int]:
-        """The newest records, of at most ``room`` bytes, after a Notice of what was lost; how many were left out.
-
-        ``taken``: records that have been taken back.
-        """
-        first = [] if self._begun else self._pending[:1]  # the header
-        newest = self._pending[len(first) :][::-1]
-        room -= sum(len(line_of(record)) for record in (*first, self._lost_notice(10**9)))
-        sizes = accumulate(len(line_of(record)) for record in newest)
-        kept = len(list(takewhile(lambda size: size <= room, sizes)))
-        left_out = len(newest) - kept
-        return [*first, self._lost_notice(self.lost + taken + left_out), *newest[:kept][::-1]], left_out
-
-    def _lost_notice(self, count: int) -> Notice:
-        return Notice(
-            t=self._pending[-1].t if self._pending else 0.0,
-            pid=0,
-            source="log",
-            level="warning",
-            message=f"the log could not be written at the end of the run: {count} records were lost",
-        )
-
     def _drop_earlier(self) -> None:
         with contextlib.suppress(NotALog):
             for path in older_parts(self.path):
@@ -180,12 +139,11 @@ class LogWriter:
         if self._broken:
             return None
         self._broken = True
-        kept = "" if self._parts.file.reserves else " This file system keeps no room for the end of the run."
         return Notice(
             t=now_s,
             pid=0,
             source="log",
             level="warning",
             message=f"{plain(self.path)} cannot be written: {error.strerror}",
-            hint=f"The run goes on; writing is tried again every few seconds.{kept}",
+            hint="The run goes on; writing is tried again every few seconds.",
         )

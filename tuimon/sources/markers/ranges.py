@@ -59,7 +59,7 @@ class RangeTracker:
         elif kind == layout.RANGE_START and len(self._started) < _DEPTH_LIMIT:
             self._started[value] = _Range(self._name(flag), time_ns, flag)
         elif kind == layout.RANGE_END and (ended := self._started.pop(value, None)) is not None:
-            self._end(ended, time_ns, flag)
+            self._end(ended, time_ns, 0)
 
     @property
     def is_idle(self) -> bool:

@@ -37,27 +37,13 @@ def deleted(now_s: float, readers: Sequence[RingReader]) -> Notice:
     )
 
 
-def ends(now_s: float, cut: Sequence[RingReader], failed: Sequence[RingReader]) -> list[Notice]:
-    """Rings whose markers end before their processes do."""
-    return [*([_cut_short(now_s, cut)] if cut else []), *([_unreadable(now_s, failed)] if failed else [])]
-
-
-def _cut_short(now_s: float, readers: Sequence[RingReader]) -> Notice:
-    return _warning(
-        now_s,
-        f"the ring of {_processes(readers)} was cut short by another program: its markers end here, and the process is"
-        " killed (SIGBUS) at its next one",
-        f"Find what truncates files in {_folder(readers)}, or name another folder in TUIMON_RING_DIR before the next"
-        " start.",
-    )
-
-
-def _unreadable(now_s: float, readers: Sequence[RingReader]) -> Notice:
+def unreadable(now_s: float, readers: Sequence[RingReader]) -> Notice:
+    """Rings whose markers end before their processes do: a file was cut short, or its folder fails."""
     return _warning(
         now_s,
         f"the ring of {_processes(readers)} cannot be read any more: its markers end here",
-        f"Check the file system of {_folder(readers)}, or name another folder in TUIMON_RING_DIR before the next"
-        " start.",
+        f"Check the file system of {_folder(readers)}, and what cuts files short there; or name another folder in"
+        " TUIMON_RING_DIR before the next start.",
     )
 
 

@@ -75,11 +75,10 @@ class MarkerSource(Source):
         # in this order: what a process wrote before it ended is all from before ``now_ns``
         ended = {path for path, follower in self._followers.items() if not _goes_on(follower.reader)}
         due = self._due(ended)
-        cut = [follower.reader for follower in due.values() if follower.reader.is_cut()]
-        failed: list[RingReader] = []
+        failed = [follower.reader for follower in due.values() if follower.reader.is_cut()]
         now_ns = self._clock_ns()
         for path, follower in due.items():
-            last = path in ended or follower.reader in cut
+            last = path in ended or follower.reader in failed
             try:
                 out.extend(self._read_ring(follower, now_ns, last))
             except OSError:
@@ -87,7 +86,8 @@ class MarkerSource(Source):
                 last = True
             if last:
                 self._drop(path)
-        out.extend(ring_notices.ends(now_ns / 1e9, cut, failed))
+        if failed:
+            out.append(ring_notices.unreadable(now_ns / 1e9, failed))
         self.period_s = self._period_s(now_ns)
         return out
 

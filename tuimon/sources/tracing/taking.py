@@ -57,8 +57,8 @@ class TraceAnswer(msgspec.Struct):
 class Taking:
     """Orders a trace when it is made; ``poll`` it at least twice a second until ``is_over``, then ``write``."""
 
-    def __init__(self, pid: int, steps: int, held_ms: int = HELD_MS, part: int = 0) -> None:
-        """``part``: TRACE_TRIAL or TRACE_TRIED, where it is not the whole. Raises ControlError where that cannot be."""
+    def __init__(self, pid: int, steps: int, held_ms: int = HELD_MS) -> None:
+        """Raises ControlError where that cannot be."""
         self.pid = pid
         self.wanted = steps
         self._channel = open_channel(pid)
@@ -70,14 +70,10 @@ class Taking:
             raise NoAgent(f"the ring of process {pid} cannot be read") from error
         self._markers: deque[Marker] = deque(maxlen=_MARKERS)
         try:
-            self.order(steps, held_ms, part)
+            self._request: Request = self._channel.order(Command.TRACE, steps | held_ms << TRACE_HELD_BIT)
         except BaseException:
             self.close()
             raise
-
-    def order(self, steps: int, held_ms: int, part: int = 0) -> None:
-        """Order it, again where an earlier order is over. Raises ControlError."""
-        self._request: Request = self._channel.order(Command.TRACE, steps | held_ms << TRACE_HELD_BIT | part)
         self._since_s = time.monotonic()
 
     @property
@@ -112,7 +108,7 @@ class Taking:
         ``force``: as in ``output_file``.
         """
         try:
-            answer = self.answer()
+            answer = self._answer()
             self._markers.extend(self._reader.read())
             steps, phases = loop_parts(self._markers, answer.begin, answer.end)
             lines = read_lines(self.ring_path, self._request.number) if answer.lines else []
@@ -131,21 +127,16 @@ class Taking:
             write_trace(self._raw_path, path, whole, (steps, phases, lines), answer.unix, force=force)
             return whole
         finally:
-            self.discard()
+            remove_file(self._raw_path)
+            remove_file(side_file(self.ring_path, LINES))
             self.close()
 
-    def answer(self) -> TraceAnswer:
-        """The agent's answer to the order that is over. Raises ControlError, TraceError."""
+    def _answer(self) -> TraceAnswer:
         result = self._request.result()
         answer = _decoded(self._channel.text(result.text)) if result.state == State.DONE else None
         if answer is None:
             raise TraceError("the agent's answer cannot be understood")
         return answer
-
-    def discard(self) -> None:
-        """Remove what the agent has left."""
-        remove_file(self._raw_path)
-        remove_file(side_file(self.ring_path, LINES))
 
     @property
     def _raw_path(self) -> str:

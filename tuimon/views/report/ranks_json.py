@@ -49,7 +49,7 @@ def nodes_json(session: Session) -> dict[str, Json]:
     if not known:
         return {}
     ordered = sorted(known, key=lambda node: (node.state in WELL, not node.exit_code, -node.behind_s, node.number))
-    nodes = [picked(node, "host", "state", "behind_s", "clock_ahead_s", "exit_code") for node in ordered[:LISTED]]
+    nodes = [picked(node, "host", "state", "behind_s", "exit_code") for node in ordered[:LISTED]]
     return {"name": header.run if header else None, "node_count": len(known), "nodes": nodes}
 
 

@@ -243,7 +243,6 @@ class Node(Struct):
     host: str
     state: str
     behind_s: float | None
-    clock_ahead_s: float | None
     exit_code: int | None
 
 

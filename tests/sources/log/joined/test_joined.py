@@ -154,30 +154,6 @@ def test_frames_of_all_nodes_are_kept_once(logs: Path) -> None:
         assert after == before
 
 
-# -- clocks
-
-
-def test_a_wrong_clock_is_found_by_the_steps_and_corrected(tmp_path: Path) -> None:
-    write(str(tmp_path), JOB._replace(clocks_ahead_s={1: 2.5}))
-    records = joined(tmp_path)
-    moments = [r.t for r in records if isinstance(r, Steps)]
-    assert moments[-1] - moments[0] < JOB.seconds
-    (offset,) = {r.clock_ahead_s for r in records if isinstance(r, Node) and r.number == 1} - {0.0}
-    assert offset == pytest.approx(2.5, abs=JOB.step_s)
-    assert notices(records, "clocks")[-1].startswith("the clock of node001 is 2.5 s ahead: corrected by its steps")
-
-
-def test_clocks_that_agree_are_left_alone_and_their_residual_is_said(logs: Path) -> None:
-    records = joined(logs)
-    assert {r.clock_ahead_s for r in records if isinstance(r, Node)} == {0.0}
-    assert notices(records, "clocks")[-1].startswith("the steps of 3 of 3 nodes agree within ")
-
-
-def test_a_lag_of_less_than_a_step_is_no_wrong_clock(tmp_path: Path) -> None:
-    write(str(tmp_path), JOB._replace(clocks_ahead_s={2: 0.5 * JOB.step_s}))
-    assert {r.clock_ahead_s for r in joined(tmp_path) if isinstance(r, Node)} == {0.0}
-
-
 # -- nodes that lag, stop, come late
 
 
@@ -302,15 +278,6 @@ def test_two_runs_of_one_name_one_after_the_other_are_two(tmp_path: Path) -> Non
     assert run.name == "bench"
     assert folder.runs[0].name.startswith("bench@2025")
     assert choose(str(tmp_path), folder.runs[0].name).run == folder.runs[0]
-
-
-def test_a_node_whose_clock_is_minutes_ahead_is_of_the_same_run(tmp_path: Path) -> None:
-    for path in write(str(tmp_path), JOB._replace(nodes=2, seconds=14.0, clocks_ahead_s={1: 300.0})):
-        os.utime(path, (1.75e9 + 14, 1.75e9 + 14))
-    records = joined(tmp_path)
-    moments = [r.t for r in records if isinstance(r, Steps)]
-    assert {node_of(r.pid) for r in records if isinstance(r, Steps)} == {0, 1}
-    assert moments[-1] - moments[0] < JOB.seconds
 
 
 def test_two_machines_of_one_name_are_two_nodes_and_two_logs_of_one_are_one(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One log of a run on several nodes: its records in order, how far it is, and where its clock stands."""
+"""One log of a run on several nodes: its records in order, and how far it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from tuimon.errors import UnreadableLog
 from tuimon.records import Exit, Header, Node, Record
 from tuimon.sources.base import Backlog
-from tuimon.sources.log.joined.clocks import LogClock
 from tuimon.sources.log.joined.identity import FrameIds, Identity
 from tuimon.sources.log.stream import LogStream
 
@@ -27,8 +26,6 @@ class NodeLog:
         self.path = path
         self.number = number
         self.label = label
-        self.clock = LogClock()
-        self.clock_ahead_s = 0.0  # how far the node's wall clock was found ahead
         self.exit: Exit | None = None
         self.failure: UnreadableLog | None = None  # why it is not read on
         self._stream = LogStream(path)
@@ -37,13 +34,9 @@ class NodeLog:
         self.at_end = False  # whether there was no more to read
         self.header: Header = self._stream.header
         self.identity = Identity(number, frames)
-        self._wall_s = self.header.wall_unix_s - self.header.t
+        #: seconds to add to a moment of this log, to get the wall clock, which all nodes set by the network
+        self.shift_s = self.header.wall_unix_s - self.header.t
         self.latest_s = self._read_s = self.header.t  # of the records that were passed on; of those that were read
-
-    @property
-    def shift_s(self) -> float:
-        """Seconds to add to a moment of this log, to get the wall clock that all logs share."""
-        return self._wall_s - self.clock_ahead_s
 
     @property
     def latest_unix_s(self) -> float:
@@ -56,7 +49,7 @@ class NodeLog:
         return self._read_s + self.shift_s
 
     def read_ahead(self, count: int) -> None:
-        """Read so many records now, or as many as there are, for ``waiting`` and for what they show of its clock."""
+        """Read so many records now, or as many as there are, for ``waiting``."""
         while len(self.waiting) < count:
             records = self._next_block()
             self.at_end = records is None
@@ -65,7 +58,6 @@ class NodeLog:
                 return
             self.waiting.extend(records)
             self._read_s = max(self._read_s, *(record.t for record in records))
-            self.clock.add_records(records, self._wall_s)
 
     def _next_block(self) -> list[Record] | None:
         try:
@@ -104,7 +96,6 @@ class NodeLog:
             cpu_count=self.header.cpu_count,
             state="late" if state == "writing" and behind_s > limit_s else state,  # type: ignore[arg-type]  # literals
             behind_s=behind_s,
-            clock_ahead_s=self.clock_ahead_s,
             exit_code=self.exit.exit_code if self.exit else None,
         )
 

@@ -17,7 +17,7 @@ from tuimon.sources.log.joined.logs import RunLogs
 from tuimon.sources.log.joined.node_log import NodeLog
 from tuimon.sources.log.joined.notices import JoinedNotices, unreadable_notice
 from tuimon.sources.log.joined.runs import Run
-from tuimon.sources.log.joined.states import check_clocks, joined_exit, node_notice, nodes_of
+from tuimon.sources.log.joined.states import joined_exit, node_notice, nodes_of
 from tuimon.sources.log.pace import Pace
 from tuimon.sources.log.reader import skipped_notice
 
@@ -70,12 +70,8 @@ def _until(log: NodeLog, until_unix_s: float) -> list[Next]:
     return found
 
 
-#: Records of each log that are read before any is passed on: their steps show which clocks are wrong.
-_AHEAD = 300
 #: Seconds between two searches for logs of nodes that have come later.
 _SEARCH_S = 5.0
-#: Clocks are compared again after this much of the run, and each time half as much later.
-_COMPARE_S = 10.0
 #: Records that are not passed on as they are.
 _SPECIAL = frozenset((Header, Notice, Cost, Exit, Gpu, MachineMemory))
 #: A node's lag is passed on again when it has grown by this, in seconds.
@@ -99,7 +95,7 @@ class JoinedSource(Source):
         clock: Callable[[], float] = time.monotonic,
         left_out: Sequence[UnreadableLog] = (),
     ) -> None:
-        """Open the logs and compare their clocks; ``left_out``: others of the folder. Raises NotALog."""
+        """Open the logs; ``left_out``: others of the folder. Raises NotALog."""
         self.period_s = 0.5  # each read queries the file system about every log
         self._follow = follow
         self._clock = clock
@@ -118,8 +114,7 @@ class JoinedSource(Source):
         self._searched_s = clock()
         self.header = self._logs[0].header
         self._zero_s = self._logs[0].shift_s  # what makes a moment of the header's clock one of the wall clock
-        self._newest_unix_s = self._begun_unix_s = run.begun_unix_s
-        self._compare_after_s = _COMPARE_S
+        self._newest_unix_s = run.begun_unix_s
         self._due: list[Record] = [self.header, *self._joined(self._logs)]
         self.backlog = self._read_so_far() if speed is None else None  # None: read, or played at a pace
 
@@ -149,23 +144,17 @@ class JoinedSource(Source):
         return Backlog(sum(one.read_bytes for one in each), sum(one.of_bytes for one in each))
 
     def _passed_on(self, merged: Sequence[Next]) -> Iterator[Record]:
-        """The records that are due; it ends early where clocks were compared, as the order may be another one then."""
-        is_due, zero_s, newest_unix_s = self._pace.is_due, self._zero_s, self._newest_unix_s
-        compare_unix_s = self._begun_unix_s + self._compare_after_s
+        """The records that are due."""
+        is_due, zero_s = self._pace.is_due, self._zero_s
         for at_unix_s, log, record in merged:
             if not is_due(at_unix_s):
                 return
             log.pop()
-            if at_unix_s > newest_unix_s:
-                self._newest_unix_s = newest_unix_s = at_unix_s
+            self._newest_unix_s = max(self._newest_unix_s, at_unix_s)
             if type(record) in _SPECIAL:
                 yield from self._of_run(log, record)
             elif (adopted := log.identity.adopt(record, log.shift_s - zero_s)) is not None:
                 yield adopted
-            if newest_unix_s > compare_unix_s:
-                self._compare_after_s *= 1.5
-                yield from self._compared()
-                return
 
     def close(self) -> None:
         """Close all files."""
@@ -175,10 +164,8 @@ class JoinedSource(Source):
         """The records that follow from merging these logs with the others."""
         if not logs:
             return []
-        for log in logs:
-            log.read_ahead(_AHEAD)
         self._merge.add_logs(logs)
-        return [*self._changed_nodes(), *self._compared()]
+        return list(self._changed_nodes())
 
     def _of_run(self, log: NodeLog, record: Record) -> Iterator[Record]:
         """A record of one log, as the run as a whole has it."""
@@ -198,7 +185,6 @@ class JoinedSource(Source):
                 yield from self._changed_nodes()
                 end = joined_exit(self._logs)
                 if end is not None:
-                    yield from self._compared()
                     yield end
             case _:
                 yield adopted
@@ -237,11 +223,6 @@ class JoinedSource(Source):
     def _now_s(self) -> float:
         return self._newest_unix_s - self._zero_s
 
-    def _compared(self) -> Iterator[Record]:
-        notice = check_clocks(self._logs)
-        if notice is not None:
-            yield structs.replace(notice, t=self._now_s)
-
     def _changed_nodes(self) -> Iterator[Record]:
         """Nodes whose state is another than was passed on last, and a notice of those that are not well."""
         for node in nodes_of(self._logs, self._newest_unix_s):
@@ -257,5 +238,4 @@ class JoinedSource(Source):
 
 
 def _is_news(node: Node, before: Node) -> bool:
-    changed = (node.state, node.clock_ahead_s) != (before.state, before.clock_ahead_s)
-    return changed or (node.state != "ended" and abs(node.behind_s - before.behind_s) >= _LAG_STEP_S)
+    return node.state != before.state or (node.state != "ended" and abs(node.behind_s - before.behind_s) >= _LAG_STEP_S)

@@ -1,4 +1,4 @@
-"""Reports on the nodes of a run as a whole: whose clock is wrong, who is late, how the run ended."""
+"""Reports on the nodes of a run as a whole: who is late, how the run ended."""
 
 from __future__ import annotations
 
@@ -7,25 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from tuimon.records import Exit, Node, Notice
-from tuimon.sources.log.joined.clocks import Comparison, compare
 from tuimon.sources.log.joined.node_log import NodeLog
 from tuimon.sources.log.joined.notices import names
-
-
-def check_clocks(logs: Sequence[NodeLog]) -> Notice | None:
-    """Compare all clocks by the steps and correct those that are wrong; None without steps on two nodes."""
-    tracked = [log for log in logs if log.clock.track is not None and log.header.mode == "run"]
-    if len(tracked) < 2:
-        return None
-    reference = min(tracked, key=lambda log: log.clock.track.rank if log.clock.track else 0)
-    found: list[tuple[NodeLog, Comparison]] = []
-    for log in tracked:
-        comparison = compare(log.clock, reference.clock) if log.number != reference.number else None
-        if comparison is not None:
-            found.append((log, comparison))
-            if comparison.is_wrong:
-                log.clock_ahead_s = comparison.ahead_s
-    return _clock_notice(found, len(logs)) if found else None
 
 
 def nodes_of(logs: Sequence[NodeLog], newest_unix_s: float) -> list[Node]:
@@ -66,21 +49,3 @@ def joined_exit(logs: Sequence[NodeLog]) -> Exit | None:
     decisive = min(ends, key=lambda end: (not end[1].exit_code, end[1].exit_code is not None, end[1].t))[1]
     survivors = [pid for _, end in ends for pid in end.survivors]
     return msgspec.structs.replace(decisive, t=max(end.t for _, end in ends), survivors=survivors)
-
-
-def _clock_notice(found: Sequence[tuple[NodeLog, Comparison]], nodes: int) -> Notice:
-    wrong = [(log, each) for log, each in found if each.is_wrong]
-    right_s = max((abs(each.ahead_s) + each.residual_s for _, each in found if not each.is_wrong), default=None)
-    parts = []
-    if wrong:
-        log, worst = max(wrong, key=lambda pair: abs(pair[1].ahead_s))
-        off = f"{abs(worst.ahead_s):.1f} s {'ahead' if worst.ahead_s > 0 else 'behind'}"
-        more = f" (of {len(wrong)} that are wrong)" if len(wrong) > 1 else ""
-        parts.append(f"the clock of {log.label} is {off}{more}: corrected by its steps, within {_ms(worst.residual_s)}")
-    if right_s is not None:
-        parts.append(f"the steps of {len(found) + 1 - len(wrong)} of {nodes} nodes agree within {_ms(right_s)}")
-    return Notice(t=0.0, pid=0, source="clocks", level="warning" if wrong else "info", message="; ".join(parts))
-
-
-def _ms(seconds: float) -> str:
-    return f"{max(1.0, seconds * 1e3):.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
