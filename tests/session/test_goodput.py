@@ -273,4 +273,4 @@ def test_headless_and_the_report_show_it():
     monitor = Mock(session=session, findings=[], changes=[])
     lines = FindingsSheet(monitor)._lines(100)
     bar = lines[[text_of(line) for line in lines].index(f"Goodput: {said}") - 1]
-    assert [(span.role, len(span.text)) for span in bar] == [("forward", 16), ("other", 80), ("data", 4)]
+    assert [(span.role, len(span.text)) for span in bar] == [("forward", 16), ("other", 80), ("other", 4)]
