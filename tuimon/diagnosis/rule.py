@@ -178,14 +178,9 @@ NEEDS = tuple(each for each in list(globals().values()) if isinstance(each, Need
 
 
 class Rule(Struct, frozen=True):
-    """One rule; it abstains without any of ``needs``, and ``judge`` returns None where it finds nothing.
+    """One rule; it abstains without any of ``needs``, and ``judge`` returns None where it finds nothing."""
 
-    ``order``: its place among findings of equal severity and share, lowest first.
-    """
-
-    name: str  # as reports and ``--fail-on`` spell it
     title: str  # for people, in a few words
-    order: int
     judge: Callable[[Evidence], Finding | None]
     explanation: str  # one paragraph: what it means and what it rests on
     needs: tuple[Need, ...]
@@ -198,3 +193,8 @@ class Rule(Struct, frozen=True):
     of_end: bool = False  # judged once more when the run has ended: that may be what ended it
     before_steps: bool = False  # judged before the first whole step too: harm that no step has to show
     ranked_as: Severity | None = None  # another severity than its findings' own, for their order
+
+    @property
+    def name(self) -> str:
+        """The name of ``judge``, as reports and ``--fail-on`` spell it."""
+        return self.judge.__name__

@@ -25,34 +25,39 @@ from tuimon.diagnosis.rules.compute import cpu, optimizer, recompiles, settings
 from tuimon.diagnosis.rules.gpu import copy, devices, launches, pace, state, sync
 from tuimon.diagnosis.rules.input import waiting
 
-_FAMILIES = (
-    start.RULES,
-    hang.RULES,
-    after.RULES,
-    course.RULES,
-    slower_run.RULES,
-    waiting.RULES,
-    launches.RULES,
-    pace.RULES,
-    sync.RULES,
-    copy.RULES,
-    state.RULES,
-    devices.RULES,
-    side_work.RULES,
-    cpu.RULES,
-    optimizer.RULES,
-    recompiles.RULES,
-    settings.RULES,
-    stragglers.RULES,
-    comm.RULES,
-    gil.RULES,
-    cores.RULES,
-    neighbour.RULES,
-    memory.RULES,
-    collections.RULES,
+#: In their order among findings of equal severity and share.
+RULES: tuple[Rule, ...] = (
+    start.WARMUP,
+    hang.HANG,
+    waiting.INPUT_BOUND,
+    launches.LAUNCH_BOUND,
+    sync.SYNC_POINT,
+    copy.TRANSFER_BOUND,
+    side_work.SIDE_WORK,
+    recompiles.RECOMPILES,
+    settings.SLOW_SETTING,
+    optimizer.OPTIMIZER_BOUND,
+    stragglers.STRAGGLER_RANK,
+    comm.COMM_BOUND,
+    gil.GIL_CONTENTION,
+    cores.CPU_OVERSUBSCRIBED,
+    neighbour.NEIGHBOUR,
+    course.STEP_TIME_DRIFT,
+    memory.MEMORY_PRESSURE,
+    collections.GC_PAUSES,
+    state.ALLOCATOR_RETRIES,
+    state.THROTTLED,
+    state.SMALL_BATCH,
+    devices.IDLE_GPU,
+    devices.PLACEMENT,
+    state.LOW_PRECISION_UNUSED,
+    pace.QUEUE_FULL,
+    sync.SPIN_WAIT,
+    pace.COMPUTE_BOUND,
+    cpu.COMPUTE_BOUND_CPU,
+    after.NOT_ENDED,
+    slower_run.SLOWER_RUN,
 )
-
-RULES: tuple[Rule, ...] = tuple(sorted((rule for family in _FAMILIES for rule in family), key=lambda rule: rule.order))
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 
 SEVERITIES: frozenset[str] = frozenset(get_args(Severity))

@@ -67,21 +67,17 @@ def _all_idle(evidence: Evidence) -> bool:
     return used <= SMALL and all((row.latest.util_ratio or 0.0) < TRACE for row in evidence.run.own_gpus)
 
 
-RULES = (
-    Rule(
-        name="not_ended",
-        title="Job does not end",
-        order=240,
-        judge=not_ended,
-        explanation=(
-            "The training is over, and its process stays for minutes and does nothing. All stacks were taken once: the"
-            " main thread of every rank is below all loops in which it trained, and sleeps or waits for a thread. No"
-            " process of the run computes, reads or writes, and no kernel runs. A program that accepts connections, is"
-            " at a prompt or waits for another process may be wanted, so nothing is said. After ten minutes it is a"
-            " warning if it holds a GPU."
-        ),
-        needs=(BOUNDARIES,),
-        thresholds=(IDLE_S, LONG_S, SMALL),
-        of_moment=True,
+NOT_ENDED = Rule(
+    title="Job does not end",
+    judge=not_ended,
+    explanation=(
+        "The training is over, and its process stays for minutes and does nothing. All stacks were taken once: the main"
+        " thread of every rank is below all loops in which it trained, and sleeps or waits for a thread. No process of"
+        " the run computes, reads or writes, and no kernel runs. A program that accepts connections, is at a prompt or"
+        " waits for another process may be wanted, so nothing is said. After ten minutes it is a warning if it holds a"
+        " GPU."
     ),
+    needs=(BOUNDARIES,),
+    thresholds=(IDLE_S, LONG_S, SMALL),
+    of_moment=True,
 )

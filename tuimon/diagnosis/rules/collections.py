@@ -83,18 +83,14 @@ def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: floa
     return host_model(evidence).without("collections", action, Part(share))
 
 
-RULES = (
-    Rule(
-        name="gc_pauses",
-        title="Garbage collections",
-        order=150,
-        judge=gc_pauses,
-        explanation=(
-            "Python's garbage collector stops the training, on whatever thread it runs. It rests on the time in"
-            " collections of half a millisecond and more, reported by gc.callbacks in the process; the line of an"
-            " explicit gc.collect() comes from samples; without markers, its time as well."
-        ),
-        needs=(COLLECTIONS,),
-        thresholds=(TRACE, REPORTED, *CONFIDENCE),
+GC_PAUSES = Rule(
+    title="Garbage collections",
+    judge=gc_pauses,
+    explanation=(
+        "Python's garbage collector stops the training, on whatever thread it runs. It rests on the time in collections"
+        " of half a millisecond and more, reported by gc.callbacks in the process; the line of an explicit gc.collect()"
+        " comes from samples; without markers, its time as well."
     ),
+    needs=(COLLECTIONS,),
+    thresholds=(TRACE, REPORTED, *CONFIDENCE),
 )

@@ -159,22 +159,18 @@ def _longer(before: float, now: float) -> str:
     return f"{now / before:.1f}x as long as" if now >= 2 * before else f"{percent(now / before - 1)} longer than"
 
 
-RULES = (
-    Rule(
-        name="step_time_drift",
-        title="Steps grow longer",
-        order=130,
-        judge=step_time_drift,
-        explanation=(
-            "Steps take longer and longer: something grows with them. It rests on a rank test (Mann-Kendall) over the"
-            " mean step times of at least 16 windows, without what the threads waited for a core, and compares the last"
-            " quarter of the run with the first. It names the phase and line that have grown most. Growth that"
-            " falls back at each epoch is no drift, after two epochs. If forward and backward have grown alike, or a"
-            " rollout's environment and policy, steps do more work: that is information, as is a single jump that has"
-            " lasted for a minute. Of hours, the last is compared with the best."
-        ),
-        needs=(STEP_TIMES,),
-        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, MOST, JUMP_AT_ONCE, JUMP_LASTS),
-        causes=("jump", "more_work", "slower_hour"),
+STEP_TIME_DRIFT = Rule(
+    title="Steps grow longer",
+    judge=step_time_drift,
+    explanation=(
+        "Steps take longer and longer: something grows with them. It rests on a rank test (Mann-Kendall) over the mean"
+        " step times of at least 16 windows, without what the threads waited for a core, and compares the last quarter"
+        " of the run with the first. It names the phase and line that have grown most. Growth that falls back at each"
+        " epoch is no drift, after two epochs. If forward and backward have grown alike, or a rollout's environment and"
+        " policy, steps do more work: that is information, as is a single jump that has lasted for a minute. Of hours,"
+        " the last is compared with the best."
     ),
+    needs=(STEP_TIMES,),
+    thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, MOST, JUMP_AT_ONCE, JUMP_LASTS),
+    causes=("jump", "more_work", "slower_hour"),
 )

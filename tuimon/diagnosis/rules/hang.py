@@ -196,25 +196,21 @@ def _is_main_of(moving: Set[int], group: Standing) -> bool:
     return group.frames[0].function != THREAD_ROOT
 
 
-RULES = (
-    Rule(
-        name="hang",
-        title="Hang",
-        order=10,
-        judge=hang,
-        explanation=(
-            "No rank has come to another boundary for 15 s and far longer than a step, neither ranks nor workers use"
-            " the CPU, and stacks do not change. All stacks are then taken once, and the rank or thread that holds up"
-            " the others is named first. A wait for a disk, the network or a sleep is given a minute. A process that"
-            " receives, a child that works, a prompt, a stopped run and a training that is over do not hang. In the"
-            " first step it is judged once the training waits for a batch, a thread or a rank. It abstains without"
-            " markers or thread figures."
-        ),
-        needs=(BOUNDARIES,),
-        thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, SMALL),
-        of_moment=True,
-        is_harm=True,
-        before_steps=True,
-        contradicts_order=True,
+HANG = Rule(
+    title="Hang",
+    judge=hang,
+    explanation=(
+        "No rank has come to another boundary for 15 s and far longer than a step, neither ranks nor workers use the"
+        " CPU, and stacks do not change. All stacks are then taken once, and the rank or thread that holds up the"
+        " others is named first. A wait for a disk, the network or a sleep is given a minute. A process that receives,"
+        " a child that works, a prompt, a stopped run and a training that is over do not hang. In the first step it is"
+        " judged once the training waits for a batch, a thread or a rank. It abstains without markers or thread"
+        " figures."
     ),
+    needs=(BOUNDARIES,),
+    thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, SMALL),
+    of_moment=True,
+    is_harm=True,
+    before_steps=True,
+    contradicts_order=True,
 )

@@ -345,20 +345,16 @@ def side_work(evidence: Evidence) -> Finding | None:
     return work_outside_phases(evidence, table, other)
 
 
-RULES = (
-    Rule(
-        name="side_work",
-        title="Side work in the loop",
-        order=60,
-        judge=side_work,
-        explanation=(
-            "Checkpoints, logging, metrics or evaluation take time beside the training. It rests on the phase outside"
-            " data, forward, backward and optimizer, or on the time in evaluation, whichever takes more, and names the"
-            " line from the training thread's samples there. With GPU times, side work counts as far as the GPU idles."
-        ),
-        needs=(STEPS, SAMPLES),
-        thresholds=(REPORTED, EVALUATION_SHARE, LARGE, NEARLY_ALL, *CONFIDENCE, GPU_CLOCK_WAIT_S),
-        causes=("checkpoint", "network", "evaluation"),
-        contradicts_order=True,
+SIDE_WORK = Rule(
+    title="Side work in the loop",
+    judge=side_work,
+    explanation=(
+        "Checkpoints, logging, metrics or evaluation take time beside the training. It rests on the phase outside data,"
+        " forward, backward and optimizer, or on the time in evaluation, whichever takes more, and names the line from"
+        " the training thread's samples there. With GPU times, side work counts as far as the GPU idles."
     ),
+    needs=(STEPS, SAMPLES),
+    thresholds=(REPORTED, EVALUATION_SHARE, LARGE, NEARLY_ALL, *CONFIDENCE, GPU_CLOCK_WAIT_S),
+    causes=("checkpoint", "network", "evaluation"),
+    contradicts_order=True,
 )

@@ -45,22 +45,17 @@ def slower_run(evidence: Evidence) -> Finding | None:
     )
 
 
-RULES = (
-    Rule(
-        name="slower_run",
-        title="Slower than before",
-        order=250,
-        judge=slower_run,
-        explanation=(
-            "Steps take longer than in earlier runs of the same command in the same folder, as the history on this"
-            " machine has them. Only runs on as many cores and ranks, on the same GPUs and with the same batch size are"
-            " compared, without what threads waited for a core; runs that other programs held up are neither kept nor"
-            " compared. How the earlier runs differ from one another decides what is certain. The phase that has grown"
-            " most is named. Without a known batch size, forward and backward that have grown alike may be more work:"
-            " that is information."
-        ),
-        needs=(STEP_TIMES,),
-        thresholds=(SAME_WITHIN, SMALL),
-        from_outside=True,  # what else is found says why
+SLOWER_RUN = Rule(
+    title="Slower than before",
+    judge=slower_run,
+    explanation=(
+        "Steps take longer than in earlier runs of the same command in the same folder, as the history on this machine"
+        " has them. Only runs on as many cores and ranks, on the same GPUs and with the same batch size are compared,"
+        " without what threads waited for a core; runs that other programs held up are neither kept nor compared. How"
+        " the earlier runs differ from one another decides what is certain. The phase that has grown most is named."
+        " Without a known batch size, forward and backward that have grown alike may be more work: that is information."
     ),
+    needs=(STEP_TIMES,),
+    thresholds=(SAME_WITHIN, SMALL),
+    from_outside=True,  # what else is found says why
 )

@@ -45,9 +45,7 @@ def warmup(evidence: Evidence) -> Finding | None:
 
 
 WARMUP = Rule(
-    name="warmup",
     title="Warm-up",
-    order=0,
     judge=warmup,
     explanation=(
         "The first steps compile, tune and fill caches, so their times are not those of the run. It rests on the"
@@ -57,4 +55,3 @@ WARMUP = Rule(
     needs=(MARKERS,),
     thresholds=(SLOW_RATIO, FIRST_STEPS, FRESH_S),
 )
-RULES = (WARMUP,)

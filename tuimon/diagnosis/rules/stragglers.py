@@ -253,23 +253,18 @@ def _action(late: LateRank) -> str:
     return f"give rank {rank} as much work as the others: check {own}its data and its machine"
 
 
-RULES = (
-    Rule(
-        name="straggler_rank",
-        title="A rank that others wait for",
-        order=80,
-        judge=straggler_rank,
-        explanation=(
-            "One rank is late, and all others wait for it where gradients or other tensors are exchanged. It rests on"
-            " the ranks' phases less what each waits in collectives: that is estimated from stacks, and inside"
-            " backward, on a CPU, from how long the training thread sleeps there. On GPUs, by their clocks where all"
-            " have times there, the others' longer backward must show that they wait. If another rank is late in each"
-            " step, single steps show it. Without markers shares of the ranks' time are compared. It"
-            " abstains with fewer than two measured ranks."
-        ),
-        needs=(RANKS,),
-        thresholds=(REPORTED, LARGE, SMALL, *CONFIDENCE),
-        causes=(IN_TURN,),
-        contradicts_order=True,
+STRAGGLER_RANK = Rule(
+    title="A rank that others wait for",
+    judge=straggler_rank,
+    explanation=(
+        "One rank is late, and all others wait for it where gradients or other tensors are exchanged. It rests on the"
+        " ranks' phases less what each waits in collectives: that is estimated from stacks, and inside backward, on a"
+        " CPU, from how long the training thread sleeps there. On GPUs, by their clocks where all have times there, the"
+        " others' longer backward must show that they wait. If another rank is late in each step, single steps show it."
+        " Without markers shares of the ranks' time are compared. It abstains with fewer than two measured ranks."
     ),
+    needs=(RANKS,),
+    thresholds=(REPORTED, LARGE, SMALL, *CONFIDENCE),
+    causes=(IN_TURN,),
+    contradicts_order=True,
 )

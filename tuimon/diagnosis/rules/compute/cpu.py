@@ -208,20 +208,16 @@ def _faster(evidence: Evidence) -> str:
     return f"use a GPU{lower}: the loop is in order"
 
 
-RULES = (
-    Rule(
-        name="compute_bound_cpu",
-        title="Computes on the CPU",
-        order=230,
-        judge=compute_bound_cpu,
-        explanation=(
-            "The model computes on the CPU, and that takes most of the step: the loop is in order. It rests on"
-            " the shares of forward, backward and optimizer while no GPU is used, and abstains if that is unknown. If"
-            " samples find one function of the user's in much of forward and backward, and it holds the GIL meanwhile,"
-            " that is Python, which no GPU makes faster: it is named, with its cost."
-        ),
-        needs=(STEPS,),
-        thresholds=(MOST, REPORTED, SMALL_PART, LOOKS, *CONFIDENCE),
-        causes=("python",),
+COMPUTE_BOUND_CPU = Rule(
+    title="Computes on the CPU",
+    judge=compute_bound_cpu,
+    explanation=(
+        "The model computes on the CPU, and that takes most of the step: the loop is in order. It rests on the shares"
+        " of forward, backward and optimizer while no GPU is used, and abstains if that is unknown. If samples find one"
+        " function of the user's in much of forward and backward, and it holds the GIL meanwhile, that is Python, which"
+        " no GPU makes faster: it is named, with its cost."
     ),
+    needs=(STEPS,),
+    thresholds=(MOST, REPORTED, SMALL_PART, LOOKS, *CONFIDENCE),
+    causes=("python",),
 )

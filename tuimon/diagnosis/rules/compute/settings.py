@@ -237,29 +237,25 @@ def _fix(model: StepModel, action: str, what: Literal["model", "gil"], part: Par
     return Fix(action, min(gained, WIDEST_RANGE * low), low, min(high, WIDEST_RANGE * low), Change(what, takes))
 
 
-RULES = (
-    Rule(
-        name="slow_setting",
-        title="A setting slows the steps down",
-        order=66,
-        judge=slow_setting,
-        explanation=(
-            "A setting in force makes the CPU compute more slowly than it has to: bfloat16 without instructions for it,"
-            " float64, a profiler or tracer, the checks of torch.distributions, or anomaly detection. It rests on what"
-            " the process reports of itself, on the phases, on samples in these checks, and on how often the training"
-            " thread holds the GIL. Gains follow from parts that were measured with other programs."
-        ),
-        needs=(STEPS, SETTINGS),
-        thresholds=(
-            AVX512_TAKES,
-            AVX2_TAKES,
-            FLOAT64_TAKES,
-            TRACED_TAKES,
-            TRACED_ERROR,
-            TAKES_ERROR,
-            *CONFIDENCE,
-        ),
-        causes=("anomaly", "bfloat16", "float64", "tracer", "validation"),
-        contradicts_order=True,
+SLOW_SETTING = Rule(
+    title="A setting slows the steps down",
+    judge=slow_setting,
+    explanation=(
+        "A setting in force makes the CPU compute more slowly than it has to: bfloat16 without instructions for it,"
+        " float64, a profiler or tracer, the checks of torch.distributions, or anomaly detection. It rests on what the"
+        " process reports of itself, on the phases, on samples in these checks, and on how often the training thread"
+        " holds the GIL. Gains follow from parts that were measured with other programs."
     ),
+    needs=(STEPS, SETTINGS),
+    thresholds=(
+        AVX512_TAKES,
+        AVX2_TAKES,
+        FLOAT64_TAKES,
+        TRACED_TAKES,
+        TRACED_ERROR,
+        TAKES_ERROR,
+        *CONFIDENCE,
+    ),
+    causes=("anomaly", "bfloat16", "float64", "tracer", "validation"),
+    contradicts_order=True,
 )

@@ -144,20 +144,15 @@ def _pinning(evidence: Evidence) -> str:
     return "pin_memory=True in the DataLoader" if evidence.loader is not None else "tensor.pin_memory() for each batch"
 
 
-RULES = (
-    Rule(
-        name="transfer_bound",
-        title="Copies to the GPU",
-        order=50,
-        judge=transfer_bound,
-        explanation=(
-            "Batches are copied to the GPU while the training thread and the GPU wait: mostly memory that is not"
-            " pinned. It rests on samples at .to(...), .cuda() and their like, less what they waited for the GPU to"
-            " begin the copy. The gain of pinned memory follows from the bytes of a batch and the PCIe link in use, if"
-            " both are known."
-        ),
-        needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(REPORTED, HALF, PINNED_TAKES_LEAST, NEARLY_ALL, LINK_RATIO),
-        contradicts_order=True,
+TRANSFER_BOUND = Rule(
+    title="Copies to the GPU",
+    judge=transfer_bound,
+    explanation=(
+        "Batches are copied to the GPU while the training thread and the GPU wait: mostly memory that is not pinned. It"
+        " rests on samples at .to(...), .cuda() and their like, less what they waited for the GPU to begin the copy."
+        " The gain of pinned memory follows from the bytes of a batch and the PCIe link in use, if both are known."
     ),
+    needs=(GPU_TIMES, GPU_WAITS),
+    thresholds=(REPORTED, HALF, PINNED_TAKES_LEAST, NEARLY_ALL, LINK_RATIO),
+    contradicts_order=True,
 )

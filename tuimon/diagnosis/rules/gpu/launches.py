@@ -261,35 +261,30 @@ def _is_followed(evidence: Evidence, gpu: GpuSteps, name: str) -> bool:
     return abs(phase.ms - on_cpu.ms_per_step) <= LARGE * max(phase.ms, on_cpu.ms_per_step)
 
 
-RULES = (
-    Rule(
-        name="launch_bound",
-        title="Launches set the pace",
-        order=30,
-        judge=launch_bound,
-        explanation=(
-            "The GPU is done before the CPU launches more work: small kernels, or too much Python between them. It"
-            " rests on GPU times: forward, backward or optimizer end with launches hardly ahead, and take the same time"
-            " on the GPU as on the CPU. The GPU's idle time there lies between bounds: at most the time in which the"
-            " CPU is still launching, at most the CPU time of the threads that launch, and at most the time that NVML's"
-            " utilisation leaves. With the cause allocator,"
-            " torch returns memory to the driver in each step, which waits for the GPU."
-        ),
-        needs=(GPU_TIMES,),
-        thresholds=(
-            LARGE,
-            TRACE,
-            MOST,
-            SMALL,
-            AUTOCAST_TAKES,
-            TAKES_ERROR,
-            FUSED_OF_SINGLE,
-            FUSED_TAKES,
-            HALF,
-            REPORTED,
-            *IDLE_BOUNDS,
-        ),
-        causes=("allocator",),
-        contradicts_order=True,
+LAUNCH_BOUND = Rule(
+    title="Launches set the pace",
+    judge=launch_bound,
+    explanation=(
+        "The GPU is done before the CPU launches more work: small kernels, or too much Python between them. It rests on"
+        " GPU times: forward, backward or optimizer end with launches hardly ahead, and take the same time on the GPU"
+        " as on the CPU. The GPU's idle time there lies between bounds: at most the time in which the CPU is still"
+        " launching, at most the CPU time of the threads that launch, and at most the time that NVML's utilisation"
+        " leaves. With the cause allocator, torch returns memory to the driver in each step, which waits for the GPU."
     ),
+    needs=(GPU_TIMES,),
+    thresholds=(
+        LARGE,
+        TRACE,
+        MOST,
+        SMALL,
+        AUTOCAST_TAKES,
+        TAKES_ERROR,
+        FUSED_OF_SINGLE,
+        FUSED_TAKES,
+        HALF,
+        REPORTED,
+        *IDLE_BOUNDS,
+    ),
+    causes=("allocator",),
+    contradicts_order=True,
 )

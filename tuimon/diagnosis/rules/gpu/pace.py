@@ -146,32 +146,27 @@ def _least_us(lead: LeadRow) -> float | None:
 _COUNTERS = (TRACE, GAPS, DEVICE_COPIES, TRACE, MOST, SLOW_PCIE, SLOW_COPY, SMALL_PINNED_BYTES)
 #: The thresholds of bounds of the GPU's idle time.
 IDLE_BOUNDS = (REPORTED, MIN_STEPS, SMALL_LEAD_US, MOST, TRACE, *_COUNTERS)
-RULES = (
-    Rule(
-        name="queue_full",
-        title="The GPU's queue is full",
-        order=200,
-        judge=queue_full,
-        explanation=(
-            "Launches have run so far ahead that each waits for room in the driver's queue, which is harmless: the"
-            " time that the model's lines seem to take on the CPU is this waiting. It rests on launches far ahead at"
-            " every boundary, while the GPU is the bottleneck and few samples wait for it."
-        ),
-        needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(FULL_LEAD_US, SMALL, *IDLE_BOUNDS),
+QUEUE_FULL = Rule(
+    title="The GPU's queue is full",
+    judge=queue_full,
+    explanation=(
+        "Launches have run so far ahead that each waits for room in the driver's queue, which is harmless: the time"
+        " that the model's lines seem to take on the CPU is this waiting. It rests on launches far ahead at every"
+        " boundary, while the GPU is the bottleneck and few samples wait for it."
     ),
-    Rule(
-        name="compute_bound",
-        title="The GPU is the bottleneck",
-        order=220,
-        judge=compute_bound,
-        explanation=(
-            "The GPU always has something to do: its work takes the training's time, as it should be. It rests on GPU"
-            " times, almost none of which are, or may be, idle. With several ranks they include waits for the others;"
-            " if NVML's utilisation contradicts the GPU times, neither is believed."
-        ),
-        needs=(GPU_TIMES,),
-        thresholds=IDLE_BOUNDS,
-        ranked_as="info",
+    needs=(GPU_TIMES, GPU_WAITS),
+    thresholds=(FULL_LEAD_US, SMALL, *IDLE_BOUNDS),
+)
+
+COMPUTE_BOUND = Rule(
+    title="The GPU is the bottleneck",
+    judge=compute_bound,
+    explanation=(
+        "The GPU always has something to do: its work takes the training's time, as it should be. It rests on GPU"
+        " times, almost none of which are, or may be, idle. With several ranks they include waits for the others; if"
+        " NVML's utilisation contradicts the GPU times, neither is believed."
     ),
+    needs=(GPU_TIMES,),
+    thresholds=IDLE_BOUNDS,
+    ranked_as="info",
 )

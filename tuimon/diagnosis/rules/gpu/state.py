@@ -183,57 +183,50 @@ def _filled(gpu: GpuRow) -> float | None:
     return used / total if used is not None and total else None
 
 
-RULES = (
-    Rule(
-        name="allocator_retries",
-        title="GPU memory on its edge",
-        order=160,
-        judge=allocator_retries,
-        explanation=(
-            "torch's allocator had to free its cache and try again: the GPU's memory is on its edge, and each retry"
-            " stops the GPU. It rests on the allocator's counter num_alloc_retries after the first 10 s with steps."
-        ),
-        needs=(ALLOCATOR,),
-        is_harm=True,
+ALLOCATOR_RETRIES = Rule(
+    title="GPU memory on its edge",
+    judge=allocator_retries,
+    explanation=(
+        "torch's allocator had to free its cache and try again: the GPU's memory is on its edge, and each retry stops"
+        " the GPU. It rests on the allocator's counter num_alloc_retries after the first 10 s with steps."
     ),
-    Rule(
-        name="throttled",
-        title="Clocks held down",
-        order=170,
-        judge=throttled,
-        explanation=(
-            "The GPU's clocks are held down by heat, power or a fault. It rests on NVML's throttle counters of the last"
-            " 30 s; it is a warning only where the GPU is the bottleneck, and the cause is not the power limit that it"
-            " is built to work at."
-        ),
-        needs=(GPU_COUNTERS,),
-        of_moment=True,
-        thresholds=(LARGE, NEARLY_ALL, REPORTED),
-        from_outside=True,
+    needs=(ALLOCATOR,),
+    is_harm=True,
+)
+
+THROTTLED = Rule(
+    title="Clocks held down",
+    judge=throttled,
+    explanation=(
+        "The GPU's clocks are held down by heat, power or a fault. It rests on NVML's throttle counters of the last 30"
+        " s; it is a warning only where the GPU is the bottleneck, and the cause is not the power limit that it is"
+        " built to work at."
     ),
-    Rule(
-        name="small_batch",
-        title="Room for a larger batch",
-        order=180,
-        judge=small_batch,
-        explanation=(
-            "The GPU has room in time and in memory, so a larger batch would use both. It rests on NVML's utilisation"
-            " and memory in use, and is kept only where no other finding explains an idle GPU."
-        ),
-        needs=(GPU_COUNTERS, GPU_LOAD),
-        thresholds=(MOST, LARGE, REPORTED),
+    needs=(GPU_COUNTERS,),
+    of_moment=True,
+    thresholds=(LARGE, NEARLY_ALL, REPORTED),
+    from_outside=True,
+)
+
+SMALL_BATCH = Rule(
+    title="Room for a larger batch",
+    judge=small_batch,
+    explanation=(
+        "The GPU has room in time and in memory, so a larger batch would use both. It rests on NVML's utilisation and"
+        " memory in use, and is kept only where no other finding explains an idle GPU."
     ),
-    Rule(
-        name="low_precision_unused",
-        title="Tensor cores unused",
-        order=190,
-        judge=low_precision_unused,
-        explanation=(
-            "The GPU is the bottleneck, and its tensor cores do nothing. It rests on GPU times, on the tensor activity"
-            " (GPM) and compute capability of the GPU, and on the type of the parameters and whether TF32 is on, where"
-            " the process reported them."
-        ),
-        needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
-        thresholds=(TRACE, REPORTED),
+    needs=(GPU_COUNTERS, GPU_LOAD),
+    thresholds=(MOST, LARGE, REPORTED),
+)
+
+LOW_PRECISION_UNUSED = Rule(
+    title="Tensor cores unused",
+    judge=low_precision_unused,
+    explanation=(
+        "The GPU is the bottleneck, and its tensor cores do nothing. It rests on GPU times, on the tensor activity"
+        " (GPM) and compute capability of the GPU, and on the type of the parameters and whether TF32 is on, where the"
+        " process reported them."
     ),
+    needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
+    thresholds=(TRACE, REPORTED),
 )

@@ -184,34 +184,29 @@ def _what_spins(evidence: Evidence, threads: list[ThreadRow]) -> tuple[str, HotF
     return None
 
 
-RULES = (
-    Rule(
-        name="sync_point",
-        title="Synchronisation with the GPU",
-        order=40,
-        judge=sync_point,
-        explanation=(
-            "A line reads a value from the GPU, waits for it and lets the GPU's queue run dry; or it only waits while"
-            " the GPU works, which is benign. It rests on samples at .item(), .cpu(), print of a tensor and their like,"
-            " or at a line that a trace shows to wait, and on the idle time of the GPU in the step; no more than the"
-            " smaller of both can be gained."
-        ),
-        needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(SMALL, REPORTED, MOST, TRACE, LARGE),
-        contradicts_order=True,
+SYNC_POINT = Rule(
+    title="Synchronisation with the GPU",
+    judge=sync_point,
+    explanation=(
+        "A line reads a value from the GPU, waits for it and lets the GPU's queue run dry; or it only waits while the"
+        " GPU works, which is benign. It rests on samples at .item(), .cpu(), print of a tensor and their like, or at a"
+        " line that a trace shows to wait, and on the idle time of the GPU in the step; no more than the smaller of"
+        " both can be gained."
     ),
-    Rule(
-        name="spin_wait",
-        title="Busy waiting for the GPU",
-        order=210,
-        judge=spin_wait,
-        explanation=(
-            "A thread is at full CPU because CUDA polls while it waits for the GPU, which is harmless: blocking instead"
-            " saved one user 30 % CPU for 0.5 % of time (https://github.com/pytorch/pytorch/issues/28224). It rests on"
-            " the CPU of the training thread and autograd's, with samples at a line that waits, or in backward, while"
-            " the GPU is the bottleneck."
-        ),
-        needs=(GPU_TIMES,),
-        thresholds=(NEARLY_ALL, REPORTED, LARGE),
+    needs=(GPU_TIMES, GPU_WAITS),
+    thresholds=(SMALL, REPORTED, MOST, TRACE, LARGE),
+    contradicts_order=True,
+)
+
+SPIN_WAIT = Rule(
+    title="Busy waiting for the GPU",
+    judge=spin_wait,
+    explanation=(
+        "A thread is at full CPU because CUDA polls while it waits for the GPU, which is harmless: blocking instead"
+        " saved one user 30 % CPU for 0.5 % of time (https://github.com/pytorch/pytorch/issues/28224). It rests on the"
+        " CPU of the training thread and autograd's, with samples at a line that waits, or in backward, while the GPU"
+        " is the bottleneck."
     ),
+    needs=(GPU_TIMES,),
+    thresholds=(NEARLY_ALL, REPORTED, LARGE),
 )
