@@ -283,8 +283,12 @@ def test_who_leaves_a_run_that_goes_on_is_given_the_verdict_on_all_that_was_watc
 ) -> None:
     process = Process()
     monitor = Monitor([Given([steps(1.0)])], process=process)
-    monkeypatch.setattr(monitor.verdicts, "judge_moment", lambda *_: [Finding("side_work", "warning", "")])
-    monkeypatch.setattr(monitor.verdicts, "judge_run", lambda _: [Finding("input_bound", "warning", "")])
+    monkeypatch.setattr(
+        monitor.verdicts, "judge_moment", lambda *_: [Finding(rule="side_work", severity="warning", headline="")]
+    )
+    monkeypatch.setattr(
+        monitor.verdicts, "judge_run", lambda _: [Finding(rule="input_bound", severity="warning", headline="")]
+    )
     monitor.start()
     ticked_until(monitor, lambda: monitor.session.trainer() == 7)
     monitor.tick()

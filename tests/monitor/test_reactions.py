@@ -17,9 +17,15 @@ from tuimon.monitor.reactions import OUTPUT_BYTES, Detached, Reaction, Reactions
 from tuimon.records import Frame, Place, StackGroup, StandingProcess, Standstill
 
 HANG = Finding(
-    "hang", "critical", "nothing has moved for 20 s", (Fix("look at that line"),), where=(Place("t.py", 9, "f"),)
+    rule="hang",
+    severity="critical",
+    headline="nothing has moved for 20 s",
+    fixes=(Fix("look at that line"),),
+    where=(Place("t.py", 9, "f"),),
 )
-INPUT = Finding("input_bound", "warning", "waits for data", (Fix("more workers"),), cause="no_workers")
+INPUT = Finding(
+    rule="input_bound", severity="warning", headline="waits for data", fixes=(Fix("more workers"),), cause="no_workers"
+)
 STACKS = Standstill(
     t=2.0, pid=0, quiet_s=1.0, processes=[StandingProcess(100, "trainer", 0)],
     groups=[StackGroup([Frame("t.py", 9, "f", "lock.acquire()", True)], 0, [(100, 100)])],

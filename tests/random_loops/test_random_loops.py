@@ -146,7 +146,9 @@ def test_one_under_tuimon(tmp_path: Path) -> None:
 
 def test_the_gain_that_is_measured_is_that_of_the_line_and_not_of_more_workers() -> None:
     cheaper = Fix("make augment() data.py:31 cheaper", 4.0, 2.0, 4.0)
-    found = Finding("input_bound", "critical", "", (Fix.by("num_workers=0 -> 1", 1.3), cheaper))
+    found = Finding(
+        rule="input_bound", severity="critical", headline="", fixes=(Fix.by("num_workers=0 -> 1", 1.3), cheaper)
+    )
     assert of_cheaper_line(found) == 4.0
     assert of_cheaper_line(structs.replace(found, fixes=found.fixes[:1])) == 1.3
     assert of_cheaper_line(structs.replace(found, fixes=())) is None

@@ -41,7 +41,7 @@ def test_a_fix_is_the_change_of_the_piece_that_its_finding_names(tmp_path: Path)
     )
     script = write(plan, tmp_path)
     number = next(n for n, text in enumerate(script.read_text().splitlines(), 1) if text.endswith(f"{CAUSE}piece_0"))
-    found = Finding("input_bound", "warning", "", where=(Place(str(script), number, "f"),))
+    found = Finding(rule="input_bound", severity="warning", headline="", where=(Place(str(script), number, "f"),))
     assert change_of(found, Fix("cheaper", change=Change("items", 0.5)), plan, script) == "piece_0*0.5"
     assert change_of(found, Fix("less often", change=Change("side_work", 0.5)), plan, script) is None
     assert change_of(found, Fix("more", change=Change("workers", 2)), plan, script) == "workers*2"

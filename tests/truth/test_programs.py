@@ -56,12 +56,16 @@ def test_labels_are_names_of_rules_and_of_lines_that_exist(program: Program) -> 
 
 def test_any_rule_of_a_label_may_be_first_and_no_loud_one_of_a_healthy_program() -> None:
     program = Program("two", Path("two.py"), ("launch_bound", "input_bound/sampler"))
-    found = Finding("input_bound", "warning", "", "", cause="sampler")
+    found = Finding(rule="input_bound", severity="warning", headline="", fixes="", cause="sampler")
     assert program.is_right(found) and not program.is_right(None)
-    assert not program.is_right(Finding("input_bound", "warning", "", "", cause="slow_item"))
+    assert not program.is_right(
+        Finding(rule="input_bound", severity="warning", headline="", fixes="", cause="slow_item")
+    )
     well = replace(program, rules=())
     assert well.is_false(found) and not well.is_right(found)
-    assert well.is_right(Finding("compute_bound_cpu", "info", "", "")) and well.is_right(None)
+    assert well.is_right(Finding(rule="compute_bound_cpu", severity="info", headline="", fixes="")) and well.is_right(
+        None
+    )
 
 
 def test_what_was_recorded_of_a_program_is_replaced_and_read_again(

@@ -61,14 +61,14 @@ class Finding(Struct, frozen=True):
     ``warning`` are what a rule proposes: ``diagnosis.severity`` makes them follow from the gain.
     """
 
-    rule: str
-    severity: Severity
     headline: str
+    severity: Severity = "warning"
     fixes: tuple[Fix, ...] = ()
     cause: str | None = None
     share_of_step: float | None = None
     where: tuple[Place, ...] = ()
     evidence: dict[str, float | int | str | None] = field(default_factory=dict)
+    rule: str = ""  # set by the table of rules
     elsewhere: bool = False  # on another node than the process in focus: it explains nothing of that one
 
     @property

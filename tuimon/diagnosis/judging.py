@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.steps import FIRST_STEPS
 from tuimon.diagnosis.finding import Finding
@@ -49,12 +51,12 @@ def judge(evidence: Evidence) -> list[Finding]:
     """The findings, most important first; almost none before the first whole step and during warm-up."""
     if not evidence.has_steps:
         return ranked(attributed(_found(evidence, [rule for rule in RULES if rule.before_steps]), BY_NAME))
-    beginning = WARMUP.judge(evidence)
-    if beginning is not None:
-        return [beginning]
+    if beginning := _found(evidence, [WARMUP]):
+        return beginning
     return ranked(attributed(_found(evidence, [rule for rule in RULES if rule is not WARMUP]), BY_NAME))
 
 
 def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:
-    found = ((rule, rule.judge(evidence)) for rule in rules)
-    return [finding if rule.is_harm else graded(finding) for rule, finding in found if finding is not None]
+    judged = ((rule, rule.judge(evidence)) for rule in rules)
+    found = ((rule, replace(finding, rule=rule.name)) for rule, finding in judged if finding is not None)
+    return [finding if rule.is_harm else graded(finding) for rule, finding in found]

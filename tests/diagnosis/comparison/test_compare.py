@@ -20,14 +20,14 @@ from tuimon.session.rows import HotLine
 from tuimon.session.steps.course import StepStretch
 
 STARVED = Finding(
-    "input_bound",
-    "critical",
-    "60 % of every step waits for data",
-    (Fix("num_workers=0 -> 4", 2.2, 1.8, 2.4, Change("workers", 4)),),
+    rule="input_bound",
+    severity="critical",
+    headline="60 % of every step waits for data",
+    fixes=(Fix("num_workers=0 -> 4", 2.2, 1.8, 2.4, Change("workers", 4)),),
     cause="no_workers",
     share_of_step=0.6,
 )
-BUSY = Finding("compute_bound", "benign", "the GPU computes", share_of_step=0.9)
+BUSY = Finding(rule="compute_bound", severity="benign", headline="the GPU computes", share_of_step=0.9)
 
 
 #: The whole percent in the last note.

@@ -41,7 +41,6 @@ def not_ended(evidence: Evidence) -> Finding | None:
     stays = still.ranks[0]
     places = tuple(dict.fromkeys(stays.others)) or tuple(filter(None, [stays.place]))
     return Finding(
-        rule="not_ended",
         severity="warning" if held and idle_s >= LONG_S else "info",
         headline=(
             f"the training ended {after(still.quiet_s)} ago, and the process {_DOING[rest]}"

@@ -62,8 +62,6 @@ def _finding(
     fix = _fewer_collections(evidence, call, share)
     gain = fix.estimated_speedup  # none of them is left
     return Finding(
-        rule="gc_pauses",
-        severity="warning",
         headline=f"garbage collection stops the training {percent(share)} of the time{more}{in_library(call)}",
         fixes=(fix._replace(low=gain, high=gain),),
         share_of_step=share,

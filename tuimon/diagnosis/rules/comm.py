@@ -60,8 +60,6 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         return None
     whole = len(measured) == len(compared) and len(evidence.rank_rows) == evidence.world_size
     return Finding(
-        rule="comm_bound",
-        severity="warning",
         headline=_headline(least, evidence.world_size),
         fixes=_fixes(evidence, least, whole=whole),
         share_of_step=least.share,

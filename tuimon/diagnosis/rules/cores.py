@@ -52,7 +52,6 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     here = machine is evidence.run.here
     advice, cores = _fewer(machine, demand), f"{demand.cores} core{'s' * (demand.cores > 1)}"
     return Finding(
-        rule="cpu_oversubscribed",
         severity="warning" if advice.is_in_program else "info",
         headline=(
             f"{place}{_shared(machine) or f'{_who(machine, demand)} want {demand.wanted:.1f} of {cores}'}:"

@@ -49,8 +49,6 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     gain = max(least, min(now / (before + meant_ms), WIDEST_RANGE * least))
     action = let_go(hooks)[0].action if hooks else _LOOK
     return Finding(
-        rule="step_time_drift",
-        severity="warning",
         headline=(
             f"steps take {_longer(before, now)} at first: {ms_text(before)} -> {ms_text(now)}, mostly in {phase.name}"
         ),
@@ -71,7 +69,6 @@ def _more_work(evidence: Evidence, work: Growth, together: str, place: Place | N
     """A fact, not a fault, as far as times show: longer episodes, sequences and batches are meant to take longer."""
     before, now = work
     return Finding(
-        rule="step_time_drift",
         severity="info",
         cause="more_work",
         headline=f"each step does {now / before:.1f}x its first work, {together} alike: {before:.3g} -> {now:.3g} ms",
@@ -94,7 +91,6 @@ def _jump(evidence: Evidence) -> Finding | None:
         return None
     phase, place = jump.phase, jump.place
     return Finding(
-        rule="step_time_drift",
         severity="info",
         cause="jump",
         headline=(
@@ -125,7 +121,6 @@ def _slower_hour(evidence: Evidence) -> Finding | None:
     hot = evidence.hottest_in(phase.name)
     action = "check what is different since: what grows with the steps, other programs, clocks, the file system"
     return Finding(
-        rule="step_time_drift",
         severity="info" if more_work else "warning",
         cause="slower_hour",
         headline=(

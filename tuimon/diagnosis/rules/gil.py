@@ -27,8 +27,6 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     place, lost = found.place, found.share + found.queue_wait
     waits = f" {percent(found.queue_wait)} of the time for its batches and" if found.queue_wait else ""
     return Finding(
-        rule="gil_contention",
-        severity="warning",
         headline=(
             f"the training thread waits{waits} about {percent(found.share)} of the time for the GIL, held by"
             f" {'another thread' if place else f'thread {found.culprit.name}'}"

@@ -112,7 +112,6 @@ def _judged(still: Standstill) -> Finding | None:
     stands += _other_end(still)
     longest_ms = max((rank.longest_ms for rank in still.ranks if rank.longest_ms is not None), default=None)
     return Finding(
-        rule="hang",
         severity="critical",
         headline=f"nothing has moved{where} for {after(quiet_s)}{stands}",
         fixes=(Fix(_FORKED if any(rank.first and rank.first.forked for rank in still.ranks) else _CHECK),),

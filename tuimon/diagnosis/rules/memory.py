@@ -93,7 +93,6 @@ def _pressure(evidence: Evidence, machine: Machine, memory: MachineMemory, store
     full_s = store.left_bytes / per_s if store is not None and per_s is not None else None
     is_grave = store is not None and ((full_s is not None and full_s < SOON_S) or store.left_share < SMALL / 2)
     return Finding(
-        rule="memory_pressure",
         severity="critical" if is_grave else "warning",
         headline=machine.place + _headline(run, store, sum(swapped) if swaps else None, culprit, full_s),
         fixes=let_go(keeping) or (Fix(less_memory(evidence, culprit.pid if culprit is not None else None)),),

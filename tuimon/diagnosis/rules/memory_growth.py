@@ -64,7 +64,6 @@ def host_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Findin
     is_known = any(each.is_sure for each in keeping)
     others = f", {len(growing) - 1} other processes grow too" if len(growing) > 1 else ""
     return Finding(
-        rule="memory_pressure",
         severity=_severity(full_s, may_be_cache=not is_known and _may_be_cache(evidence, machine, first.pid)),
         cause="growing",
         headline=f"{machine.place}{who(evidence.run, first.pid)} keeps {more}{others}: full in {minutes(full_s)}",
@@ -94,7 +93,6 @@ def copied_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Find
     full_s = left_bytes / per_s if most_bytes > left_bytes else None
     end = f"full in {minutes(full_s)}" if full_s is not None else f"up to {size_text(most_bytes)} more"
     return Finding(
-        rule="memory_pressure",
         severity="info" if full_s is None else _severity(full_s, may_be_cache=False),
         cause="copied",
         headline=f"{machine.place}{number} forked workers copy {size_text(60 * per_s)} of {dataset} a minute: {end}",
@@ -179,7 +177,6 @@ def _on_gpu(evidence: Evidence, row: TorchMemoryRow, growth: Growth) -> Finding 
     each_step = growth.bytes_per_s / steps_per_s if steps_per_s else None
     more, keeping = _more(each_step, growth.bytes_per_s), machine.keeping
     return Finding(
-        rule="memory_pressure",
         severity=_severity(full_s, may_be_cache=False),
         cause="growing",
         headline=f"the training keeps {more} on GPU {gpu.index}: full in {minutes(full_s)}",

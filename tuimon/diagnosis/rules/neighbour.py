@@ -68,8 +68,6 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     outside, limit = machine.waits_from_outside, machine.cores_taken.limit if machine.cores_taken else None
     holders, action = _holders(outside, limit, "here" if here else "there")
     return Finding(
-        rule="neighbour",
-        severity="warning",
         headline=f"{place}{holders}: {who} {percent(share)} of the time for {for_what}",
         fixes=(
             Fix(action),
@@ -144,7 +142,6 @@ def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
     if min(cpu) < NEARLY_ALL or max(delays) > SMALL:
         return None
     return Finding(
-        rule="neighbour",
         severity="benign",
         headline=(
             f"{len(trainers)} {_kind(run)} at {percent(min(cpu))} CPU or more do not slow each other:"
@@ -199,7 +196,6 @@ def _strangers(gpu: GpuRow, machine: Machine) -> Finding | None:
     pid = max(ratios, key=ratios.__getitem__)
     who = f"process {own_id(pid)}" if own_id(pid) else "another program"
     return Finding(
-        rule="neighbour",
         severity="critical",
         headline=(
             f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}: the training waits for its turn"
@@ -216,7 +212,6 @@ def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
     if not others:
         return None
     return Finding(
-        rule="neighbour",
         severity="info",
         headline=f"{len(others) + 1} trainings share GPU {gpu.latest.index}: they take turns on it",
         fixes=(Fix("give each training a GPU of its own (CUDA_VISIBLE_DEVICES), unless each leaves this one idle"),),

@@ -82,7 +82,6 @@ def _finding(evidence: Evidence, machine: Machine, headline: str, *, on_gpu: boo
         " (torch.utils.checkpoint); tuimon run --memory lists what is allocated at such an error"
     )
     return Finding(
-        rule="memory_pressure",
         severity="critical",
         cause="out_of_memory",
         headline=headline,

@@ -161,8 +161,6 @@ def _of_evaluation(
     if batches is not None:
         fixes.append(model.without("evaluation", batches.action, Part(batches.part)))
     return Finding(
-        rule="side_work",
-        severity="warning",
         cause="evaluation",
         headline=headline,
         fixes=tuple(fixes),
@@ -240,7 +238,6 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
         high=max(most, fix.estimated_speedup or 0.0) if most is not None else fix.high,
     )
     return Finding(
-        rule="side_work",
         cause=work.kind,
         severity="warning" if hot or not work.is_sampled else "info",  # samples show nothing to act on
         headline=(

@@ -26,7 +26,6 @@ def slower_run(evidence: Evidence) -> Finding | None:
     more_work = evidence.setting.batch_size is None and now.does_more_work_than(before)
     action = "check what has changed since: the code, the data and where it lies, versions, settings"
     return Finding(
-        rule="slower_run",
         severity="info" if more_work else "warning",
         headline=(
             f"{slower} slower than the last {since.runs} runs of this command:"

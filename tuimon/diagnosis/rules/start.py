@@ -22,7 +22,6 @@ def warmup(evidence: Evidence) -> Finding | None:
         return None
     if steps.first_step_s is None:
         return Finding(
-            rule="warmup",
             severity="info",
             headline="the first step has not ended yet: loading, compiling or filling caches",
             fixes=(Fix("wait: figures follow with the first steps"),),
@@ -36,7 +35,6 @@ def warmup(evidence: Evidence) -> Finding | None:
         return None
     ratio = f", {first / median:.0f}x the median" if slow and first is not None else ""
     return Finding(
-        rule="warmup",
         severity="info",
         headline=f"warming up: the slowest of the first steps took {first or median:.0f} ms{ratio}",
         fixes=(Fix("wait: the first steps compile, tune and fill caches"),),

@@ -48,8 +48,6 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
     first = turns.last[0][0]
     phase, hot = _where(evidence, turns.phase)
     return Finding(
-        rule="straggler_rank",
-        severity="warning",
         cause=IN_TURN,
         headline=_turns_headline(turns, phase) + in_library(hot),
         fixes=(Fix.by(even_work(evidence), speedup_without(evidence, turns.share_if_even)),),
@@ -116,8 +114,6 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     gain, low, high = (speedup_without(evidence, late.share + error) for error in (0.0, -late.error, late.error))
     few = own.longest_steps(late.waited_ms) if own is not None and late.waited_ms is not None else None
     return Finding(
-        rule="straggler_rank",
-        severity="warning",
         headline=_headline(late, few) + in_library(hot),
         fixes=(Fix(_action(late), gain, low, high),),
         share_of_step=late.share,

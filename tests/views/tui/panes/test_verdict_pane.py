@@ -161,8 +161,8 @@ def test_without_steps_it_says_what_the_training_does(state, shown):
 
 
 STEP = {"forward": 40.0, "backward": 60.0}
-SMALL = Finding("small_batch", "warning", "small", (Fix("larger batches"),))
-HANG = Finding("hang", "critical", "nothing moves", (Fix("look"),))
+SMALL = Finding(rule="small_batch", severity="warning", headline="small", fixes=(Fix("larger batches"),))
+HANG = Finding(rule="hang", severity="critical", headline="nothing moves", fixes=(Fix("look"),))
 
 
 def test_one_that_gives_way_is_never_shown():

@@ -189,7 +189,7 @@ async def test_f_goes_on_from_the_phases_to_the_ranges():
 
 
 def finding(file, line):
-    return Finding("input_bound", "critical", "waits", where=(Place(file, line, "f"),))
+    return Finding(rule="input_bound", severity="critical", headline="waits", where=(Place(file, line, "f"),))
 
 
 @pytest.mark.parametrize(("line", "kind"), [(20, "worker"), (33, "main")])

@@ -114,7 +114,12 @@ def test_what_the_gpu_idles_at_most_is_no_share_that_is_certain():
     """Launches that set the pace: the finding's share is the upper bound."""
     unsure = {"gpu_idle_at_least": 0.0, "gpu_idle_at_most": 0.81}
     finding = Finding(
-        "launch_bound", "warning", "the GPU waits", (Fix("fewer launches"),), share_of_step=0.81, evidence=unsure
+        rule="launch_bound",
+        severity="warning",
+        headline="the GPU waits",
+        fixes=(Fix("fewer launches"),),
+        share_of_step=0.81,
+        evidence=unsure,
     )
     rows = texts(findings_lines([finding], 80))
     assert any(row.startswith(" GPU idle  up to 81 %") for row in rows)

@@ -30,7 +30,10 @@ READING = [
     Frame("/me/data.py", 40, "read\x1b[2J", "with open(path) as file:", True),
 ]
 HANG = Finding(
-    "hang", "critical", "nothing has moved in any of 8 ranks for 18 s: rank 5 in open() data.py:40", (Fix("look"),)
+    rule="hang",
+    severity="critical",
+    headline="nothing has moved in any of 8 ranks for 18 s: rank 5 in open() data.py:40",
+    fixes=(Fix("look"),),
 )
 
 

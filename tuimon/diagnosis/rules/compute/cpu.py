@@ -74,8 +74,6 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         work.in_backward,
     )
     return Finding(
-        rule="compute_bound_cpu",
-        severity="warning",
         cause="python",
         headline=f"{percent(work.share)} of each step {what}{again}{in_library(hot)}",
         fixes=(fix,),
@@ -178,7 +176,6 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     hot = evidence.hottest_in(heaviest)
     on = f" ({cpu:.1f} of {cores} cores)" if cpu is not None and cores is not None else ""
     return Finding(
-        rule="compute_bound_cpu",
         severity="info",
         headline=f"the model computes on the CPU for {percent(share)} of each step{on}, mostly {heaviest}",
         fixes=(Fix(advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence)),),

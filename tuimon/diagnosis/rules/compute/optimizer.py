@@ -203,8 +203,6 @@ def _finding(evidence: Evidence, share: float, hot: HotFunction | None, what: st
     """The finding; ``what``: the rest of its headline."""
     optimizer = evidence.phase("optimizer")
     return Finding(
-        rule="optimizer_bound",
-        severity="warning",
         headline=f"the optimizer's update takes {percent(share)} of each step{what}{in_library(hot)}",
         fixes=tuple(fixes),
         share_of_step=share,

@@ -118,8 +118,6 @@ def recompiles(evidence: Evidence) -> Finding | None:
     guard = guard_of(again[0].reason if again else "")
     why = f": {guard.differs}" if again and again[0].reason else ""
     return Finding(
-        rule="recompiles",
-        severity="warning",
         headline=f"{percent(share)} of each step compiles {_name(again)} anew{why}",
         fixes=(without(evidence, "compiling", guard.fix, share),),
         share_of_step=share,
@@ -177,7 +175,6 @@ def _gave_up(evidence: Evidence) -> Finding | None:
     )
     after = f" after {versions} versions" if versions > 1 else ""
     return Finding(
-        rule="recompiles",
         severity="info",
         cause="gave_up",
         headline=f"torch.compile gave up on {_name(given_up)}{after}: new inputs run uncompiled",
@@ -195,7 +192,6 @@ def _breaks(evidence: Evidence) -> Finding | None:
     places = tuple(dict.fromkeys(Place(each.file, each.line, each.function) for each in breaks))
     lines = f"at {len(places)} lines" if len(places) > 1 else "at one line"
     return Finding(
-        rule="recompiles",
         severity="info",
         cause="graph_breaks",
         headline=f"torch.compile breaks the graph off {lines}: {breaks[0].reason}",

@@ -78,8 +78,6 @@ def slow_setting(evidence: Evidence) -> Finding | None:
         return None
     best, *others = sorted(found, key=lambda slow: -(slow.fix.estimated_speedup or 1.0))
     return Finding(
-        rule="slow_setting",
-        severity="warning",
         cause=best.cause,
         headline=best.headline,
         fixes=tuple(slow.fix for slow in (best, *others)),

@@ -57,8 +57,6 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     place = waits.hot_transfer.place
     rate = f" at {copied.bytes_per_s / 1e9:.2g} GB/s" if copied.bytes_per_s else ""
     return Finding(
-        rule="transfer_bound",
-        severity="warning",
         headline=f"{percent(share)} of each step copies the batch to the GPU{rate} while CPU and GPU wait",
         fixes=_fixes(evidence, copied, at(place)),
         share_of_step=share,

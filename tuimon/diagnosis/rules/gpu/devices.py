@@ -117,7 +117,7 @@ def _idle(
     figures: Mapping[str, float | int | str | None],
     where: tuple[Place, ...] = (),
 ) -> Finding:
-    return Finding("idle_gpu", "info", headline, (Fix(action),), cause, where=where, evidence=dict(figures))
+    return Finding(headline, "info", (Fix(action),), cause, where=where, evidence=dict(figures))
 
 
 def _names(rows: Sequence[GpuRow]) -> str:
@@ -161,7 +161,6 @@ def placement(evidence: Evidence) -> Finding | None:
     runs = "may only run" if first.is_confined else "runs"
     headline = f"GPU {index} is attached to NUMA node {first.node}, and {first.who} {runs} on node {first.runs_on}"
     return Finding(
-        rule="placement",
         severity="info",
         headline=headline + (f"; so it is with {len(far)} of {ranks} ranks" if len(far) > 1 else ""),
         fixes=(Fix(_nearer(first)),),

@@ -225,8 +225,6 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         fixes = [without_idling(evidence, advice(allocator, [at_hot(hot)] if hot else []), idle)]
     part = idle_part(IdleBounds(gpu.idle, gpu.idle_at_most))
     return Finding(
-        rule="launch_bound",
-        severity="warning",
         cause=None if allocator is None else "allocator",
         headline=f"GPU idle {part} of each step: {why}{in_library(hot)}",
         fixes=tuple(fixes),

@@ -42,7 +42,6 @@ def compute_bound(evidence: Evidence) -> Finding | None:
     hot = evidence.hottest_in("forward") if heaviest == "forward" else None
     headline, action = _busy_words(evidence, gpu, heaviest)
     return Finding(
-        rule="compute_bound",
         severity="benign",
         headline=headline,
         fixes=(Fix(action),),
@@ -91,7 +90,6 @@ def _contradicted(found: Contradiction) -> Finding:
     """Events and NVML exclude each other: neither is believed."""
     events, counters = found
     return Finding(
-        rule="compute_bound",
         severity="info",
         headline=(
             f"GPU idle time unknown: at most {percent(events.at_most)} by its events, at least"
@@ -124,7 +122,6 @@ def queue_full(evidence: Evidence) -> Finding | None:
     ahead_ms = max(medians or [_least_us(lead) or 0.0 for lead in leads]) / 1e3
     hot = evidence.hottest_in("forward")
     return Finding(
-        rule="queue_full",
         severity="benign",
         headline=(
             f"launches run {'' if medians else 'at least '}{ms_text(ahead_ms)} ahead and wait for room in the GPU's"

@@ -44,7 +44,6 @@ def throttled(evidence: Evidence) -> Finding | None:
     clocks = f" ({mhz} of {most_mhz} MHz)" if slowed is not None else ""
     most = 1.0 / slowed if slowed and busy else None
     return Finding(
-        rule="throttled",
         severity="warning" if busy and cause in _FAULTS else "info",
         headline=f"{machine.place}GPU {gpu.latest.index} is held down {percent(share)} of the time: {cause}{clocks}",
         fixes=(Fix(_cooler(cause), high=most),),
@@ -86,8 +85,6 @@ def allocator_retries(evidence: Evidence) -> Finding | None:
     total = gpu.latest.memory_total_bytes if gpu is not None else None
     retries = worst.retries or 0
     return Finding(
-        rule="allocator_retries",
-        severity="warning",
         headline=(
             f"torch's allocator freed its cache {retries} {'time' if retries == 1 else 'times'} in steady training: GPU"
             " memory is on its edge"
@@ -123,7 +120,6 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
         return None
     tf32 = process.tf32 if process is not None else None
     return Finding(
-        rule="low_precision_unused",
         severity="info",
         headline=(
             f"tensor cores busy {100 * tensor_ratio:.1f} % of the time on a GPU that is the bottleneck:"
@@ -162,7 +158,6 @@ def small_batch(evidence: Evidence) -> Finding | None:
     if larger is None:
         return None
     return Finding(
-        rule="small_batch",
         severity="info",
         headline=(
             f"GPU {gpu.latest.index} is used {percent(used or 0.0)} of the time, and {percent(filled or 0.0)} of its"

@@ -64,7 +64,6 @@ def _costly(evidence: Evidence, gpu: GpuSteps, wait: LongestWait, idle: IdleBoun
     calls = _calls(wait.hot)
     best = _without(evidence, _advice(wait, calls), at_least, at_most)
     return Finding(
-        rule="sync_point",
         severity="info" if is_busy else "warning",
         headline=_headline(wait, calls, gpu, is_busy=is_busy),
         fixes=(best,),
@@ -112,7 +111,6 @@ def _without(evidence: Evidence, action: str, at_least: float, at_most: float) -
 
 def _harmless(evidence: Evidence, gpu: GpuSteps, wait: LongestWait) -> Finding:
     return Finding(
-        rule="sync_point",
         severity="benign",
         headline=f"{_what(wait, _calls(wait.hot))} waits for the GPU at no cost: the GPU is the bottleneck anyway",
         fixes=(Fix("change nothing: this wait costs time only when the GPU has less to do"),),
@@ -160,7 +158,6 @@ def spin_wait(evidence: Evidence) -> Finding | None:
         return None
     text, hot = where
     return Finding(
-        rule="spin_wait",
         severity="benign",
         headline=f"{percent(min(1.0, sum(cpu)))} CPU{text} is CUDA polling for the GPU, not work: harmless",
         fixes=(Fix("change nothing: polling is faster than being woken, and the core would be idle otherwise"),),

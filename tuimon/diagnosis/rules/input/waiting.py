@@ -56,7 +56,6 @@ def _finding(evidence: Evidence, data: PhaseRow, wait: Claim, cause: Cause) -> F
     best, *others = fixes_for(cause.name, cause.hot, evidence, wait.lost)
     by_policy = cause.name == "rollout" and evidence.rollout is not None and evidence.rollout.is_by_policy
     return Finding(
-        rule="input_bound",
         severity="info" if by_policy and best.estimated_speedup is None else "warning",
         headline=f"{waits}{cause.clause}",
         fixes=(best, *(fix for fix in others if fix.estimated_speedup is not None)),
