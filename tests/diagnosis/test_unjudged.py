@@ -5,7 +5,7 @@ import pytest
 from tests.diagnosis.gpu import USUAL, session_of
 from tests.session.records import frames, header, process, stacks, steps
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.unjudged import unjudged
+from tuimon.diagnosis.judging import unjudged
 from tuimon.records import Notice
 from tuimon.session.session import Session
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
-from tuimon.diagnosis.rank import SEVERITY
+from tuimon.diagnosis.rulebook import SEVERITY
 
 #: Seconds that a new primary finding must hold: our choice, three windows; a shorter one would follow single windows.
 HOLD_S = 3.0

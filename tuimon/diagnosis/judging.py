@@ -1,8 +1,9 @@
-"""The rules at work: a Session's findings, most important first."""
+"""The rules at work: a Session's findings, most important first, and which rules had nothing to judge by."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -10,9 +11,8 @@ from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.steps import FIRST_STEPS
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.ledger.attribute import attributed
-from tuimon.diagnosis.rank import ranked
-from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rulebook import BY_NAME, RULES
+from tuimon.diagnosis.rule import NEEDS, Rule
+from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.start import WARMUP
 from tuimon.diagnosis.severity import graded
 from tuimon.session.session import Session
@@ -28,9 +28,7 @@ def diagnose_state(session: Session) -> list[Finding]:
     """The findings of rules about a moment: no other rule judges a loop that stands still."""
     pid = session.trainer()
     rules = [rule for rule in RULES if rule.of_moment]
-    return (
-        ranked(attributed(_found(evidence_of(session.over("recent"), pid), rules), BY_NAME)) if pid is not None else []
-    )
+    return _ranked(_found(evidence_of(session.over("recent"), pid), rules)) if pid is not None else []
 
 
 def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
@@ -42,21 +40,52 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
         ended = {finding.rule for finding in ending}
         states = [*ending, *(state for state in states if state.rule not in ended)]
     if evidence is None or not evidence.has_steps or (evidence.steps and evidence.steps.recent < FIRST_STEPS):
-        return ranked(attributed(list(states), BY_NAME))
+        return _ranked(states)
     rules = [rule for rule in RULES if not rule.of_moment and rule is not WARMUP]
-    return ranked(attributed([*_found(evidence, rules), *states], BY_NAME))
+    return _ranked([*_found(evidence, rules), *states])
 
 
 def judge(evidence: Evidence) -> list[Finding]:
     """The findings, most important first; almost none before the first whole step and during warm-up."""
     if not evidence.has_steps:
-        return ranked(attributed(_found(evidence, [rule for rule in RULES if rule.before_steps]), BY_NAME))
+        return _ranked(_found(evidence, [rule for rule in RULES if rule.before_steps]))
     if beginning := _found(evidence, [WARMUP]):
         return beginning
-    return ranked(attributed(_found(evidence, [rule for rule in RULES if rule is not WARMUP]), BY_NAME))
+    return _ranked(_found(evidence, [rule for rule in RULES if rule is not WARMUP]))
+
+
+def _ranked(findings: Iterable[Finding]) -> list[Finding]:
+    return ranked(attributed(findings, BY_NAME))
 
 
 def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:
     judged = ((rule, rule.judge(evidence)) for rule in rules)
     found = ((rule, replace(finding, rule=rule.name)) for rule, finding in judged if finding is not None)
     return [finding if rule.is_harm else graded(finding) for rule, finding in found]
+
+
+class Unjudged(NamedTuple):
+    """A rule, or a part of it, that abstains for want of evidence."""
+
+    rule: str
+    reason: str
+
+
+def unjudged(session: Session) -> list[Unjudged]:
+    """The rules that could not judge the process in focus, with the reason."""
+    pid = session.trainer()
+    if pid is None:
+        return [Unjudged("all", "no training process was seen")]
+    return list(missing(evidence_of(session.over("recent"), pid)))
+
+
+def missing(evidence: Evidence) -> Iterator[Unjudged]:
+    """Every rule that lacks some evidence, once for each reason."""
+    for need in NEEDS:
+        reason = need.missing(evidence)
+        if reason is None:
+            continue
+        if need.reported_as is not None:
+            yield Unjudged(need.reported_as, reason)
+        else:
+            yield from (Unjudged(rule.name, reason) for rule in RULES if need in rule.needs)

@@ -1,10 +1,10 @@
-"""The rule table: every rule there is, and the names that follow from it."""
+"""The rule table: every rule there is, the names that follow from it, and which finding comes first."""
 
 from __future__ import annotations
 
 from typing import get_args
 
-from tuimon.diagnosis.finding import Severity
+from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules import (
     after,
@@ -17,14 +17,16 @@ from tuimon.diagnosis.rules import (
     memory,
     neighbour,
     side_work,
-    slower_run,
     start,
     stragglers,
 )
 from tuimon.diagnosis.rules.compute import cpu, optimizer, recompiles, settings
 from tuimon.diagnosis.rules.gpu import copy, devices, launches, pace, state, sync
 from tuimon.diagnosis.rules.input import waiting
+from tuimon.diagnosis.severity import likely_gain
 
+#: Gravest first.
+SEVERITY = {severity: place for place, severity in enumerate(get_args(Severity))}
 #: In their order among findings of equal severity and share.
 RULES: tuple[Rule, ...] = (
     start.WARMUP,
@@ -56,12 +58,32 @@ RULES: tuple[Rule, ...] = (
     pace.COMPUTE_BOUND,
     cpu.COMPUTE_BOUND_CPU,
     after.NOT_ENDED,
-    slower_run.SLOWER_RUN,
+    course.SLOWER_RUN,
 )
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 
-SEVERITIES: frozenset[str] = frozenset(get_args(Severity))
+SEVERITIES: frozenset[str] = frozenset(SEVERITY)
 RULE_NAMES: frozenset[str] = frozenset(BY_NAME)
 CAUSES: frozenset[str] = frozenset(cause for rule in RULES for cause in rule.causes)
 #: The names that ``--fail-on`` accepts.
 FINDING_NAMES: frozenset[str] = RULE_NAMES | CAUSES | SEVERITIES
+
+
+def ranked(findings: list[Finding]) -> list[Finding]:
+    """The findings by severity, then by gain: the first is what to fix first; harm comes first of all.
+
+    Causes outside the run come after those inside. That a loop is in order, its GPU or CPU the
+    bottleneck, comes before what is benign, and before what is not worth a fix.
+    """
+    return sorted(findings, key=_rank)
+
+
+def is_minor(rule: str, severity: str) -> bool:
+    """True if a rule has found something, but nothing whose fix gains enough to be the headline of a run."""
+    return severity == "info" and rule in BY_NAME and BY_NAME[rule].contradicts_order
+
+
+def _rank(finding: Finding) -> tuple[int, bool, bool, bool, float]:
+    rule = BY_NAME[finding.rule]
+    gravity, is_no_headline = SEVERITY[rule.ranked_as or finding.severity], is_minor(finding.rule, finding.severity)
+    return gravity, not rule.is_harm, rule.from_outside, is_no_headline, -likely_gain(finding)

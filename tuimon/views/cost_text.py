@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.rank import is_minor
+from tuimon.diagnosis.rulebook import is_minor
 from tuimon.session.running_cost import RunningCost, running_cost
 from tuimon.session.session import Session
 from tuimon.views.finding_text import is_open

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from tuimon.diagnosis.rank import is_minor
+from tuimon.diagnosis.rulebook import is_minor
 from tuimon.records import Exit
 from tuimon.session.goodput import goodput
 from tuimon.session.progress import run_progress

@@ -7,7 +7,7 @@ import pytest
 from tests.session.records import header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose, judge
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.unjudged import missing
+from tuimon.diagnosis.judging import missing
 from tuimon.session.session import Session, SessionView
 
 

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from tests.verdicts import ACCEPTED
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.attribute import attributed
-from tuimon.diagnosis.rank import ranked
-from tuimon.diagnosis.rulebook import BY_NAME
+from tuimon.diagnosis.rulebook import BY_NAME, ranked
 from tuimon.records import Place
 
 ITEM, COPY, SAVE = (Place("train.py", line, "main") for line in (45, 41, 47))

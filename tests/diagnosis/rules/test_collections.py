@@ -6,7 +6,7 @@ from tests.diagnosis.cpu import warm
 from tests.session.records import frames, header, process, stacks, steps
 from tests.session.records import session_of as records_of
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.unjudged import unjudged
+from tuimon.diagnosis.judging import unjudged
 
 MS = 1_000_000
 PHASES = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}

@@ -7,7 +7,7 @@ from tests.diagnosis.cpu import NO_GPU, SIDE, run, warm
 from tests.diagnosis.gpu import PID, SAVE, USUAL, findings, gpu_time
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.unjudged import unjudged
+from tuimon.diagnosis.judging import unjudged
 from tuimon.diagnosis.words import at
 from tuimon.records import GpuPhase, GpuTime, Loader, LoaderFacts, Threads
 

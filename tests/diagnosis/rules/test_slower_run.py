@@ -7,7 +7,7 @@ import pytest
 from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import header, process, session_of, steps
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.comparison.earlier import since_earlier
+from tuimon.diagnosis.comparison.speed import since_earlier
 from tuimon.monitor.history import run_of
 from tuimon.records import EarlierRun, EarlierRuns, Loader, LoaderFacts, ThreadCpu, Threads
 

@@ -32,9 +32,8 @@ from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.late_ranks import Turns, chosen_ranks, late_turns
 from tuimon.diagnosis.evidence.level import Hours, Level, Setting, level_of, slower_hours
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, training_loader
+from tuimon.diagnosis.evidence.loading.batches import ReadAgain, evaluation_loader, read_again, training_loader
 from tuimon.diagnosis.evidence.loading.producer import Pool, pool
-from tuimon.diagnosis.evidence.loading.reads import ReadAgain, read_again
 from tuimon.diagnosis.evidence.loading.workers import (
     EpochStarts,
     Senders,

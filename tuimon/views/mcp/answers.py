@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.unjudged import unjudged
+from tuimon.diagnosis.judging import unjudged
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Place
 from tuimon.session.loop_tree.hot_lines import by_line

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from tuimon.diagnosis.rank import is_minor
+from tuimon.diagnosis.rulebook import is_minor
 from tuimon.records import Exit
 from tuimon.views.finding_text import headline_text, none_found, only_minor, rule_title, times_text, verdict_name
 from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from tuimon.diagnosis.finding import Finding, finding_json
 from tuimon.diagnosis.hysteresis import Change
-from tuimon.diagnosis.unjudged import unjudged
+from tuimon.diagnosis.judging import unjudged
 from tuimon.node_ids import own_id
 from tuimon.records import Header, MemoryHistory, TraceTaken
 from tuimon.session.goodput import goodput

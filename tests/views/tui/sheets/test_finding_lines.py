@@ -11,7 +11,7 @@ from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Change as DiagnosisChange
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.hysteresis import Change
-from tuimon.diagnosis.unjudged import Unjudged
+from tuimon.diagnosis.judging import Unjudged
 from tuimon.session.session import Session
 from tuimon.views.evidence_text import evidence_rows, evidence_text, share_text
 from tuimon.views.finding_text import times_text

@@ -1,18 +1,33 @@
-"""The DataLoader whose batches train, and the work on them in the training process: drawing indices, making batches."""
+"""The DataLoader whose batches train: the training process's own work on them, and what is read anew every epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import dropwhile, pairwise
+from statistics import fmean
+from typing import NamedTuple
 
 from tuimon.code_origin import is_others_package
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, with_callees
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.session.disk_reads import EpochReads
 from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.windows import mean_of_known
+from tuimon.text import size_text
 
+ALIKE = Threshold(
+    0.25,
+    "part of their mean by which epochs that read the same data may differ in what they read from the disk",
+    "our choice: a reading every 5 s dates the end of an epoch",
+)
+LEAST_BYTES = Threshold(
+    float(1 << 28), "bytes an epoch from which it is reported", "our choice: 256 MiB, less is read in seconds"
+)
+#: The kinds of file systems that other machines hold, by the beginning of their names.
+_REMOTE = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "fuse", "9p", "afs", "glusterfs")
 #: Activities of a training thread that only waits for its data.
 WAITS = ("data", "idle", "io", "lock")
 #: The DataLoader's function that draws the indices of a batch.
@@ -109,3 +124,33 @@ def may_draw(data: ThreadSamples) -> bool:
     if data.total >= MIN_SAMPLES:
         return False
     return data.total < MIN_SAMPLES / 2 or any(map(draws_indices(data), data.stacks))
+
+
+class ReadAgain(NamedTuple):
+    """The bytes that each epoch reads from the disk, and where they lie."""
+
+    epoch_bytes: float
+    mount: str | None
+    kind: str | None
+
+    @property
+    def text(self) -> str:
+        """``12 GiB from /mnt/data (nfs4)``."""
+        return size_text(self.epoch_bytes) + (f" from {self.mount} ({self.kind})" if self.mount is not None else "")
+
+    @property
+    def remedy(self) -> str:
+        """How to have it read once."""
+        if self.kind is not None and self.kind.startswith(_REMOTE):
+            return "copy the data to a local disk, or into memory, before the training"
+        return "keep the data in memory, in a smaller form if it does not fit"
+
+
+def read_again(reads: EpochReads | None, loader: LoaderRow | None) -> ReadAgain | None:
+    """The data of a data set with indices that every epoch reads anew; None where that is not known."""
+    if reads is None or loader is None or loader.facts.kind != "map" or len(reads.bytes_each) < 2:
+        return None
+    mean = fmean(reads.bytes_each)
+    if mean < LEAST_BYTES or any(abs(each - mean) > ALIKE * mean for each in reads.bytes_each):
+        return None
+    return ReadAgain(mean, reads.mount, reads.kind)

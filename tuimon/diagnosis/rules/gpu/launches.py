@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, advice, allocator_waits
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.launching import Launching
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_TIMES, Rule
 from tuimon.diagnosis.rules.compute.optimizer import FUSED_OF_SINGLE, FUSED_TAKES, fused_fix
@@ -26,6 +29,9 @@ from tuimon.records import Gpu, Place, Process
 from tuimon.session.rows import LoaderRow, TorchMemoryRow
 from tuimon.text import number_text
 
+#: Calls of cudaFree a step; each waits for all work of the GPU, and once its cache has filled a training makes none:
+#: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#implicit-synchronization
+_EVERY_STEP = 1.0
 AUTOCAST_TAKES = Threshold(
     0.35,
     "part of forward and backward that autocast's casts take where launches set the pace",
@@ -215,14 +221,14 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     idle = gpu.idle_in(*COMPUTE, "other").up_to(evidence.launches_at_most)
     if idle.at_most < LARGE:
         return None
-    allocator = allocator_waits(evidence.torch_memory, evidence.stacks.main, gpu.step_ms, gpu.time.device)
+    allocator = _allocator_waits(evidence.torch_memory, evidence.stacks.main, gpu.step_ms, gpu.time.device)
     if allocator is None:  # what backward and optimizer launch is torch's own
         hot = evidence.hottest_in("forward") if "forward" in followed else None
         why, fixes = launch_fixes(evidence, idle)
         why = why or (_OF_COMPILED if evidence.launching.is_compiled else _CAUSE)
     else:
         hot, why = allocator.hot, "torch's allocator waits for it to give memory back"
-        fixes = [without_idling(evidence, advice(allocator, [at_hot(hot)] if hot else []), idle)]
+        fixes = [without_idling(evidence, _allocator_advice(allocator, [at_hot(hot)] if hot else []), idle)]
     part = idle_part(IdleBounds(gpu.idle, gpu.idle_at_most))
     return Finding(
         cause=None if allocator is None else "allocator",
@@ -235,7 +241,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
 
 
 def _launch_figures(
-    evidence: Evidence, gpu: GpuSteps, idle: IdleBounds, allocator: AllocatorWaits | None
+    evidence: Evidence, gpu: GpuSteps, idle: IdleBounds, allocator: _AllocatorWaits | None
 ) -> dict[str, float | int | str | None]:
     lead = gpu.lead("backward end")
     return {
@@ -257,6 +263,41 @@ def _is_followed(evidence: Evidence, gpu: GpuSteps, name: str) -> bool:
     if on_cpu is None or on_cpu.ms_per_step is None or on_cpu.estimated:
         return True  # its length on the CPU rests on samples
     return abs(phase.ms - on_cpu.ms_per_step) <= LARGE * max(phase.ms, on_cpu.ms_per_step)
+
+
+class _AllocatorWaits(Struct, frozen=True, gc=False):
+    """Why the allocator gives memory back, and the line that makes it do so, where there is one."""
+
+    why: Literal["empty_cache", "no_cache", "fragmentation"]
+    frees_per_step: float | None  # None where they are not counted
+    hot: HotFunction | None
+
+
+def _allocator_waits(
+    memory: Iterable[TorchMemoryRow], samples: ThreadSamples, step_ms: float, device: int
+) -> _AllocatorWaits | None:
+    """Waits for the allocator; None where memory is given back in few steps, or that is unknown."""
+    row = next((row for row in memory if row.device == device), None)
+    emptying = samples.where(lambda sample: sample.calls("empty_cache"))
+    hot = emptying.hottest
+    frees = row.frees_per_s * step_ms / 1e3 if row is not None and row.frees_per_s is not None else None
+    if hot is not None and emptying.total >= MIN_SAMPLES:
+        return _AllocatorWaits("empty_cache", frees, hot)
+    if row is not None and row.allocated_bytes == 0:  # with caching, the model alone would be counted
+        return _AllocatorWaits("no_cache", None, None)
+    return _AllocatorWaits("fragmentation", frees, hot) if frees is not None and frees >= _EVERY_STEP else None
+
+
+def _allocator_advice(waits: _AllocatorWaits, places: Sequence[str]) -> str:
+    """The fix; ``places``: the line that empties the cache, for people."""
+    if waits.why == "empty_cache":
+        return f"leave out torch.cuda.empty_cache() at {places[0]}: torch reuses freed memory without it"
+    if waits.why == "no_cache":
+        return "unset PYTORCH_NO_CUDA_MEMORY_CACHING: torch then reuses freed memory instead of returning it"
+    return (
+        "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use batches of similar length or a smaller batch:"
+        " memory is fragmented, or nearly full"
+    )
 
 
 LAUNCH_BOUND = Rule(

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction, sampling_error
+from tuimon.diagnosis.evidence.loading.batches import is_loaders_own
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Change, Fix
-from tuimon.diagnosis.rules.input.at_once import (
+from tuimon.diagnosis.rules.input.cause import (
     draws_in_few,
-    whole_batches,
     working_part,
 )
 from tuimon.diagnosis.rules.neighbour import is_held_up
@@ -22,7 +22,7 @@ from tuimon.diagnosis.step_model.edits import HALF, WHOLE, Part, Way
 from tuimon.diagnosis.step_model.fitting import OWN_PART
 from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
 from tuimon.diagnosis.step_model.model import StepModel
-from tuimon.diagnosis.threshold import SMALL
+from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, percent
 from tuimon.text import ms_text
 
@@ -95,7 +95,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "no_workers":
             return [
                 *_more_workers(f"set {_option(evidence)}={{}} (now 0){_overlaps(evidence)}", evidence, model),
-                *(whole_batches(evidence) or making),
+                *(_whole_batches(evidence) or making),
             ]
         case "hand_rolled_loader":
             return _prepared_here(making, hot, evidence, model)
@@ -113,7 +113,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
             return [*_kept_workers(evidence, model), *_starting_none(evidence)]
         case "slow_collate":
             collated = ": build the batch in one operation instead of item by item"
-            by_loader = [] if evidence.workers.number else whole_batches(evidence)
+            by_loader = [] if evidence.workers.number else _whole_batches(evidence)
             return by_loader or _then(making, collated)
         case "rollout":
             return _of_rollout(hot, evidence, model)
@@ -365,3 +365,16 @@ def _kept_workers(evidence: Evidence, model: StepModel) -> list[Way]:
 def _then(ways: list[Way], more: str) -> list[Way]:
     """``more`` about the first."""
     return [ways[0]._replace(action=ways[0].action + more), *ways[1:]]
+
+
+def _whole_batches(evidence: Evidence) -> list[Way]:
+    """Ways for a wait that is mostly the loader's own work, item by item.
+
+    Without samples the wait has no line, and all of it counts; nothing where the user's lines take most of it.
+    """
+    data = evidence.stacks.data_phase
+    own = 1.0 if not data.total else data.share_where(is_loaders_own) or 0.0
+    if own < MOST:
+        return []
+    at_once = "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
+    return [Way(at_once, Change("items", 0.0), Part(own))]

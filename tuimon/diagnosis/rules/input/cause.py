@@ -12,12 +12,13 @@ from tuimon.diagnosis.evidence.loading.batches import (
     is_outside_collate,
     may_draw,
     own_collate_share,
+    working_share,
 )
 from tuimon.diagnosis.evidence.loading.producer import producer, thread_wait
 from tuimon.diagnosis.evidence.loading.ready import draws_for_longer, is_held_back, late_worker, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY, EpochStarts, Workers
 from tuimon.diagnosis.evidence.samples import ThreadSamples
-from tuimon.diagnosis.rules.input.at_once import draws_in_few
+from tuimon.diagnosis.evidence.steps import LongestSteps
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.session.loop_tree.stacks import StackSample
@@ -200,3 +201,17 @@ def _some(workers: Workers) -> str:
 
 def _all(workers: Workers) -> str:
     return {1: "the worker", 2: "both workers"}.get(workers.number, f"all {workers.number} workers")
+
+
+def draws_in_few(evidence: Evidence) -> LongestSteps | None:
+    """The few steps in which most of the time goes that drawing indices takes: where an epoch begins; else None."""
+    samples, data = evidence.stacks.data_phase, evidence.phase("data")
+    drawing = samples.share_where(draws_indices(samples))
+    if drawing is None or data is None or data.ms_per_step is None:
+        return None
+    return evidence.longest_steps(drawing * data.ms_per_step)
+
+
+def working_part(evidence: Evidence) -> float | None:
+    """The share of its fetches in which the training thread works itself, where workers make the batches."""
+    return working_share(evidence.stacks.data_phase) if evidence.workers.number else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading.reads import ALIKE, LEAST_BYTES
+from tuimon.diagnosis.evidence.loading.batches import ALIKE, LEAST_BYTES
 from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS
 from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO

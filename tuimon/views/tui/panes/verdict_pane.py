@@ -158,7 +158,7 @@ def _block(verdict: Verdict, width: int) -> _Block:
 
 
 def _of_findings(findings: Sequence[Finding], width: int) -> _Block:
-    from tuimon.diagnosis.rank import is_minor  # noqa: PLC0415  (who has a finding has loaded the rules; the first frame has none)
+    from tuimon.diagnosis.rulebook import is_minor  # noqa: PLC0415  (who has a finding has loaded the rules; the first frame has none)
 
     first = findings[0]
     if is_minor(first.rule, first.severity):

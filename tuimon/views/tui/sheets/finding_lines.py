@@ -19,7 +19,7 @@ from tuimon.views.tui.sheets.code_around import Code, code_lines, no_code
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.diagnosis.hysteresis import Change
-    from tuimon.diagnosis.unjudged import Unjudged
+    from tuimon.diagnosis.judging import Unjudged
 
 AROUND = 1  # lines of code before and after the one that is named
 _LEAST_FIX = 24  # cells

@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.worker import Worker, WorkerState
 
 from tuimon.diagnosis.explain.page import Page, page_of
-from tuimon.diagnosis.unjudged import unjudged
+from tuimon.diagnosis.judging import unjudged
 from tuimon.records import Place
 from tuimon.session.goodput import goodput
 from tuimon.views.cost_text import cost_text
