@@ -68,11 +68,6 @@ class RunEvidence(Struct, frozen=True, dict=True):
         """Cores that the run could still get."""
         return free_cores(self.live_threads, self.cores)
 
-    @property
-    def used_cores(self) -> float:
-        """Cores that the run's processes use on average: work that overlaps still has to be done."""
-        return sum((threads.cpu_ratio or 0.0) + threads.childrens_cores for threads in self.live_threads)
-
     @cached_property
     def gpus(self) -> tuple[GpuRow, ...]:
         """All GPUs of the machine."""

@@ -245,7 +245,7 @@ def _running_ms(evidence: Evidence, mean_ms: float) -> float:
     """How long the training thread is on a core in a step; where that is unknown, as far as others leave it cores."""
     ratio = evidence.training_thread.cpu_ratio
     if ratio is None:
-        ratio = min(1.0, max(0.0, evidence.run.cores - evidence.run.used_cores))
+        ratio = min(1.0, max(0.0, evidence.run.free_cores))
     return mean_ms * ratio
 
 
