@@ -42,7 +42,6 @@ class TuimonApp(LeavableApp):
         Binding("v", "findings", show=False),
         Binding("h", "profile('lines')", show=False),
         Binding("c", "profile('tree')", show=False),
-        Binding("i", "profile('icicle')", show=False),
         Binding("m", "memory", show=False),
         Binding("S", "standstill", show=False),
         Binding("D", "dump", show=False),

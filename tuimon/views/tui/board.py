@@ -85,7 +85,7 @@ class Board(Widget):
         self.output = OutputPane(id="output")
         self.loaders = LoadersPane(id="loaders")
         self.threads = ThreadsPane(id="threads")
-        self.profile = ProfilePane(id="profile")  # shown alone, by h, c and i
+        self.profile = ProfilePane(id="profile")  # shown alone, by h and c
         self.ranks = RanksPane(id="ranks")  # shown alone, by r
         self.keys_line = KeysLine(id="keys")
         self._announced: dict[str, str] = {}  # message, by source

@@ -21,7 +21,7 @@ KEYS = """\
 The verdict
   v    | all findings: place, fixes, why, how sure; Tab chooses one, Enter explains it
   h    | hot lines of the thread that the verdict blames, or of the one under the cursor
-  c  i | the same samples as a call tree, as an icicle
+  c    | the same samples as a call tree
   f  t | there: only one phase or range; this thread, all like it, its process, the whole run
   K    | trace the next 5 steps with torch.profiler
   m    | torch's memory: which lines allocate what nobody frees
