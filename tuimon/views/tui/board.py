@@ -159,10 +159,6 @@ class Board(Widget):
         for pane in (self.gpu, self.output):
             pane.set_class((pane.id or "") in wanted.lines, "-line")
 
-    def on_threads_pane_regrouped(self, message: ThreadsPane.Regrouped) -> None:
-        """More rows may want more room."""
-        self.place_panes()
-
     def box(self, name: str) -> Box | None:
         """The place of a pane; None while it is hidden."""
         return self._boxes.get(name)
