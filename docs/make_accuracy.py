@@ -145,6 +145,11 @@ def _sums(rows: Sequence[Judgement]) -> str:
         sums.append(f"Line right: {of(row.place_right for row in rows)}.")
     if errors := [100 * row.share_error for row in rows if row.share_error is not None]:
         sums.append(f"Largest error of a phase: median {median(errors):.1f} points of {len(errors)} programs.")
+    if gains := [gain for row in rows if (gain := row.promised_against_measured)]:
+        more, less = gains.count("too low"), gains.count("too high")
+        sums.append(
+            f"The fix gained what was told: {of(gain == 'within' for gain in gains)}, more: {more}, less: {less}."
+        )
     if attached := [row.attached for row in rows if row.attached is not None]:
         sums.append(f"After attach: verdict right {of(row.right for row in attached)}.")
     return " ".join(sums)
@@ -152,6 +157,8 @@ def _sums(rows: Sequence[Judgement]) -> str:
 
 def _remarks(group: str, rows: Sequence[Judgement]) -> Iterator[str]:
     """Programs that are wrong, and why as far as that is known; those that have not run yet."""
+    if high := [f"`{row.name}`" for row in rows if row.promised_against_measured == "too high"]:
+        yield f"\nGain told too high: {', '.join(high)}."
     if group != "scripts":
         return
     programs, found = labelled(), {row.name for row in rows}

@@ -6,6 +6,17 @@ import re
 
 from tuimon.code_origin import is_library_file, is_package_file, is_user_file
 
+# ---- what follows each call or line of a program
+
+_TRACER_FILES = re.compile(r"/(?:bdb|trace|profile)\.py$|/coverage/pytracer\.py$|/pydevd[\w/]*\.py$")
+_TRACER_FUNCTIONS = re.compile(r"_?(?:trace|(?:global|local)trace|trace_dispatch)\w*$")
+
+
+def is_tracer(file: str, function: str) -> bool:
+    """True if a frame is a debugger's or profiler's that Python calls at each call or line: ``bdb.py``."""
+    return _TRACER_FUNCTIONS.match(function) is not None and _TRACER_FILES.search(file) is not None
+
+
 # ---- where reinforcement learning gets its data
 
 _ENVIRONMENT_FILE = re.compile(

@@ -20,7 +20,8 @@ PHASES = ("data", "forward", "backward", "optimizer", "other", "eval")
 BETWEEN = "between"
 
 Phase = Literal["data", "forward", "backward", "optimizer", "other", "eval", "between"]
-ProcessRole = Literal["trainer", "worker", "other"]
+#: ``child``: forked or spawned by a trainer in Python, and not seen to load for a DataLoader.
+ProcessRole = Literal["trainer", "worker", "child", "other"]
 ThreadState = Literal["running", "waiting", "disk", "stopped", "ended"]
 
 
@@ -120,6 +121,11 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     planned_steps: Count | None = None
     planned_epochs: Count | None = None
     ended: bool = False
+
+    @property
+    def serves(self) -> bool:
+        """True if it is a DataLoader worker, or another child of a training process."""
+        return self.role in ("worker", "child")
 
 
 class PhaseTime(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -374,12 +380,13 @@ class KeepingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
     kept: Kept = "graph"
 
 
-#: How many threads share an operation of torch's on the CPU, how many workers load, which cores may be used.
-CountSetting = Literal["threads", "workers", "cores"]
+#: How many threads share an operation of torch's on the CPU, how many workers load, which cores may be used; or which
+#: function traces the program.
+CountSetting = Literal["threads", "workers", "cores", "tracer"]
 
 
 class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line that sets such a number: ``[what, line, function, source]``."""
+    """A line that sets one of these: ``[what, line, function, source]``."""
 
     what: CountSetting
     line: Count

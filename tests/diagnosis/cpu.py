@@ -43,9 +43,9 @@ def warm(gained, step_ms=100.0, staying_ms=0.0):
     return step_ms / (left_ms - warmed_ms(left_ms, step_ms - left_ms, staying_ms))
 
 
-def workers(number, cpu_ratio, *counted, state="running"):
-    """Records of the trainer's DataLoader workers."""
+def workers(number, cpu_ratio, *counted, state="running", role="worker"):
+    """Records of the trainer's DataLoader workers, or of its other children."""
     for pid in range(201, 201 + number):
-        yield process(pid, "worker", ppid=100)
+        yield process(pid, role, ppid=100)
         yield threads(12, (pid, "pt_data_worker", cpu_ratio, state), pid=pid, cpu_ratio=cpu_ratio)
         yield stacks(12, *counted, pid=pid)

@@ -66,7 +66,7 @@ def test_a_hang_is_given_with_its_stacks_and_once_until_steps_went_on(tmp_path):
     ((level, message),) = watched.ended()
     assert level == "ok" and message.startswith(f"tee {tmp_path}/out.json has ended: {{")
     told = json.loads((tmp_path / "out.json").read_text())
-    assert (told["rule"], told["where"]) == ("hang", [{"file": "t.py", "line": 9, "function": "f"}])
+    assert (told["rule"], told["where"]) == ("hang", [{"file": "t.py", "line": 9, "function": "f", "source": None}])
     assert (told["stacks"][0]["doing"], told["run"]["steps"], told["run"]["host"]) == ("acquire()", 10, "here")
     assert watched.see(30.0) == watched.see(31.0, HANG) == 0  # it flickers
     watched.session.add(steps(40.0, {"forward": 50}, first_index=10))

@@ -1,4 +1,4 @@
-"""The causes of little use of GPUs that a study of 400 jobs counts: is each told by name, and silent without it?
+"""The causes of low GPU utilization that a study of 400 jobs counts: is each told by name, and silent without it?
 
 The study: Gao et al., An Empirical Study on Low GPU Utilization of Deep Learning Jobs, ICSE 2024. The programs are in
 ``tests/scenarios/causes``, some in other experiments. Beside rules, ``# expects:`` names ``goodput/PART``, ``no torch``
@@ -49,7 +49,7 @@ CAUSES: dict[str, tuple[float, tuple[str, ...]]] = {
     "memory too small": (3.1, ("cache_of_images", "allocator_retries_0", "memory given back")),
     "remote reads": (2.6, ()),
     "calls to outside": (2.6, ("side_work_2",)),
-    "one of two GPUs idle": (2.3, ()),
+    "API misuse": (2.3, ()),
     "interactive": (2.1, ()),
     "uploads": (2.0, ()),
     "long installation": (1.7, ()),
@@ -138,7 +138,7 @@ def _of_stream(stream: Stream, fixed: bool, args: argparse.Namespace) -> Iterabl
 
 
 class Causes(Kind[Case, Told]):
-    """Causes of little use of GPUs, as a study counts them: is each told by name, and only then? (40 minutes)"""
+    """Causes of low GPU utilization, as a study counts them: is each told by name, and only then? (40 minutes)"""
 
     seconds = 12.0
     columns: ClassVar = (

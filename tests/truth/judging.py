@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median, quantiles
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -30,6 +32,8 @@ LEAST_GAIN = 1.05
 #: A predicted gain may be off by this ratio.
 GAIN_ERROR = 0.25
 LOUD = ("critical", "warning")
+#: The ends of a gain as it is shown, with their digits.
+_ENDS = re.compile(r"(\d+\.(\d+))x")
 _PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 
@@ -115,6 +119,21 @@ class Judgement(Struct, frozen=True):
             return None
         closest = min(max(self.measured, self.predicted), max(self.predicted, self.predicted_at_most or 0.0))
         return closest / self.measured - 1
+
+    @property
+    def promised_against_measured(self) -> Literal["within", "too high", "too low"] | None:
+        """The gain as it is shown against the one of the fixed program; None if the two cannot be compared.
+
+        ``1.6x to 1.8x`` is too high if 1.33x was measured; ``up to 2.0x`` never is, ``at least 1.6x`` never too low.
+        """
+        ends = [(float(end), len(digits)) for end, digits in _ENDS.findall(self.promised)]
+        if not ends or self.gain_error is None or self.measured is None:
+            return None
+        (low, digits), (high, _) = ends[0], ends[-1]
+        measured = round(self.measured, digits)
+        low = 0.0 if self.promised.startswith("up to") else low
+        high = math.inf if self.promised.startswith("at least") else high
+        return "within" if low <= measured <= high else "too high" if measured < low else "too low"
 
 
 class Folded(NamedTuple):

@@ -1,4 +1,4 @@
-"""The programs that have the causes of little use of GPUs: how many there are, their labels, and the simulated ones."""
+"""The programs with causes of low GPU utilization: how many there are, their labels, and the simulated ones."""
 
 from __future__ import annotations
 

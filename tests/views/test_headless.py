@@ -198,6 +198,8 @@ def test_how_it_ended() -> None:
     assert how_it_ended(Exit(t=0.0, pid=1, exit_code=137, signal="SIGKILL")) == "killed by SIGKILL"
     end = Exit(t=0.0, pid=1, exit_code=1, last_line="KeyError: 1", file="/x/train.py", line=12, function="main")
     assert how_it_ended(end) == "ended with exit code 1 at main() train.py:12: KeyError: 1"
+    attached = replace(end, exit_code=None)
+    assert how_it_ended(attached) == "ended by an error at main() train.py:12: KeyError: 1"
 
 
 def test_a_fast_loop_of_which_some_steps_are_timed() -> None:

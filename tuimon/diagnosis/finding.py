@@ -95,13 +95,17 @@ def finding_json(finding: Finding) -> dict[str, Any]:  # Any: str, int, float, N
         "headline": finding.headline,
         "share_of_step": finding.share_of_step,
         "cause": finding.cause,
-        "where": [{"file": place.file, "line": place.line, "function": place.function} for place in finding.where],
+        "where": [_place(place) for place in finding.where],
         "evidence": {name: _rounded(value) for name, value in finding.evidence.items()},
         "fixes": [_fix(fix) for fix in finding.fixes],
         "action": finding.action,
         "estimated_speedup": finding.estimated_speedup,
         "speedup_at_least": finding.best.low,
     }
+
+
+def _place(place: Place) -> dict[str, Any]:
+    return {**place._asdict(), "source": place.source.strip() or None}
 
 
 def _rounded(value: float | str | None) -> float | str | None:

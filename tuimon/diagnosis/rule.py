@@ -82,7 +82,7 @@ def _no_samples(evidence: Evidence) -> str | None:
 def _no_settings(evidence: Evidence) -> str | None:
     if evidence.process is None or evidence.process.markers or evidence.phases is None or evidence.uses_gpu:
         return None
-    return "no markers: the types it computes in, and who traces its Python code, are not known (--inject brings them)"
+    return "no markers: the types it computes in, and tracers written in C, are not known (--inject brings them)"
 
 
 def _no_run_queue(evidence: Evidence) -> str | None:

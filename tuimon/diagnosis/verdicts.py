@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change, Hysteresis, SettledGains
@@ -79,7 +80,10 @@ class Verdicts:
 
     def judge_run(self, session: Session) -> list[Finding]:
         """The findings on the whole run; warm-up is the verdict only on a run that never got further."""
-        return diagnose_run(session, self.lasting_states()) or [f for f in self._last if f.rule == "warmup"]
+        findings = diagnose_run(session, self.lasting_states())
+        if findings or session.exit is None:
+            return findings or [finding for finding in self._last if finding.rule == "warmup"]
+        return [replace(finding, fixes=()) for finding in self._last if finding.rule == "warmup"]  # too late to wait
 
     def lasting_states(self) -> list[Finding]:
         """The findings about states that held for long enough, or hold at the end."""

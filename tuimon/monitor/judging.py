@@ -87,8 +87,11 @@ def suspicion(session: Session) -> Suspicion | None:
     if still is None:
         return None
     ranks = [Suspect(rank.pid, "trainer", rank.rank, rank.tid, _loops(session, rank.pid)) for rank in still.ranks]
+    processes = session.run_processes
     workers = (
-        Suspect(worker.pid, "worker", rank.rank) for rank in ranks for worker in session.run_processes.workers(rank.pid)
+        Suspect(each.pid, "worker", rank.rank)
+        for rank in ranks
+        for each in (*processes.workers(rank.pid), *processes.children(rank.pid))
     )
     return Suspicion(session.now_s - still.quiet_s, (*ranks, *workers))
 

@@ -84,7 +84,7 @@ def superseded(session: Session) -> set[int]:
     return {
         process.pid
         for process in session.processes()
-        if newest.get((process.ppid, process.rank), process.pid) != process.pid and process.role != "worker"
+        if newest.get((process.ppid, process.rank), process.pid) != process.pid and not process.serves
     }
 
 

@@ -24,7 +24,7 @@ class PhaseRow(NamedTuple):
     """One exclusive phase over the window. Over all rows but ``eval`` the shares add to 1."""
 
     name: str
-    share: float  # of the steps' wall time; for "eval": of wall time, beside the steps
+    share: float  # of the steps' wall time; for "eval": of the loop's time, beside the steps
     ms_per_step: float | None  # None: shares inferred from samples, no step known
     estimated: bool = False  # rests on samples: shown with "~"
     error: float | None = None  # half width of the 95 % interval of ``share``, where estimated

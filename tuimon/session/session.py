@@ -230,6 +230,10 @@ class SessionView:
         processes = self.session.run_processes
         return processes.workers(pid) or (processes.last_workers(pid) if self.is_whole else [])
 
+    def children(self, pid: int) -> list[Process]:
+        """Its live children that load for no DataLoader; of a process that has ended, those it had at the end."""
+        return self.session.run_processes.children(pid)
+
     def recent_workers(self, pid: int) -> list[Process]:
         """DataLoader workers of a process that lived in the span: some loaders start new ones for every epoch."""
         since_s = self._steady.begin_s if self.is_whole else self.now_s - WINDOW_S

@@ -210,7 +210,7 @@ def unseen_trainings(session: Session) -> list[Unseen]:
         return []
     on_gpu = {pid for row in now.gpus() for pid in row.latest.pids}
     waits = run_state(session).name == "waiting"
-    own = [process for process in known if process.role != "worker" or waits]
+    own = [process for process in known if not process.serves or waits]
     found = [_unseen(session, process, process.pid in on_gpu) for process in own]
     return sorted((each for each in found if each is not None), key=lambda each: -(each.cores or 0.0))
 
@@ -229,7 +229,7 @@ def _unseen(session: Session, process: Process, on_gpu: bool) -> Unseen | None:
 
 
 def _reason(process: Process) -> str:
-    if process.markers or process.role == "worker":  # the hooks of a worker keep still until it trains
+    if process.markers or process.serves:  # the hooks of a worker keep still until it trains
         return (
             "torch ran no backward or optimizer step from Python; tuimon.step() at the end of each step makes such a"
             " loop visible"

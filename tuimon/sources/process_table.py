@@ -42,6 +42,8 @@ class ProcessTable:
         self._training: frozenset[ProcessId] = frozenset()
         #: processes whose samples showed backward in the main thread; written by the stacks source
         self._seen_training: frozenset[ProcessId] = frozenset()
+        #: processes whose samples showed torch's worker loop in the main thread; written by the stacks source
+        self._seen_loading: frozenset[ProcessId] = frozenset()
         #: CPU seconds of all py-spy children that have ended; written by the stacks source
         self.sampler_cpu_s = 0.0
         #: another object whenever the live processes, their roles or who trains have changed
@@ -74,13 +76,24 @@ class ProcessTable:
 
     def see_training(self, pid: int) -> None:
         """Note that samples of this process show that it trains; for the stacks source."""
+        self._seen_training = self._with(pid, self._seen_training)
+
+    def seen_loading(self) -> frozenset[int]:
+        """The live processes whose samples showed torch's worker loop in the main thread."""
+        return frozenset(pid for pid, start in self._seen_loading if self._start_ticks.get(pid) == start)
+
+    def see_loading(self, pid: int) -> None:
+        """Note that samples of this process show that it loads for a DataLoader; for the stacks source."""
+        self._seen_loading = self._with(pid, self._seen_loading)
+
+    def _with(self, pid: int, seen: frozenset[ProcessId]) -> frozenset[ProcessId]:
         start = self._start_ticks.get(pid)
-        if start is not None and (pid, start) not in self._seen_training:
-            live = frozenset(
-                each for each in self._seen_training if self._start_ticks.get(each.pid) == each.start_ticks
-            )
-            self._seen_training = live | {ProcessId(pid, start)}
-            self.version = object()
+        if start is None or (pid, start) in seen:
+            return seen
+        self.version = object()
+        return frozenset(
+            (*(each for each in seen if self._start_ticks.get(each.pid) == each.start_ticks), ProcessId(pid, start))
+        )
 
     def forget(self, process: ProcessId) -> None:
         """Drop what a process that has ended has reported: its pid may be used again; for the markers source."""

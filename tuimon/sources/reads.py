@@ -47,7 +47,7 @@ class ReadsSource(Source):
         trainers = [pid for pid, role in roles.items() if role == "trainer"]
         workers: dict[int, list[int]] = {}
         for pid, role in roles.items():
-            if role == "worker" and (stat := procfs.read_process_stat(pid)) is not None:
+            if role in ("worker", "child") and (stat := procfs.read_process_stat(pid)) is not None:
                 workers.setdefault(stat.ppid, []).append(pid)
         live = {(pid, self._table.start_ticks(pid)) for pid in trainers}
         self._known = {key: training for key, training in self._known.items() if key in live}

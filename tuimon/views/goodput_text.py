@@ -17,14 +17,13 @@ _NAMES: dict[Part, str] = {
     "after": "after the last step",
 }
 
-#: The other parts are grey.
+#: One part each; the other parts are grey.
 _COLOURS: dict[Part, str] = {
     "training": "forward",
     "compile": "backward",
     "evaluation": "eval",
     "checkpoint": "optimizer",
     "hang": "data",
-    "after": "data",
 }
 
 

@@ -261,13 +261,7 @@ def _fix_lines(finding: Finding) -> list[str]:
 
 def how_it_ended(end: Exit) -> str:
     """``ended with exit code 3: ValueError: ...``; and which processes still run."""
-    if end.signal:
-        text = f"killed by {end.signal}"
-    elif end.exit_code is None:
-        text = "the process has ended"
-    else:
-        text = f"ended with exit code {end.exit_code}"
-    text = ended_text(text, end)
+    text = ended_text(end)
     if end.survivors:
         text += f"; still running: {', '.join(map(str, end.survivors[:8]))} (tuimon attach {end.survivors[0]})"
     return text

@@ -64,10 +64,20 @@ def state_details(state: RunState) -> str:
     return ": ".join(filter(None, (", ".join(head), inside)))
 
 
-def ended_text(how: str, end: Exit) -> str:
+def ended_text(end: Exit) -> str:
     """``ended with exit code 1 at main() train.py:12: KeyError: 1``, with the exception that ended a run, if known."""
-    place = f" at {at(end.raised_at)}" if end.raised_at is not None else ""
-    return ": ".join(filter(None, (how + place, plain(end.last_line or ""))))
+    return ": ".join(filter(None, (how_ended(end), plain(end.last_line or ""))))
+
+
+def how_ended(end: Exit) -> str:
+    """``ended with exit code 1 at main() train.py:12``, without the exception that was raised there."""
+    if end.signal:
+        how = f"killed by {plain(end.signal)}"
+    elif end.exit_code is not None:
+        how = f"ended with exit code {end.exit_code}"
+    else:
+        how = "ended by an error" if end.has_failed else "the process has ended"
+    return how + (f" at {at(end.raised_at)}" if end.raised_at is not None else "")
 
 
 def unseen_text(unseen: Unseen) -> str:

@@ -35,7 +35,7 @@ def main():
     items = Copied(address) if args.fixed else Items(address)
     model = small_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    batches = endless(DataLoader(items, batch_size=32, num_workers=1 if args.fixed else 2))
+    batches = endless(DataLoader(items, batch_size=32, num_workers=2))
     for _ in steps(args.seconds):
         x = next(batches)
         for _ in range(16):

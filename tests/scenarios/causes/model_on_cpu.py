@@ -1,5 +1,5 @@
 """The GPU that the job was given runs no kernel, as nothing is moved to it; fixed: NVML shows it at work."""
-# category: one of two GPUs idle
+# category: API misuse
 # expects: idle_gpu/model_on_cpu or compute_bound_cpu
 # says: to GPU 0
 # gpus: 1 given

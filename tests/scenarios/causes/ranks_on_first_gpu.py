@@ -1,5 +1,5 @@
 """Each of two ranks has a context on GPU 0 before it takes its own; fixed: on its own alone."""
-# category: one of two GPUs idle
+# category: API misuse
 # expects: idle_gpu/context
 # gpus: 2
 # seconds: 45

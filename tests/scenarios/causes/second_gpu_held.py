@@ -1,5 +1,5 @@
 """Weights lie on two GPUs, and only the first one computes; fixed: both do."""
-# category: one of two GPUs idle
+# category: API misuse
 # expects: idle_gpu/held
 # gpus: 2
 # seconds: 45

@@ -17,7 +17,7 @@ class Images(Dataset):
 
 def decode(index):
     pixels = [(index * 31 + n * 7) % 255 / 255 for n in range(3 * 24 * 24)]  # <- cause
-    return torch.tensor(pixels).view(3, 24, 24)
+    return torch.tensor(pixels).view(3, 24, 24)  # <- cause
 
 
 def main():

@@ -19,12 +19,14 @@ class Writer(nn.Module):
         return self.words(output), state
 
 
-def decode(model, length):
+def decode(model, length, watch):
     word, state, text = torch.zeros(4, 1, dtype=torch.long), None, []
     for _ in range(length):
         scores, state = model(word, state)
+        watch.lap("forward")
         word = scores[:, -1].softmax(-1).multinomial(1)
         text.append(word)
+        watch.lap("other")
     return torch.cat(text, 1)
 
 
@@ -35,8 +37,8 @@ def main():
     watch = Laps(args.seconds)
     with torch.inference_mode():
         while True:
-            decode(model, 40)
-            watch.lap("forward")
+            decode(model, 40, watch)
+            watch.lap("other")
             tuimon.step()
             if not watch.step():
                 break

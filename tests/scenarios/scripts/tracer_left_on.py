@@ -12,7 +12,7 @@ SEEN = Counter()
 
 
 def trace(frame, event, argument):
-    SEEN[frame.f_code] += 1
+    SEEN[frame.f_code] += 1  # <- cause
     return trace
 
 

@@ -37,6 +37,18 @@ def test_workers_that_a_fork_server_forks_are_those_of_its_parent() -> None:
     assert (table.workers(10), table.had_workers(15)) == ([], False)
 
 
+def test_other_children_are_no_workers() -> None:
+    table = RunProcesses()
+    table.add_process(process(10))
+    for pid in (11, 12):
+        table.add_process(process(pid, "child", ppid=10))
+    assert ([each.pid for each in table.children(10)], table.had_workers(10)) == ([11, 12], False)
+    table.add_process(process(12, "worker", ppid=10))  # samples have shown torch's worker loop
+    assert ([each.pid for each in table.children(10)], [each.pid for each in table.workers(10)]) == ([11], [12])
+    table.add_process(process(11, "child", ppid=10, ended=True))
+    assert (table.children(10), table.children(11)) == ([], [])
+
+
 def test_workers_of_one_epoch_follow_those_of_the_last() -> None:
     table = RunProcesses()
     table.add_process(process(10))

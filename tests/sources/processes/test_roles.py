@@ -29,7 +29,7 @@ TRACKER = ("python", "-c", "from multiprocessing.resource_tracker import main;ma
 SERVER = ("python", "-c", "from multiprocessing.forkserver import main; main(5, 6, [])")
 COMPILER = ("python", "/x/torch/_inductor/compile_worker/__main__.py", "--workers=2")
 RANKS = python(9, 1, "python", "/bin/torchrun", "train.py"), python(10, 9, rank=0), python(11, 9, rank=1)
-OTHER, TRAINER, WORKER = "other", "trainer", "worker"
+OTHER, TRAINER, WORKER, CHILD = "other", "trainer", "worker", "child"
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,15 @@ OTHER, TRAINER, WORKER = "other", "trainer", "worker"
             [program(10, 1, "bash", "train.sh"), program(11, 10, "uv", "run"), python(12, 11)],
             {10: OTHER, 11: OTHER, 12: TRAINER},
         ),
-        # forked workers bear the trainer's command line
-        ([python(10, 1), python(11, 10), python(12, 10, name="pt_data_worker")], {10: TRAINER, 11: WORKER, 12: WORKER}),
-        ([python(10, 1), python(11, 10, *TRACKER), python(12, 10, *SPAWNED)], {10: TRAINER, 11: OTHER, 12: WORKER}),
-        ([python(10, 1), python(11, 10, *SERVER), python(12, 11, *SERVER)], {10: TRAINER, 11: OTHER, 12: WORKER}),
+        # what a trainer forks bears its command line: a worker, a logger, a pool
+        ([python(10, 1), python(11, 10), python(12, 10, name="pt_data_worker")], {10: TRAINER, 11: CHILD, 12: WORKER}),
+        ([python(10, 1), python(11, 10, *TRACKER), python(12, 10, *SPAWNED)], {10: TRAINER, 11: OTHER, 12: CHILD}),
+        ([python(10, 1), python(11, 10, *SERVER), python(12, 11, *SERVER)], {10: TRAINER, 11: OTHER, 12: CHILD}),
         (
             [python(10, 1), python(11, 10, *COMPILER), python(12, 11, *COMPILER), program(13, 10, "gcc", "-O3")],
             {10: TRAINER, 11: OTHER, 12: OTHER, 13: OTHER},
         ),
-        ([*RANKS, python(13, 10, rank=0)], {9: OTHER, 10: TRAINER, 11: TRAINER, 13: WORKER}),
+        ([*RANKS, python(13, 10, rank=0)], {9: OTHER, 10: TRAINER, 11: TRAINER, 13: CHILD}),
         ([python(10, 11), python(11, 10)], {10: OTHER, 11: OTHER}),  # parents in a circle
     ],
 )
@@ -61,7 +61,7 @@ def test_a_launcher_that_waits_for_a_program_in_python_does_not_train() -> None:
     tool, launcher = python(10, 1, "python", "/v/bin/trl", "sft"), python(11, 10, "python", "/v/bin/accelerate-launch")
     processes = family(tool, launcher, python(12, 11), python(13, 12), python(14, 12, name="pt_data_worker"))
     roles = roles_of(processes, NONE, {}, {10, 11}.__contains__)
-    assert roles == {10: "other", 11: "other", 12: "trainer", 13: "worker", 14: "worker"}
+    assert roles == {10: "other", 11: "other", 12: "trainer", 13: "child", 14: "worker"}
     assert roles_of(processes, NONE, {}, {11}.__contains__)[10] == "trainer"  # it does something itself
 
 
@@ -80,19 +80,20 @@ def test_what_waits_for_its_own_forks_or_for_helpers_trains() -> None:
         # a learner that the program has spawned; the other one may train, too: it is sampled
         (
             [python(10, 1), python(11, 10, *SPAWNED), python(12, 10, *SPAWNED)], {}, {}, {11},
-            {10: OTHER, 11: TRAINER, 12: WORKER},
+            {10: OTHER, 11: TRAINER, 12: CHILD},
         ),
         ([python(10, 1), python(11, 10, *SPAWNED)], {}, {}, {10, 11}, {10: TRAINER, 11: TRAINER}),
         (RANKS, {}, {}, {10}, {9: OTHER, 10: TRAINER, 11: TRAINER}),  # one was not seen to train yet
         # a worker that needs gradients for its items
         ([python(10, 1), python(11, 10, name="pt_data_worker")], {}, {}, {10, 11}, {10: TRAINER, 11: WORKER}),
-        ([python(10, 1), python(11, 10)], {10}, {}, {11}, {10: TRAINER, 11: WORKER}),  # markers decide
+        ([python(10, 1), python(11, 10)], {10}, {}, {11}, {10: TRAINER, 11: CHILD}),  # markers decide
         # what outlives its program does not train in its place
         ([python(11, 1, *TRACKER)], {}, {10: TRAINER, 11: OTHER}, {}, {11: OTHER}),
         (
             [python(11, 1, *SPAWNED), python(12, 1, *SPAWNED)], {}, {10: TRAINER, 11: WORKER, 12: WORKER}, {},
             {11: WORKER, 12: WORKER},
         ),
+        ([python(11, 1, *SPAWNED)], {}, {10: TRAINER, 11: CHILD}, {}, {11: CHILD}),
         (
             [python(11, 1, *SPAWNED), python(12, 1, *SPAWNED)], {}, {10: TRAINER, 11: WORKER, 12: WORKER}, {12},
             {11: WORKER, 12: TRAINER},
@@ -102,6 +103,12 @@ def test_what_waits_for_its_own_forks_or_for_helpers_trains() -> None:
 def test_roles_by_markers_samples_and_the_past(members, marked, before, seen, roles) -> None:
     found = roles_of(family(*members), frozenset(marked), before, seen=frozenset(seen))
     assert {pid: found[pid] for pid in roles} == roles
+
+
+def test_samples_show_workers_that_torch_has_not_named() -> None:
+    processes = family(python(10, 1), python(11, 10), python(12, 10, *SPAWNED), python(13, 10))
+    found = roles_of(processes, NONE, {}, loading=frozenset({11, 12}))
+    assert found == {10: "trainer", 11: "worker", 12: "worker", 13: "child"}
 
 
 STARTED_BY_US = Variables(has_run_id=True)

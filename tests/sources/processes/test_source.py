@@ -73,27 +73,49 @@ class SourceReader:
 def test_a_family_appears_and_ends(tmp_path: Path) -> None:
     with running(tmp_path, FAMILY) as root:
         children = f"/proc/{root.pid}/task/{root.pid}/children"
-        worker, sleep = map(int, Path(children).read_text().split())
+        child, sleep = map(int, Path(children).read_text().split())
         table = ProcessTable(root.pid, "run")
         reader = SourceReader(ProcessSource(table, 0.05))
         main = reader.when(root.pid, lambda p: p.role == "trainer")
         assert main.command == [sys.executable, str(tmp_path / "program.py")]
         assert (main.ppid, main.markers, main.ended) == (os.getpid(), False, False)
         assert abs(main.start_unix_s - os.stat(f"/proc/{root.pid}").st_ctime) < 5
-        assert reader.when(worker, lambda p: p.role == "worker").ppid == root.pid
-        assert reader.threads(worker, lambda row: bool(row.private_bytes)).own_bytes
+        assert reader.when(child, lambda p: p.role == "child").ppid == root.pid
+        table.see_loading(child)
+        reader.when(child, lambda p: p.role == "worker")
+        assert reader.threads(child, lambda row: bool(row.private_bytes)).own_bytes
         assert reader.when(sleep, lambda p: p.role == "other").command == ["sleep", "1000"]
-        assert set(table.pids()) == {root.pid, worker, sleep}
-        assert table.roles == {root.pid: "trainer", worker: "worker", sleep: "other"}
+        assert set(table.pids()) == {root.pid, child, sleep}
+        assert table.roles == {root.pid: "trainer", child: "worker", sleep: "other"}
         assert root.stdin
         root.stdin.write("\n")
         root.stdin.flush()
-        reader.when(worker, lambda p: p.ended)
+        reader.when(child, lambda p: p.ended)
         reader.when(sleep, lambda p: p.ended)
         assert table.pids() == (root.pid,)
         root.kill()
         reader.when(root.pid, lambda p: p.ended)  # a zombie has ended
         assert table.pids() == ()
+
+
+ENDED_WORKER = """
+import ctypes, os, sys
+worker = os.fork()
+if not worker:
+    ctypes.CDLL(None).prctl(15, b"pt_data_worker")  # PR_SET_NAME, as torch has it
+    os._exit(0)
+os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
+print(worker, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_worker_that_had_ended_before_it_was_found(tmp_path: Path) -> None:
+    with running(tmp_path, ENDED_WORKER) as root:
+        worker = int(Path(f"/proc/{root.pid}/task/{root.pid}/children").read_text())
+        reader = SourceReader(ProcessSource(ProcessTable(root.pid, None), 0.05))
+        found = reader.when(worker, lambda p: p.ended)
+        assert (found.role, found.ppid) == ("worker", root.pid)
 
 
 def test_a_shell_that_becomes_python(tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ def test_ways_to_set_threads(line):
     assert [(found.what, found.function) for found in count_settings([line])] == [("threads", "<module>")]
 
 
+@pytest.mark.parametrize("line", [b"sys.settrace(trace)", b"threading.setprofile( self.follow )"])
+def test_ways_to_set_a_tracer(line):
+    assert [found.what for found in count_settings([line])] == ["tracer"]
+
+
 @pytest.mark.parametrize("line", [b"os.sched_setaffinity(0, {0})", b"psutil.Process().cpu_affinity([0])"])
 def test_ways_to_set_cores(line):
     assert [(found.what, found.line) for found in count_settings([line])] == [("cores", 1)]
@@ -56,6 +61,7 @@ def test_ways_to_set_cores(line):
         b'threads = os.environ.get("OMP_NUM_THREADS", "1")',
         b'if os.environ["OMP_NUM_THREADS"] == "1":',
         b"# torch.set_num_threads(8)",
+        b"sys.settrace(None)",
         b"def set_num_threads(count):",
         b"if loader.num_workers == 0:",
         b'parser.add_argument("--num_workers", default=4)',

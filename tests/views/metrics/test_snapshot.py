@@ -10,7 +10,7 @@ from msgspec import structs
 from tests.session import records
 from tests.views.metrics.figures import FINDINGS, PHASES, figures, whole_session
 from tests.waiting import until
-from tuimon.records import Exit, PhaseTime
+from tuimon.records import Exit, PhaseTime, length_bucket
 from tuimon.session.session import Session
 from tuimon.views.metrics import table
 from tuimon.views.metrics.metric import Distribution
@@ -104,6 +104,18 @@ def test_the_histogram_counts_every_timed_step_between_its_bounds() -> None:
     assert found.total == pytest.approx(sum(ends_ms) / 1e3)
 
 
+def test_steps_that_were_only_counted_are_no_part_of_the_histogram() -> None:
+    session = records.session_of(records.header(), records.process())
+    window = records.steps(1.0, {"backward": 1.0}, count=1000)
+    session.add(structs.replace(window, timed=100, histogram=[(length_bucket(1_000_000), 100)]))
+    found = figures(session)
+    timed = found["tuimon_step_seconds"]["0",]
+    assert isinstance(timed, Distribution)
+    assert sum(timed.counts) == 100
+    assert timed.total == pytest.approx(0.1, rel=0.006)
+    assert found["tuimon_steps_total"] == {("0",): 1000}
+
+
 def test_counters_never_fall_while_the_view_of_the_warm_up_changes() -> None:
     """The first window leaves the figures of the whole run once it turns out to be warm-up; pauses move in and out."""
     session = records.session_of(records.header(), records.process())
@@ -143,6 +155,14 @@ def test_each_live_process_has_a_label_of_its_own(ranks: tuple[int | None, ...],
     for pid, rank in enumerate(ranks, 100):
         session.add(records.process(pid, rank=rank))
     assert [label for label, _ in RankLabels().of(session)] == labels
+
+
+def test_of_two_trainings_the_one_that_goes_on_keeps_its_label() -> None:
+    session = records.session_of(records.header(), records.process(100), records.process(101))
+    ranks = RankLabels()
+    ranks.of(session)
+    session.add(records.process(100, t=5.0, ended=True))
+    assert ranks.of(session) == [("1", 101)]
 
 
 def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:

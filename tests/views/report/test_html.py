@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu_simulator import sessions
+from tests.recorded_logs import log_path
 from tests.session import records
 from tests.sources.log.literal_log import write
 from tuimon.cli.main import run_command_line
@@ -109,6 +110,21 @@ def run(windows: int = 60, command: str = "train.py", source: str = "x = load(i)
 def page_of(*logs: str, capsys: pytest.CaptureFixture[str]) -> str:
     assert run_command_line(["report", *logs, "--format", "html"]) == 0
     return capsys.readouterr().out
+
+
+def test_parts_of_the_wall_time_have_a_colour_of_their_own_or_share_the_grey_one(capsys):
+    page = page_of(str(log_path("eval_every_few_steps")), capsys=capsys)
+    parts = "training 26 %", "evaluation 53 %", "import 6 %, set-up 15 %"
+    dots = zip(("forward", "eval", "other"), parts, strict=True)
+    legend = "".join(f'<span><i class="dot {colour}"></i>{text}</span>' for colour, text in dots)
+    assert f'<div class="legend">{legend}</div>' in page
+
+
+def test_how_a_run_ended_stands_with_its_place_outside_the_exception(tmp_path, capsys):
+    end = Exit(t=61.0, pid=100, exit_code=3, last_line="KeyError: 1", file="/a/train.py", line=7, function="main")
+    page = page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], end]), capsys=capsys)
+    assert "; ended with exit code 3 at main() train.py:7</p>" in page
+    assert '<pre tabindex="0">KeyError: 1</pre>' in page
 
 
 def test_figures_are_those_of_the_json(tmp_path, capsys):

@@ -14,7 +14,7 @@ from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
-from tuimon.records import Exit, Notice, Record
+from tuimon.records import Exit, Notice, Place, Record
 from tuimon.views.format import count
 from tuimon.views.report.sentences import final_verdict
 from tuimon.views.report.summary import report_of
@@ -83,6 +83,25 @@ def test_text_fits_an_email(log: str, capsys: pytest.CaptureFixture[str]) -> Non
 ENDED = Exit(t=1.0, pid=100, exit_code=3, last_line="KeyError", file="/x/train.py", line=7, function="main")
 
 
+def test_a_place_is_followed_by_its_line_of_code_in_one_row() -> None:
+    places = (Place("/a/train.py", 7, "main", f"    x = load({'i, ' * 40})"), Place("/a/train.py", 9, "main"))
+    session, _ = fold(run())
+    found = Finding(rule="input_bound", severity="critical", headline="62 % waits", where=places)
+    rows = text_report(report_of(session, [found], "x")).splitlines()
+    at = rows.index("  at /a/train.py:7 main")
+    assert rows[at + 1].startswith("      x = load(i, i, ") and rows[at + 1].endswith("…") and len(rows[at + 1]) == 78
+    assert rows[rows.index("  at /a/train.py:9 main") + 1] == ""
+
+
+def test_an_end_of_unknown_exit_code() -> None:
+    for end, says in (
+        (ENDED, "ended by an error at main() train.py:7: KeyError"),
+        (Exit(t=1.0, pid=100, exit_code=0), "the process has ended"),
+    ):
+        session, findings = fold([records.header(), msgspec.structs.replace(end, exit_code=None)])
+        assert f"\n{says}\n" in text_report(report_of(session, findings, "x"))
+
+
 def test_a_run_without_steps() -> None:
     session, findings = fold([records.header(), ENDED])
     report = report_of(session, findings, "x")
@@ -93,7 +112,7 @@ def test_a_run_without_steps() -> None:
     assert "No training step was seen.\nIt ended after 1.0s." in text
     assert "No finding" not in text  # without a step there is nothing to find one in
     assert report["state"]["name"] == "ended"
-    assert "ended with exit code 3\nKeyError at main() train.py:7\n" in text
+    assert "\nended with exit code 3 at main() train.py:7: KeyError\n" in text
 
 
 def test_a_single_step_without_times_is_too_few_for_a_verdict() -> None:

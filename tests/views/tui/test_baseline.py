@@ -93,6 +93,19 @@ async def test_what_cannot_be_compared_says_why():
         assert "ranks 1 before, 4 after" in text(app, "baseline")
 
 
+async def test_of_what_chance_may_be_it_says_what_shows_more_than_the_screen():
+    monitor = streams.input_bound(60)
+    uneven = (streams.seconds(t, 1, data_ms=1.5 if t % 2 else 90.0)[0] for t in range(61, 101))
+    monitor.later = [[], *uneven]
+    async with running(monitor) as (app, pilot):
+        await pilot.press("b")
+        for _ in range(40):
+            app.tick()
+        await pilot.pause()
+        said = text(app, "baseline")
+        assert "Cannot tell" in said and "tuimon diff" in said and "repeat" not in said
+
+
 @pytest.mark.parametrize("width", [40, 79, 80, 120, 200])
 def test_the_line_fits(width):
     state = Compared("1.84x faster (1.79-1.88): data 62 % -> 3 %; now compute-bound in backward", "benign", 41.5, 22.6)

@@ -11,6 +11,7 @@ from tests.views.tui.texts import texts
 from tuimon.launch.signals import LeaveSignals
 from tuimon.records import Exit
 from tuimon.views.tui import running as running_module
+from tuimon.views.tui import terminal_app
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.leaving import Leave
@@ -36,7 +37,7 @@ async def test_end_it_shows_the_stages_and_leaves_with_its_exit_code():
         monitor.session.add(Exit(t=9.0, pid=streams.MAIN, exit_code=130, signal="SIGINT"))
         app.tick()
         await pilot.pause()
-    assert app.return_value == Leave(130, "The training was ended by SIGINT")
+    assert app.return_value == Leave(130, "The training was killed by SIGINT")
 
 
 async def test_q_after_the_end_leaves_with_the_exit_code():
@@ -167,6 +168,17 @@ async def test_what_was_attached_to_is_not_started_again():
         await pilot.pause()
         assert app.is_running and not isinstance(app.screen, RestartDialog)
         assert any("that tuimon has started" in note.message for note in app._notifications)
+
+
+async def test_an_upgrade_under_the_screen_ends_it_with_a_plain_message(tmp_path, monkeypatch, capfd):
+    """A sheet, imported when its key is pressed, is another version's by then."""
+    async with running(streams.ended()) as (app, _):
+        (tmp_path / "terminal_app.py").touch()
+        monkeypatch.setattr(terminal_app, "__file__", str(tmp_path / "terminal_app.py"))
+        app._handle_exception(ImportError("cannot import name 'HelpSheet'"))
+    assert app.return_code == 1
+    shown = " ".join(capfd.readouterr().err.split())
+    assert shown == terminal_app.REPLACED
 
 
 # -- the quit dialog

@@ -260,7 +260,7 @@ def _amdsmi() -> Check | None:
         problem = driver.explain(error)
     if problem is not None:
         return Check("amdsmi", "warn", problem.message, problem.hint)
-    return Check("amdsmi", "ok", f"{count} GPU{'s' if count != 1 else ''} of AMD's, which tuimon was never tried on")
+    return Check("amdsmi", "ok", f"{count} AMD GPU{'s' if count != 1 else ''} (never tried on real hardware)")
 
 
 def _terminal() -> Check:

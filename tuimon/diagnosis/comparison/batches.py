@@ -10,14 +10,9 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.comparison.estimates import independent_values
 from tuimon.diagnosis.evidence.course import grows
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import SAME_WITHIN, Threshold
 from tuimon.session.steps.course import StepStretch
 
-SAME_WITHIN = Threshold(
-    0.03,
-    "share of the step below which two runs, two levels of a run, or their waits for a core do not differ",
-    "our choice: what a minute of each can show",
-)
 #: Batches at most: so many show how steps depend on each other over a minute and more.
 MOST_BATCHES = 240
 #: Columns of a stretch that are no sums: its beginning, its end, its first step.

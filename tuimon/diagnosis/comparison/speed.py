@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
-from tuimon.diagnosis.comparison.batches import SAME_WITHIN, step_ms
+from tuimon.diagnosis.comparison.batches import step_ms
 from tuimon.diagnosis.comparison.estimates import Interval, difference
 from tuimon.diagnosis.comparison.result import Outcome, Range
 from tuimon.diagnosis.comparison.side import JudgedRun, Runs, log_estimate
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import SAME_WITHIN, Threshold
 
 STARVED_POWER = Threshold(
     2.0,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 
-from tuimon.diagnosis.comparison.batches import SAME_WITHIN
 from tuimon.diagnosis.comparison.result import Outcome, Range
 from tuimon.diagnosis.comparison.rows import PARTS, evaluation_part, phase_share
 from tuimon.diagnosis.comparison.side import JudgedRun, Runs
+from tuimon.diagnosis.threshold import SAME_WITHIN
 from tuimon.diagnosis.words import after as after_time
 from tuimon.diagnosis.words import percent
 
@@ -18,6 +18,8 @@ _WORTH_NAMING = 0.05
 _CLOSE = 0.0995
 #: If one run may be so many times faster than another by chance, the ends of the interval mean nothing.
 _UNEVEN = 2
+#: What shows more where chance may be all.
+REPEAT = "repeat the runs"
 #: Rules that name a phase's own work as what is left.
 _COMPUTES = ("compute_bound", "compute_bound_cpu")
 #: The rule that finds other programs using what the run uses.
@@ -49,10 +51,9 @@ def verdict_text(outcome: Outcome, speedup: Range) -> str:
         case "same":
             return f"no difference: {middle}x ({least}-{most})"
         case "unclear" if high > _UNEVEN**2 * low:
-            return f"cannot tell: runs this uneven differ by a factor of {_UNEVEN} or more by chance; repeat the runs"
+            return f"cannot tell: runs this uneven differ by a factor of {_UNEVEN} or more by chance; {REPEAT}"
         case "unclear":
-            slower = factor(1 / low, digits)
-            return f"cannot tell: between {slower}x slower and {most}x faster; repeat the runs"
+            return f"cannot tell: between {factor(1 / low, digits)}x slower and {most}x faster; {REPEAT}"
 
 
 def factor(value: float, digits: int = 2) -> str:

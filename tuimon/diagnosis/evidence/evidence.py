@@ -35,7 +35,14 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.batches import evaluation_loader, training_loader
 from tuimon.diagnosis.evidence.loading.producer import Pool, pool
 from tuimon.diagnosis.evidence.loading.reads import ReadAgain, read_again
-from tuimon.diagnosis.evidence.loading.workers import EpochStarts, Workers, epoch_starts, worker_evidence
+from tuimon.diagnosis.evidence.loading.workers import (
+    EpochStarts,
+    Senders,
+    Workers,
+    epoch_starts,
+    sender_evidence,
+    worker_evidence,
+)
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
 from tuimon.diagnosis.evidence.run import RunEvidence, run_evidence
@@ -344,6 +351,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def workers(self) -> Workers:
         """Its DataLoader workers."""
         return worker_evidence(self._view, self.pid, self.loader)
+
+    @cached_property
+    def senders(self) -> Senders:
+        """The processes that may send it data by messages, such as those of environments."""
+        return sender_evidence(self._view, self.pid)
 
     @cached_property
     def pool(self) -> Pool | None:

@@ -194,7 +194,7 @@ class Machine(Struct, frozen=True, dict=True):
         return max((p.omp_num_threads or 0 for p in processes if p is not None), default=0) or None
 
     def set_at(self, what: CountSetting) -> tuple[Place, ...]:
-        """The lines of the program that set how many threads, or workers, there are, as far as stacks lead there."""
+        """The lines of the program that set one of these, as far as stacks lead there."""
         return tuple(self._view.session.frames.counts[what])
 
     @cached_property

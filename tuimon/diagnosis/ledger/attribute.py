@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.threshold import MOST
+from tuimon.diagnosis.threshold import LARGE, MOST
 
 #: Share of the step by which two findings may overlap, as samples tell: our choice.
 _SAME_TIME = 0.05
@@ -61,6 +61,11 @@ def _starve_workers(data: Finding, cores: Finding) -> bool:
 
 def _at_its_lines(whole: Finding, part: Finding) -> bool:
     return set(part.where) <= set(whole.where)
+
+
+def _in_its_functions(whole: Finding, part: Finding) -> bool:
+    functions, others = ({(place.file, place.function) for place in finding.where} for finding in (whole, part))
+    return bool(others) and others <= functions
 
 
 def _has_line(_whole: Finding, part: Finding) -> bool:
@@ -151,6 +156,8 @@ TABLE: tuple[Attribution, ...] = (
     Attribution("input_bound", "sync_point", (_is_one_idle_time,), "fixes"),
     Attribution("transfer_bound", "sync_point", (_at_its_lines,)),
     Attribution("sync_point", "side_work", (_costs, _at_its_lines)),
+    # a loop of small operations, a large part of which are checks: what these take is measured, its gain is a guess
+    Attribution("slow_setting", "compute_bound_cpu", (_in_its_functions, _covers(LARGE)), "fixes"),
     # a busy core is that wait
     Attribution(_LOUD, "spin_wait", (_has_line, _at_its_lines)),
     Attribution("sync_point", "spin_wait", (_costs, _has_line, _at_its_lines)),

@@ -35,7 +35,7 @@ from tuimon.text import size_text
 
 EVALUATION_SHARE = Threshold(
     0.35,
-    "share of wall time in evaluation, from which it is a warning",
+    "share of the loop's time in evaluation, from which it is a warning",
     "our choice: a third and more costs as much as half of the training; less is a usual price",
 )
 #: When else the training can do side work.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.comparison.batches import SAME_WITHIN
 from tuimon.diagnosis.comparison.earlier import since_earlier
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import STEP_TIMES, Rule
-from tuimon.diagnosis.threshold import SMALL
+from tuimon.diagnosis.threshold import SAME_WITHIN, SMALL
 from tuimon.diagnosis.words import percent
 from tuimon.text import ms_text
 

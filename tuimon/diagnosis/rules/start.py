@@ -38,7 +38,7 @@ def warmup(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="warmup",
         severity="info",
-        headline=f"the run has just begun: the slowest of the first steps took {first or median:.0f} ms{ratio}",
+        headline=f"warming up: the slowest of the first steps took {first or median:.0f} ms{ratio}",
         fixes=(Fix("wait: the first steps compile, tune and fill caches"),),
         evidence={"first_slowest_ms": first, "median_ms": median, "steps": steps.total},
     )

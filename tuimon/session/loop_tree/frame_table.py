@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import get_args
 
 from msgspec.structs import astuple
 
@@ -46,8 +47,8 @@ class FrameTable:
     """Frames by id, over all processes of a stream; bounded."""
 
     def __init__(self) -> None:
-        #: The lines of code that set these numbers.
-        self.counts: dict[CountSetting, list[Place]] = {"threads": [], "workers": [], "cores": []}
+        #: The lines of code that set these.
+        self.counts: dict[CountSetting, list[Place]] = {what: [] for what in get_args(CountSetting)}
         self.keeping: dict[Kept, list[Place]] = {}  # lines that keep one more of these each step
         self._frames: dict[int, KnownFrame] = {}
         self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import count
 from typing import NamedTuple
@@ -15,6 +16,8 @@ _TRAINERS_LIMIT = 16
 _KNOWN_LIMIT = 1024
 #: A process that has ended keeps those workers that ended at most this long before it.
 LAST_MOMENT_S = 10.0
+#: Seconds within which a loader starts its workers: our choice, forks of some 10 ms each.
+_ONE_START_S = 1.0
 #: Most workers that are remembered, and most loaders, those that reported last: of 64 nodes with as many as are known.
 _LIMIT = 8192
 #: In the command line of Python's fork server, and of the processes that it forks: their parent is no trainer.
@@ -138,6 +141,28 @@ class RunProcesses:
 
     def _workers_of(self, trainer: int) -> list[Process]:
         return [self.known[pid] for pid in self._workers.get(trainer, ())]
+
+    def children(self, trainer: int) -> list[Process]:
+        """Live children of a trainer that load for no DataLoader; of one that has ended, those it had at the end."""
+        parent = self.known.get(trainer)
+        ended_s = parent.t - LAST_MOMENT_S if parent is not None and parent.ended else math.inf
+        return [
+            process
+            for process in self.known.values()
+            if process.role == "child"
+            and self._trainer_of(process) == trainer
+            and (not process.ended or process.t >= ended_s)
+        ]
+
+    def ended_beside(self, trainer: int) -> list[Process]:
+        """Workers that have ended, though some that were started with them live on."""
+        workers = self._workers_of(trainer)
+        begun = [worker.start_unix_s for worker in workers if not worker.ended]
+        return [
+            worker
+            for worker in workers
+            if worker.ended and any(abs(worker.start_unix_s - each) <= _ONE_START_S for each in begun)
+        ]
 
     def workers_since(self, trainer: int, t: float) -> list[Process]:
         """DataLoader workers of a trainer that live, or that ended after ``t``."""

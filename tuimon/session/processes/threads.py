@@ -59,7 +59,7 @@ class ThreadTable:
         """Fold the threads of a process over a window."""
         self._latest[record.pid] = record
         process = self._processes.known.get(record.pid)
-        if process is None or process.role != "worker":  # workers make no steps: their latest window is enough
+        if process is None or not process.serves:  # workers make no steps: their latest window is enough
             self._waits[record.pid].add_window(record)
         if record.t - record.window_s >= self._begin_s:
             self._means[record.pid].add_window(record)

@@ -32,14 +32,14 @@ def restarts(group: Iterable[Process], processes: Iterable[Process]) -> dict[int
     counts: dict[int, int] = {}
     for process in processes:
         own = newest.get((process.ppid, process.rank))
-        if own is not None and own.pid != process.pid and process.role != "worker" and process.rank is not None:
+        if own is not None and own.pid != process.pid and not process.serves and process.rank is not None:
             counts[process.rank] = counts.get(process.rank, 0) + 1
     return counts
 
 
 def _is_rank(process: Process, processes: Mapping[int, Process], training: Collection[int]) -> bool:
     """True if it trains, or may come to: the outermost Python of its rank. Its children inherit RANK from it."""
-    if process.rank is None or process.role == "worker":
+    if process.rank is None or process.serves:
         return False
     if process.pid in training:
         return True

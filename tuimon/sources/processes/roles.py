@@ -1,4 +1,4 @@
-"""The role of each process of a run: it trains, it loads data for one that trains, or it is something else."""
+"""The role of each process of a run: it trains, it loads data for one that trains, it is a child of one, or else."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Container, Mapping
 from tuimon.records import NO_TORCH_YET, ProcessRole
 from tuimon.sources.processes.facts import ProcessFacts
 
-#: torch names the main thread of a DataLoader worker so.
-_WORKER_THREAD = "pt_data_worker"
+#: torch names the main thread of a DataLoader worker so, since 2.6.
+WORKER_THREAD = "pt_data_worker"
 _SPAWNED = "multiprocessing.spawn"
 _FORKSERVER = "multiprocessing.forkserver"
 _SERVANTS = ("multiprocessing.resource_tracker", "compile_worker")
@@ -20,12 +20,14 @@ def roles_of(
     before: Mapping[int, ProcessRole],
     waits: Callable[[int], bool] = lambda pid: False,
     seen: frozenset[int] = frozenset(),
+    loading: frozenset[int] = frozenset(),
 ) -> dict[int, ProcessRole]:
     """The role of every process.
 
     ``marked``: those known to train; ``before``: the roles at the previous read; ``waits``: whether the main thread of
-    a process waits for a child to end; ``seen``: those that samples have shown in backward, for where none is marked.
-    Siblings of such a process count as workers, which are sampled: they may train too.
+    a process waits for a child to end; ``seen``: those that samples have shown in backward, for where none is marked;
+    ``loading``: those that samples have shown in torch's worker loop. Siblings of a process that trains count as
+    children, which are sampled: they may train too.
     """
     trainers = parents = marked & processes.keys()
     if not trainers:
@@ -36,16 +38,20 @@ def roles_of(
     for pid, process in processes.items():
         if pid in trainers:
             out[pid] = "trainer"
-        elif process.is_python and _is_worker(process, processes, parents, before):
-            out[pid] = "worker"
-        else:
+        elif not process.is_python:
             out[pid] = "other"
+        elif process.name == WORKER_THREAD or pid in loading:
+            out[pid] = "worker"
+        elif _is_left(process, processes, before):
+            out[pid] = before[pid]
+        else:
+            out[pid] = "child" if _is_child(process, processes, parents) else "other"
     return out
 
 
 def _with_seen(likely: frozenset[int], processes: Mapping[int, ProcessFacts], seen: frozenset[int]) -> frozenset[int]:
     """Who trains: what is likely, and what was seen to, in place of what has started it and does not train itself."""
-    found = {pid for pid in seen & processes.keys() if processes[pid].name != _WORKER_THREAD}
+    found = {pid for pid in seen & processes.keys() if processes[pid].name != WORKER_THREAD}
     starters = {
         pid for pid in likely - found if any(_has_ancestor(processes[each], processes, {pid}) for each in found)
     }
@@ -68,12 +74,12 @@ def _likely_trainers(processes: Mapping[int, ProcessFacts], waits: Callable[[int
 
 def _is_helper(process: ProcessFacts) -> bool:
     """True if it serves a training or loads its data: some outlive the program that they serve, for a moment."""
-    return process.name == _WORKER_THREAD or any(servant in " ".join(process.command) for servant in _SERVANTS)
+    return process.name == WORKER_THREAD or any(servant in " ".join(process.command) for servant in _SERVANTS)
 
 
 def _is_left(process: ProcessFacts, processes: Mapping[int, ProcessFacts], before: Mapping[int, ProcessRole]) -> bool:
-    """True if it is a worker whose trainer has ended."""
-    return process.ppid not in processes and before.get(process.pid) == "worker"
+    """True if it is a worker or another child whose trainer has ended."""
+    return process.ppid not in processes and before.get(process.pid) in ("worker", "child")
 
 
 def _launched(pythons: Mapping[int, ProcessFacts], parents: Container[int]) -> set[int]:
@@ -98,28 +104,19 @@ def _has_ancestor(process: ProcessFacts, processes: Mapping[int, ProcessFacts], 
     return False
 
 
-def _is_worker(
-    process: ProcessFacts,
-    processes: Mapping[int, ProcessFacts],
-    trainers: frozenset[int],
-    before: Mapping[int, ProcessRole],
-) -> bool:
-    if process.name == _WORKER_THREAD:
-        return True
-    parent = processes.get(process.ppid)
-    if parent is None:  # its trainer ended before it
-        return before.get(process.pid) == "worker"
-    line = " ".join(process.command)
-    if any(servant in line for servant in _SERVANTS):
+def _is_child(process: ProcessFacts, processes: Mapping[int, ProcessFacts], trainers: frozenset[int]) -> bool:
+    """True if a trainer has forked or spawned it, or Python's fork server has for one."""
+    parent, line = processes.get(process.ppid), " ".join(process.command)
+    if parent is None or any(servant in line for servant in _SERVANTS):
         return False
-    if _FORKSERVER in line:  # the server itself is the trainer's child, its workers are the server's
+    if _FORKSERVER in line:  # the server itself is the trainer's child, what it forks is the server's
         return parent.command == process.command and parent.ppid in trainers
     return parent.pid in trainers and (_SPAWNED in line or parent.command == process.command)
 
 
 def why_no_markers(process: ProcessFacts, role: ProcessRole, launched: bool, no_ring: str | None = None) -> str | None:
     """Why a process has no markers, for people; None where nobody expects any. ``no_ring``: as it says itself."""
-    if not process.is_python or role == "worker":
+    if not process.is_python or role in ("worker", "child"):
         return None
     if no_ring is not None:
         return f"no room for its markers: {no_ring}"

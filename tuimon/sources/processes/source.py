@@ -11,7 +11,7 @@ import msgspec
 
 from tuimon.proc.ancestry import waits_for_child
 from tuimon.proc.processes import start_unix_s
-from tuimon.proc.procfs import TICKS_PER_S, read_maps, start_ticks
+from tuimon.proc.procfs import TICKS_PER_S, read_maps, read_process_stat, start_ticks
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Notice, Process, ProcessRole, Record
 from tuimon.sources.base import Source
@@ -20,7 +20,7 @@ from tuimon.sources.processes.descendants import Descendants
 from tuimon.sources.processes.facts import ProcessFacts, Variables, read_facts
 from tuimon.sources.processes.followed import ChildrensCpu, Followed
 from tuimon.sources.processes.own_cost import CostMeter
-from tuimon.sources.processes.roles import roles_of, why_no_markers, without_hooks
+from tuimon.sources.processes.roles import WORKER_THREAD, roles_of, why_no_markers, without_hooks
 from tuimon.sources.processes.threads import ThreadMeter
 from tuimon.sources.window_lengths import SETTLED_S, longest_intervals
 from tuimon.text import plain
@@ -53,6 +53,7 @@ class ProcessSource(Source):
         self._descendants = Descendants()
         self._cost = CostMeter(interval_s)
         self._left_out: set[int] = set()
+        self._found_ended: list[Process] = []  # workers that had ended when they were found, and nobody has waited for
         self._reported_left_out = False
         self._reported: set[str] = set()  # notices that come once a run
         self._focus: frozenset[int] = frozenset()
@@ -62,10 +63,14 @@ class ProcessSource(Source):
         now_s = self._clock()
         out: list[Record] = list(self._follow(now_s))
         self._discover()
+        out.extend(self._found_ended)
+        self._found_ended.clear()
         out.extend(self._no_proc_notice(now_s))
         out.extend(self._limit_notice(now_s))
         facts = {pid: followed.facts for pid, followed in self._known.items()}
-        roles = roles_of(facts, self._table.trainers(), self._table.roles, waits_for_child, self._table.seen_training())
+        table = self._table
+        seen, loading = table.seen_training(), table.seen_loading()
+        roles = roles_of(facts, table.trainers(), table.roles, waits_for_child, seen, loading)
         self._table.publish({pid: followed.start_ticks for pid, followed in self._known.items()}, roles)
         out.extend(self._changed(roles, now_s))
         out.extend(self._no_ring_notice(now_s))
@@ -135,6 +140,7 @@ class ProcessSource(Source):
         facts = read_facts(pid, main.name) if main is not None else None
         if main is None or facts is None:
             meter.close()
+            self._add_ended(pid, start)
             return False
         followed.facts = facts
         followed.reported_s = main.cpu_s
@@ -144,6 +150,23 @@ class ProcessSource(Source):
             parent.children.begin_child(main.cpu_s)
         self._known[pid] = followed
         return True
+
+    def _add_ended(self, pid: int, start: int) -> None:
+        """Note a worker that has ended: torch waits for those whose part of a stream is at its end with the others."""
+        stat = read_process_stat(pid)
+        if stat is not None and stat.state == "Z" and stat.name == WORKER_THREAD:
+            begun, now_s = round(start_unix_s(start), 2), round(self._clock(), 3)
+            ended = Process(
+                t=now_s,
+                pid=pid,
+                ppid=stat.ppid,
+                start_unix_s=begun,
+                command=[],
+                role="worker",
+                markers=False,
+                ended=True,
+            )
+            self._found_ended.append(ended)
 
     def _is_ours(self, pid: int, start: int) -> bool:
         """The root and the named are known by pid and start time; any other was found as somebody's child."""

@@ -191,7 +191,7 @@ _FOUND_FOR_S = 1.0
 class SampledProcesses:
     """The processes to sample as of the process table, found again where that has changed.
 
-    Training processes, the first rank first, and their DataLoader workers.
+    Training processes, the first rank first, and their DataLoader workers and other children.
     """
 
     def __init__(self, table: ProcessTable) -> None:
@@ -219,7 +219,8 @@ class SampledProcesses:
         self._version = self._table.version  # before what it is of
         roles, training = self._table.roles, self._table.trainers()
         trainers = training | {pid for pid, role in roles.items() if role == "trainer"}
-        self.workers = [pid for pid, role in roles.items() if role == "worker" and pid not in trainers]
+        serving = [pid for pid, role in roles.items() if role in ("worker", "child") and pid not in trainers]
+        self.workers = sorted(serving, key=lambda pid: roles[pid] == "child")  # these may do nothing for long
         self._until_s = now_s + _FOUND_FOR_S if training else 0.0  # before that any may become a Python process
         if not trainers and not self.workers:
             trainers = frozenset(pid for pid in roles or self._table.pids() if is_python(pid))

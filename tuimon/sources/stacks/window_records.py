@@ -17,6 +17,7 @@ from tuimon.sources.stacks.loop_reports import LoopReports
 from tuimon.sources.stacks.pyspy.output import SampledThread, WindowSamples
 from tuimon.sources.stacks.pyspy.recorder import Ended
 from tuimon.sources.stacks.schedule import ProcessKey
+from tuimon.torch_code import is_worker_loop
 
 #: Most blocks that a window lists, those with most samples.
 _LIMIT = 16
@@ -83,6 +84,8 @@ class WindowRecords:
         window = WindowStacks(self._ids, files, self._loops.path_of(key, main, files))
         if self._loops.has_loop(key):
             self._table.see_training(ended.pid)
+        elif any(is_worker_loop(frame.file, frame.function) for stack in main for frame in stack):
+            self._table.see_loading(ended.pid)
         for thread in samples.threads:
             window.add_thread(thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, matters=thread.matters)
         loop = self._loops.due(key, files)

@@ -25,7 +25,7 @@ class ProcessNames:
                 self._hosts.setdefault(0, record.host)
             case Node():
                 self._hosts[record.number] = record.host
-            case Process() if record.rank is not None and record.role != "worker":
+            case Process() if record.rank is not None and not record.serves:
                 self._ranks[record.pid] = record.rank
 
     def rank(self, pid: int) -> int | None:

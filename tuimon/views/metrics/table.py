@@ -94,7 +94,8 @@ CHECKPOINTS = Metric(
 CHECKPOINT_SIZE = Metric("tuimon.checkpoint.size", "counter", "By", "Bytes written in these bursts.", (RANK,))
 CHECKPOINT_TIME = Metric(
     "tuimon.checkpoint.time", "counter", "s",
-    "How long the training thread has saved checkpoints since the first steps, by stack samples.", (RANK,),
+    "Time that the training thread spent saving checkpoints since the first steps, estimated from stack samples.",
+    (RANK,),
 )  # fmt: skip
 CHECKPOINT_INFO = Metric(
     "tuimon.checkpoint.info", "gauge", "{rank}", "Always 1; the label is the type of file system that they go to.",

@@ -31,11 +31,11 @@ from tuimon.views.finding_text import (
 from tuimon.views.goodput_text import goodput_bar
 from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
 from tuimon.views.report.chart import boxes_of, chart_of, curve, trees
-from tuimon.views.report.sentences import final_verdict, has_verdict
+from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page
 from tuimon.views.report.tables import phase_bar, ranks_table, trace_tables
-from tuimon.views.state_text import last_state_text
+from tuimon.views.state_text import how_ended, last_state_text
 from tuimon.views.worker_cpu import with_cpu
 
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
@@ -104,6 +104,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "is_loud": has_verdict(report["findings"]),
         "title": _title(report),
         "command": " ".join(report["run"]["command"]) or "?",
+        "ended": how_ended(session.exit) if session.exit is not None else NO_END,
         "findings": [_finding(finding, code) for finding in report["findings"]],
         "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
         "table": table,

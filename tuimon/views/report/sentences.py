@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from tuimon.diagnosis.rank import is_minor
+from tuimon.records import Exit
 from tuimon.views.finding_text import headline_text, none_found, only_minor, rule_title, times_text, verdict_name
 from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten
 from tuimon.views.report.step_json import Json
@@ -92,6 +93,18 @@ def _advice(report: dict[str, Json]) -> str:
     action, estimated, low, high = report["findings"][0]["fixes"][0].values()
     gain = f"; that makes training {times_text(estimated, low, high)}" if estimated else ""
     return f"To do: {plain(action)}{gain}"
+
+
+#: The end of a log that holds none.
+NO_END = "the recording stops before the end of the run"
+
+
+def end_of(run: Mapping[str, Json]) -> Exit | None:
+    """The end of the run of a report; None if its log ends before."""
+    if not run["ended"]:
+        return None
+    known = {name: run[name] for name in ("exit_code", "signal", "last_line")}
+    return Exit(t=0.0, pid=0, **known, **(run["raised_at"] or {}))
 
 
 def has_verdict(findings: Sequence[Mapping[str, Json]]) -> bool:

@@ -14,16 +14,15 @@ from tuimon.views.finding_text import (
     fix_text,
     none_found,
     only_minor,
-    place_text,
     rule_title,
     rules_by_reason,
     verdict_name,
 )
-from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps, wrap
+from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.gpu_idle import idle_text_of
 from tuimon.views.report.ranks_json import WELL
-from tuimon.views.report.sentences import final_verdict, has_verdict
-from tuimon.views.state_text import last_state_text
+from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict
+from tuimon.views.state_text import ended_text, last_state_text
 
 _WIDTH = 78
 _BAR = 24
@@ -68,16 +67,8 @@ def _head(run: dict[str, Any]) -> list[str]:
     lines.append(
         f"{plain(run['host'] or '?')}{nodes}, started {run['started']}, recorded for {duration(run['duration_s'])}"
     )
-    if run["signal"]:
-        lines.append(f"killed by {plain(run['signal'])}")
-    elif run["ended"]:
-        code = run["exit_code"]
-        lines.append("ended" if code is None else f"ended with exit code {code}")
-    else:
-        lines.append("the recording stops before the end of the run")
-    if run["last_line"]:
-        raised = place_text("", [run["raised_at"]]) if run["raised_at"] else ""
-        lines += _wrap(f"{plain(run['last_line'])} {raised}".rstrip())
+    end = end_of(run)
+    lines += _wrap(ended_text(end) if end is not None else NO_END)
     if run["survivors"]:
         lines += _wrap("still running: " + ", ".join(map(str, run["survivors"])))
     return lines
@@ -255,11 +246,12 @@ def _more_lines(finding: dict[str, Any]) -> list[str]:
 
 
 def _places(where: Sequence[dict[str, Any]]) -> list[str]:
-    return [
-        text
-        for place in where
-        for text in _wrap(f"at {plain(place['file'])}:{place['line']} {plain(place['function'])}", "  ")
-    ]
+    lines = []
+    for place in where:
+        lines += _wrap(f"at {plain(place['file'])}:{place['line']} {plain(place['function'])}", "  ")
+        if place["source"]:
+            lines.append(shorten(f"      {plain(place['source'])}", _WIDTH))
+    return lines
 
 
 def _standstills(past: Sequence[dict[str, Any]]) -> list[str]:

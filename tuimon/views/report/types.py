@@ -67,6 +67,12 @@ class Place(Struct):
     function: str
 
 
+class CodePlace(Place):
+    """A line of code with its text, if the log has it."""
+
+    source: str | None
+
+
 class StandingGroup(Struct):
     """Threads with equal stacks."""
 
@@ -125,7 +131,7 @@ class Finding(Struct):
     headline: str
     share_of_step: float | None
     cause: str | None
-    where: list[Place]
+    where: list[CodePlace]
     evidence: dict[str, float | int | str | None]
     fixes: list[Fix]
     action: str

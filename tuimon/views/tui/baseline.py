@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _NEWS = 0.05
 #: Seconds of the run between two comparisons: each takes about 25 ms of a core, so half a percent of it.
 _EVERY_S = 5.0
+#: It compares whole runs instead of 30 s of each: who watches a run does not repeat it.
+_MORE = "try tuimon diff"
 _ROLES = {"faster": "benign", "slower": "critical", "same": "text", "unclear": "dim"}
 
 
@@ -131,6 +133,7 @@ def _compare(taken: Baseline, session: Session, findings: Sequence[Finding]) -> 
     from tuimon.diagnosis.comparison.compare import compare
     from tuimon.diagnosis.comparison.figures import recent_figures
     from tuimon.diagnosis.comparison.side import LEAST_BATCHES
+    from tuimon.diagnosis.comparison.words import REPEAT
 
     since_s = taken.taken_s if session.trainer() == taken.pid else -math.inf
     recent = recent_figures(session, findings, since_s)
@@ -140,5 +143,5 @@ def _compare(taken: Baseline, session: Session, findings: Sequence[Finding]) -> 
         found = compare([taken.figures], [recent])
     except NotComparable as error:
         return plain(error.message), "warning"
-    headline = found.headline[:1].upper() + found.headline[1:]
+    headline = (found.headline[:1].upper() + found.headline[1:]).replace(REPEAT, _MORE)
     return plain(headline), _ROLES[found.outcome]

@@ -82,8 +82,8 @@ class LeavableApp(TerminalApp[Leave]):
         code = monitor.exit_code or 0
         if code == 0:
             return Leave(0)
-        how = f"was ended by {end.signal}" if end and end.signal else f"ended with exit code {code}"
-        return Leave(code, f"The training {ended_text(how, end) if end else how}")
+        how = ended_text(end) if end else f"ended with exit code {code}"
+        return Leave(code, f"The training {'was ' if end and end.signal else ''}{how}")
 
 
 def what_goes_on(monitor: Monitor) -> str | None:

@@ -17,6 +17,9 @@ from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.glyphs import Glyphs, glyphs_of
 from tuimon.views.tui.terminal_driver import TerminalDriver
 
+#: Shown in the place of a traceback.
+REPLACED = "tuimon was upgraded or removed while this screen ran, and cannot go on: start tuimon again"
+
 
 class Capabilities(NamedTuple):
     """The abilities of a terminal."""
@@ -36,6 +39,7 @@ class TerminalApp(App[ReturnType]):
         no_color = "NO_COLOR" in os.environ  # before textual takes it out of the environment
         mono = capabilities.colours == "none" if capabilities else no_color
         super().__init__(ansi_color=True if mono else None)
+        self._installed = _installation()
         self.terminal_lost = False
         capabilities = capabilities or self._of_terminal(mono)
         Canvas.mono = mono
@@ -51,6 +55,14 @@ class TerminalApp(App[ReturnType]):
         """Our driver for terminals; another where the environment names one."""
         driver = super().get_driver_class()
         return TerminalDriver if driver is LinuxDriver else driver
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Show no traceback of modules of two versions: some are imported only once they are needed."""
+        if _installation() == self._installed:
+            super()._handle_exception(error)
+        else:
+            self._return_code = 1
+            self.panic(REPLACED)
 
     @on(TerminalDriver.Lost)
     def leave_lost_terminal(self) -> None:
@@ -75,3 +87,12 @@ class TerminalApp(App[ReturnType]):
     def action_theme(self) -> None:
         """Dark or light."""
         self.theme = self._light.name if self.theme == self._dark.name else self._dark.name
+
+
+def _installation() -> tuple[int, int] | None:
+    """Changes when a package manager writes this file anew; None once it is removed."""
+    try:
+        found = Path(__file__).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns

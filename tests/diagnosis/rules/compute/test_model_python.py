@@ -19,6 +19,7 @@ def lines(leaf):
         leaf,
         ("train.py", 49, "main", "loss.backward()", True),
         ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
+        ("/lib/site-packages/torch/distributions/constraints.py", 300, "check"),
         first=50,
     )
 
@@ -106,6 +107,19 @@ def test_a_loop_over_small_operations_costs_its_backward_too(no_grad, backward):
     assert ("into their backward" in finding.headline) == (backward > 0)
     assert finding.best.low == pytest.approx(1 / 0.8 if backward else 1 / 0.9)
     assert finding.estimated_speedup == pytest.approx(warm(1 / (1 - 0.2 - backward)), rel=0.05)
+
+
+@pytest.mark.parametrize(("checks", "first"), [(50, "slow_setting"), (20, "compute_bound_cpu")])
+def test_checks_in_a_loop_over_small_operations_go_with_their_setting(checks, first):
+    """They come first where they are a large part of it: what they take is measured."""
+    leaf = (*LOOPING, "", "", (20, 33), None, (), True)
+    stack = (([50, 51, 54], 200 - checks), ([50, 51, 54, 57], checks), ([50, 51, 52], 25), ([55, 56], 275))
+    findings = found(*stack, leaf=leaf, held=[("normaliser", 20)], looks=100)
+    assert next(iter(findings)) == first
+    fix = next(fix for fix in findings[first].fixes if "vectorise" in fix.action)
+    if first == "slow_setting":
+        assert list(findings) == ["slow_setting"] and "validate_args" in findings[first].action
+    assert fix.high == pytest.approx(warm(1 / (1 - 0.4 * (200 - checks) / 225)), rel=0.1)
 
 
 @pytest.mark.parametrize("backward", [28, 35], ids=["less", "too little is left to be told"])

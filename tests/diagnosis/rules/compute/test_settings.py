@@ -11,7 +11,7 @@ from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
-from tuimon.records import Gil, GilCount, Gpu
+from tuimon.records import CountSettings, Gil, GilCount, Gpu
 
 TORCH = "/lib/site-packages/torch"
 POLICY = frames(
@@ -93,6 +93,33 @@ def test_a_tracer_slows_what_runs_while_the_gil_is_held() -> None:
     assert "slow_setting" not in found(held(4), debug_settings=["tracer"])
     assert "slow_setting" not in found(held(80))
     assert "slow_setting" not in found(debug_settings=["tracer"])
+
+
+FOLLOWS = ("tools.py", 8, "trace", "seen[frame.f_code] += 1", True)
+
+
+@pytest.mark.parametrize(
+    ("frame", "handed", "is_tracer"),
+    [
+        (FOLLOWS, "sys.settrace(trace)", True),
+        (FOLLOWS, "threading.setprofile(self.trace)", True),
+        (FOLLOWS, "sys.settrace(other)", False),
+        (FOLLOWS, None, False),
+        (("/lib/python3.11/bdb.py", 90, "trace_dispatch"), None, True),
+        ((f"{TORCH}/utils/profile.py", 90, "run"), None, False),
+    ],
+)
+def test_samples_show_a_tracer_of_python_where_nothing_reports_it(frame, handed, is_tracer) -> None:
+    sets = () if handed is None else (CountSettings("tracer", 3, "main", handed),)
+    main = ("train.py", 30, "main", "loss = model(x)", True, "", "", None, None, sets)
+    traced = frames(main, frame, first=len(POLICY.frames))
+    first = len(POLICY.frames)
+    samples = stacks(12, ([first, 9, first + 1], 30), ([first, 9], 30), ([7, 8], 40))
+    findings = found(traced, samples, held(60))
+    assert ("slow_setting" in findings) == is_tracer
+    if is_tracer:
+        assert findings["slow_setting"].cause == "tracer"
+        assert [place.function for place in findings["slow_setting"].where] == (["trace"] if handed else ["main"])
 
 
 def test_checks_of_distributions_are_counted_in_samples() -> None:

@@ -74,7 +74,7 @@ def test_where_most_of_the_time_is_no_wait_the_training_process_makes_it(waits: 
 
 @pytest.mark.parametrize("awaited", [[30, 31, 32], [33]], ids=["queue", "line"])
 def test_what_the_users_processes_make_is_named_there(awaited: list[int]) -> None:
-    finding = of_user(awaited, *workers(1, 0.4, (SERVES, 60), (MAKES, 40)))
+    finding = of_user(awaited, *workers(1, 0.4, (SERVES, 60), (MAKES, 40), role="child"))
     assert "another process makes it" in finding.headline
     assert finding.where[0].function == "make"
     assert "make make() make.py:7 cheaper" in finding.action
@@ -82,7 +82,7 @@ def test_what_the_users_processes_make_is_named_there(awaited: list[int]) -> Non
 
 
 def test_processes_that_only_wait_make_nothing() -> None:
-    finding = of_user([33], *workers(1, 0.0, (SERVES, 100)))
+    finding = of_user([33], *workers(1, 0.0, (SERVES, 100), role="child"))
     assert "it is sent to the training" in finding.headline
     assert (finding.where[0].function, finding.where[0].line) == ("main", 9)
 

@@ -64,7 +64,7 @@ def found(*counted, cpu_count=2, training=TRAINING, beside=(), more=None):
 def processes_of_environments(number, cpu_ratio):
     """Records of forked processes that wait for a message most of the time."""
     for pid in range(201, 201 + number):
-        yield process(pid, "worker", ppid=100)
+        yield process(pid, "child", ppid=100)
         yield threads(12, (pid, "python", cpu_ratio, "sleeping"), pid=pid, cpu_ratio=cpu_ratio)
         yield stacks(12, ([50], 20), pid=pid)
 

@@ -559,6 +559,59 @@ def test_workers_without_a_part_of_the_stream_idle(batches, clause, fewer, gain)
     assert fewer in split.action and split.estimated_speedup == pytest.approx(gain, rel=0.1)
 
 
+LOOP_OF_WORKER = frames(
+    ("/v/site-packages/torch/utils/data/_utils/worker.py", 330, "_worker_loop"),
+    ("/usr/lib/python3.11/selectors.py", 415, "select"),
+    ("/v/site-packages/torch/utils/data/_utils/fetch.py", 35, "fetch"),
+    ("shards.py", 22, "__iter__", "yield decode(row)", True),
+    ("items.py", 31, "__getitem__", "return decode(index)", True),
+    first=60,
+)
+WAITS, NEXT_ITEM, BY_INDEX = [60, 61], [60, 62, 63], [60, 62, 64]
+
+
+def working_beside(other, makes=NEXT_ITEM, **facts):
+    """What is found without a loader's facts: worker 201 works, and 202 does what its stack shows, or has ended."""
+    beside = [stacks(12, (other, 40), pid=202)] if other else []
+    records = (LOOP_OF_WORKER, *workers(1, 0.98, (makes, 40)), process(202, "worker", ppid=100, **facts), *beside)
+    own = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    first, *_ = run(STARVED, own, *records, cpu_count=8)
+    return first
+
+
+@pytest.mark.parametrize(("other", "facts"), [(WAITS, {}), (None, {"t": 5.0, "ended": True})], ids=["waits", "ended"])
+def test_without_markers_samples_show_which_workers_have_no_part_of_a_stream(other, facts):
+    """One of them waits for an index in all samples; or it has ended, long before those that were started with it."""
+    first = working_beside(other, **facts)
+    assert (first.cause, first.evidence["workers"]) == ("idle_workers", 1)
+    assert "into 2 shards or more" in first.action and "num_workers=1 (now 2)" in first.action
+
+
+@pytest.mark.parametrize(
+    ("other", "makes", "facts"),
+    [
+        (NEXT_ITEM, NEXT_ITEM, {}),
+        (WAITS, BY_INDEX, {}),  # which get their indices in turn
+        (None, NEXT_ITEM, {"t": 5.0, "ended": True, "start_unix_s": 1.6e9}),  # of an earlier epoch
+    ],
+)
+def test_nor_do_they_where_each_has_a_part(other, makes, facts):
+    assert working_beside(other, makes, **facts).cause == "workers_saturated"
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_what_a_training_forks_for_something_else_loads_no_data(number):
+    """A server that always waits, or computes, sets no pace."""
+    facts = LoaderFacts(dataset="Rows", kind="map", workers=0)
+    made_here = Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=20, wait_ns=int(0.6e9), facts=facts)
+    loader = stream(20, 20, kind="map") if number else made_here
+    loading = workers(number, 0.9, ([0, 1], 40))
+    server = (structs.replace(record, pid=300) for record in workers(1, 1.0, ([0], 80), role="child"))
+    first, *_ = run(STARVED, loader, *loading, *server, cpu_count=8)
+    assert first.evidence["workers"] == number
+    assert first.cause == ("workers_saturated" if number else "no_workers")
+
+
 @pytest.mark.parametrize("loader", [stream(20, 20), stream(20, 8), stream(20, 0, kind="map")])
 def test_workers_that_share_the_work_are_all_needed(loader):
     """One that was just started has made no batch of a data set with indices."""

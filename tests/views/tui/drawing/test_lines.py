@@ -76,6 +76,7 @@ def test_ascii_keeps_the_width():
     assert ascii_only(drawn).isascii()
     assert cell_len(ascii_only(drawn)) == cell_len(drawn)
     assert ascii_only("⣿⣤⣀ ━─ █") == "#:. =- #"
+    assert ascii_only("37 % ±2 %") == "37 %+-2 %"
 
 
 @pytest.mark.parametrize(

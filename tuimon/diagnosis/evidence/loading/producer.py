@@ -34,7 +34,7 @@ def pool(main: ThreadSamples, others: Mapping[int, ThreadSamples], threads: Thre
     ``others``: the samples of each other thread, by its id. A thread whose CPU time is unknown counts as a whole core.
     """
     data = main.in_phase("data")
-    waiting = data.share_where(_waits_for_thread) or 0.0
+    waiting = thread_wait(data)
     busy = {tid: working for tid, each in others.items() if (working := each.where(_works)).total >= MIN_SAMPLES}
     if waiting < MOST or not busy:
         return None
@@ -43,6 +43,11 @@ def pool(main: ThreadSamples, others: Mapping[int, ThreadSamples], threads: Thre
     known = {row.tid: row.cpu_ratio for row in rows if row.cpu_ratio is not None}
     cpu_ratio = sum(known.get(tid, part) for tid in busy)
     return Pool(hot._replace(share=waiting * hot.share) if hot is not None else None, cpu_ratio, cpu_ratio / part)
+
+
+def thread_wait(data: ThreadSamples) -> float:
+    """Share of these samples in which a fetch waits for another thread, be it one that awaits a process."""
+    return data.share_where(_waits_for_thread) or 0.0
 
 
 def _waits_for_thread(sample: StackSample) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
 from tuimon.session.session import SessionView
 from tuimon.session.windows import mean_of_known
+from tuimon.torch_code import is_fetcher
 
 SATURATED_BUSY = Threshold(
     0.80,
@@ -42,7 +44,6 @@ class Workers(Struct, frozen=True, gc=False):
     busy_ratio: float | None  # making batches: measured by markers, else the larger of what counters and samples show
     disk_ratio: float
     hot: HotFunction | None
-    working: HotFunction | None  # where they wait for no message and no lock; its share is of that
     hot_in_collate: HotFunction | None
     collate_share: float | None  # of the time in which they make batches
     batch_ms: float | None  # that one of them takes to make a batch
@@ -61,31 +62,29 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     """The workers of a process: those that live, and what was measured of those that lived lately."""
     recent = view.recent_workers(pid)
     live = _pids(view.workers(pid) or _between_epochs(recent, view.now_s), pid, loader)
-    idle = _idle_pids(loader)
-    pids = [pid for pid in dict.fromkeys([*live, *(worker.pid for worker in recent)]) if pid not in idle]
+    idle = _idle_pids(loader) if loader is not None else _idle_by_samples(view, pid, live)
+    recent = [worker for worker in recent if worker.pid not in idle]
+    live = [each for each in live if each not in idle]
+    pids = list(dict.fromkeys([*live, *(worker.pid for worker in recent)]))
     threads = [t for p in pids if (t := view.process_threads(p)) is not None]
-    cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
-    mains = [row for t in threads for row in t.threads if row.tid == t.pid]
-    delays = [row.delay_ratio or 0.0 for row in mains]
     disk = [ratio for p in pids if (ratio := view.disk_ratio(p)) is not None]
     spots = [s for p in pids if (s := view.process_samples(p)) is not None]
     rows = loader.worker_rows if loader is not None and loader.facts.workers else ()
     by_markers = mean_of_known([row.busy_ratio for row in rows if row.pid not in idle])
-    counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
     own = [thread_samples(s, s.tid) for s in spots]
     number = loader.facts.workers - len(idle) if loader is not None and loader.facts.workers else len(live)
     renewed = are_renewed(live, recent)
     brief = _brief_share(view, pid, number) if renewed else None
     shares = (_busiest_share(threads), _busy_share(own), brief)
     known = [share for share in shares if share is not None]
+    cpu_ratio, ran_ratio = _core_use(threads)
     return Workers(
         number=number,
-        cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
-        ran_ratio=counted,
+        cpu_ratio=cpu_ratio,
+        ran_ratio=ran_ratio,
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
         disk_ratio=sum(disk) / len(disk) if disk else 0.0,
         hot=with_callees(hottest_function(merged_lines(s.hot_lines() for s in spots)), _all_of(own)),
-        working=_all_of(own).where(_works).hottest,
         hot_in_collate=hottest_function(
             merged_lines(s.hot_lines_under(lambda frame: "collates" in frame.roles) for s in spots)
         ),
@@ -98,12 +97,57 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     )
 
 
-def _idle_pids(loader: LoaderRow | None) -> set[int]:
+def _core_use(processes: Sequence[Threads]) -> tuple[float | None, float | None]:
+    """The mean CPU of a process, and with the time in which its main thread waited for a core."""
+    cpu = [process.cpu_ratio for process in processes if process.cpu_ratio is not None]
+    mains = [row for process in processes for row in process.threads if row.tid == process.pid]
+    delays = [row.delay_ratio or 0.0 for row in mains]
+    return mean_of_known(cpu), (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
+
+
+class Senders(Struct, frozen=True, gc=False):
+    """The processes that may send a trainer its data by messages."""
+
+    number: int
+    cpu_ratio: float | None  # mean of one process
+    ran_ratio: float | None  # with the time in which it waited for a core
+    working: HotFunction | None  # where they wait for no message and no lock; its share is of that
+
+
+def sender_evidence(view: SessionView, pid: int) -> Senders:
+    """The children of a process that load for no DataLoader; without any, its DataLoader workers."""
+    pids = [each.pid for each in view.children(pid) or view.workers(pid)]
+    threads = [t for p in pids if (t := view.process_threads(p)) is not None]
+    own = [thread_samples(s, s.tid) for p in pids if (s := view.process_samples(p)) is not None]
+    return Senders(len(pids), *_core_use(threads), _all_of(own).where(_works).hottest)
+
+
+def _idle_by_samples(view: SessionView, pid: int, live: Sequence[int]) -> set[int]:
+    """The workers of a stream that wait in all samples while others make batches, or that have ended before these."""
+    own = {each: thread_samples(s, s.tid) for each in live if (s := view.process_samples(each)) is not None}
+    busy = {each: share for each, samples in own.items() if (share := _busy_share([samples])) is not None}
+    working = [each for each, share in busy.items() if share >= SATURATED_BUSY]
+    if not any(_streams(sample) for each in working for sample in own[each].stacks):
+        return set()
+    ended = view.session.run_processes.ended_beside(pid)
+    waiting = {each for each, share in busy.items() if share < SMALL}
+    return waiting | {worker.pid for worker in ended if view.now_s - worker.t > _NEXT_S}
+
+
+def _streams(sample: StackSample) -> bool:
+    """True if torch's worker asks an iterator for its next item, not a data set for one by its index."""
+    return any(
+        is_fetcher(caller.file) and frame.function in ("__iter__", "__next__")
+        for caller, frame in pairwise(sample.frames)
+    )
+
+
+def _idle_pids(loader: LoaderRow) -> set[int]:
     """The workers of a stream that make hardly a batch beside the others: each iterates over its own part of the data.
 
     Those of a data set with indices are given them in turn.
     """
-    if loader is None or loader.facts.kind != "iterable":
+    if loader.facts.kind != "iterable":
         return set()
     rows = [row for row in loader.worker_rows if row.batches_per_s is not None and row.busy_ratio is not None]
     most = max((row.batches_per_s or 0.0 for row in rows), default=0.0)

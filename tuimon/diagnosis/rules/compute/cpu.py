@@ -19,7 +19,7 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
-from tuimon.diagnosis.rules.compute.settings import lower_is_faster
+from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_settings
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import MOST, REPORTED, Threshold
@@ -98,7 +98,7 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     them takes most of their time, the GIL is held for a good part of it, too.
     """
     samples = evidence.stacks.main.in_phases(_PHASES).whole
-    hot = python_function(samples)
+    hot = python_function(without_settings(samples, evidence))
     if hot is None or samples.total < MIN_SAMPLES:
         return None
     rows = [row for row in table.rows if row.name in _PHASES]
@@ -129,13 +129,15 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
     find the GIL held are enough to tell small operations from large ones.
     """
     main, forward = evidence.stacks.main, evidence.phase("forward")
-    samples, training = main.in_phase("forward").whole, main.in_phases(("backward", "optimizer"))
+    whole, training = main.in_phase("forward").whole, main.in_phases(("backward", "optimizer"))
+    samples = without_settings(whole, evidence)
     hot = looping_function(samples, frozenset().union(*(sample.functions for sample in training.stacks)))
     if hot is None or forward is None or samples.total < MIN_SAMPLES:
         return None
     looped = looping(samples, hot.place)
     part = looped.total / samples.total
-    share, held = forward.share * part, evidence.gil_held_in(hot.place)
+    own_share = forward.share * samples.total / whole.total
+    share, held = own_share * part, evidence.gil_held_in(hot.place)
     of_all_time = share * evidence.in_steps
     if not is_sure(evidence, share) or held is None or held.held < LOOKS or held.ratio < SMALL_PART * of_all_time:
         return None
@@ -143,8 +145,8 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
     is_operations = in_torch > MOST or held.ratio < MOST * of_all_time
     backward = evidence.phase("backward")
     has_backward = is_operations and backward is not None and looped.part_where(keeps_no_gradients) < NEARLY_ALL
-    again = _again(forward.share, part, backward.share) if backward is not None and has_backward else 0.0
-    return _PythonWork(hot._replace(share=part), share, held.ratio, is_operations, again)
+    again = _again(own_share, part, backward.share) if backward is not None and has_backward else 0.0
+    return _PythonWork(hot._replace(share=looped.total / whole.total), share, held.ratio, is_operations, again)
 
 
 def _again(forward: float, part: float, backward: float) -> float:

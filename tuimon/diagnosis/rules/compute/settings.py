@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Literal
 
@@ -10,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule
@@ -22,6 +23,7 @@ from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import percent
+from tuimon.library_code import is_tracer
 from tuimon.records import Place
 from tuimon.session.loop_tree.stacks import StackSample
 
@@ -49,6 +51,8 @@ TRACED_TAKES = Threshold(
 TRACED_ERROR = Threshold(0.25, "how far off that part may be", "measured in bench/cpu_settings.py")
 #: Nothing is ever gone whole, and these checks still look at a flag: our choice.
 _LEAST_LEFT = 0.05
+#: The function that becomes a tracer: ``sys.settrace(self.trace)``.
+_HANDED = re.compile(r"\.set(?:trace|profile)\s*\(\s*(?:\w+\.)*(\w+)")
 _BF16_HERE = ("amx", "avx512_bf16")
 _EMULATED = {"avx512": AVX512_TAKES, "avx2": AVX2_TAKES}
 _MODEL = ("forward", "backward")
@@ -122,10 +126,15 @@ def _float64(evidence: Evidence) -> _Slow | None:
 
 
 def _tracer(evidence: Evidence) -> _Slow | None:
-    """A profiler, debugger or measurement of coverage slows what runs while the GIL is held."""
+    """A profiler, debugger or measurement of coverage slows what runs while the GIL is held.
+
+    The process reports it, or samples show a function of Python's that follows each call or line.
+    """
     process, tid = evidence.process, evidence.training_tid
     held = next((row.gil_ratio for row in evidence.thread_rows if row.tid == tid), None)
-    if process is None or "tracer" not in process.debug_settings or held is None:
+    tracing = evidence.stacks.main.in_steps.where(_traces(evidence))
+    is_on = tracing.total >= MIN_SAMPLES or (process is not None and "tracer" in process.debug_settings)
+    if not is_on or held is None:
         return None
     action = "train without the profiler, debugger or coverage measurement that sees each call or line of Python"
     takes = float(TRACED_TAKES)
@@ -135,6 +144,7 @@ def _tracer(evidence: Evidence) -> _Slow | None:
         f"a tracer follows the Python code, which takes {percent(held)} of each step",
         held,
         _fix(host_model(evidence), action, "gil", part, takes, TRACED_ERROR),
+        tracing.hottest.place if tracing.hottest is not None else None,
     )
 
 
@@ -154,6 +164,22 @@ def _anomalies(evidence: Evidence) -> _Slow | None:
     headline = "autograd's anomaly detection notes the stack of each operation for {}"
     slow = _sampled(evidence, "anomaly", _notes_stack, headline, ANOMALY[1])
     return replace(slow, fix=slow.fix._replace(high=math.inf)) if slow is not None else None
+
+
+def without_settings(samples: ThreadSamples, evidence: Evidence) -> ThreadSamples:
+    """The samples that are not in what a setting adds to the training's own work."""
+    traces = _traces(evidence)
+    return samples.where(lambda sample: not (_checks_arguments(sample) or _notes_stack(sample) or traces(sample)))
+
+
+def _traces(evidence: Evidence) -> Callable[[StackSample], bool]:
+    """Whether a sample is in a tracer: a library's, or a function that the program hands to ``sys.settrace``."""
+    handed = (_HANDED.search(place.source) for place in evidence.run.here.set_at("tracer"))
+    names = {match[1] for match in handed if match is not None}
+    return lambda sample: any(
+        (frame.user and frame.function.rpartition(".")[2] in names) or is_tracer(frame.file, frame.function)
+        for frame in sample.frames
+    )
 
 
 def _notes_stack(sample: StackSample) -> bool:

@@ -52,11 +52,11 @@ def fixes_for(cause: str | None, hot: HotFunction | None, evidence: Evidence, wa
     line that may cost nothing.
     """
     model = measured_model(evidence, *waiting)
-    if cause == "slow_thread" or (cause == "messages" and (evidence.workers.ran_ratio or 0.0) >= SATURATED_BUSY):
+    if cause == "slow_thread" or (cause == "messages" and (evidence.senders.ran_ratio or 0.0) >= SATURATED_BUSY):
         # a thread that makes data takes cores and the GIL from the training thread, but others' processes may as well
         is_own = cause == "slow_thread" and not is_held_up(evidence)
         model = _made_beside(model, undisturbed_share(evidence) if is_own else 1.0)
-    elif cause == "messages" or (cause in _MADE_HERE and evidence.workers.number):
+    elif cause == "messages" or (cause in _MADE_HERE and (evidence.workers.number or evidence.senders.number)):
         model = _made_after_the_fetch(model, *waiting)
     if cause == "messages":
         ways = _from_processes(hot, evidence)
@@ -201,7 +201,7 @@ def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidenc
 def _from_processes(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
     """Data of other processes as if it came at once."""
     sent = _own_part(hot)
-    if evidence.workers.working is not None:
+    if evidence.senders.working is not None:
         return _then(_cheaper(evidence, hot, "items", sent), ", or make the data in more processes")
     return [Way("make the data in more processes, or make each of them faster", Change("items", 0.0), sent)]
 
@@ -297,7 +297,7 @@ def _side_by_side(evidence: Evidence) -> list[Way]:
     Nothing where there are no such cores, or where they have such processes.
     """
     made, spare = evidence.rollout, evidence.run.cores - 1
-    if made is None or not made.environment or spare < 2 or evidence.workers.number or is_held_up(evidence):
+    if made is None or not made.environment or spare < 2 or evidence.senders.number or is_held_up(evidence):
         return []
     action = f"step {spare} environments at once, each in a process of its own (a vectorised environment)"
     return [Way(action, Change("items", 1.0 / spare), Part(made.environment))]
@@ -308,12 +308,12 @@ def _in_this_process(evidence: Evidence, model: StepModel) -> list[Way]:
 
     They would take as long in turn as they compute together; the rest is spent on messages.
     """
-    made, workers = evidence.rollout, evidence.workers
+    made, senders = evidence.rollout, evidence.senders
     fetches = any("fetch" in sample.kinds for sample in evidence.stacks.data_phase.stacks)
-    if made is None or evidence.loader is not None or fetches or not workers.number or workers.cpu_ratio is None:
+    if made is None or evidence.loader is not None or fetches or not senders.number or senders.cpu_ratio is None:
         return []
     waited = made.environment * model.likely.batch_ms / model.step_ms
-    computing = workers.number * workers.cpu_ratio
+    computing = senders.number * senders.cpu_ratio
     if computing > HALF * waited:
         return []
     action = (

@@ -13,9 +13,10 @@ from tuimon.diagnosis.evidence.loading.batches import (
     may_draw,
     own_collate_share,
 )
-from tuimon.diagnosis.evidence.loading.producer import producer
+from tuimon.diagnosis.evidence.loading.producer import producer, thread_wait
 from tuimon.diagnosis.evidence.loading.ready import draws_for_longer, is_held_back, late_worker, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY, EpochStarts, Workers
+from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.rules.input.at_once import draws_in_few
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
@@ -76,7 +77,7 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
         return _drawing(drawn_by, evidence)
     if by_hand and (data.share_where(lambda sample: sample.awaits_message) or 0.0) >= MOST:
         waits_there = own is not None and any(sample.awaits_message and _is_in(sample, own) for sample in data.stacks)
-        return _sent(workers.working, own if waits_there else None)
+        return _sent(evidence.senders.working, own if waits_there else None)
     made_here = by_hand and own is not None and data.share_where(lambda sample: "fetch" in sample.kinds) is not None
     if not made_here and evidence.loader is not None and is_held_back(evidence.loader, workers):
         return Cause("held_back", workers.hot, _late(evidence.loader) + in_library(workers.hot))
@@ -88,19 +89,42 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
         return _cause_in_workers(workers, evidence)
     if workers.gone:
         return Cause(None, own, ": its workers have just ended")
-    thread = producer(evidence.stacks.main, list(evidence.stacks.other_threads.values())) if by_hand else None
-    if thread is not None:
-        return Cause("slow_thread", thread, f": it is prepared in a thread{in_library(thread)}")
-    if evidence.pool is not None and not by_hand:
+    return _made_in_loop(own, evidence) if by_hand else _in_its_process(own, evidence)
+
+
+def _in_its_process(own: HotFunction | None, evidence: Evidence) -> Cause:
+    """The cause where a DataLoader without workers has the training process make its batches."""
+    data = evidence.stacks.data_phase
+    if thread_wait(data) >= MOST and (made_at := _made_by_children(evidence)) is not None:
+        return _sent(made_at, None)
+    if evidence.pool is not None:
         hot = evidence.pool.hot or own
         return Cause("no_workers", hot, f": threads of the training process prepare it{in_library(hot)}")
-    if own is not None and not by_hand and (own_collate_share(evidence.loader, data) or 0.0) >= MOST:
+    if own is not None and (own_collate_share(evidence.loader, data) or 0.0) >= MOST:
         if is_outside_collate(own, data):  # a default one is torch's
             return Cause("slow_collate", None, ": the training process collates batches")
         return Cause("slow_collate", own, f": the training process collates batches{in_library(own)}")
+    return Cause("no_workers", own, _prepares(own, data))
+
+
+def _made_in_loop(own: HotFunction | None, evidence: Evidence) -> Cause:
+    """The same where the loop makes them itself, or a thread of its."""
+    thread = producer(evidence.stacks.main, list(evidence.stacks.other_threads.values()))
+    if thread is not None:
+        return Cause("slow_thread", thread, f": it is prepared in a thread{in_library(thread)}")
+    return Cause("hand_rolled_loader", own, _prepares(own, evidence.stacks.data_phase))
+
+
+def _prepares(own: HotFunction | None, data: ThreadSamples) -> str:
     remote = (data.share_where(lambda sample: sample.has("network")) or 0.0) >= MOST
-    clause = f": the training process {'reads it over the network' if remote else 'prepares it'}{in_library(own)}"
-    return Cause("hand_rolled_loader" if by_hand else "no_workers", own, clause)
+    return f": the training process {'reads it over the network' if remote else 'prepares it'}{in_library(own)}"
+
+
+def _made_by_children(evidence: Evidence) -> HotFunction | None:
+    """Where other processes work, if they use more of the cores than the threads that could make the data here."""
+    senders, pool = evidence.senders, evidence.pool
+    cores = senders.number * (senders.cpu_ratio or 0.0)
+    return senders.working if pool is None or cores > pool.cpu_ratio else None
 
 
 def _sent(made_at: HotFunction | None, awaited_at: HotFunction | None) -> Cause:

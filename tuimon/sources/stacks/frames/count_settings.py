@@ -1,4 +1,4 @@
-"""Lines of a program that set how many threads share an operation, how many workers load, or which cores are used."""
+"""Lines of a program that set how many threads share an operation, how many workers load, its cores, its tracer."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _SETTERS: dict[CountSetting, re.Pattern[bytes]] = {
         rb"|(?:setdefault|putenv)\(\s*[\"']" + _VARIABLE + rb"[\"']"
     ),
     "workers": re.compile(rb"\bnum_workers\s*=(?!=)"),
+    "tracer": re.compile(rb"\.(?:settrace|setprofile)\s*\(\s*(?!None\b)[^\s)]"),
     "cores": re.compile(rb"\bsched_setaffinity\s*\(|\.cpu_affinity\s*\(\s*[^\s)]"),
 }
 _FUNCTION = re.compile(rb"(\s*)(?:async\s+)?def\s+(\w+)")

@@ -39,7 +39,9 @@ def ascii_only(text: str) -> str:
     """``text`` with every character replaced that plain ASCII does not have; its width in cells stays."""
     if text.isascii():
         return text
-    return "".join(char if char.isascii() else "?" * cell_len(char) for char in text.translate(_TABLE))
+    return "".join(
+        char if char.isascii() else "?" * cell_len(char) for char in text.replace(" ±", "+-").translate(_TABLE)
+    )
 
 
 def glyphs_of(environ: Mapping[str, str], encoding: str) -> Glyphs:

@@ -84,7 +84,7 @@ _COMPILE_WORKER = "compile_worker"
 
 def with_helpers_folded(rows: Sequence[ThreadRow], processes: Sequence[Process]) -> list[ThreadRow]:
     """The rows in their order, each group of helpers as one where its first stood: ``compile workers ×16``."""
-    others = {process.pid: process for process in processes if process.role == "other"}
+    others = {process.pid: process for process in processes if process.role in ("other", "child")}
     groups: dict[Hashable, list[ThreadRow]] = {}
     for row in rows:
         groups.setdefault(_group(row, others.get(row.pid)), []).append(row)

@@ -9,12 +9,13 @@ from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, only_minor, rule_title, speedup
 from tuimon.views.format import place, plain
-from tuimon.views.state_text import ended_text, state_details, state_name, unseen_reason, unseen_text
+from tuimon.views.state_text import state_details, state_name, unseen_reason, unseen_text
 from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
 from tuimon.views.tui.drawing.pane import Pane
@@ -142,7 +143,8 @@ def _block(verdict: Verdict, width: int) -> _Block:
     if verdict.state.name != "training":
         texts = [unseen_text(each) for each in verdict.unseen]
         if len(verdict.unseen) == 1:  # it has both rows
-            texts = wrapped(unseen_reason(verdict.unseen[0]), width)
+            first, *rest = wrapped(unseen_reason(verdict.unseen[0]), width)
+            texts = [first, " ".join(rest)]
         rows = [clip(line((text, "warning")), width) for text in texts]
         where, fix = [*rows, BLANK, BLANK][:2]
         return _Block("dim", state_name(verdict.state).upper(), state_details(verdict.state), "", where, fix)
@@ -233,7 +235,9 @@ def _others(findings: Sequence[Finding], *, short: bool) -> Line:
     return line(("v", "key"), (f" {', '.join(parts) or 'details'}", "dim"))
 
 
-_NO_INPUT = "beside the full screen input is empty: tuimon run --headless has it"
+#: The exception of ``input()`` at the end of input; pickle's and sockets' have other words.
+_ASKED = "EOFError: EOF when reading a line"
+_NO_INPUT = "the full screen gives the program no input; tuimon run --headless does"
 
 
 def _has_end_row(verdict: Verdict) -> bool:
@@ -249,20 +253,22 @@ def _end_role(end: Exit) -> str:
 def _how(end: Exit) -> str:
     if end.signal:
         return f"killed by {end.signal}" + (f" (exit code {end.exit_code})" if end.exit_code else "")
-    return "the process has ended" if end.exit_code is None else f"exit code {end.exit_code}"
+    if end.exit_code is not None:
+        return f"exit code {end.exit_code}"
+    return "by an error" if end.has_failed else "the process has ended"
 
 
 def _of_end(end: Exit, width: int) -> _Block:
     """How a run ended in which no rule has found anything."""
     word = "failed" if end.has_failed else ""
-    asked = (end.last_line or "").startswith("EOFError")
-    advice = clip(line(("TIP", "dim"), ("  " + _NO_INPUT, "text")), width) if asked else BLANK
+    advice = clip(line(("TIP", "dim"), ("  " + _NO_INPUT, "text")), width) if end.last_line == _ASKED else BLANK
     return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width), advice)
 
 
 def _after_end(end: Exit) -> Line:
     """The exception that ended it, and what still runs."""
-    spans = [Span(ended_text("", end).lstrip(), f"{_end_role(end)} bold")] if end.last_line else []
+    place = f"at {at(end.raised_at)}: " if end.raised_at is not None else ""
+    spans = [Span(place + plain(end.last_line), f"{_end_role(end)} bold")] if end.last_line else []
     if end.survivors:
         running = f"still running: {_pids(end.survivors)} (tuimon attach {own_id(end.survivors[0])})"
         spans += [*([Span(" · ", "faint")] if spans else []), Span(running, "warning")]
