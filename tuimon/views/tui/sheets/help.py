@@ -39,7 +39,6 @@ The screen
   z  Enter    | the focused pane alone; Esc goes back; Enter on a thread: all about it
   /           | only threads that contain a text; Esc clears it
   s           | sort threads by role, cpu, delay, where
-  D           | in a thread's sheet: a dump of all stacks of its process
   I           | after attach: bring the hooks into the training
   space  p    | freeze the screen; measuring goes on
   d           | dark or light
