@@ -114,7 +114,6 @@ class Board(Widget):
             pane.update_state(session, findings)
         self.place_panes()
         self._show_keys()
-        self.threads.note_loaders(() if self.box("loaders") is not None else self.loaders.in_short())
         for pane in self.panes:
             pane.redraw()
         self._announce(session)

@@ -34,7 +34,6 @@ class ThreadsState(NamedTuple):
     rows: tuple[ThreadRow, ...]
     notes: tuple[str, ...]
     processes: tuple[Process, ...] = ()
-    loaders: Line = ()  # in the title, where these have no pane of their own
 
 
 class ThreadsPane(Moving, Pane[ThreadsState]):
@@ -98,12 +97,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
             spans.append(Span(f" · {shown} match “{plain(self.filter_text)}”", "warning"))
         if self._list.sorted_by != "role":
             spans.append(Span(f" · by {self._list.sorted_by}", "dim"))
-        return (*spans, *state.loaders)
-
-    def note_loaders(self, loaders: Line) -> None:
-        """Say in the title how the loaders do, which have no room for a pane."""
-        if self.state is not None:
-            self.state = self.state._replace(loaders=loaders)
+        return tuple(spans)
 
     def filter_by(self, text: str) -> None:
         """Show only threads whose role, name, state or place contains the text."""
