@@ -7,7 +7,6 @@ from tuimon.library_code import (
     is_environment,
     is_generation,
     is_rollout_entry,
-    receives,
     steps_environment,
 )
 
@@ -28,19 +27,3 @@ def test_what_makes_the_data_of_reinforcement_learning():
         assert steps_environment(line)
     for line in ("optimizer.step()", "loss, norm = meter.step(loss)", "scheduler.step(metric)"):
         assert not steps_environment(line)
-
-
-def test_what_waits_for_a_message():
-    for line in (
-        "signals = self.signal_queue.get_many(timeout=1)",
-        "ready = core.wait(ids, timeout)",
-        "m = pipe.recv()",
-    ):
-        assert receives(line)
-    for line in (
-        "handle.wait()",
-        "self.queue_options.get(name)",
-        "batch = pipeline.get_batch()",
-        "self.recorder.add(x)",
-    ):
-        assert not receives(line)

@@ -60,7 +60,7 @@ def is_generation(file: str, function: str) -> bool:
 
 # ---- where libraries evaluate
 
-_EVALUATION = re.compile(r"(?:^|_)(?:eval|evaluate|evaluation|evaluator|validate|validation)(?:_|$)")
+_EVALUATION = re.compile(r"(?:^|_)(?:eval|evaluate(?!_actions)|evaluation|evaluator|validate|validation)(?:_|$)")
 
 
 def evaluates_by_name(function: str) -> bool:
@@ -123,37 +123,11 @@ def is_iteration(function: str) -> bool:
 
 #: The conventional beginning of names of a loop's event handlers: they only observe, and make no batch.
 _HANDLER = "on_"
-#: Callers of handlers, and other names of handlers.
-_HANDLES = re.compile(r"(?i)_*(?:on|after|before)_|\w*(?:callback|dispatch|event|handle|hook|notify)")
-_LOSS = re.compile(r"loss|criterion|pred|output|forward")
 
 
 def is_handler(function: str) -> bool:
     """True if a function is named as one that observes an event of the loop: ``on_train_batch_end``."""
     return function.startswith(_HANDLER)
-
-
-def handles_event(function: str) -> bool:
-    """True if a function is named as one that handles an event, or calls what does: ``after_batch``, ``notify``."""
-    return _HANDLES.match(function) is not None
-
-
-def may_add_loss(function: str) -> bool:
-    """True if a handler's name has it that it may add to the loss, or change it: ``after_pred``, ``on_criterion``."""
-    return _LOSS.search(function) is not None
-
-
-# ---- messages from other processes
-
-_RECEIVES = re.compile(r"\.(?:recv|poll|get_many)\w*\(|\.wait\((?!\))|(?:queue|fifo|mailbox|inbox)s?\.get\w*\(")
-
-
-def receives(source: str) -> bool:
-    """True if a line of a library waits for a message: ``signals = self.signal_queue.get_many(timeout=1.0)``.
-
-    ``handle.wait()``, without what it waits for, may be for a collective.
-    """
-    return _RECEIVES.search(source) is not None
 
 
 # ---- optimizers of their own

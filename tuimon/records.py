@@ -445,18 +445,6 @@ class LoopStack(msgspec.Struct, frozen=True, gc=False, array_like=True):
     frames: Annotated[list[Count], _LISTED]  # root first
 
 
-class BlockVisits(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A block of code of the training thread that may evaluate: ``[frame id, samples, visits]``.
-
-    It runs without gradients, or is a library's function that is named as evaluation. Between two visits there is a
-    sample of backward or an update.
-    """
-
-    frame: Count  # one in it
-    samples: Positive
-    visits: Positive
-
-
 class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     """Stack samples of one process over a window (py-spy, nonblocking; or by the agent inside it)."""
 
@@ -472,7 +460,6 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     cycles: Count | None = None  # how often it entered backward, or else an update, where samples are dense enough
     in_process: bool = False  # taken by the agent, where py-spy may not read the process
     loop: list[LoopStack] = msgspec.field(default_factory=list)  # once known, and when it changes
-    blocks: list[BlockVisits] = msgspec.field(default_factory=list)
 
 
 class GilCount(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -130,11 +130,6 @@ def is_model_upkeep(file: str, function: str) -> bool:
     return function in ("__init__", "reset_parameters") and "torch/nn/modules/" in file
 
 
-def is_parameter_copy(file: str, function: str) -> bool:
-    """True if a frame copies a model's parameter: ``torch/nn/parameter.py``, ``__deepcopy__``."""
-    return function == "__deepcopy__" and file.endswith(_PARAMETER_FILE)
-
-
 def is_module_call(file: str, function: str) -> bool:
     """True if a frame only leads from a module's call to its ``forward``: ``module.py``, ``_call_impl``."""
     return function in _MODULE_CALLS and file.endswith(_MODULE_FILE)
@@ -143,11 +138,6 @@ def is_module_call(file: str, function: str) -> bool:
 def is_layer(file: str, function: str) -> bool:
     """True if a frame runs a layer with parameters: ``torch/nn/modules/linear.py``."""
     return _LAYER_FILE.search(file) is not None or function == _ATTENTION
-
-
-def is_loss_module(file: str) -> bool:
-    """True if a file holds torch's losses, which take what a model returns: ``torch/nn/modules/loss.py``."""
-    return file.endswith("torch/nn/modules/loss.py")
 
 
 def copies_nothing(file: str, function: str) -> bool:

@@ -115,13 +115,6 @@ def test_a_model_that_runs_for_long_without_a_fetch_goes_on_with_its_steps():
     assert run_state(session).name == "between_steps"
 
 
-def test_updates_that_samples_have_missed_are_of_the_same_loop():
-    session = attached(INFERENCE, INFERENCE, [*INFERENCE, (BACKWARD, 1)])
-    table = session.over("recent").phases(100)
-    shares = {row.name: round(row.share, 2) for row in table.rows if row.share}
-    assert table.window_s == 3.0 and shares["data"] == 0.4 and "backward" in shares
-
-
 def test_the_first_backward_shows_that_it_was_an_evaluation():
     session = attached(INFERENCE, INFERENCE, *(2 * [[(TRAIN_MODEL, 10), (TRAIN_BACKWARD, 90)]]))
     table = session.over("recent").phases(100)

@@ -75,19 +75,6 @@ def test_a_call_that_fetches_and_runs_the_model_evaluates():
     assert rows["forward"] == pytest.approx(0.3)  # of the steps: evaluation is no part of them
 
 
-def test_an_evaluation_may_take_gradients():
-    """Forces are derivatives of an energy: training takes them in its forward pass, and evaluation does, too."""
-    forces = {"train, forward, grad()": 12}
-    evaluation = {
-        "evaluate, eval fetch, __next__, item": 5,
-        "evaluate, eval forward, _call_impl": 15,
-        "evaluate, eval forward, grad()": 60,
-        "evaluate, eval count": 5,
-    }
-    _, found = counts(TRAINING | forces | evaluation)
-    assert found == {"data": 20, "forward": 30, "backward": 52, "optimizer": 10, "eval": 85}
-
-
 def test_where_nothing_else_trains_gradients_do():
     by_hand = {"train, fetch, __next__, item": 20, "train, forward, _call_impl": 30, "train, backward, grad()": 40}
     _, found = counts(by_hand)
@@ -111,18 +98,6 @@ def test_a_function_that_fetches_and_runs_the_model_is_training_where_nothing_el
     samples = {stack: n for stack, n in TRAINING.items() if "step" in stack or "backward" in stack}
     _, found = counts(samples | helper)
     assert found == {"data": 5, "forward": 5, "backward": 40, "optimizer": 10}
-
-
-def test_evaluation_on_lines_of_the_loop_itself():
-    evaluation = {"train, inner fetch, __next__": 6, "train, inner forward, _call_impl": 8, "train, inner forward": 1}
-    _, found = counts(TRAINING | evaluation | {"train, plot": 4})
-    assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 15, "other": 4}
-
-
-@pytest.mark.parametrize("where", ["train, inner fetch", "train, plot, eval fetch", "evaluate, eval fetch"])
-def test_a_loop_over_other_data_below_the_update_evaluates_though_its_model_takes_no_time(where):
-    _, found = counts(TRAINING | {f"{where}, __next__, item": 9, where: 2})
-    assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 11}
 
 
 @pytest.mark.parametrize("where", ["train, ahead", "train, plot, ahead"])

@@ -148,24 +148,6 @@ def test_a_phase_that_no_sample_was_in_takes_little_not_nothing():
     assert not rows["optimizer"].estimated
 
 
-@pytest.mark.parametrize(("backwards", "other"), [(40, 0.6), (10, 0.1)])
-def test_side_work_between_two_backward_passes_of_a_step_is_in_what_markers_leave_open(backwards, other):
-    """As after each of four batches that were fetched in a row; where a step has one, all of it is after its update."""
-    fetch = ("/lib/site-packages/torch/utils/data/dataloader.py", 700, "__next__")
-    records = (
-        LOOP_FRAMES,
-        frames(fetch, first=20),
-        *(
-            steps(t, {"data": 10, "between": 70, "backward": 10, "other": 10}, first_index=10 * t, backwards=backwards)
-            for t in (1, 2)
-        ),
-    )
-    samples = ([0, 20], 100), ([2, 3], 200), ([4, 5], 100), ([8, 9], 600)
-    found = shares(session_of(*records, stacks(2, *samples)).over("recent").phases(100))
-    assert found["other"] == pytest.approx(other, abs=0.01)
-    assert found["forward"] == pytest.approx(0.8 - other, abs=0.01)
-
-
 def test_a_loader_that_has_only_begun_to_evaluate_does_not_make_the_batches_of_training():
     """The first fetch of the first evaluation is at the end of a window: what its batch is for is not yet known."""
     begun = Loader(t=1, pid=100, number=0, window_s=1.0, fetches=1)

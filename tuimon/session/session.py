@@ -274,7 +274,7 @@ class SessionView:
     def between_parts(self, pid: int) -> tuple[float, ...]:
         """How the time that markers cannot split is divided into the parts of ``history.STACKED``."""
         split = self._between_shares(pid)
-        return between_parts(split.fitted(self.step_totals(pid)) if split is not None else None)
+        return between_parts(split.with_optimizer(self.step_totals(pid)) if split is not None else None)
 
     def stepping_spans(self) -> list[SteppingSpan]:
         """When the process in focus made the steps that its phases are of; none before the first, or unmarked."""

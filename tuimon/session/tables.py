@@ -256,7 +256,6 @@ class Tables:
             self._note_change()
         if stats.has_loop:
             self._samples_of(record.pid).note_training_thread(record.tid or record.pid)
-            self._samples_of(record.pid).occasional.add_steps(record)
             self._samples_of(record.pid).end_steps(record)
         if record.outside_s:
             self._samples_of(record.pid).leave_out_outside(record)

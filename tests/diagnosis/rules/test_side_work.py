@@ -236,30 +236,6 @@ def test_an_evaluation_that_takes_gradients_is_named_though_it_has_run_before_tr
     assert [place.line for place in finding.where] == [30]
 
 
-METRIC = frames(
-    ("train.py", 16, "main", "trainer.train()", True),
-    ("/lib/site-packages/nice/trainer.py", 906, "step"),
-    ("train.py", 22, "losses", "return super().losses(x)", True),
-    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
-    ("/lib/site-packages/nice/trainer.py", 950, "step"),
-    ("/lib/site-packages/torch/optim/adam.py", 227, "step"),
-    ("/lib/site-packages/nice/trainer.py", 921, "step"),
-    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-    ("/lib/site-packages/nice/metric.py", 245, "forward"),
-    ("sharp.py", 9, "sharpness", "return sum(map(abs, rows))", True),
-    first=30,
-)
-
-
-def test_a_metric_that_a_librarys_module_calls_before_the_update_is_named_where_it_works():
-    """The user's line that trains is that of the update as well; only what backward does not lead to is of it."""
-    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=25)
-    sampled = stacks(8, ([30, 31, 32, 37], 30), ([30, 31, 32, 33], 35), ([30, 34, 35], 5), ([30, 36, 37, 38, 39], 25))
-    finding = found(session_of(*windows, METRIC, sampled))["side_work"]
-    assert (finding.where[0].line, finding.severity) == (9, "warning")
-    assert finding.headline.endswith("side work outside the model")
-
-
 @pytest.mark.parametrize(
     ("works_on", "reported"), [("/lib/site-packages/torch/nn/modules/module.py", False), ("d.py", True)]
 )

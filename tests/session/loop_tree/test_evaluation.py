@@ -1,11 +1,10 @@
 """Evaluation that no DataLoader fetches for, in sessions of literal records."""
 
 import pytest
-from msgspec import structs
 
 from tests.session.records import frames, header, process, stacks, steps
 from tuimon.diagnosis import diagnose
-from tuimon.records import BlockVisits, Loader, LoaderFacts
+from tuimon.records import Loader, LoaderFacts
 from tuimon.session.session import Session
 
 TORCH = "/lib/site-packages/torch"
@@ -21,9 +20,9 @@ SB3 = "/v/lib/python3.11/site-packages/stable_baselines3/common"
 #         with torch.no_grad():                    26
 #             hits(model(held_out))                27
 #         save()                                   28
-#   estimate_loss: for k in range(200):            40
-#                      y = batch()                 41
-#                      with torch.no_grad():       42
+#   estimate_loss: with torch.no_grad():           40
+#                      for k in range(200):        41
+#                          y = batch()             42
 #                          model(y)                43
 PLACES = {
     "early": ("a.py", 20, "main", "estimate_loss()", True, "", "", None, (19, 20)),
@@ -35,8 +34,8 @@ PLACES = {
     "update": ("a.py", 25, "main", "optimizer.step()", True),
     "test": ("a.py", 27, "main", "hits(model(held_out))", True, "", "", (26, 27)),
     "save": ("a.py", 28, "main", "save()", True),
-    "eval batch": ("a.py", 41, "estimate_loss", "y = batch()", True),
-    "eval model": ("a.py", 43, "estimate_loss", "model(y)", True, "", "", (42, 43)),
+    "eval batch": ("a.py", 42, "estimate_loss", "y = batch()", True, "", "", (40, 43)),
+    "eval model": ("a.py", 43, "estimate_loss", "model(y)", True, "", "", (40, 43)),
     "batch": ("b.py", 9, "batch", "return torch.stack(rows)", True),
     "module": (f"{TORCH}/nn/modules/module.py", 6, "_call_impl"),
     "backward()": (f"{TORCH}/autograd/__init__.py", 7, "backward"),
@@ -51,18 +50,16 @@ PHASES = {"between": 4, "backward": 4.5, "optimizer": 1.5}
 LOADER = LoaderFacts(dataset="D", kind="map", workers=2)
 
 
-def session_of(evaluation, block, visits=1, phases=PHASES, windows=12, more=()):
-    """Windows of 1 s, each with five times so many samples, of which a block has those in it and so many visits."""
+def session_of(evaluation, phases=PHASES, windows=12, more=(), **facts):
+    """Windows of 1 s, each with five times so many samples; ``facts``: more of the steps."""
     session = Session()
     samples = TRAINING | evaluation
     listed = [([NUMBERS[name] for name in stack.split(", ")], 5 * n) for stack, n in samples.items()]
-    inside = 5 * sum(n for stack, n in samples.items() if block in stack)
     for record in (header(), process(), frames(*PLACES.values()), *more):
         session.add(record)
     for t in range(1, windows + 1):
-        session.add(steps(t, phases, count=100, first_index=100 * (t - 1)))
-        window = stacks(t, *listed)
-        session.add(structs.replace(window, blocks=[BlockVisits(NUMBERS[block], inside, visits)]))
+        session.add(steps(t, phases, count=100, first_index=100 * (t - 1), **facts))
+        session.add(stacks(t, *listed))
     return session
 
 
@@ -73,8 +70,8 @@ def shares(session):
 EVALUATION = {"early, eval batch, batch": 3, "early, eval model, module": 6}
 
 
-def test_a_function_that_runs_the_model_without_gradients_in_few_steps_evaluates():
-    session = session_of(EVALUATION, "eval model")
+def test_a_function_that_runs_the_model_without_gradients_in_a_branch_evaluates():
+    session = session_of(EVALUATION)
     found = shares(session)
     assert found["eval"] == pytest.approx(0.4 * 9 / 18, abs=0.01)
     steps_part = 0.4 - 0.4 * 9 / 18  # of the time between two passes, the rest
@@ -86,12 +83,12 @@ def test_a_function_that_runs_the_model_without_gradients_in_few_steps_evaluates
 
 def test_above_the_steps_only_what_is_in_a_branch_evaluates():
     """Else it may make the data for many steps, as a self-play does."""
-    session = session_of({name.replace("early", "always"): n for name, n in EVALUATION.items()}, "eval model")
+    session = session_of({name.replace("early", "always"): n for name, n in EVALUATION.items()})
     assert "eval" not in shares(session)
 
 
 def test_its_lines_are_named():
-    (finding, *_) = diagnose(session_of({name: 4 * n for name, n in EVALUATION.items()}, "eval model", phases=LONG))
+    (finding, *_) = diagnose(session_of({name: 4 * n for name, n in EVALUATION.items()}, phases=LONG))
     assert (finding.rule, finding.cause) == ("side_work", "evaluation")
     assert [(place.function, place.line) for place in finding.where] == [("estimate_loss", 43)]
 
@@ -100,29 +97,27 @@ LONG = {"between": 7.5, "backward": 2, "optimizer": 0.5}
 
 
 def test_a_block_in_the_function_that_trains_is_evaluation_by_itself():
-    session = session_of({"test, module": 36, "save": 3}, "test", phases=LONG)
+    session = session_of({"test, module": 36, "save": 3}, phases=LONG)
     assert shares(session)["eval"] == pytest.approx(0.75 * 36 / 48, abs=0.01)
     (finding, *_) = diagnose(session)
     assert finding.cause == "evaluation"
     assert [(place.function, place.line) for place in finding.where] == [("main", 27)]
 
 
-@pytest.mark.parametrize("visits", [10, 15, 20])
-def test_what_is_in_every_step_is_training(visits):
-    """A teacher, or a target network: of 30 samples among 45 of backward 15 are visits by chance."""
-    session = session_of({"teacher, module": 6}, "teacher", visits)
+def test_a_teacher_above_the_update_is_training():
+    session = session_of({"teacher, module": 6})
     assert "eval" not in shares(session)
 
 
 def test_an_average_of_the_weights_now_and_then_is_no_evaluation():
-    session = session_of({"test": 6}, "test")
+    session = session_of({"test": 6})
     assert "eval" not in shares(session)
 
 
 def test_where_a_loader_is_fetched_from_it_is_taken_from_what_markers_count():
     phases = {"data": 2, "forward": 2, "backward": 2, "optimizer": 1, "other": 3}
     loader = Loader(t=1.0, pid=100, number=0, role="train", window_s=1.0, fetches=10, wait_ns=0, facts=LOADER)
-    session = session_of({"test, module": 6, "save": 3}, "test", phases=phases, more=[loader])
+    session = session_of({"test, module": 6, "save": 3}, phases=phases, more=[loader])
     found = shares(session)
     assert found["eval"] == pytest.approx(6 / 30, abs=0.01)
     assert found["other"] == pytest.approx((0.3 - 6 / 30) / (1 - found["eval"]), abs=0.01)
@@ -130,7 +125,7 @@ def test_where_a_loader_is_fetched_from_it_is_taken_from_what_markers_count():
 
 
 def test_what_markers_count_as_evaluation_is_not_counted_twice():
-    session = session_of(EVALUATION, "eval model", phases=PHASES | {"eval": 2})
+    session = session_of(EVALUATION, phases=PHASES | {"eval": 2}, eval_count=5)
     row = next(row for row in session.over("recent").phases(100).rows if row.name == "eval")
     assert row.share == pytest.approx(0.2, abs=0.01) and not row.estimated
 
@@ -138,12 +133,12 @@ def test_what_markers_count_as_evaluation_is_not_counted_twice():
 def test_episodes_that_a_library_plays_to_evaluate_are_no_rollout():
     rollout = {"always, collect, environment": 9}
     played = {"always, collect, policy, environment": 6, "always, collect, policy, module": 3}
-    found = shares(session_of(rollout | played, "policy"))
+    found = shares(session_of(rollout | played))
     assert found["eval"] == pytest.approx(0.4 * 9 / 27, abs=0.01)
     assert found["data"] * (1 - found["eval"]) == pytest.approx(0.4 * 12 / 27, abs=0.01)
 
 
 def test_where_data_is_made_the_policy_runs_without_gradients_for_that():
     rollout = {"always, collect, environment": 9}
-    found = shares(session_of(rollout | {"teacher, module": 6}, "teacher"))
+    found = shares(session_of(rollout | {"teacher, module": 6}))
     assert "eval" not in found

@@ -95,79 +95,16 @@ def test_what_the_library_calls_before_the_model_makes_the_batch(stack: str, pha
     assert last.moved_from == ("forward" if phase == "data" else None)  # where markers count it
 
 
-@pytest.mark.parametrize(
-    "others",
-    [
-        ["main fit epoch:prepare collect environment", "main fit epoch:prepare collect module"],
-        ["main fit module"],
-    ],
-    ids=["a rollout's policy", "frames lost"],
-)
-def test_a_model_that_runs_before_for_a_rollout_or_nobody_knows_where_begins_no_forward_pass(others: list[str]) -> None:
+def test_a_model_that_runs_before_for_a_rollout_begins_no_forward_pass() -> None:
+    others = ["main fit epoch:prepare collect environment", "main fit epoch:prepare collect module"]
     last = classified("main fit batch:prepare augment", [*TRAINING[1:], *others], has_loader=False)
     assert last.phase == "data"
-
-
-@pytest.mark.parametrize(
-    ("stack", "maybe_from"),
-    [
-        ("main fit batch:prepare on_batch", "forward"),
-        ("main fit epoch:prepare next on_batch", "forward"),
-        ("main fit epoch:prepare notify augment", "forward"),
-        ("main fit epoch:end on_batch", None),  # after the update
-        ("main fit batch:prepare", None),  # no handler
-    ],
-)
-def test_a_handler_before_the_model_may_come_after_the_fetch(stack: str, maybe_from: str | None) -> None:
-    last = classified(stack, TRAINING)
-    assert (last.phase, last.moved_from, last.maybe_from) == ("other", None, maybe_from)
-    unfetched = classified(stack, TRAINING[1:], has_loader=False)
-    assert (unfetched.phase, unfetched.maybe_from) == ("other", None)
-
-
-@pytest.mark.parametrize(
-    ("stack", "moved_from"),
-    [
-        ("main fit batch:score notify augment", "forward"),
-        ("main fit batch:score on_batch numpy", "forward"),
-        ("main fit batch:score notify after_pred", None),  # it may add to the loss
-        ("main fit batch:score augment", None),  # no handler: what it computes may be the loss
-        ("main fit batch:score notify on_batch module", None),  # a model's
-    ],
-)
-def test_a_handler_between_the_model_and_backward_is_side_work_that_markers_count_as_forward(
-    stack: str, moved_from: str | None
-) -> None:
-    assert classified(stack, TRAINING).moved_from == moved_from
-    unfetched = classified(stack, TRAINING[1:], has_loader=False)
-    assert (unfetched.phase, unfetched.moved_from) == ("other" if moved_from else "forward", None)
-
-
-def test_a_stack_that_lost_the_handlers_callers_lies_where_whole_ones_do() -> None:
-    lost = classified("on_batch numpy", [*TRAINING, "main fit epoch:prepare notify on_batch numpy"])
-    assert (lost.phase, lost.maybe_from) == ("other", "forward")
 
 
 def test_without_a_loader_samples_divide_what_lies_before_backward() -> None:
     made = classified("main fit batch:prepare augment numpy", TRAINING[1:], has_loader=False)
     assert (made.phase, made.moved_from, made.excluded) == ("data", None, False)
     assert classified("main fit batch:score augment", TRAINING[1:], has_loader=False).phase == "forward"
-
-
-@pytest.mark.parametrize(
-    ("stack", "phase"),
-    [
-        ("main fit batch:receive", "data"),
-        ("main fit batch:prepare receive", "data"),
-        ("main fit epoch:prepare sample queue pipe", "data"),
-        ("main fit batch:prepare notify receive", "other"),  # for an event
-        ("main fit batch:prepare sample", "other"),  # its own work
-        ("main fit batch:prepare", "other"),
-        ("main fit epoch:end receive", "other"),
-    ],
-)
-def test_without_a_loader_a_message_that_the_library_waits_for_before_the_model_is_data(stack: str, phase: str) -> None:
-    assert classified(stack, TRAINING[1:], has_loader=False).phase == phase
 
 
 def test_a_loop_that_nothing_noted_is_known_by_the_functions_that_samples_share() -> None:
@@ -180,7 +117,6 @@ def test_a_loop_that_nothing_noted_is_known_by_the_functions_that_samples_share(
     [
         ("main fit batch:model step:prepare augment numpy", "data"),
         ("main fit batch:model notify step:prepare augment", "data"),  # called by way of the library's strategy
-        ("main fit batch:model step:model augment numpy", "data"),  # net(augment(x))
         ("main fit batch:model step:log augment", "forward"),
         ("main fit batch:score step:prepare augment", "forward"),  # called for something else
         ("main fit batch:model step:prepare", "forward"),  # an operation of torch's
@@ -221,7 +157,6 @@ EVALUATION = ["main fit epoch:end fetch", "main fit epoch:end notify step:model 
         ("main fit epoch:end module", "eval"),  # a metric that is a module, or the model
         ("main fit epoch:end notify step:log augment", "eval"),  # in the user's function that runs the model
         ("main fit epoch:end on_batch", "other"),  # another function of the user's
-        ("main fit epoch:end evaluator augment", "eval"),  # a metric, which the library's evaluation calls
         ("main fit epoch:end evaluator on_batch", "other"),  # a handler
         ("main fit epoch:end notify augment", "other"),
         ("main fit batch:model step:model module", "forward"),
@@ -250,51 +185,10 @@ def test_the_librarys_own_code_from_the_model_to_backward_is_forward(stack: str,
     assert classified(stack, TRAINING).phase == phase
 
 
-def test_where_a_library_evaluates_is_remembered_for_windows_in_which_no_fetch_of_it_is_sampled() -> None:
-    table, seen = FrameTable(), SeenBoundaries()
-    table.add_frames(0, list(FRAMES.values()))
-    seen.add_noted([LoopStack("backward", list(ids(WHOLE_PATH)))], table)
-    for shown, phase in ((EVALUATION[1:], "other"), (EVALUATION, "eval"), (EVALUATION[1:], "eval")):
-        stacks = {ids(each): 20 for each in [*TRAINING, *shown]}
-        assert classify_samples(stacks, table, has_loader=True, seen=seen)[-1].phase == phase
-
-
-@pytest.mark.parametrize(
-    ("stack", "phase"),
-    [
-        ("main fit epoch:end model:predict", "eval"),  # arithmetic beside its modules
-        ("main fit epoch:end model:predict numpy", "eval"),
-        ("main fit epoch:end save", "other"),
-        ("main fit epoch:end batch:score", "other"),  # of the file that trains
-        ("main fit epoch:end model:score on_batch", "other"),  # a handler
-    ],
-)
-def test_what_the_librarys_model_does_beside_its_modules_evaluates_with_them(stack: str, phase: str) -> None:
-    running = "main fit epoch:end model:score module", "main fit epoch:end batch:model module"
-    assert classified(stack, [*TRAINING, EVALUATION[0], *running]).phase == phase
-    assert classified(stack, [*TRAINING, *running]).phase == "other"  # nothing is fetched for it
-
-
 def test_a_function_of_the_users_that_runs_the_model_after_the_update_is_side_work_in_what_else_it_does() -> None:
     training = [*TRAINING, "main fit epoch:end notify step:model module"]
     last = classified("main fit epoch:end notify step:log augment", training)
     assert (last.phase, last.excluded) == ("other", True)
-
-
-@pytest.mark.parametrize(
-    ("stack", "phase", "without_loader"),
-    [
-        ("main fit epoch:prepare next notify augment", "data", "data"),
-        ("main fit epoch:prepare next", "other", "data"),  # beside a fetch that markers measure it is the library's
-        ("main fit epoch:end next notify augment", "other", "forward"),  # below the update nothing shows yet for what
-        ("main fit epoch:prepare notify augment", "other", "other"),
-        ("main fit epoch:prepare next on_batch", "other", "other"),  # a handler, called once the batch has been used
-        ("main fit epoch:prepare next notify on_batch", "other", "other"),
-    ],
-)
-def test_what_a_library_iterates_over_makes_its_batch(stack: str, phase: str, without_loader: str) -> None:
-    assert classified(stack, TRAINING).phase == phase
-    assert classified(stack, TRAINING[1:], has_loader=False).phase == without_loader
 
 
 @pytest.mark.parametrize("makes", ["generate module", "augment environment"])
@@ -308,37 +202,11 @@ def test_an_optimizer_of_the_library_that_calls_no_hook_is_the_update_still() ->
     assert (last.phase, last.moved_from) == ("optimizer", "other")
 
 
-@pytest.mark.parametrize(
-    ("stack", "phase"),
-    [
-        ("main fit epoch:end grad", "eval"),
-        ("main fit epoch:end module", "eval"),
-        ("main fit epoch:end evaluator", "eval"),
-        ("main fit batch:model grad", "backward"),
-    ],
-)
-def test_a_library_evaluates_where_it_takes_gradients_that_are_returned(stack: str, phase: str) -> None:
-    """Forces are derivatives: a library's loop takes them in training and in validation alike."""
-    evaluation = ["main fit epoch:end fetch", "main fit epoch:end evaluator module", "main fit epoch:end module"]
-    training = [*TRAINING, "main fit batch:model grad", *evaluation, "main fit epoch:end grad"]
-    assert classified(stack, [each for each in training if each != stack]).phase == phase
-
-
 def test_what_runs_between_backward_and_the_update_is_no_evaluation() -> None:
     """A second pass on a batch of its own, of which the update is made too."""
     between = [*TRAINING, "main fit epoch:end fetch"]
     assert classified("main fit epoch:end module", between).phase == "eval"
     assert classified("main fit epoch:end module", [*between, "main fit epoch:update update"]).phase == "forward"
-
-
-def test_a_module_that_runs_between_backward_and_the_update_is_side_work() -> None:
-    """As a metric does; markers measure it as that."""
-    training = [*TRAINING, "main fit epoch:update update"]
-    last = classified("main fit epoch:end module", training)
-    assert (last.phase, last.excluded, last.moved_from) == ("other", True, None)
-    assert classified("main fit epoch:end module", training[1:], has_loader=False).phase == "other"
-    trained = [*training, "main fit epoch:end backward"]
-    assert classified("main fit epoch:end module", trained).phase == "forward"
 
 
 def test_a_second_model_of_a_library_is_no_evaluation() -> None:
@@ -395,7 +263,7 @@ def test_what_follows_the_derivatives_of_a_loss_is_still_its_forward_pass() -> N
 def test_without_a_loader_what_is_made_between_two_such_calls_of_the_optimizer_is_beside_them_by_the_markers() -> None:
     training = ["main fit update batch:model module", "main fit update batch:backward backward"]
     noted = "main fit epoch:batch update batch:backward backward"
-    made = classified("main fit epoch:prepare next augment", training, has_loader=False, noted=noted)
+    made = classified("main fit epoch:prepare augment", training, has_loader=False, noted=noted)
     assert (made.phase, made.excluded, made.moved_from) == ("data", True, "other")
 
 

@@ -82,30 +82,6 @@ def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, b
 
 
 @pytest.mark.parametrize(
-    ("gradients", "phase"), [((11, 12), "data"), (None, "forward")], ids=["no gradients", "gradients"]
-)
-def test_what_comes_after_a_model_that_acts_makes_the_batch(gradients: tuple[int, int] | None, phase: str) -> None:
-    """A function without gradients chooses an action; then a batch is taken from a buffer, for the one that learns."""
-    act = Frame("train.py", 12, "act", "", True, no_grad=gradients)
-    take = Frame("train.py", 20, "sample", "", True)
-    learn, update = (Frame("train.py", line, "learn", "", True) for line in (31, 33))
-    stacks = at(43, act, BELOW["module"]), at(45, learn, BELOW["module"]), at(45, update, BELOW["backward"])
-    *_, acting, taking = classified((stack, 10) for stack in (*stacks, at(43, act), at(44, take)))
-    assert (acting.phase, taking.phase) == ("forward", phase)
-
-
-@pytest.mark.parametrize("training", ["backward", "grad"])
-def test_gradients_that_are_returned_after_the_update_train_nothing(training: str) -> None:
-    """Such as to see how much tasks conflict; by themselves markers cannot tell them from backward."""
-    loop = [(44, "fetch"), (46, "module"), (47, training), (49, "update")]
-    found = sample(50, "grad", loop)
-    assert (found.phase, found.excluded, found.moved_from) == ("other", True, "backward")
-    for line, called in ((47, "grad"), (50, "backward")):
-        found = sample(line, called, loop)
-        assert (found.phase, found.moved_from) == ("backward", None)
-
-
-@pytest.mark.parametrize(
     ("in_update", "in_module", "phase"), [(1, 40, "other"), (1, 8, "other"), (1, 7, "forward"), (2, 40, "forward")]
 )
 def test_one_torn_sample_does_not_make_an_update_of_a_line_that_logs(
@@ -130,26 +106,6 @@ CALLS = {
     47: "loss.backward()",
     49: "optimizer.step()",
 }
-
-
-def on_line_46(below: list[Frame], first_called: list[Frame]) -> StackSample:
-    """A sample at the line that calls the model, which a sample shows running ``first_called``."""
-    loop = (44, [BELOW["fetch"]]), (46, first_called), (47, [BELOW["backward"]]), (49, [BELOW["update"]]), (46, below)
-    return last_of(*(at(line, *called, source=CALLS[line]) for line, called in loop))
-
-
-def test_what_a_line_passes_to_the_model_is_made_before_the_forward_pass() -> None:
-    made = on_line_46([BELOW["augment"]], [BELOW["module"]])
-    assert (made.phase, made.moved_from) == ("data", "forward")
-
-
-def test_a_function_that_the_model_itself_runs_in_is_the_forward_pass() -> None:
-    assert on_line_46([BELOW["augment"]], [BELOW["augment"], BELOW["module"]]).phase == "forward"
-
-
-def test_what_a_line_passes_to_a_loss_may_be_the_model() -> None:
-    loss = Frame(f"{TORCH}/nn/modules/loss.py", 5, "forward")
-    assert on_line_46([BELOW["augment"]], [BELOW["module"], loss]).phase == "forward"
 
 
 @pytest.mark.parametrize(
@@ -268,14 +224,6 @@ def phases_of(samples: list[tuple[int, list[Frame]]], **how: bool) -> list[str]:
     return [found.phase for found in classified(((stack, count) for count, stack in samples), **how)]
 
 
-@pytest.mark.parametrize("other", [[(80, "main")], [(60, "main")], [(60, "main"), (30, "search")]])
-def test_a_loop_that_is_called_from_two_places_has_one_set_of_lines(other: list[tuple[int, str]]) -> None:
-    """``train(first)`` on line 70, and ``train(second)`` elsewhere, of a model of which no module shows."""
-    loop: list[tuple[int, str | None]] = [(45, "augment"), (46, "module"), (46, None), (47, "backward"), (48, None)]
-    samples = [*called([(70, "main")], loop, 20), *called(other, loop, 2)]
-    assert phases_of(samples) == ["data", "forward", "forward", "backward", "other"] * 2
-
-
 def test_a_call_of_the_loops_function_that_does_not_train_is_none_of_it() -> None:
     """``train(model)`` on line 70 leads to backward, ``train(model, check=True)`` on line 80 does not."""
     samples = [
@@ -285,26 +233,6 @@ def test_a_call_of_the_loops_function_that_does_not_train_is_none_of_it() -> Non
     assert phases_of(samples)[3:] == ["other", "other"]
 
 
-@pytest.mark.parametrize("module", ["module", None])
-@pytest.mark.parametrize("at", [60, 80])
-def test_each_of_two_stages_has_its_own_lines(at: int, module: str | None) -> None:
-    """``pretrain()`` on line 70, and ``finetune()`` elsewhere, which has fewer samples and may show no module."""
-    first: list[tuple[int, str | None]] = [(45, "augment"), (46, "module"), (46, None), (47, "backward"), (48, None)]
-    second: list[tuple[int, str | None]] = [(15, "augment"), (16, "module"), (16, None), (17, "backward"), (18, None)]
-    if module is None:
-        second = [(16, None), (17, "backward"), (18, None)]
-    samples = [*called([(70, "main")], first, 20, "pretrain"), *called([(at, "main")], second, 3, "finetune")]
-    found = phases_of(samples)
-    assert found[:5] == ["data", "forward", "forward", "backward", "other"]
-    assert found[5:] == (found[:5] if module else ["forward", "backward", "other"])
-
-
-def test_a_single_sample_of_a_backward_elsewhere_makes_no_loop() -> None:
-    samples = called([(70, "main")], [(45, "augment"), (46, "module"), (47, "backward"), (48, "log")], 20)
-    torn = called([(70, "main"), (48, "train")], [(9, "backward"), (7, None)], 1, "log")
-    assert phases_of([*samples, *torn])[-1] == "other"
-
-
 @pytest.mark.parametrize(("backward", "excluded"), [(20, True), (70, False)])
 def test_one_sample_of_backward_on_an_earlier_line_than_all_others_is_torn(backward: int, excluded: bool) -> None:
     """Between two lines of backward and update the markers would measure all, and the forward pass be none of it."""
@@ -312,18 +240,3 @@ def test_one_sample_of_backward_on_an_earlier_line_than_all_others_is_torn(backw
     rest, torn = called([(70, "main")], loop, backward), called([(70, "main")], [(28, "backward")], 1)
     forward, *_ = classified((stack, count) for count, stack in [*rest, *torn])
     assert (forward.phase, forward.excluded) == ("forward", excluded)
-
-
-def test_of_two_stacks_in_backward_the_one_is_torn_whose_callers_the_forward_pass_does_not_have():
-    """``fit`` had gone on from line 104 to 105 by the time it was read."""
-    fit = {line: Frame("train.py", line, "fit", "", True) for line in (104, 105)}
-    step = {line: Frame("train.py", line, "training_step", "", True) for line in (85, 87, 88)}
-    called = Frame("train.py", 97, "after_batch", "", True)
-    samples = [
-        (1, [fit[105], step[88], BELOW["backward"]]),
-        (1, [fit[104], step[87], BELOW["backward"]]),
-        (2, [fit[104], step[85], BELOW["module"]]),
-        (3, [fit[105], called, BELOW["update"]]),
-        (40, [fit[105], called, BELOW["log"]]),
-    ]
-    assert phases_of(samples, has_loader=True)[2:] == ["forward", "optimizer", "other"]

@@ -9,7 +9,6 @@ TORCH = "/v/lib/python3.11/site-packages/torch"
 MODULE = Frame(f"{TORCH}/nn/modules/module.py", 2, "_call_impl")
 BACKWARD = Frame(f"{TORCH}/_tensor.py", 3, "backward")
 FETCH = Frame(f"{TORCH}/utils/data/dataloader.py", 700, "__next__")
-COPY = Frame("/usr/lib/python3.11/copy.py", 5, "deepcopy")
 
 
 def _own(line: int, source: str = "") -> Frame:
@@ -42,12 +41,6 @@ def test_a_model_that_is_made_loaded_or_cleared_is_no_data(file: str, function: 
 def test_a_batch_that_is_made_is() -> None:
     padding = Frame(f"{TORCH}/nn/utils/rnn.py", 9, "pad_sequence")
     assert _phases([_own(19)], [_own(19), padding]) == ["data", "data"]
-
-
-def test_all_of_the_line_that_copies_a_model_is_no_data() -> None:
-    line, parameter = _own(19, "local = deepcopy(net)"), Frame(f"{TORCH}/nn/parameter.py", 8, "__deepcopy__")
-    assert _phases([line, COPY], [line, COPY, parameter], [line]) == ["other"] * 3
-    assert _phases([line, COPY], [line]) == ["data"] * 2  # of what else it may be nothing shows that it is a model
 
 
 def test_what_a_data_set_does_with_a_model_is_data() -> None:

@@ -82,23 +82,6 @@ def test_without_gradients_what_goes_down_is_the_update_whatever_its_gradient_is
     assert _last_phase([outside])[0] == "other"
 
 
-@pytest.mark.parametrize(
-    ("line", "is_one"),
-    [
-        ("table[rows] -= LR * g / (v.sqrt() + EPS)", True),
-        ("params[k].addcdiv_(m, v.sqrt(), value=-step)", True),
-        ("w.add_(g, alpha=-step)", True),
-        ("x -= x.mean()", False),
-        ("schedule = Cosine(lr=0.1)", False),
-        ("m.mul_(0.9).add_(g, alpha=0.1)", False),
-    ],
-)
-def test_where_gradients_are_only_returned_parameters_go_down_outside_a_block_too(line: str, is_one: bool) -> None:
-    returned = _own(21, "main", "grads, loss = step(params, x)"), Frame(f"{TORCH}/autograd/__init__.py", 3, "grad")
-    last = last_of(STEP[0], returned, [CALL, _own(6, "update", line)])
-    assert last.phase == ("optimizer" if is_one else "other")
-
-
 def test_beside_an_optimizer_it_is_side_work() -> None:
     step = [_own(24, "main", "optimizer.step()"), OPTIMIZER]
     assert _last_phase(step, [CALL, _own(6, "update", "ema.mul_(0.9).add_(p.grad)")]) == ("other", None)

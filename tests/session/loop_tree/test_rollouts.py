@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tuimon.records import Frame
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.phases import classify_samples
-from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
 from tuimon.session.loop_tree.stacks import StackSample
 
 SITE = "/v/lib/python3.11/site-packages"
@@ -35,12 +32,12 @@ LOSS = "main fit update closure:loss training_step "
 TRAINING = {LOSS + "loss module": 30, "main fit update closure:backward backward": 40}
 
 
-def classified(stacks: dict[str, int], seen: SeenBoundaries | None = None) -> dict[str, StackSample]:
+def classified(stacks: dict[str, int]) -> dict[str, StackSample]:
     """Each stack (frames by name, root first -> how often it was seen) among those of training."""
     table, stacks = FrameTable(), TRAINING | stacks
     table.add_frames(0, list(FRAMES.values()))
     numbered = {tuple(IDS[name] for name in stack.split()): times for stack, times in stacks.items()}
-    samples = {tuple(sample.ids): sample for sample in classify_samples(numbered, table, has_loader=True, seen=seen)}
+    samples = {tuple(sample.ids): sample for sample in classify_samples(numbered, table, has_loader=True)}
     return {stack.removeprefix(LOSS): samples[numbers] for stack, numbers in zip(stacks, numbered, strict=True)}
 
 
@@ -49,25 +46,9 @@ def phases_of(stacks: dict[str, int]) -> dict[str, str]:
     return {stack: sample.phase for stack, sample in classified(stacks).items()}
 
 
-def test_the_loss_beside_a_rollout_is_forward() -> None:
-    found = phases_of({LOSS + "play act module": 10, LOSS + "play env.step environment": 20})
-    assert found["loss module"] == "forward"
-    assert found["play act module"] == found["play env.step environment"] == "data"
-
-
-def test_a_rollout_goes_on_while_no_sample_steps_its_environment() -> None:
-    policy, environment, seen = LOSS + "play act module", LOSS + "play env.step environment", SeenBoundaries()
-    classified({policy: 10, environment: 20}, seen)
-    assert classified({policy: 10}, seen)["play act module"].phase == "data"
-    assert classified({policy: 10})["play act module"].phase == "forward"
-
-
-@pytest.mark.parametrize("resets", [0, 2])
-def test_what_a_model_steps_in_its_forward_pass_is_no_rollout(resets: int) -> None:
-    reset = {LOSS + "reset environment": resets} if resets else {}
-    found = phases_of({LOSS + "loss module decode environment": 20, **reset})
+def test_what_a_model_steps_in_its_forward_pass_is_no_rollout() -> None:
+    found = phases_of({LOSS + "loss module decode environment": 20})
     assert found["loss module"] == found["loss module decode environment"] == "forward"
-    assert found.get("reset environment", "data") == "data"
 
 
 def test_only_what_markers_count_as_forward_is_moved_out_of_it() -> None:

@@ -161,5 +161,5 @@ def _part(run: JudgedRun, name: str) -> _Part:
         return _Part(float(name == "forward"), 0.0)
     phases = {BETWEEN: round(level.between_ns)}
     phases |= {each: round(getattr(level, f"{each}_ns")) for each in PARTS}
-    whole = split.fitted(Totals(phases=Counter(phases)))
+    whole = split.with_optimizer(Totals(phases=Counter(phases)))
     return _Part(whole.shares.get(name, 0.0), whole.error(name) / 1.96)

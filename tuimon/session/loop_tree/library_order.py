@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from functools import reduce
 from itertools import takewhile
 
-from tuimon.library_code import handles_event, is_handler, is_iteration, may_add_loss
+from tuimon.library_code import is_handler
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
-from tuimon.session.loop_tree.order import MANY, LibraryPath, Lines, is_before, returned_gradients
+from tuimon.session.loop_tree.order import MANY, LibraryPath, Lines, is_before, without_returned
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 
@@ -27,70 +27,51 @@ class LibraryOrder:
                    501    loss.backward()
         486    callbacks.on_batch_end()              486: after it
 
-    The code that one of these functions calls itself makes the batch, as does what it iterates over, and, in a loop
-    that fetches from no DataLoader, a wait for a message. A handler of the loop's events does not: the library calls it
-    by a function of its own, or it is named as such. In a function that runs the model for these, be it the user's
-    (``training_step``) or the library's, what is called above the model makes the batch.
+    The code that one of these functions calls itself makes the batch. A handler of the
+    loop's events does not: the library calls it by a function of its own, or it is named as such. In a function that
+    runs the model for these, be it the user's (``training_step``) or the library's, what is called above the model
+    makes the batch.
 
-    After the last line that leads to backward or to the update, a call that fetches and runs the model evaluates, with
-    all that the library calls there, such as a metric, but for handlers.
+    After the last line that leads to backward or to the update, a call that fetches and runs the model evaluates; what
+    else the library calls there does not, such as a checkpoint.
     """
 
     def __init__(self, samples: Sequence[StackSample], seen: SeenBoundaries | None = None) -> None:
         """``seen``: what the hooks, or the first sample, noted of the loop: with all frames of libraries."""
-        known = _returned_as_forward([*samples, *(seen.noted if seen is not None else ())])
-        samples, noted = known[: len(samples)], known[len(samples) :]
+        noted = without_returned(seen.noted) if seen is not None else []
+        known = [*samples, *noted]
         self._path = LibraryPath(samples, noted)
         #: True if the optimizer calls the forward pass and backward as a closure.
         self.trains_in_optimizer = self._path.passes_optimizer
         running = [self._path.leave(sample.frames) for sample in samples if sample.phase == "forward"]
-        # where it runs first; empty: nowhere; runs below backward evaluate, stacks cut short do not show them
-        runs = [place for place, _ in running if place and not is_before(self._path.lines, place)]
-        whole = (place for place in runs if not self._path.is_cut_short(place))
-        self._model: Lines = min(whole, default=min(runs, default=()))
+        # where it runs first; empty: nowhere; runs below backward evaluate
+        runs = (place for place, _ in running if place and not is_before(self._path.lines, place))
+        self._model: Lines = min(runs, default=())
         self._model_lines: dict[Function, int] = {}  # of the functions that run it, the first line that does
         for _, inside in (at for at in running if self._model and at.place == self._model):
             for frame in takewhile(_is_outside_torch, inside):
                 self._model_lines[frame.code] = min(frame.line, self._model_lines.get(frame.code, frame.line))
         self._last = self._last_place(known, UPDATES)
         self._last_backward = self._last_place(known, {"backward"})
-        self._after_backward = self._only_run_after_backward(samples)
         fetching = {self._path.leave(sample.frames).place for sample in samples if sample.phase == "data"}
-        evaluating = {at.place for at in running if at.place in fetching and is_before(self._last, at.place)}
-        self._evaluating = evaluating if seen is None else seen.completed_evaluating(evaluating)
-        evaluators = [inside for place, inside in running if place in self._evaluating]
-        #: The user's functions that run the model there.
-        self._evaluators = {own[0].code for inside in evaluators if (own := _from_user(inside))}
-        #: The library's own files that run it there: of its models, and of what evaluates.
-        self._evaluating_files = set(filter(None, map(_calls_model, evaluators))) - {f for f, _ in self._path.depth}
+        # the places at which it fetches and runs the model after the update, and the user's functions that do there
+        self._evaluating = {at.place for at in running if at.place in fetching and is_before(self._last, at.place)}
+        self._evaluators = {own for place, inside in running if place in self._evaluating and (own := _called(inside))}
 
     def is_after_training(self, stack: Stack) -> bool:
-        """True if the library comes to a stack after backward and the update, and not for the next batch."""
-        place, inside = self._path.leave(stack)
-        return is_before(self._last, place) and not (inside and _iterates(inside[0]))
+        """True if the library comes to a stack after backward and the update."""
+        return is_before(self._last, self._path.leave(stack).place)
 
     def is_after_backward(self, stack: Stack) -> bool:
         """True if the library comes to a stack after backward, such as at the end of a closure that it trains in."""
         return is_before(self._last_backward, self._path.leave(stack).place)
 
-    def is_run_after_backward(self, stack: Stack) -> bool:
-        """True if the library runs a module there after backward, as for a metric, and trains on none of it."""
-        return self._path.leave(stack).place in self._after_backward
-
     def is_evaluation(self, sample: StackSample) -> bool:
-        """True if a sample fetches or runs the model to evaluate, or is in the user's or a library's code for that.
-
-        So does one that takes gradients there, of those that are only returned.
-        """
+        """True if a sample fetches or runs the model to evaluate, or is in a function of the user's that does."""
         place, inside = self._path.leave(sample.frames)
-        if place not in self._evaluating or sample.phase == "optimizer":
+        if place not in self._evaluating or sample.phase in UPDATES:
             return False
-        if sample.phase != "rest":
-            return sample.phase != "backward" or sample.returns_gradients
-        own = _from_user(inside)
-        if own:
-            return own[0].code in self._evaluators or _is_metric(inside)
-        return any(frame.file in self._evaluating_files for frame in inside)
+        return sample.phase != "rest" or _called(inside) in self._evaluators
 
     def is_forward(self, stack: Stack) -> bool:
         """True if a stack outside every module is in the library's own code where it runs the model, or above backward.
@@ -115,18 +96,6 @@ class LibraryOrder:
         places = (place for place, n in inside.items() if n and n * MANY > times[place])
         return reduce(lambda last, place: place if is_before(last, place) else last, places, self._path.lines)
 
-    def _only_run_after_backward(self, samples: Sequence[StackSample]) -> set[Lines]:
-        """The places after backward in which a module runs, and nothing is fetched or trained."""
-        running, used = Counter[Lines](), set[Lines]()
-        for sample in samples:
-            place = self._path.leave(sample.frames).place
-            if sample.phase == "forward":
-                running[place] += sample.count
-            elif sample.phase != "rest":
-                used.add(place)
-        often = {place for place, n in running.items() if n >= MANY} - used
-        return {place for place in often if is_before(self._last_backward, place)}
-
     def made_by(self, stack: Stack) -> Function | None:
         """The function of the user's that makes a batch for the library's loop, given a stack in it; else None."""
         place, inside = self._path.leave(stack)
@@ -134,33 +103,8 @@ class LibraryOrder:
             return self._called_above(inside) or self._called_above(_without_library(inside))
         if not inside or not is_before(place, self._model):
             return None
-        iterates = _iterates(inside[0])
-        called = next((frame for frame in inside if frame.user), inside[0]) if iterates else inside[0]
-        observes = called.user and is_handler(called.function)
-        return called.code if (called.user or iterates) and not observes else None
-
-    def handles_before_model(self, stack: Stack) -> bool:
-        """True if a stack is in a handler of the loop's events that the library calls before it runs the model."""
-        place, inside = self._path.leave(stack)
-        return is_before(place, self._model) and bool(_handler(inside))
-
-    def handles_before_backward(self, stack: Stack) -> bool:
-        """True if the library calls the handler that a stack is in after the model and above backward.
-
-        One that is named after the loss, or the prediction, may be part of it.
-        """
-        place, inside = self._path.leave(stack)
-        if not is_before(self._model, place) or not is_before(place, self._path.lines):
-            return False
-        handler = _handler(inside)
-        return bool(handler) and not any(may_add_loss(frame.function) for frame in handler)
-
-    def awaits_batch(self, sample: StackSample) -> bool:
-        """True if the library waits there for a message that brings the batch, and not in what handles an event."""
-        place, inside = self._path.leave(sample.frames)
-        if not is_before(place, self._model) or not sample.receives_message:
-            return False
-        return not any(frame.user or handles_event(frame.function) for frame in inside)
+        called = inside[0]
+        return called.code if called.user and not is_handler(called.function) else None
 
     def _called_above(self, stack: Stack) -> Function | None:
         """The function called by the one that runs the model, the user's or the library's, above the line that does."""
@@ -171,22 +115,12 @@ class LibraryOrder:
         first = self._model_lines[caller.code]
         if not caller.user and is_handler(called[1]):
             return None
-        if caller.line == first:
-            from tuimon.session.loop_tree.call_order import is_made_for_model
-
-            return called if is_made_for_model(caller.source, called[1]) else None
         return called if caller.line < first else None
 
 
-def _to_first_user(stack: Stack) -> Stack:
-    """The frames up to the first of the user's; none without."""
-    return stack[: next((depth for depth, frame in enumerate(stack) if frame.user), -1) + 1]
-
-
-def _from_user(inside: Stack) -> Stack:
-    """The frames of a stack off the path from the user's first one on; none where it comes to torch before."""
-    own = _without_library(inside)
-    return own if own and own[0].user else ()
+def _called(inside: Stack) -> Function | None:
+    """The user's function that a stack off the path comes to first."""
+    return next((frame.code for frame in inside if frame.user), None)
 
 
 def _without_library(stack: Stack) -> Stack:
@@ -194,32 +128,5 @@ def _without_library(stack: Stack) -> Stack:
     return stack[next((i for i, frame in enumerate(stack) if "library" not in frame.roles), len(stack)) :]
 
 
-def _handler(inside: Stack) -> Stack:
-    """The frames that call the user's handler of an event where a stack leaves the path, and its own; else none."""
-    called = _to_first_user(inside)
-    return called if any(handles_event(frame.function) for frame in called) else ()
-
-
-def _is_metric(inside: Stack) -> bool:
-    """True if the library calls the user's function by a function of its own there, and not to handle an event."""
-    return len(_to_first_user(inside)) > 1 and not _handler(inside)
-
-
-def _calls_model(inside: Stack) -> str | None:
-    """The file of a library that calls the model off the path; None where it is the user's, or the loop's own."""
-    outside = list(takewhile(_is_outside_torch, inside))
-    return outside[-1].file if outside and not outside[-1].user else None
-
-
-def _iterates(frame: KnownFrame) -> bool:
-    return "library" in frame.roles and is_iteration(frame.function)
-
-
 def _is_outside_torch(frame: KnownFrame) -> bool:
     return frame.user or "library" in frame.roles
-
-
-def _returned_as_forward(samples: Sequence[StackSample]) -> list[StackSample]:
-    """Backward passes that only return gradients are part of the forward pass, or of what evaluates."""
-    returned = returned_gradients(samples)
-    return [sample.at("forward") if sample.frames in returned else sample for sample in samples]

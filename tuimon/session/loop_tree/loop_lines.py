@@ -1,26 +1,19 @@
-"""The lines of the user's loops: where the forward pass begins, where backward and the update are, which evaluate.
-
-A program that trains in several functions has several: each sample is divided by the lines of its own.
-"""
+"""The lines of the user's loop: where the forward pass begins, where backward and the update are, which evaluate."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
 from tuimon.code_origin import is_package_file, is_torch
 from tuimon.records import BETWEEN
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
-from tuimon.session.loop_tree.order import MANY, OtherCalls, is_torn, path_to, path_to_model, returned_gradients
+from tuimon.session.loop_tree.order import MANY, is_torn, path_to, path_to_model
 from tuimon.session.loop_tree.roles import StackPhase
 from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
-from tuimon.torch_code import is_loss_module, is_module_call
 
-#: A line that goes through what it fetches, as a ``for`` or a comprehension.
-_LOOP = re.compile(r"\bfor\b")
 #: If so many samples of a phase leave a frame on other lines, the only one on its line was torn: our choice. A second
 #: update that is as rare is missing until it has two.
 _VERY_MANY = 64
@@ -51,7 +44,7 @@ class LoopLines:
         49      optimizer.step()
         50      save(model)                other
 
-    Lines, or a call, that fetch without a backward evaluate (``_EvaluationLines``). While no backward was sampled, the
+    A call that fetches and runs the model without a backward evaluates. While no backward was sampled, the
     path leads to the update; in a loop that has neither, to the model, and what follows its last line is side work.
     """
 
@@ -67,10 +60,6 @@ class LoopLines:
             self._path, self._ends = path_to_model(samples), frozenset({"forward"})
         self._is_forward = self._ends is not UPDATES
         self.is_known = bool(self._path)  # whether a sample has shown which lines train
-        #: A stack as if the loop were called from where most of its samples are; what other methods take.
-        self.aligned = OtherCalls(self._path, samples).aligned
-        pairs = [(sample, self.aligned(sample.frames)) for sample in samples]
-        samples = [*samples, *(sample.at(sample.phase, own) for sample, own in pairs if own is not sample.frames)]
         own: StackPhase = "backward" if to_backward else "forward" if self._is_forward else "optimizer"
         # depth -> line -> what it leads to, in the frames of the path
         self._boundaries: dict[int, dict[int, str]] = {d: {f.line: own} for d, f in enumerate(self._path)}
@@ -79,35 +68,17 @@ class LoopLines:
         branches = [(sample, branch) for sample in samples if (branch := self.branch_of(sample.frames)) is not None]
         torn = self._torn(branches)
         whole = [(s, b) for s, b in branches if s.phase not in self._ends or b[:2] not in torn]
-        returned = returned_gradients(samples)
         for sample, (depth, line, _) in whole:
-            if sample.phase in self._ends and sample.frames not in returned:
+            if sample.phase in self._ends:
                 self._boundaries[depth].setdefault(line, sample.phase)
         self._last_line = {depth: max(lines) for depth, lines in self._boundaries.items()}
-        over = (self._loop_over(s.frames, branch) for s, branch in branches if s.phase == "data")
-        loops = {branch for branch in over if branch is not None}
-        runs = [("forward" if s.frames in returned else s.phase, b) for s, b in whole]
-        self._evaluation = _EvaluationLines(() if self._is_forward else runs, loops, self._is_after)
-        self._acting_calls: set[Function] = set()  # the user's functions that run a model without gradients
+        self._evaluating = set() if self._is_forward else self._evaluating_calls(whole)
         self._note_fetch_and_forward(whole)
         self.fetches = has_loader or bool(self._fetch_lines)  # whether batches come from a DataLoader
         self.shows_forward = bool(self._forward_line)  # whether a sample has shown a line of the forward pass
-        self._model_lines: set[tuple[int, int]] = set()  # depth and line of calls of a model, in the forward pass
-        for sample, branch in branches:
-            is_first = sample.phase == "forward" and branch.line == self._forward_line.get(branch.depth)
-            if is_first and branch[:2] not in self._model_lines and _runs_model(sample.frames):
-                self._model_lines.add(branch[:2])
         self._training_calls = {  # the user's functions that train
             branch.called for sample, branch in whole if sample.phase != "rest" and not self.is_evaluation(branch)
         }
-
-    def depth_of(self, stack: Stack) -> int:
-        """How far down the path the functions of a stack are; -1: not at all."""
-        return -1 if (branch := self.branch_of(self.aligned(stack))) is None else branch.depth
-
-    def is_entered_by(self, stack: Stack) -> bool:
-        """True if a stack is in the function that calls backward."""
-        return bool(self._path) and any(frame.code == self._path[-1].code for frame in stack)
 
     def is_above_backward(self, branch: Branch | None) -> bool:
         """True if a sample is on a line above the one that leads to backward."""
@@ -127,29 +98,19 @@ class LoopLines:
         below = stack[depth + 1 : depth + 3]  # a decorator may lie between
         return Branch(depth, stack[depth].line, next((frame.code for frame in below if frame.user), None))
 
-    def phase_of(self, branch: Branch | None, stack: Stack) -> str | None:
+    def phase_of(self, branch: Branch | None) -> str | None:
         """``data``, ``forward`` or ``other``; None before the backward call while no forward pass was sampled."""
         if branch is None:
             return "other"
         if self._is_after(branch) if self._is_forward else branch.line > self._path[branch.depth].line:
             return "other"
-        if branch.called in self._acting_calls:
-            return "forward"
         first_forward = self._forward_line.get(branch.depth)
         if first_forward is not None:
-            return "data" if branch.line < first_forward or self._makes_argument(branch, stack) else "forward"
+            return "data" if branch.line < first_forward else "forward"
         if not self._forward_line:
             return None
         # the forward pass is in a call further down the path, or was over before this frame was entered
         return "data" if min(self._forward_line) > branch.depth else "forward"
-
-    def _makes_argument(self, branch: Branch, stack: Stack) -> bool:
-        """True if a sample is in a function of the user's whose result the line passes to the model: it comes first."""
-        if branch.called is None or branch[:2] not in self._model_lines or not self.is_call_beside_training(branch):
-            return False
-        from tuimon.session.loop_tree.call_order import is_made_for_model
-
-        return is_made_for_model(stack[branch.depth].source, branch.called[1])
 
     def is_on_fetch_line(self, branch: Branch | None) -> bool:
         """True if a sample is on a line that fetches, outside the fetch.
@@ -208,8 +169,8 @@ class LoopLines:
         return "forward" if branch.line > fetched else "other"
 
     def is_evaluation(self, branch: Branch | None) -> bool:
-        """True if a sample is in a call, or on lines, that fetch and run the model without a backward."""
-        return branch is not None and branch in self._evaluation
+        """True if a sample is in a call that fetches and runs the model without a backward."""
+        return branch in self._evaluating
 
     def may_be_training(self, branch: Branch | None) -> bool:
         """True if a run of the model there may be training: below backward and the update it is not."""
@@ -240,146 +201,28 @@ class LoopLines:
         }
         return torn - {(depth, frame.line) for depth, frame in enumerate(self._path)}
 
-    def _loop_over(self, stack: Stack, branch: Branch) -> Branch | None:
-        """The loop over the batches that a stack fetches: the branch's line, or the function that it calls."""
-        to_fetch = takewhile(lambda frame: frame.kind != "fetch", stack[branch.depth :])
-        callers = [frame for frame in to_fetch if frame.user]
-        if len(callers) not in (1, 2) or not _LOOP.search(callers[-1].source):
-            return None
-        return branch._replace(called=None) if len(callers) == 1 else branch
+    def _evaluating_calls(self, whole: Sequence[tuple[StackSample, Branch]]) -> set[Branch]:
+        """The calls that fetch and run the model without a backward.
+
+        Without a forward pass elsewhere before backward, a call that fetches and runs the model there is training.
+        """
+        fetching, running, training = (
+            {branch for sample, branch in whole if sample.phase in phases}
+            for phases in ({"data"}, {"forward"}, UPDATES)
+        )
+        both = {branch for branch in fetching & running - training if branch.called}
+        elsewhere = any(not self._is_after(branch) for branch in running - both)
+        return both if elsewhere else {branch for branch in both if self._is_after(branch)}
 
     def _note_fetch_and_forward(self, whole: Sequence[tuple[StackSample, Branch]]) -> None:
-        forward: list[tuple[Branch, bool]] = []
         for sample, branch in whole:
-            if sample.phase == "data" and not self.is_evaluation(branch):
+            if self.is_evaluation(branch):
+                continue
+            if sample.phase == "data":
                 self._fetch_lines.add(branch[:2])
-            if sample.phase == "forward" and not self.is_evaluation(branch) and not self._is_after(branch):
-                forward.append((branch, _acts(sample.frames, branch)))
-        learns = not all(acts for _, acts in forward)
-        for (depth, line, called), acts in forward:
-            if acts and learns and called is not None:
-                self._acting_calls.add(called)
-            else:
-                self._forward_line[depth] = min(line, self._forward_line.get(depth, line))
-
-
-class _EvaluationLines:
-    """The calls and lines that fetch and run the model without a backward.
-
-    Below all updates those that go through a loader of their own do so too, though no sample showed them run the model:
-    where batches take long it may take next to no time. In this loop that is line 52::
-
-        44  for x, y in loader:
-        47      loss.backward()
-        49      optimizer.step()
-        52  for x, y in held_out: model(x)
-    """
-
-    def __init__(
-        self,
-        placed: Iterable[tuple[str, Branch]],
-        loops: Set[Branch],
-        is_after: Callable[[Branch], bool],
-    ) -> None:
-        """``loops``: what goes through batches that it fetches; ``is_after``: whether a branch is below all updates."""
-        placed = list(placed)
-        fetching = {branch for phase, branch in placed if phase == "data"}
-        running = {branch for phase, branch in placed if phase == "forward"}
-        training = {branch for phase, branch in placed if phase in ("backward", "optimizer")}
-        both = {branch for branch in fetching & running - training if branch.called}
-        later = {branch for branch in both if is_after(branch)}
-        # without a forward pass elsewhere before backward, a function that fetches and runs the model is training
-        elsewhere = any(not is_after(branch) for branch in running - both)
-        self._calls = both if elsewhere else later
-        self._lines: dict[int, tuple[int, int]] = {}  # depth -> first and last line
-        self._note_lines(fetching - both, running - both, is_after)
-        if any(not is_after(branch) for branch in fetching - self._calls):
-            self._note_loops({branch for branch in loops if is_after(branch)})
-
-    def _note_lines(self, fetching: Set[Branch], running: Set[Branch], is_after: Callable[[Branch], bool]) -> None:
-        fetched: dict[int, int] = {}
-        for branch in fetching:
-            if is_after(branch):
-                fetched[branch.depth] = min(branch.line, fetched.get(branch.depth, branch.line))
-        for depth, line, _ in running:
-            first = fetched.get(depth)
-            if first is not None and line >= first:
-                self._lines[depth] = (first, max(line, self._lines.get(depth, (0, 0))[1]))
-
-    def _note_loops(self, loops: Set[Branch]) -> None:
-        self._calls |= {branch for branch in loops if branch.called}
-        for depth, line, called in loops:
-            if called is None:
-                first, last = self._lines.get(depth, (line, line))
-                self._lines[depth] = min(first, line), max(last, line)
-
-    def __contains__(self, branch: Branch) -> bool:
-        first, last = self._lines.get(branch.depth, (0, -1))
-        return branch in self._calls or first <= branch.line <= last
+            if sample.phase == "forward" and not self._is_after(branch):
+                self._forward_line[branch.depth] = min(branch.line, self._forward_line.get(branch.depth, branch.line))
 
 
 def _holds_library(frames: Iterable[KnownFrame]) -> bool:
     return any(is_package_file(frame.file) and not is_torch(frame.file) for frame in frames)
-
-
-def _acts(stack: Stack, branch: Branch) -> bool:
-    """True if a function that the loop calls runs a model without gradients, as one that chooses actions does.
-
-    The code between it and the model that learns makes the batch: it is taken from a buffer, for example.
-    """
-    below = takewhile(lambda frame: frame.kind == "none", stack[branch.depth + 1 :])
-    return branch.called is not None and any(frame.block is not None for frame in below)
-
-
-def _runs_model(stack: Stack) -> bool:
-    called = any(is_module_call(frame.file, frame.function) for frame in stack)
-    return called and not any(is_loss_module(frame.file) for frame in stack)
-
-
-#: Loops that are distinguished: of a GAN two, of a program that trains in stages a few.
-_MOST = 4
-#: Samples in backward that show another loop: a single one may have been read while the stack changed.
-_ENOUGH = 2
-
-
-class InLoop(NamedTuple):
-    """The place of a stack in its loop."""
-
-    loop: LoopLines
-    branch: Branch | None
-    outline: Stack
-
-
-class Loops:
-    """The loop with most samples in backward, and others whose backward calls are in functions that it never enters.
-
-    Examples are ``pretrain()`` and ``finetune()``, or the functions of a GAN that train one model each.
-    """
-
-    def __init__(self, samples: Sequence[StackSample], has_loader: bool = False, *, forward_only: bool = False) -> None:
-        """``samples``: outlines; the others as of ``LoopLines``."""
-        self.main = LoopLines(samples, has_loader, forward_only=forward_only)
-        self._loops = [self.main]
-        returned = returned_gradients(samples)
-        left = [sample for sample in samples if sample.phase == "backward" and sample.frames not in returned]
-        while len(self._loops) < _MOST and (left := [each for each in left if not self._entered_by(each)]):
-            most = max(left, key=lambda sample: sample.count)
-            other = LoopLines([most], has_loader)
-            loops = self._loops
-            own = [s for s in samples if other.depth_of(s.frames) > max(loop.depth_of(s.frames) for loop in loops)]
-            if sum(sample.count for sample in own if sample.phase == "backward") < _ENOUGH:
-                left.remove(most)
-            else:
-                self._loops.append(LoopLines(own, has_loader))
-
-    def place(self, sample: StackSample) -> InLoop:
-        """The loop that a sample shares most functions with, of several the one with most samples, and where it is."""
-        loop = self.main
-        if len(self._loops) > 1:
-            loop = max(self._loops, key=lambda loop: loop.depth_of(sample.outline))
-        outline = loop.aligned(sample.outline)
-        return InLoop(loop, loop.branch_of(outline), outline)
-
-    def _entered_by(self, sample: StackSample) -> bool:
-        """True if a sample is in the innermost function of a loop."""
-        return any(loop.is_entered_by(sample.frames) for loop in self._loops)

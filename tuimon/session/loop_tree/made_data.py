@@ -6,19 +6,16 @@ Rollouts come between updates. Modules that make the batch change it before a mo
 from __future__ import annotations
 
 import re
-import sys
-from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
 
 from tuimon.code_origin import is_torch
 from tuimon.session.loop_tree.frame_table import Function
 from tuimon.session.loop_tree.order import leading_lines
-from tuimon.session.loop_tree.stacks import NEARLY_ALL, UPDATES, Stack, StackSample
+from tuimon.session.loop_tree.stacks import Stack, StackSample
 
 #: Functions that step an environment, or generate, to measure the model or to show what it does.
 _EVALUATES = re.compile(r"(?i)eval|valid|test|demo|sample|print|log")
-_OPAQUE: Function = ("", "")  # what is not searched: the model, and what makes data
 #: A library's modules that change batches: ``/…/kornia/augmentation/base.py``, ``/…/transforms/v2/_color.py``.
 _LIBRARY_FILE = re.compile(r"-packages/[\w/]*/(?:augmentations?|transforms)(?:/|\.py$)")
 #: Names of such modules and of functions that run them. A "transform" alone may well be a model that is trained.
@@ -53,7 +50,6 @@ class Rollouts:
         if not made:
             return
         self._backward_line = {function: min(lines) for function, lines in leading_lines(samples).items()}
-        self._note_loss([sample for sample in samples if sample.is_in_closure])
         for sample in made:
             self._note_rollout(sample)
 
@@ -71,24 +67,6 @@ class Rollouts:
             return True
         depth = self._leaves_path(stack)
         return depth > 0 and stack[depth - 1].line <= self._last_line.get(stack[depth - 1].code, 0)
-
-    def _note_loss(self, in_closure: Sequence[StackSample]) -> None:
-        """The path also holds the functions through which a closure computes the loss, without its backward.
-
-        As long as nearly all that the closure does besides is in one function.
-        """
-        while True:
-            called = Counter[Function]()
-            for sample in in_closure:
-                depth = self._leaves_path(sample.frames)
-                if sample.phase not in UPDATES and 0 < depth < len(sample.frames):
-                    left = sample.frames[depth]
-                    opaque = left.kind == "module" or sample.maker_depth == depth
-                    called[_OPAQUE if opaque else left.code] += sample.count
-            (function, times), *_ = called.most_common(1) or [(_OPAQUE, 0)]
-            if function == _OPAQUE or times < NEARLY_ALL * called.total():
-                return
-            self._backward_line[function] = sys.maxsize
 
     def _note_rollout(self, sample: StackSample) -> None:
         stack, making = sample.frames, sample.maker_depth

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from tuimon.records import Frame
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
@@ -21,11 +21,6 @@ _STATISTIC = re.compile(r"\.grad(?:\.data|\.detach\(\))?\.(?:norm|abs|max|min|me
 _DESCENT = re.compile(
     r"\b(?:lr|learning_rate|step_size)\b|[\w\])]\s*-=|\.sub_\(|\.add_\(.*alpha=-|\.addc\w+_\(.*value=-", re.IGNORECASE
 )
-#: A descent where gradients are only ever returned (``torch.func.grad``): parameters need no such block there, so
-#: that ``x -= x.mean()`` may be anything.
-_RETURNED_DESCENT = re.compile(
-    r"\b(?:lr|learning_rate|step_size)\b(?!\s*=)|\.add_\(.*alpha=-|\.addc\w+_\(.*value=-", re.IGNORECASE
-)
 
 
 def updates_by_gradient(source: str) -> bool:
@@ -33,12 +28,10 @@ def updates_by_gradient(source: str) -> bool:
     return _UPDATE.search(source) is not None and _STATISTIC.search(source) is None
 
 
-def _updates(frame: Frame, returned: bool) -> bool:
-    """``returned``: whether every backward pass returns its gradients, so that no parameter has any."""
+def _updates(frame: Frame) -> bool:
     if updates_by_gradient(frame.source):
         return True
-    descent = _DESCENT if frame.no_grad is not None else _RETURNED_DESCENT if returned and frame.user else None
-    return descent is not None and descent.search(frame.source) is not None
+    return frame.no_grad is not None and _DESCENT.search(frame.source) is not None
 
 
 class OwnUpdates:
@@ -53,10 +46,8 @@ class OwnUpdates:
         self._functions: set[Function] = set()
         if has_optimizer or any(sample.passes("optimizer") for sample in samples):
             return
-        passes = [sample for sample in samples if sample.phase == "backward"]
-        returned = bool(passes) and all(sample.returns_gradients for sample in passes)
         every = {frame for sample in samples for frame in sample.frames}
-        self._lines = {frame for frame in every if _updates(frame, returned)}
+        self._lines = {frame for frame in every if _updates(frame)}
         loop = {frame.code for sample in samples if sample.phase in UPDATES for frame in sample.frames}
         self._functions = {frame.code for frame in self._lines} - loop
 
@@ -65,14 +56,9 @@ class OwnUpdates:
         return bool(self._lines) and any(f in self._lines or f.code in self._functions for f in stack)
 
 
-def is_upkeep(sample: StackSample, copying: Container[KnownFrame | None]) -> bool:
-    """True if a sample outside a fetch is in torch's code for upkeep of a model, or at a line that copies one.
-
-    If federated clients each get a copy of the model, it comes before their forward passes as a batch does, but is
-    none. Most samples of a copy are in Python's ``copy`` alone; a few in the parameters show of what it is:
-    ``copying``, the user's lines of these.
-    """
+def is_upkeep(sample: StackSample) -> bool:
+    """True if a sample outside a fetch is in torch's code for upkeep of a model."""
     line = sample.user_line
     if sample.passes("fetch") or line is None:
         return False
-    return line in copying or any("upkeep" in frame.roles for frame in sample.frames[sample.frames.index(line) + 1 :])
+    return any("upkeep" in frame.roles for frame in sample.frames[sample.frames.index(line) + 1 :])

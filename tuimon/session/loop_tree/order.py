@@ -7,7 +7,7 @@ return gradients, such as forces, are on no path: training takes them, and so ma
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from tuimon.session.loop_tree.frame_table import Function
@@ -18,16 +18,12 @@ Lines = tuple[int, ...]
 
 
 def path_to(kind: Literal["backward", "optimizer"], samples: Sequence[StackSample]) -> Stack:
-    """Frames from the root to the user's line that most stacks in backward, or in the update, come through.
-
-    Among few, one that was read while it changed may be as frequent: the forward pass has no such callers.
-    """
+    """Frames from the root to the user's line that most stacks in backward, or in the update, come through."""
     paths: Counter[Stack] = Counter()
-    returned = returned_gradients(samples)
     for sample in samples:
-        if sample.phase == kind and sample.frames not in returned:
+        if sample.phase == kind:
             paths[to_user(sample.before(kind))] += sample.count
-    return max(paths, key=lambda path: (paths[path], _forward_beside(path, samples)), default=())
+    return max(paths, key=lambda path: paths[path], default=())
 
 
 def path_to_model(samples: Sequence[StackSample]) -> Stack:
@@ -49,11 +45,6 @@ def to_user(stack: Stack) -> Stack:
     return stack[: next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1].user), 0)]
 
 
-def _forward_beside(path: Stack, samples: Sequence[StackSample]) -> int:
-    """How many samples of the forward pass have all callers of a path."""
-    return sum(s.count for s in samples if s.phase == "forward" and s.frames[: len(path) - 1] == path[:-1])
-
-
 def leading_lines(samples: Sequence[StackSample]) -> dict[Function, set[int]]:
     """The lines with which each function that leads to backward or the update does so."""
     lines: dict[Function, set[int]] = {}
@@ -63,13 +54,12 @@ def leading_lines(samples: Sequence[StackSample]) -> dict[Function, set[int]]:
     return lines
 
 
-def returned_gradients(samples: Collection[StackSample]) -> set[Stack]:
-    """Which of the stacks in backward, or in an optimizer's step, are in such a pass; none where they all are.
-
-    If nothing else trains, they do.
-    """
+def without_returned(samples: Sequence[StackSample]) -> list[StackSample]:
+    """The samples, those in passes that only return gradients as of the forward pass; they train if all do."""
     returned = {sample.frames: sample.returns_gradients for sample in samples if sample.phase in UPDATES}
-    return set() if all(returned.values()) else {stack for stack, is_returned in returned.items() if is_returned}
+    if all(returned.values()):
+        return list(samples)
+    return [sample.at("forward") if returned.get(sample.frames) else sample for sample in samples]
 
 
 #: Among so many samples at a place more than one is in an update, if the place leads to one: our choice. py-spy reads a
@@ -136,59 +126,9 @@ class LibraryPath:
             return Leaving((), inside)
         return Leaving((*self.lines[: self.depth[stack[left].code]], stack[left].line), inside)
 
-    def is_cut_short(self, place: Lines) -> bool:
-        """True if a stack that leaves the path there lacks frames: at this line the path goes on in the library."""
-        return len(place) <= max(self.depth.values(), default=0) and place == self.lines[: len(place)]
-
 
 def _to_backward(samples: Sequence[StackSample]) -> Stack:
     """The frames down to backward of the most frequent stack in it."""
     inside = (sample for sample in samples if sample.phase == "backward")
     most = max(inside, key=lambda sample: sample.count, default=None)
     return () if most is None else most.before("backward")
-
-
-class OtherCalls:
-    """Finds the stacks in which a function of the path to the backward call is called from another line than there.
-
-    Examples are ``train(second)`` below ``train(first)``, or ``train`` by another function: where those calls lead to
-    backward too, the frames from that function on are the loop's, and the frames of the path stand before them.
-    """
-
-    def __init__(self, path: Stack, samples: Sequence[StackSample]) -> None:
-        """``path``: the frames to the user's line that calls backward."""
-        self._path = path
-        self._depths = {frame.code: depth for depth, frame in reversed(list(enumerate(path)))}
-        updates: Counter[Stack] = Counter()
-        for sample in samples:
-            entry = self._entry(sample.frames) if sample.phase in UPDATES else None
-            if entry is not None:
-                updates[sample.frames[: entry[0]]] += sample.count
-        self._callers = {caller for caller, n in updates.items() if not is_torn(n, _others_below(caller, samples))}
-
-    def aligned(self, stack: Stack) -> Stack:
-        """The stack as if called along the path; as it is where it is on the path, or its call does not train."""
-        entry = self._entry(stack) if self._callers else None
-        if entry is None or stack[: entry[0]] not in self._callers:
-            return stack
-        return (*self._path[: entry[1]], *stack[entry[0] :])
-
-    def _entry(self, stack: Stack) -> tuple[int, int] | None:
-        """The depths, in a stack that has left the path and in the path, of the function that it enters again."""
-        left = next(
-            (i for i, (own, other) in enumerate(zip(stack, self._path, strict=False)) if own is not other), None
-        )
-        if left is None:
-            return None
-        first = left + (stack[left].code == self._path[left].code)
-        for at in range(first, len(stack)):
-            depth = self._depths.get(stack[at].code, -1)
-            if depth >= first and stack[at].user:
-                return at, depth
-        return None
-
-
-def _others_below(caller: Stack, samples: Sequence[StackSample]) -> int:
-    """How many samples that a caller leads to are in no update."""
-    outside = (sample for sample in samples if sample.phase not in UPDATES)
-    return sum(sample.count for sample in outside if sample.frames[: len(caller)] == caller)

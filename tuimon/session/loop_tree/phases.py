@@ -10,15 +10,16 @@ from msgspec.structs import replace
 from tuimon.code_origin import is_package_file, is_torch
 from tuimon.library_code import is_optimizer_module
 from tuimon.session.loop_tree.activity import Activity
-from tuimon.session.loop_tree.evaluation import EvaluationBlocks, OccasionalBlocks
+from tuimon.session.loop_tree.evaluation import EvaluationBlocks
 from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.library_order import LibraryOrder
-from tuimon.session.loop_tree.loop_lines import Loops
+from tuimon.session.loop_tree.loop_lines import LoopLines
 from tuimon.session.loop_tree.made_data import Augmentations, Rollouts
 from tuimon.session.loop_tree.model_changes import OwnUpdates, is_upkeep
+from tuimon.session.loop_tree.order import without_returned
 from tuimon.session.loop_tree.range_join import RangeJoin
 from tuimon.session.loop_tree.seen_boundaries import SeenBoundaries
-from tuimon.session.loop_tree.stacks import Stack, StackSample
+from tuimon.session.loop_tree.stacks import UPDATES, Stack, StackSample
 from tuimon.session.loop_tree.torn import by_root, like_whole_ones, without_torn_updates
 
 #: With no run of a module among the samples, the user's lines before the backward call are the forward pass themselves
@@ -41,18 +42,18 @@ def classify_samples(
     join: RangeJoin | None = None,
     has_loader: bool = False,
     seen: SeenBoundaries | None = None,
-    occasional: OccasionalBlocks | None = None,
     has_optimizer: bool = False,
     forward_only: bool = False,
+    marks_evaluation: bool = False,
 ) -> list[StackSample]:
     """The samples of one training thread (stack of frame ids, root first -> count) with their phases and ranges.
 
     ``has_loader``: whether markers show that it fetches from a DataLoader; ``seen``: what its samples showed before;
-    ``occasional``: which blocks of code run in few steps; ``has_optimizer``: whether markers show an optimizer;
-    ``forward_only``: whether they show steps, none with a backward or an update.
+    ``has_optimizer``: whether markers show an optimizer; ``forward_only``: whether they show steps, none with a
+    backward or an update; ``marks_evaluation``: whether they show evaluation.
     """
     sampled = without_torn_updates([StackSample.unplaced(frames.stack(ids), n) for ids, n in stacks.items()])
-    phases = _Phases(sampled, has_loader, seen, occasional or OccasionalBlocks(), has_optimizer, forward_only)
+    phases = _Phases(sampled, has_loader, seen, has_optimizer, forward_only, marks_evaluation)
     whole, torn = by_root(sampled)
     placed = [phases.of(sample) for sample in whole]
     samples = placed + like_whole_ones(torn, placed)
@@ -69,28 +70,25 @@ class _Phases:
         sampled: Sequence[StackSample],
         has_loader: bool,
         seen: SeenBoundaries | None,
-        occasional: OccasionalBlocks,
         has_optimizer: bool,
         forward_only: bool,
+        marks_evaluation: bool,
     ) -> None:
         self._augmentations = Augmentations(sampled)
         counted = [self._augmentations.without_module(sample) or sample for sample in sampled]
         self._forward_only = forward_only
-        completed = counted if seen is None else seen.completed(counted)
-        making = seen.making_data(counted) if seen is not None else []
-        self._rollouts = Rollouts([] if forward_only else [sample.outlined for sample in (*completed, *making)])
-        self._evaluation = EvaluationBlocks(counted, occasional, self._rollouts.are_known)
+        completed = without_returned(counted if seen is None else seen.completed(counted))
+        self._rollouts = Rollouts([] if forward_only else [sample.outlined for sample in completed])
+        self._evaluation = EvaluationBlocks(() if marks_evaluation else counted, self._rollouts.are_known)
         completed = [
             sample for sample in completed if not self._evaluation.holds(sample)
         ]  # they show nothing of a step
         outlines = self._without_policies([sample.outlined for sample in completed])
-        self._loops = Loops(outlines, has_loader, forward_only=forward_only)
+        self._loop = loop = LoopLines(outlines, has_loader, forward_only=forward_only)
         self._library = LibraryOrder(self._without_policies(completed), seen)
         self._own_updates = OwnUpdates(completed, has_optimizer)
-        self._copying = {sample.user_line for sample in completed if sample.has("copies_parameter")}
-        self._fetches = self._loops.main.fetches
+        self._fetches = loop.fetches
         self._few = sum(sample.count for sample in counted if sample.phase == "rest") < ENOUGH_SAMPLES
-        loop = self._loops.main
         self._makes_data = loop.is_known and not loop.shows_forward and self._exceeds_forward(counted)
 
     def of(self, sample: StackSample) -> StackSample:
@@ -98,7 +96,7 @@ class _Phases:
         placed = self._beside_training(sample) or self._in_library(sample)
         if placed is None:
             placed = self._by_lines(sample)
-            if placed.phase == "data" and is_upkeep(sample, self._copying):
+            if placed.phase == "data" and is_upkeep(sample):
                 placed = replace(placed, phase="other")
         if placed.phase == "forward" and sample.computes_metric:
             moved_from = "forward" if placed.excluded else None  # markers count it as forward there
@@ -119,10 +117,10 @@ class _Phases:
 
         So many: the 95 % bound of a Poisson count.
         """
-        loop, above = self._loops.main, 0
+        loop, above = self._loop, 0
         backward = sum(sample.count for sample in counted if sample.phase == "backward")
         for sample in counted:
-            if sample.phase == "rest" and loop.is_above_backward(loop.branch_of(loop.aligned(sample.outline))):
+            if sample.phase == "rest" and loop.is_above_backward(loop.branch_of(sample.outline)):
                 above += 0 if sample.activity in _WAITS else sample.count
         return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
 
@@ -137,15 +135,12 @@ class _Phases:
         boundary, stack, library = sample.phase, sample.frames, self._library
         is_open = boundary in ("forward", "rest")
         if is_open and self._evaluation.holds(sample):
-            at = self._loops.place(sample)
-            return _in("eval", sample, moved_from=at.loop.measured_as(at.branch))
+            return _in("eval", sample, moved_from=self._loop.measured_as(self._loop.branch_of(sample.outline)))
         if not self._forward_only:
             if library.is_evaluation(sample):
                 return _in("eval", sample)
             if is_open and library.is_after_training(stack):
-                return _in("other", sample, excluded=self._loops.place(sample).loop.fetches)
-            if boundary == "forward" and library.is_run_after_backward(stack):
-                return _in("other", sample, excluded=True, moved_from="optimizer" if sample.is_in_closure else None)
+                return _in("other", sample, excluded=self._fetches)
         in_closure = sample.is_in_closure
         is_update = boundary == "optimizer" and (not in_closure or library.is_after_backward(stack))
         if boundary != "backward" and not is_update and self._rollouts.holds(sample):
@@ -161,8 +156,7 @@ class _Phases:
         """A sample in what a library that owns the loop calls above backward, or in a closure of an optimizer.
 
         Outside every module a closure is of the forward pass, as markers count it. The work of the user's code there
-        after backward is side work, which they count as the optimizer's. Before the model a handler of the loop's
-        events may come before the fetch, too.
+        after backward is side work, which they count as the optimizer's.
         """
         library, stack, boundary = self._library, sample.frames, sample.phase
         found = self._of_library(sample)
@@ -172,37 +166,28 @@ class _Phases:
             if library.is_after_backward(stack):
                 is_own = any(frame.user for frame in sample.closure)
                 return _in("other", sample, excluded=True, moved_from="optimizer") if is_own else None
-            at = self._loops.place(sample)
-            return _in("forward", sample, excluded=at.loop.is_measured(at.branch))
-        as_forward = "forward" if self._fetches else None
-        if boundary == "rest" and library.handles_before_model(stack):
-            return _in("other", sample, maybe_from=as_forward)
-        if boundary == "rest" and library.handles_before_backward(stack):
-            return _in("other", sample, excluded=self._fetches, moved_from=as_forward)
+            return _in("forward", sample, excluded=self._loop.is_measured(self._loop.branch_of(sample.outline)))
         return None
 
     def _of_library(self, sample: StackSample) -> StackSample | None:
         """A sample in what makes a batch for a library that owns the loop, or in its code that runs the model.
 
-        The user's code makes it, or other processes do, for which the library waits where it fetches from no
-        DataLoader. Beside an optimizer that calls the forward pass and backward, markers count that as what is outside
-        the step.
+        The user's code makes it. Beside an optimizer that calls the forward pass and backward, markers count that as
+        what is outside the step.
         """
-        stack, at_rest = sample.frames, sample.phase == "rest"
-        outside = at_rest or sample.phase == "optimizer"  # it may call a closure that trains
-        maker = self._library.made_by(stack) if outside else None
-        if maker is None and at_rest and self._library.is_forward(stack):
-            return _in("forward", sample, excluded=self._fetches)
-        if maker is not None:
-            loop, branch, _ = self._loops.place(sample)
-            if loop.trains(maker) or loop.is_evaluation(branch):
-                return None
-            if loop.fetches and is_package_file(maker[0]):
-                return None  # a library's own work around the fetch that markers measure
-            if loop.fetches:
-                return _in("data", sample, True, moved_from=None if sample.activity in _COPIES else "forward")
-        elif not at_rest or self._fetches or not self._library.awaits_batch(sample):
+        at_rest = sample.phase == "rest"
+        if not at_rest and sample.phase != "optimizer":  # an update may call a closure that trains
             return None
+        maker = self._library.made_by(sample.frames)
+        if maker is None:
+            is_forward = at_rest and self._library.is_forward(sample.frames)
+            return _in("forward", sample, excluded=self._fetches) if is_forward else None
+        if self._loop.trains(maker) or self._loop.is_evaluation(self._loop.branch_of(sample.outline)):
+            return None
+        if self._fetches and is_package_file(maker[0]):
+            return None  # a library's own work around the fetch that markers measure
+        if self._fetches:
+            return _in("data", sample, True, moved_from=None if sample.activity in _COPIES else "forward")
         beside = self._library.trains_in_optimizer and at_rest
         return _in("data", sample, excluded=beside, moved_from="other" if beside else None)
 
@@ -214,15 +199,12 @@ class _Phases:
         wait is outside the model, and nothing else is sure.
         """
         boundary = sample.phase
-        if boundary == "optimizer" or (boundary == "backward" and not sample.returns_gradients):
+        if boundary in UPDATES:
             return _in(boundary, sample)
-        loop, branch, outline = self._loops.place(sample)
+        loop = self._loop
+        branch = loop.branch_of(sample.outline)
         if loop.is_evaluation(branch):
             return _in("eval", sample)
-        if boundary == "backward":
-            if loop.may_be_training(branch):
-                return _in(boundary, sample)
-            return _in("other", sample, excluded=True, moved_from=boundary)
         if boundary == "forward":
             phase = boundary if loop.may_be_training(branch) else "other"
             return _in(phase, sample, excluded=loop.is_measured(branch))
@@ -230,11 +212,11 @@ class _Phases:
             return _in(boundary, sample)
         if not loop.is_known:
             return _in("other", sample, unsure=sample.activity not in _WAITS)
-        if loop.is_in_framework(branch, outline):
+        if loop.is_in_framework(branch, sample.outline):
             return _in("other", sample)
         if loop.is_on_fetch_line(branch):
             return _in("forward", sample, excluded=True)
-        found = loop.phase_of(branch, outline)
+        found = loop.phase_of(branch)
         if found is None:
             is_data = sample.activity in _WAITS or (self._makes_data and loop.is_above_backward(branch))
             return _in("data", sample) if is_data else _in("forward", sample, unsure=self._few)
@@ -250,9 +232,8 @@ def _in(
     excluded: bool = False,
     unsure: bool = False,
     moved_from: str | None = None,
-    maybe_from: str | None = None,
 ) -> StackSample:
-    return StackSample(sample.frames, sample.count, phase, excluded, unsure, moved_from, maybe_from)
+    return StackSample(sample.frames, sample.count, phase, excluded, unsure, moved_from)
 
 
 def _is_in_optimizer(stack: Stack) -> bool:

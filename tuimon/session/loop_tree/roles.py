@@ -16,7 +16,6 @@ from tuimon.library_code import (
     is_network,
     is_rollout_entry,
     may_be_loss,
-    receives,
 )
 from tuimon.records import Frame
 from tuimon.torch_code import (
@@ -30,7 +29,6 @@ from tuimon.torch_code import (
     is_module_body,
     is_module_run,
     is_optimizer_step,
-    is_parameter_copy,
     is_torch_optimizer,
     marked_part,
     may_be_boundary,
@@ -48,7 +46,6 @@ Role = Literal[
     "calls_closure",
     "collates",
     "collector",
-    "copies_parameter",
     "environment",
     "generates",
     "layer",
@@ -58,7 +55,6 @@ Role = Literal[
     "metric",
     "network",
     "optimizer_code",
-    "receives",
     "returns_gradients",
     "saves",
     "upkeep",
@@ -75,7 +71,6 @@ _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
     ),  # a part of torch that the views name, as are the user's frames
     ("calls_closure", may_call_closure),
     ("collector", is_collector),  # makes data with a policy
-    ("copies_parameter", is_parameter_copy),
     ("environment", is_environment),
     ("generates", is_generation),  # text, with a language model
     ("layer", is_layer),
@@ -103,8 +98,6 @@ def roles_of(frame: Frame) -> frozenset[Role]:
     more: set[Role] = {"anchor"} if frame.user else set()
     if collates(frame.file, frame.function, frame.source):
         more.add("collates")
-    if "library" in found and not frame.user and receives(frame.source):
-        more.add("receives")
     return (found - {"library"} if frame.user else found) | more if more else found
 
 

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from tuimon.records import LoopStack
 from tuimon.session.loop_tree.frame_table import FrameTable, Function
-from tuimon.session.loop_tree.order import Lines, to_user
+from tuimon.session.loop_tree.order import to_user
 from tuimon.session.loop_tree.stacks import Stack, StackSample
 
 _Kept = Literal["forward", "backward"]
@@ -25,8 +25,6 @@ class SeenBoundaries:
     def __init__(self) -> None:
         self._stacks: dict[_Kept, dict[Stack, StackSample]] = {kept: {} for kept in get_args(_Kept)}
         self.noted: list[StackSample] = []  # what the hooks noted of the loop
-        self._making: dict[Stack, StackSample] = {}
-        self._evaluating: set[Lines] = set()
 
     def add_noted(self, stacks: Sequence[LoopStack], frames: FrameTable) -> None:
         """Take up what the hooks noted of the loop, in place of what they noted before."""
@@ -38,12 +36,6 @@ class SeenBoundaries:
         callers = (to_user(sample.before("backward", "optimizer")) for sample in (*kept, *self.noted))
         return {caller[-1].code for caller in callers if caller}
 
-    def completed_evaluating(self, places: set[Lines]) -> set[Lines]:
-        """These places at which a library's loop evaluates, and those of before."""
-        if len(self._evaluating | places) <= _STACKS:
-            self._evaluating |= places
-        return self._evaluating
-
     def completed(self, samples: Sequence[StackSample]) -> list[StackSample]:
         """These samples, and the remembered stacks of each boundary that none of them shows."""
         out = list(samples)
@@ -51,13 +43,6 @@ class SeenBoundaries:
             out += _kept_instead([sample for sample in samples if sample.phase == kept], stacks)
         shown_boundaries = {sample.phase for sample in out}
         return out + [sample for sample in self.noted if sample.phase not in shown_boundaries]
-
-    def making_data(self, samples: Sequence[StackSample]) -> list[StackSample]:
-        """The remembered stacks that make data, if none of these samples does.
-
-        An environment that takes a hundredth of a rollout is in few samples: the rollout goes on all the while.
-        """
-        return _kept_instead([sample for sample in samples if sample.makes_data], self._making)
 
 
 def _kept_instead(shown: Sequence[StackSample], kept: dict[Stack, StackSample]) -> list[StackSample]:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tuimon.code_origin import WITHIN, innermost_work
 from tuimon.library_code import steps_environment
-from tuimon.records import BETWEEN, Frame, Place
+from tuimon.records import Frame, Place
 from tuimon.session.loop_tree.activity import Activity, activity_of, awaits_process
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
 from tuimon.session.loop_tree.range_join import RANGE
@@ -37,7 +36,6 @@ class StackSample(Struct, frozen=True, dict=True):
     excluded: bool = False  # from dividing what markers leave open: they measure its phase
     unsure: bool = False  # "forward" may be "data", or "other" either of them: nothing shows yet which
     moved_from: str | None = None  # the phase that markers count it in, where they cannot separate that from its own
-    maybe_from: str | None = None  # as moved_from, where nothing shows on which side of a marker it lies
     ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
     is_lost: bool = False  # it has lost all code of the user's, and no whole stack shows which: no share counts it
 
@@ -55,15 +53,6 @@ class StackSample(Struct, frozen=True, dict=True):
         if part is None:
             return True
         return part.removeprefix(RANGE) in self.ranges if part.startswith(RANGE) else self.phase == part
-
-    def between_backwards(self) -> StackSample:
-        """The same where a step has several backward passes: what lies between two of them markers leave open.
-
-        So it is with a metric after each of the batches that an update accumulates over, which are fetched in a row.
-        """
-        if self.phase != "other" or not self.excluded or self.moved_from is not None or self.maybe_from is not None:
-            return self
-        return replace(self, maybe_from=BETWEEN)
 
     @property
     def ids(self) -> list[int]:
@@ -198,15 +187,10 @@ class StackSample(Struct, frozen=True, dict=True):
         """True if it is in a library's metric on which nobody trains."""
         return self.has("metric") and not self.has("may_be_loss")
 
-    @cached_property
-    def receives_message(self) -> bool:
-        """True if it waits for a message of another process, be it in a library's own way."""
-        return bool(self.frames) and ("receives" in self.frames[-1].roles or awaits_process(self.frames))
-
     @property
     def awaits_message(self) -> bool:
-        """True if it waits for such a message, and not for one of a loader's worker."""
-        return not self.passes("fetch") and self.receives_message
+        """True if it waits for a message of another process, and not for one of a loader's worker."""
+        return not self.passes("fetch") and awaits_process(self.frames)
 
 
 def is_environment_step(caller: Frame, frame: Frame) -> bool:

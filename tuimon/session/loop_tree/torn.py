@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tuimon.session.loop_tree.frame_table import Function, KnownFrame
 from tuimon.session.loop_tree.order import is_torn, to_user
-from tuimon.session.loop_tree.stacks import NEARLY_ALL, UPDATES, Stack, StackSample
+from tuimon.session.loop_tree.stacks import NEARLY_ALL, UPDATES, StackSample
 
 
 def by_root(samples: Sequence[StackSample]) -> tuple[list[StackSample], list[StackSample]]:
@@ -29,34 +29,27 @@ def by_root(samples: Sequence[StackSample]) -> tuple[list[StackSample], list[Sta
 
 
 def like_whole_ones(torn: Sequence[StackSample], whole: Sequence[StackSample]) -> list[StackSample]:
-    """Torn stacks, each in the phase of most whole ones that pass through its outermost function, called as by these.
+    """Torn stacks, each in the phase of the most frequent whole one through its outermost function, called as in it.
 
     Without their callers, those of a line that takes most of its time in short calls would count for no line.
     """
-    callers: dict[Function | None, Counter[tuple[StackSample, Stack]]] = {_root(one): Counter() for one in torn}
-    for sample in whole if torn else ():
-        way = StackSample((), 0, sample.phase, sample.excluded, False, sample.moved_from, sample.maybe_from)
-        first_depths = {frame.code: depth for depth, frame in reversed(list(enumerate(sample.frames)))}
-        for function, depth in first_depths.items():
-            if function in callers:
-                callers[function][way, sample.frames[:depth]] += sample.count
-    return [_like(sample, callers[_root(sample)]) for sample in torn]
+    ways: dict[Function, tuple[StackSample, int]] = {}
+    for sample in sorted(whole, key=lambda sample: sample.count) if torn else ():
+        for depth in range(len(sample.frames) - 1, -1, -1):
+            ways[sample.frames[depth].code] = sample, depth
+    return [_like(sample, ways.get(sample.frames[0].code) if sample.frames else None) for sample in torn]
 
 
-def _like(sample: StackSample, found: Counter[tuple[StackSample, Stack]]) -> StackSample:
-    """The sample with the way in which most of these count, of those in the phase of most, and their callers."""
-    phases, ways = Counter[str](), Counter[StackSample]()
-    for (way, _), count in found.items():
-        phases[way.phase] += count
-        ways[way] += count
-    likely = next((phase for phase, _ in phases.most_common(1)), None)
-    is_known = sample.phase != "rest"
-    way = StackSample((), 0, sample.phase, likely is None)
-    if not is_known:
-        way = next((way for way, _ in ways.most_common() if way.phase == likely), StackSample((), 0, "other", True))
-    called = next((path for (of, path), _ in found.most_common() if of.phase == way.phase), ())
-    is_lost = not (likely or is_known or sample.user_line is not None)
-    return replace(way, frames=(*called, *sample.frames), count=sample.count, is_lost=is_lost)
+def _like(sample: StackSample, way: tuple[StackSample, int] | None) -> StackSample:
+    if way is None:
+        is_known = sample.phase != "rest"
+        is_lost = not is_known and sample.user_line is None
+        return replace(sample, phase=sample.phase if is_known else "other", excluded=True, is_lost=is_lost)
+    like, depth = way
+    frames = (*like.frames[:depth], *sample.frames)
+    if sample.phase not in ("rest", like.phase):
+        return sample
+    return replace(like, frames=frames, count=sample.count)
 
 
 def _root(sample: StackSample) -> Function | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tuimon.records import BETWEEN, Stacks, Steps
 from tuimon.session.loop_tree.stacks import StackSample, without_imports
-from tuimon.session.steps.split_shares import Counted, Moved, SplitShares
+from tuimon.session.steps.split_shares import Moved, SplitShares
 
 #: Most windows of steps that are held; those that follow one another and are all outside are one.
 _WINDOWS = 64
@@ -34,14 +34,10 @@ def split_shares(samples: Sequence[StackSample]) -> SplitShares | None:
     moved = _moved(samples)
     outside: Counter[str] = Counter({"data": 0, "forward": 0, "other": 0})
     unsure: Counter[str] = Counter()
-    measured: Counter[str] = Counter()
     for sample in without_imports(samples):
         if sample.phase in outside and not sample.excluded and not sample.passes("fetch"):
             outside[sample.phase] += sample.count
             unsure[sample.phase] += sample.count if sample.unsure else 0
-        elif sample.moved_from != BETWEEN:
-            measured[sample.moved_from or sample.phase] += sample.count
-    counted = Counted(_of_steps(samples), dict(outside), dict(measured))
     if evaluated := sum(sample.count for sample in samples if sample.moved_from == BETWEEN):
         outside["eval"] = evaluated
     total = outside.total()
@@ -57,21 +53,16 @@ def split_shares(samples: Sequence[StackSample]) -> SplitShares | None:
         unsure["forward"] / total,
         unsure["other"] / total,
         moved,
-        counted,
     )
 
 
 def _moved(samples: Sequence[StackSample]) -> tuple[Moved, ...]:
-    surely, maybe, phases = Counter[tuple[str, str]](), Counter[tuple[str, str]](), Counter[str]()
+    counts: Counter[tuple[str, str]] = Counter()
     for sample in samples:
-        phases[sample.phase] += sample.count
         if sample.moved_from is not None and sample.moved_from != BETWEEN:
-            surely[sample.moved_from, sample.phase] += sample.count
-        if sample.maybe_from is not None:
-            maybe[sample.maybe_from, sample.phase] += sample.count
+            counts[sample.moved_from, sample.phase] += sample.count
     steps = _of_steps(samples)
-    moved = [Moved(*of_to, n / steps, steps) for of_to, n in surely.items()]
-    return (*moved, *(Moved(of, to, n / steps, steps, phases[to] / steps) for (of, to), n in maybe.items()))
+    return tuple(Moved(*of_to, n / steps, steps) for of_to, n in counts.items())
 
 
 def _of_steps(samples: Iterable[StackSample]) -> int:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 
 from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
-from tuimon.session.loop_tree.evaluation import OccasionalBlocks
 from tuimon.session.loop_tree.frame_table import FrameTable, KnownFrame
 from tuimon.session.loop_tree.phases import classify_samples
 from tuimon.session.loop_tree.range_join import RangeJoin
@@ -26,8 +25,6 @@ from tuimon.session.windows import Span
 
 #: Phases of boundaries that show a training loop; programs run a model after it, too.
 _OF_LOOP = UPDATES | {"data"}
-#: More backward passes a step than this are several: a run that has just begun, or ends, counts one more.
-_SEVERAL = 1.5
 #: How many lines ``hot_lines`` lists.
 _HOT_LINES = 20
 
@@ -46,11 +43,11 @@ class ProcessSamples:
         self._has_markers = False
         self._has_optimizer = False  # whether markers show one
         self._has_trained = False  # whether they show a backward or an update
+        self._marks_evaluation = False  # whether they show evaluation
         self._has_loader = False  # whether markers show that it fetches from a DataLoader
-        self._steps_ended = self._backwards = 0  # by markers
+        self._steps_ended = 0  # by markers
         self._classified: list[StackSample] | None = None  # None: not yet since something has changed
         self._seen = SeenBoundaries()
-        self.occasional = OccasionalBlocks()
         self._outside = OutsideTimes()
         self.join = RangeJoin()
         self.threads = ThreadStacks(frames)
@@ -82,7 +79,6 @@ class ProcessSamples:
             if not self._has_markers:
                 self._window.add_unmarked(record, *self._of_loop(record))
             self._classified = None
-            self._note_blocks(record)
 
     def over(self, span: Span) -> ProcessSamples:
         """The same of a stretch of the run."""
@@ -112,8 +108,9 @@ class ProcessSamples:
             self._has_trained, self._classified = True, None
         if not record.count and not record.eval_count:
             return
+        if record.eval_count and not self._marks_evaluation:
+            self._marks_evaluation, self._classified = True, None
         self._steps_ended += record.count
-        self._backwards += record.backwards
         was_long = self._window.step_is_long
         self._window.end_steps(record.t if record.eval_count or record.last_step_s is None else record.last_step_s)
         if was_long:
@@ -135,14 +132,6 @@ class ProcessSamples:
         own = [stack for stack in record.stacks if stack.tid == self.tid]
         shown = sum(stack.count for stack in own if self._boundary(stack.frames) in of_loop)
         return sum(stack.count for stack in own), shown
-
-    def _note_blocks(self, record: Stacks) -> None:
-        """Note which blocks that may evaluate its samples are in."""
-        own = [stack for stack in record.stacks if stack.tid == self.tid]
-        training = sum(stack.count for stack in own if self._boundary(stack.frames) in UPDATES)
-        visited = ((self._frames[one.frame].block, one.samples, one.visits) for one in record.blocks)
-        blocks = ((block, samples, visits) for block, samples, visits in visited if block is not None)
-        self.occasional.add_window(record.t - record.window_s, record.t, blocks, training, record.cycles)
 
     def leave_out_outside(self, record: Steps) -> None:
         """Leave out the samples of the time in which the program was outside its loop."""
@@ -192,8 +181,6 @@ class ProcessSamples:
         self.note_training_thread(tid)
         if not had_begun:
             since_s = record.t if is_mixed else record.t - record.window_s
-            if self._unmarked.in_loop_since_s is not None and not self._has_markers:
-                since_s = self._unmarked.in_loop_since_s
             self.leave_out_before(max(self.begin_s, since_s))
 
     @property
@@ -293,19 +280,16 @@ class ProcessSamples:
 
     def classify(self, stacks: Mapping[tuple[int, ...], int]) -> list[StackSample]:
         """These samples of the training thread (frame ids, root first -> count), by all that is known of its loop."""
-        samples = classify_samples(
+        return classify_samples(
             stacks,
             self._frames,
             self.join,
             self._has_loader,
             self._seen,
-            self.occasional,
             self._has_optimizer,
             forward_only=self.forward_only,
+            marks_evaluation=self._marks_evaluation,
         )
-        if self._backwards > _SEVERAL * self._steps_ended:
-            return [sample.between_backwards() for sample in samples]
-        return samples
 
     def tids(self) -> list[int]:
         """The threads with samples, the one that trains first."""

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from tuimon.code_origin import is_agent_file, is_import_system, package_of
 from tuimon.records import Frame, Place, StackCount, Stacks
 from tuimon.session.loop_tree.activity import Activity, activity_of, awaits_own_process
-from tuimon.session.loop_tree.frame_table import FrameTable, Function
-from tuimon.session.loop_tree.order import to_user
+from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.loop_tree.phases import ENOUGH_SAMPLES
 from tuimon.session.loop_tree.stacks import UPDATES, StackSample, place_of
 from tuimon.torch_code import is_compiler, is_module_body, is_worker_loop
@@ -43,8 +42,7 @@ class UnmarkedSteps:
 
     Until then a thread that fetches from a DataLoader and runs a model may evaluate before it trains, or never train.
     So many samples without an update as would hardly miss one show that it goes on without: as with markers, its steps
-    are batches then, until a first update shows that they were an evaluation; or, where the function that fetches leads
-    to it, steps whose updates no sample has shown.
+    are batches then, until a first update shows that they were an evaluation.
     """
 
     def __init__(self, frames: FrameTable) -> None:
@@ -53,15 +51,11 @@ class UnmarkedSteps:
         self._cycles: int | None = 0  # passes through backward that samples have counted; None: too fast to count
         self._fetching: Counter[str] | None = None  # samples of the main thread by boundary, since its first fetch
         self._fetching_since_s = 0.0
-        self._fetching_in: tuple[Function, ...] = ()
-        self.in_loop_since_s: float | None = None  # since before its first update that was seen, if that is known
 
     @property
     def has_whole_step(self) -> bool:
         """True if samples have shown a whole step: what they show before that belongs to the set-up."""
-        if self._cycles is None or self.in_loop_since_s is not None:
-            return self.have_begun
-        return self._cycles >= _WHOLE_STEP
+        return self.have_begun if self._cycles is None else self._cycles >= _WHOLE_STEP
 
     @property
     def forward_since_s(self) -> float | None:
@@ -76,8 +70,6 @@ class UnmarkedSteps:
         tids = {stack.tid for stack in record.stacks if self._trains(stack, known)}
         tid = known if known in tids else None if self.have_begun else min(tids, default=None)
         if tid is not None:
-            if self.forward_since_s is not None and self._leads_from_fetch(record, tid):
-                self.in_loop_since_s = self.forward_since_s
             self.have_begun = True
             if self._cycles is not None:
                 self._cycles = None if record.cycles is None else self._cycles + record.cycles
@@ -85,28 +77,16 @@ class UnmarkedSteps:
             self._add_batches(record, known)
         return tid
 
-    def _leads_from_fetch(self, record: Stacks, tid: int) -> bool:
-        """True if a function that has fetched leads to an update of the thread."""
-        own = (StackSample.unplaced(self._frames.stack(s.frames), s.count) for s in record.stacks if s.tid == tid)
-        leading = (
-            frame for sample in own if sample.phase in UPDATES for frame in sample.before("backward", "optimizer")
-        )
-        return any(frame.code in self._fetching_in for frame in leading)
-
     def _add_batches(self, record: Stacks, known: int) -> None:
-        counts, fetching_in = Counter[str](), set[Function]()
+        counts: Counter[str] = Counter()
         for stack in record.stacks:
             frames = self._frames.stack(stack.frames) if stack.tid == known else ()
             if frames and not any(is_worker_loop(frame.file, frame.function) for frame in frames):
-                sample = StackSample.unplaced(frames, stack.count)
-                counts[sample.phase] += stack.count
-                if sample.phase == "data":
-                    fetching_in.update(frame.code for frame in to_user(sample.before("fetch"))[-1:])
+                counts[StackSample.unplaced(frames, stack.count).phase] += stack.count
         if self._fetching is None and counts["data"]:
             self._fetching, self._fetching_since_s = Counter(), record.t - record.window_s
         if self._fetching is not None:
             self._fetching += counts
-            self._fetching_in += tuple(fetching_in.difference(self._fetching_in))
 
     def _trains(self, stack: StackCount, known: int) -> bool:
         sample = StackSample.unplaced(self._frames.stack(stack.frames), stack.count)

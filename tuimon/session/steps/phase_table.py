@@ -33,7 +33,7 @@ def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuSha
     moves = split.moved if split is not None else ()
     if split is None or not split.samples:
         split = SplitShares({"forward": 1.0}, 0)
-    split = split.fitted(totals)
+    split = split.with_optimizer(totals)
     whole_ns = sum(measured.values()) + between_ns
     if not whole_ns:
         return None
@@ -73,8 +73,6 @@ def _moved(moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: fl
     errors: dict[str, float] = {}
     for move in moves:
         share = move.share
-        if move.at_most is not None:
-            share = min(share, move.at_most - measured.get(move.to, 0) / whole_ns)
         counted_in = (move.of, BETWEEN) if move.of == "other" else (move.of,)  # by markers, the likeliest first
         of = next((n for n in counted_in if share - move.error <= MOST_FOUND * measured.get(n, 0) / whole_ns), None)
         if share < 2 * move.error or of is None:

@@ -3,57 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from itertools import takewhile
-
-from msgspec import Struct, field
+from collections.abc import Collection, Iterable
 
 from tuimon.proc.target_files import TargetFiles
-from tuimon.records import BlockVisits, Frames, Record, Stacks
+from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
+from tuimon.sources.stacks.frames.frame_ids import FrameIds
 from tuimon.sources.stacks.frames.shorten import WindowStacks
 from tuimon.sources.stacks.loop_reports import LoopReports
-from tuimon.sources.stacks.pyspy.output import SampledThread, WindowSamples
+from tuimon.sources.stacks.pyspy.output import WindowSamples
 from tuimon.sources.stacks.pyspy.recorder import Ended
 from tuimon.sources.stacks.schedule import ProcessKey
 from tuimon.torch_code import is_worker_loop
-
-#: Most blocks that a window lists, those with most samples.
-_LIMIT = 16
-#: The parts of code that a stack comes to torch through.
-_OUTSIDE_TORCH = ("", "evaluation", "rollout")
-
-
-class _Visited(Struct):
-    frame: int  # id of one in it
-    samples: int = 0
-    rounds: set[int] = field(default_factory=set)
-
-
-def block_visits(thread: SampledThread, ids: FrameIds, files: TargetFiles) -> list[BlockVisits]:
-    """The blocks that a thread's samples of one window are in; none of one that does not train."""
-    visited: dict[tuple[str, int, str], _Visited] = {}
-    for stack, rounds in thread.rounds.items():
-        for block, frame in dict(_blocks(stack, ids, files)).items():
-            one = visited.get(block)
-            if one is None:
-                one = visited[block] = _Visited(ids.id_of(frame, files))
-            one.samples += thread.stacks[stack]
-            one.rounds |= rounds
-    most = sorted(visited.values(), key=lambda one: -one.samples)[:_LIMIT]
-    return [BlockVisits(one.frame, one.samples, len(one.rounds)) for one in most]
-
-
-def _blocks(
-    stack: tuple[RawFrame, ...], ids: FrameIds, files: TargetFiles
-) -> Iterator[tuple[tuple[str, int, str], RawFrame]]:
-    """The blocks around a stack before it comes to torch, each with its frame."""
-    for frame in takewhile(lambda frame: ids.traits(frame).part in _OUTSIDE_TORCH, stack):
-        block = ids.block_of(frame, files)
-        if block is not None:
-            yield block, frame
-
 
 #: How many parked threads one record names at most.
 _PARKED_AT_ONCE = 64
@@ -89,7 +50,6 @@ class WindowRecords:
         for thread in samples.threads:
             window.add_thread(thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, matters=thread.matters)
         loop = self._loops.due(key, files)
-        blocks = [visits for thread in samples.threads for visits in block_visits(thread, self._ids, files)]
         first, new = self._ids.pop_new_frames()
         if new:
             yield Frames(t=round(now_s, 3), pid=0, first=first, frames=new)
@@ -107,7 +67,6 @@ class WindowRecords:
             cycles=samples.cycles,
             in_process=in_process,
             loop=loop,
-            blocks=blocks,
         )
 
     def _newly_parked(self, key: ProcessKey, parked: list[tuple[int, str]], live: set[int]) -> list[tuple[int, str]]:

@@ -10,17 +10,6 @@ from tuimon.diagnosis.finding import Finding
 
 SITE = "/v/lib/python3.11/site-packages"
 PYTHON = "/v/lib/python3.11"
-LIBRARYS = frames(
-    ("train.py", 9, "main", "algorithm.train()", True),
-    (f"{SITE}/nice/learner.py", 20, "learn"),
-    (f"{SITE}/nice/remote.py", 71, "wait", "ready = core.wait(objects, timeout)"),
-    ("train.py", 20, "shaped", "x = x[order]", True),
-    (f"{SITE}/nice/learner.py", 22, "learn"),
-    (f"{SITE}/torch/nn/modules/module.py", 99, "_call_impl"),
-    (f"{SITE}/nice/learner.py", 24, "learn"),
-    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
-    first=30,
-)
 USERS = frames(
     ("train.py", 9, "main", "x, y = batches.get()", True),
     (f"{PYTHON}/multiprocessing/queues.py", 103, "get"),
@@ -43,33 +32,9 @@ def found(*records: object) -> Finding:
     return next(finding for finding in run(times, *records) if finding.rule == "input_bound")
 
 
-def of_library(waits: int, *, called_by_user: bool = True) -> Finding:
-    """What is found of 60 samples before the model, of which so many wait for a message."""
-    outer = [30] if called_by_user else []
-    parts = ([31, 32], waits), ([31, 33], 60 - waits), ([34, 35], 20), ([36, 37], 20)
-    return found(LIBRARYS, stacks(12, *((outer + inner, count) for inner, count in parts if count)))
-
-
 def of_user(before: list[int], *others: object) -> Finding:
     """What is found where most of the step is spent before the model, in a stack."""
     return found(USERS, stacks(12, (before, 60), ([34, 35], 20), ([36, 37], 20)), *others)
-
-
-def test_a_library_that_waits_for_a_message_makes_nothing_in_the_training_process() -> None:
-    finding = of_library(50)
-    assert finding.headline.endswith("it is sent to the training, in wait() remote.py:71")
-    assert (finding.where[0].function, finding.where[0].line) == ("main", 9)
-    assert "make the data in more processes" in finding.action
-    assert finding.cause == "hand_rolled_loader"
-
-
-def test_nor_does_it_where_no_line_of_the_users_calls_it() -> None:
-    assert of_library(50, called_by_user=False).headline.endswith("it is sent to the training")
-
-
-@pytest.mark.parametrize("waits", [0, 20])
-def test_where_most_of_the_time_is_no_wait_the_training_process_makes_it(waits: int) -> None:
-    assert "sent" not in of_library(waits).headline
 
 
 @pytest.mark.parametrize("awaited", [[30, 31, 32], [33]], ids=["queue", "line"])

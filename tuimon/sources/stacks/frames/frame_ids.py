@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.code_origin import is_import_system, is_library_file, is_user_file, package_of
-from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, receives, steps_environment
+from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, steps_environment
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import CountSettings, Frame, KeepingLine
-from tuimon.sources.source_blocks import Block
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.count_settings import count_settings
 from tuimon.sources.stacks.frames.gradient_blocks import GradientBlocks
@@ -84,7 +83,6 @@ class FrameIds:
         self._packages = PackagesAtWork(self._source)
         self._gradients = GradientBlocks(self._source)
         self._reported: set[str] = set()  # files whose settings and keeping lines are reported
-        self._blocks: dict[RawFrame, Block | None] = {}  # without gradients, around frames of the user's
         self._library_source = SourceText(files_held=1)  # of each library a few lines are read, most of them once
         self._limit = limit
         self._new: list[Frame] = []
@@ -190,21 +188,7 @@ class FrameIds:
             source = self._library_source.line(frame.file, frame.line, files)
             return source if calls_collate(source) else ""
         source = self._library_source.line(frame.file, frame.line, files) if is_leaf and traits.library else ""
-        return source if collects_garbage(source) or receives(source) else ""
-
-    def block_of(self, frame: RawFrame, files: TargetFiles) -> tuple[str, int, str] | None:
-        """The code around a frame that may evaluate, as file, first line and function; None where there is none.
-
-        It runs without gradients, or is a library's that is named as evaluation, whose first line is 0.
-        """
-        if not self.traits(frame).user:
-            return (frame.file, 0, frame.function) if is_evaluator(frame.file, frame.function) else None
-        if frame not in self._blocks:
-            if len(self._blocks) > self._limit:
-                self._blocks.clear()
-            self._blocks[frame] = self._gradients.around(frame.file, frame.line, files)
-        block = self._blocks[frame]
-        return (frame.file, block.first, frame.function) if block is not None else None
+        return source if collects_garbage(source) else ""
 
     def pop_new_frames(self) -> tuple[int, list[Frame]]:
         """The frames that got an id since the last call, and the id of the first of them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
@@ -54,8 +54,6 @@ class SampledThread(Struct, frozen=True):
     name: str
     stacks: Counter[tuple[RawFrame, ...]]  # root first
     matters: bool = False  # the main thread, or one that enters backward
-    # of the thread that trains: how often it had been seen to enter backward or an update by the samples of each stack
-    rounds: Mapping[tuple[RawFrame, ...], frozenset[int]] = msgspec.field(default_factory=dict)
 
 
 class WindowSamples(Struct, frozen=True):
@@ -85,7 +83,6 @@ def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
         # the main thread, unless another one trains: what autograd runs in threads of its own has entered nothing
         at = main if any(inside[main]) else max(range(len(inside)), key=lambda at: sum(inside[at]))
         cycles = _cycles(inside[at])
-        threads[at] = replace(threads[at], rounds=_rounds(file.profiles[at].samples, frames))
     threads.sort(key=lambda thread: (thread.tid != pid, not thread.matters))
     return WindowSamples(threads, instants, cycles)
 
@@ -138,27 +135,6 @@ def _cycles(inside: Sequence[bool]) -> int | None:
     if sum(inside) < _SAMPLES_PER_STAY * stays or len(inside) - sum(inside) < _SAMPLES_PER_STAY * absences:
         return None
     return entries
-
-
-def _rounds(
-    samples: Sequence[Sequence[int]], frames: Sequence[RawFrame | None]
-) -> dict[tuple[RawFrame, ...], frozenset[int]]:
-    """For each stack, how often the thread had entered backward or an update when it was sampled, each number once.
-
-    In ``a.a.B.a`` the stack ``a`` has 0 and 1.
-    """
-    trains = {i for i, frame in enumerate(frames) if frame is not None and (_enters_backward(frame) or _updates(frame))}
-    found: dict[tuple[int, ...], set[int]] = {}
-    number, was_inside = 0, False
-    for stack in samples:
-        is_inside = not trains.isdisjoint(stack)
-        number += is_inside and not was_inside
-        found.setdefault(tuple(stack), set()).add(number)
-        was_inside = is_inside
-    rounds: dict[tuple[RawFrame, ...], set[int]] = {}
-    for indices, numbers in found.items():
-        rounds.setdefault(_resolved(indices, frames), set()).update(numbers)
-    return {stack: frozenset(numbers) for stack, numbers in rounds.items()}
 
 
 def _enters_backward(frame: RawFrame) -> bool:
