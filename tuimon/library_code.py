@@ -60,7 +60,10 @@ def is_generation(file: str, function: str) -> bool:
 
 # ---- where libraries evaluate
 
-_EVALUATION = re.compile(r"(?:^|_)(?:eval|evaluate(?!_actions)|evaluation|evaluator|validate|validation)(?:_|$)")
+#: ``estimate_loss`` is nanoGPT's, and of the many that began with it.
+_EVALUATION = re.compile(
+    r"(?:^|_)(?:eval|evaluate(?!_actions)|evaluation|evaluator|validate|validation)(?:_|$)|^estimate_loss$"
+)
 
 
 def evaluates_by_name(function: str) -> bool:

@@ -410,8 +410,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     packages: str = ""  # those other than torch that do the line's work, "zlib"; "": unknown, or torch may do some
     # first and last line of the block around it that runs without gradients, a function or ``with``; None: unknown
     no_grad: tuple[Count, Count] | None = None
-    # and of the innermost branch of an ``if`` around the line, or around that ``with``; None: unknown, or there is none
-    branch: tuple[Count, Count] | None = None
+    branch: tuple[Count, Count] | None = None  # unused; older logs have the lines of an ``if`` around it here
     counts: tuple[
         CountSettings, ...
     ] = ()  # where its file sets numbers of threads and workers; of the file's first frame

@@ -24,9 +24,9 @@ SB3 = "/v/lib/python3.11/site-packages/stable_baselines3/common"
 #                      for k in range(200):        41
 #                          y = batch()             42
 #                          model(y)                43
+#   play: with torch.no_grad(): ... model(y)       48 to 50
 PLACES = {
-    "early": ("a.py", 20, "main", "estimate_loss()", True, "", "", None, (19, 20)),
-    "always": ("a.py", 20, "main", "estimate_loss()", True),
+    "early": ("a.py", 20, "main", "estimate_loss()", True),
     "prepare": ("a.py", 21, "main", "x = batch()", True),
     "teacher": ("a.py", 22, "main", "with torch.no_grad(): soft = teacher(x)", True, "", "", (22, 22)),
     "forward": ("a.py", 23, "main", "loss = model(x)", True),
@@ -36,6 +36,7 @@ PLACES = {
     "save": ("a.py", 28, "main", "save()", True),
     "eval batch": ("a.py", 42, "estimate_loss", "y = batch()", True, "", "", (40, 43)),
     "eval model": ("a.py", 43, "estimate_loss", "model(y)", True, "", "", (40, 43)),
+    "played": ("a.py", 50, "play", "model(y)", True, "", "", (48, 50)),
     "batch": ("b.py", 9, "batch", "return torch.stack(rows)", True),
     "module": (f"{TORCH}/nn/modules/module.py", 6, "_call_impl"),
     "backward()": (f"{TORCH}/autograd/__init__.py", 7, "backward"),
@@ -70,7 +71,7 @@ def shares(session):
 EVALUATION = {"early, eval batch, batch": 3, "early, eval model, module": 6}
 
 
-def test_a_function_that_runs_the_model_without_gradients_in_a_branch_evaluates():
+def test_a_function_that_runs_the_model_without_gradients_and_is_named_so_evaluates():
     session = session_of(EVALUATION)
     found = shares(session)
     assert found["eval"] == pytest.approx(0.4 * 9 / 18, abs=0.01)
@@ -81,9 +82,9 @@ def test_a_function_that_runs_the_model_without_gradients_in_a_branch_evaluates(
     assert row.estimated and row.error > 0.01 and row.ms_per_step is None
 
 
-def test_above_the_steps_only_what_is_in_a_branch_evaluates():
-    """Else it may make the data for many steps, as a self-play does."""
-    session = session_of({name.replace("early", "always"): n for name, n in EVALUATION.items()})
+def test_above_the_steps_nothing_else_evaluates():
+    """It may be a teacher, or make the data for many steps, as a self-play does."""
+    session = session_of({"early, played, module": 6})
     assert "eval" not in shares(session)
 
 
@@ -131,14 +132,14 @@ def test_what_markers_count_as_evaluation_is_not_counted_twice():
 
 
 def test_episodes_that_a_library_plays_to_evaluate_are_no_rollout():
-    rollout = {"always, collect, environment": 9}
-    played = {"always, collect, policy, environment": 6, "always, collect, policy, module": 3}
+    rollout = {"early, collect, environment": 9}
+    played = {"early, collect, policy, environment": 6, "early, collect, policy, module": 3}
     found = shares(session_of(rollout | played))
     assert found["eval"] == pytest.approx(0.4 * 9 / 27, abs=0.01)
     assert found["data"] * (1 - found["eval"]) == pytest.approx(0.4 * 12 / 27, abs=0.01)
 
 
 def test_where_data_is_made_the_policy_runs_without_gradients_for_that():
-    rollout = {"always, collect, environment": 9}
+    rollout = {"early, collect, environment": 9}
     found = shares(session_of(rollout | {"teacher, module": 6}))
     assert "eval" not in found

@@ -1,4 +1,4 @@
-"""Evaluation that no DataLoader fetches for: runs of the model without gradients, in a branch or after the update."""
+"""Evaluation that no DataLoader fetches for: runs of the model without gradients, by name or after the update."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class EvaluationBlocks:
     """Finds the samples of one training thread that evaluate.
 
     A block is what ``with torch.no_grad():`` holds, a function that is decorated so, or one of a library that is named
-    as evaluation. A teacher and a target network are without gradients too, but in every step. If a block comes after
-    the update, or in a branch of an ``if``, and it runs modules and trains nothing, it evaluates, as the loop is here::
+    as evaluation. A teacher and a target network are without gradients too, but before the update. If a block comes
+    after it, or is named as evaluation, and it runs modules and trains nothing, it evaluates, as the loop is here::
 
         70  def evaluate():
         71      with torch.no_grad():
@@ -49,15 +49,13 @@ class EvaluationBlocks:
         }
 
     def _is_apart(self, sample: StackSample, block: Block, makes_data: bool) -> bool:
-        """True if a block is named as evaluation, or is in a branch or after the update, where data for that is not."""
+        """True if a block is named as evaluation, or comes after the update: its data and teachers do not."""
         if evaluates_by_name(block[2]):
             return True
         path = [frame for frame in sample.outside_torch if frame.code in self._training]
         if makes_data or not path:
             return False
         frame, lines = path[-1], self._training[path[-1].code]
-        if frame.branch is not None and not any(frame.branch[0] <= line <= frame.branch[1] for line in lines):
-            return True
         return frame.line > max(lines)
 
     def holds(self, sample: StackSample) -> bool:

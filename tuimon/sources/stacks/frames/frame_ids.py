@@ -164,7 +164,7 @@ class FrameIds:
         cell = files.cell(frame.file)
         file, function = named(frame if cell is None else frame._replace(file=cell.name))
         packages = self._packages.on_line(source, frame.file, files) if traits.user and source else ""
-        no_grad = branch = None
+        no_grad = None
         loop = False
         counts: tuple[CountSettings, ...] = ()
         keeping: tuple[KeepingLine, ...] = ()
@@ -174,11 +174,9 @@ class FrameIds:
                 whole = self._source.lines(frame.file, files)
                 counts, keeping = tuple(count_settings(whole)), _keeping_in(whole)
             no_grad = self._gradients.around(frame.file, frame.line, files)
-            at = frame.line if no_grad is None else no_grad.first
-            lines = self._source.lines(frame.file, files)
-            branch, loop = branch_around(lines, at), is_in_loop(lines, frame.line)
+            loop = is_in_loop(self._source.lines(frame.file, files), frame.line)
         code = (file, frame.line, function, source, traits.user)
-        self._new.append(Frame(*code, "", packages, no_grad, branch, counts, loop, keeping))
+        self._new.append(Frame(*code, "", packages, no_grad, None, counts, loop, keeping))
         return id_
 
     def _text_of(self, frame: RawFrame, traits: FrameTraits, files: TargetFiles, is_leaf: bool) -> str:
@@ -197,7 +195,6 @@ class FrameIds:
         return total - len(new), new
 
 
-_BRANCH = re.compile(rb"(?:if|elif|else)\b")
 _LOOP = re.compile(rb"(?:async\s+for|for|while)\b")
 _COMPREHENSION = re.compile(rb"\S\s+for\s.+\sin\s")
 _MAY_KEEP = re.compile(
@@ -214,55 +211,26 @@ def _keeping_in(lines: Sequence[bytes]) -> tuple[KeepingLine, ...]:
     return tuple(keeping_lines(lines))
 
 
-def branch_around(lines: Sequence[bytes], number: int) -> tuple[int, int] | None:
-    """First and last line of the innermost branch of an ``if`` around a line, in its function; None without one.
-
-    In this code they are 2 to 4 for line 4, and none for line 5::
-
-        1  while True:
-        2      if step % 100 == 0:
-        3          for batch in held_out:
-        4              losses.append(model(batch))
-        5      model(x).backward()
-    """
-    found = _around(lines, number, _BRANCH)
-    return (found[0], _last_of_block(lines, *found)) if found is not None else None
-
-
 def is_in_loop(lines: Sequence[bytes], number: int) -> bool:
     """True if a line is in a ``for`` or ``while`` of its function, or has one of its own: a comprehension."""
     if not 0 < number <= len(lines):
         return False
-    return _COMPREHENSION.search(lines[number - 1]) is not None or _around(lines, number, _LOOP) is not None
+    return _COMPREHENSION.search(lines[number - 1]) is not None or _is_below(lines, number, _LOOP)
 
 
-def _around(lines: Sequence[bytes], number: int, head: re.Pattern[bytes]) -> tuple[int, int] | None:
-    """The innermost line of this kind that a line is indented below, in its function, and how far it is indented."""
-    if not 0 < number <= len(lines):
-        return None
+def _is_below(lines: Sequence[bytes], number: int, head: re.Pattern[bytes]) -> bool:
+    """True if a line is indented below one of this kind, in its function."""
     inner = _indentation(lines[number - 1])
-    for at in range(number - 1, 0, -1):
-        text = lines[at - 1]
+    for text in reversed(lines[: number - 1]):
         indentation = _indentation(text)
         if indentation is None or inner is None or indentation >= inner:
             continue
         inner = indentation
         if _FUNCTION.match(text.lstrip()):
-            return None
+            return False
         if head.match(text.lstrip()):
-            return at, indentation
-    return None
-
-
-def _last_of_block(lines: Sequence[bytes], head: int, indentation: int) -> int:
-    last = head
-    for at in range(head + 1, len(lines) + 1):
-        own = _indentation(lines[at - 1])
-        if own is not None:
-            if own <= indentation:
-                break
-            last = at
-    return last
+            return True
+    return False
 
 
 def _indentation(text: bytes) -> int | None:
