@@ -15,16 +15,6 @@ from tuimon.views.tui.drawing.moving import moved, scrolled
 Trail = tuple[int, ...]  # ids from the root's child to a node
 
 
-def _deepest(tree: CallTree, trail: Trail) -> Node:
-    found = tree.root
-    for number in trail:
-        node = tree.node(number)
-        if node is None:
-            break
-        found = node
-    return found
-
-
 def node_of_line(tree: CallTree, row: LineShare) -> Node | None:
     """The node in which most samples of a line lie."""
     best, most = None, 0
@@ -151,7 +141,13 @@ class TreeView:
 
     def selected(self, tree: CallTree) -> Node:
         """The node under the cursor; if it has gone, the innermost of its callers that is left."""
-        return _deepest(tree, self._selected)
+        found = tree.root
+        for number in self._selected:
+            node = tree.node(number)
+            if node is None:
+                break
+            found = node
+        return found
 
     def reveal(self, node: Node) -> None:
         """Unfold the way to a node and put the cursor there."""
