@@ -19,8 +19,7 @@ from tuimon.proc.pthreads import os_ids
 from tuimon.proc.pythons import is_free_threaded, is_python
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.source import ProcessSource
-from tuimon.sources.stacks.closeup import CloseUp
-from tuimon.sources.stacks.pyspy import recorder
+from tuimon.sources.stacks.pyspy import dump, recorder
 
 if recorder.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
@@ -59,7 +58,7 @@ def test_threads_and_hot_lines(version: str, tmp_path: Path) -> None:
         assert ("<module>", 15) in places
         assert any(frame.source.startswith("sum(i * i") for frame in reader.frames)
         assert reader.notices == []
-        dumped = {thread.name: thread.tid for thread in CloseUp().dump(process.pid).threads}
+        dumped = {thread.thread_name: thread.tid for thread in dump.dump(recorder.find() or "", process.pid)}
         assert dumped == {"MainThread": process.pid, "sleeper": sleeper}
 
 
