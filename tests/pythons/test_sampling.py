@@ -119,7 +119,7 @@ def test_an_embedded_python_is_found_and_sampled(host_program: str, tmp_path: Pa
             reader.until(lambda it: "crunch" in it.functions(), "a window")
 
 
-def test_programs_without_a_python_are_none(tmp_path: Path) -> None:
+def test_programs_without_a_python_are_none() -> None:
     process = subprocess.Popen(["sleep", "1000"])
     try:
         until(lambda: command_line(process.pid) == ["sleep", "1000"], "exec")
