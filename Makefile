@@ -182,8 +182,6 @@ $(WILD)/.installed: $(VENV)/bin/python pyproject.toml
 	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip $(TORCH)
 	$(WILD)/bin/python -m pip freeze | grep '^torch==' > $(WILD)/constraints.txt
 	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check -c $(WILD)/constraints.txt --editable ".[wild]"
-	@# it pins an old gymnasium for all
-	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps d3rlpy gym structlog colorama
 	@# some of them bring torchvision, built for the index's own torch: beside another one (TORCH=...+cpu.whl) neither it
 	@# nor transformers, which imports it where it is, can be loaded
 	@$(WILD)/bin/python -c 'import torchvision' 2>/dev/null \

@@ -23,14 +23,13 @@ def main() -> int:
     for name, number in FULL.items():
         parser.add_argument(f"--{name}", type=int, default=number, metavar="N")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("--logs", metavar="DIR", help="damage the logs of this folder as well")
     parsed = parser.parse_args()
     print(f"seed {parsed.seed}", flush=True)
     findings, began_s = Findings(), time.monotonic()
     run_strings(findings, parsed.strings, parsed.seed)
     run_rings(findings, parsed.rings, parsed.seed)
     run_nodes(findings, parsed.nodes, parsed.seed)
-    run_lines(findings, parsed.lines, parsed.seed, parsed.logs)
+    run_lines(findings, parsed.lines, parsed.seed)
     print(f"{findings.summary()}, {time.monotonic() - began_s:.0f} s")
     return int(bool(findings.places) or findings.memory_mb > MOST_MB)
 

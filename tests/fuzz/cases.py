@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from tests.fuzz.hostile import CONTROLS, TYPES, made, with_hostile_strings
-from tests.fuzz.lines import damaged, damaged_line, seed_logs, seed_nodes
+from tests.fuzz.lines import damaged, damaged_line, seed_log, seed_nodes
 from tests.fuzz.rings import damaged_ring, read_ring
 from tests.fuzz.shown import commands, headless, metrics, screens
 from tuimon.records import AnyRecord, Header
@@ -90,14 +90,14 @@ class Findings:
         )
 
 
-def run_lines(findings: Findings, count: int, seed: int, folder: str | None = None) -> None:
+def run_lines(findings: Findings, count: int, seed: int) -> None:
     """Logs with ``count`` damaged lines in all, through every view."""
-    logs = seed_logs(folder)
+    log = seed_log()
     with tempfile.TemporaryDirectory() as where:
         path = os.path.join(where, "a\x9b\u202eb.jsonl")  # what a log is called is outside text as well
         for number in range(-(-count // _LINES)):
             rng = random.Random(f"{seed} lines {number}")
-            _write(path, damaged(rng.choice(logs), rng, min(_LINES, count)))
+            _write(path, damaged(log, rng, min(_LINES, count)))
             _show(findings, path, f"lines {number}", screen=number % _SCREENS == 0)
 
 
@@ -119,7 +119,7 @@ def run_nodes(findings: Findings, count: int, seed: int) -> None:
 
 def run_strings(findings: Findings, count: int, seed: int) -> None:
     """``count`` hostile strings, a few in each log, over every field of every type of record, through every view."""
-    log = [msgspec.json.decode(line, type=AnyRecord) for line in seed_logs()[0]]
+    log = [msgspec.json.decode(line, type=AnyRecord) for line in seed_log()]
     header = next(record for record in log if isinstance(record, Header))
     with tempfile.TemporaryDirectory() as where:
         path = os.path.join(where, "log.jsonl")

@@ -24,12 +24,15 @@ _OTHERS = (None, True, False, [], {}, [[]], [None], {"": None}, [0] * 50, "0", "
 _LINES = 80
 
 
-def seed_logs(folder: str | None = None) -> list[list[bytes]]:
-    """Logs to damage: of the tests' own streams, and recorded ones of a folder."""
-    logs = [_of_streams()]
-    if folder:
-        logs += [path.read_bytes().splitlines() for path in sorted(Path(folder).glob("*.jsonl"))]
-    return [log for log in logs if log]
+def seed_log() -> list[bytes]:
+    """A log to damage: a run of a minute with a record of every type."""
+    rng = random.Random(1)
+    records = [*streams.start(), *(made(kind, rng) for kind in TYPES if kind not in (Header, Exit, Frames))]
+    for t, second in enumerate(streams.seconds(1, 60, ranges=streams.RANGES), 1):
+        records += [*second, streams.gpu(t, 0, pids=[streams.MAIN]), streams.gpu_time(t, 40.0, 0.84, 0.31)]
+        records.append(TorchMemory(t=float(t), pid=streams.MAIN, device=0, allocated_bytes=2**33))
+    records.append(Exit(t=62.0, pid=streams.MAIN, exit_code=137, signal="SIGKILL", last_line="ValueError: x"))
+    return [msgspec.json.encode(record) for record in records]
 
 
 def seed_nodes(folder: str) -> dict[str, list[bytes]]:
@@ -141,14 +144,3 @@ def _damaged_bytes(line: bytes, rng: random.Random) -> bytes:
             case _:
                 data[at:at] = data[at : at + rng.randint(1, 40)]
     return bytes(data).replace(b"\n", b"")
-
-
-def _of_streams() -> list[bytes]:
-    """A run of a minute with a record of every type."""
-    rng = random.Random(1)
-    records = [*streams.start(), *(made(kind, rng) for kind in TYPES if kind not in (Header, Exit, Frames))]
-    for t, second in enumerate(streams.seconds(1, 60, ranges=streams.RANGES), 1):
-        records += [*second, streams.gpu(t, 0, pids=[streams.MAIN]), streams.gpu_time(t, 40.0, 0.84, 0.31)]
-        records.append(TorchMemory(t=float(t), pid=streams.MAIN, device=0, allocated_bytes=2**33))
-    records.append(Exit(t=62.0, pid=streams.MAIN, exit_code=137, signal="SIGKILL", last_line="ValueError: x"))
-    return [msgspec.json.encode(record) for record in records]

@@ -81,7 +81,7 @@ def metrics(path: str) -> str:
     return text_of(snapshot).decode() + data_of(snapshot).to_json(indent=None)
 
 
-def screens(path: str, begin: Callable[[], None] = lambda: None, size: tuple[int, int] = (120, 40)) -> str:
+def screens(path: str, begin: Callable[[], None] = lambda: None) -> str:
     """What the full screen shows of the log, after each of some keys; ``begin`` is called before each."""
     try:
         records = list(read_logs(choose(path)))
@@ -89,12 +89,12 @@ def screens(path: str, begin: Callable[[], None] = lambda: None, size: tuple[int
         return str(error)
     monitor = Playback(records)
     monitor.findings = list(diagnose(monitor.session))
-    return asyncio.run(_screens(monitor, begin, size))
+    return asyncio.run(_screens(monitor, begin))
 
 
-async def _screens(monitor: Playback, begin: Callable[[], None], size: tuple[int, int]) -> str:
+async def _screens(monitor: Playback, begin: Callable[[], None]) -> str:
     out: list[str] = []
-    async with running(monitor, size) as (app, pilot):
+    async with running(monitor, (120, 40)) as (app, pilot):
         for key in ("", *_KEYS):
             begin()
             if key:

@@ -19,8 +19,7 @@ from tuimon.proc.pthreads import os_ids
 from tuimon.proc.pythons import is_free_threaded, is_python
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.source import ProcessSource
-from tuimon.sources.stacks.closeup import CloseUp
-from tuimon.sources.stacks.pyspy import recorder
+from tuimon.sources.stacks.pyspy import dump, recorder
 
 if recorder.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
@@ -59,7 +58,7 @@ def test_threads_and_hot_lines(version: str, tmp_path: Path) -> None:
         assert ("<module>", 15) in places
         assert any(frame.source.startswith("sum(i * i") for frame in reader.frames)
         assert reader.notices == []
-        dumped = {thread.name: thread.tid for thread in CloseUp().dump(process.pid).threads}
+        dumped = {thread.thread_name: thread.tid for thread in dump.dump(recorder.find() or "", process.pid)}
         assert dumped == {"MainThread": process.pid, "sleeper": sleeper}
 
 
@@ -120,7 +119,7 @@ def test_an_embedded_python_is_found_and_sampled(host_program: str, tmp_path: Pa
             reader.until(lambda it: "crunch" in it.functions(), "a window")
 
 
-def test_programs_without_a_python_are_none(tmp_path: Path) -> None:
+def test_programs_without_a_python_are_none() -> None:
     process = subprocess.Popen(["sleep", "1000"])
     try:
         until(lambda: command_line(process.pid) == ["sleep", "1000"], "exec")

@@ -27,7 +27,7 @@ def _start(plan: Plan) -> list[str]:
     return lines
 
 
-def _learn(plan: Plan, model: str = "model", optimizer: str = "optimizer") -> list[str]:
+def _learn(plan: Plan, model: str = "model") -> list[str]:
     """A forward and a backward pass."""
     scale = f" / {plan.accumulate}" if plan.accumulate > 1 else ""
     return [
@@ -245,7 +245,7 @@ def by_hand(plan: Plan, names: Names) -> Blocks:
 def two_models(plan: Plan, names: Names) -> Blocks:
     """Two models with an optimizer each, trained in turn on one batch."""
     body = ['watch.lap("data")', *_learn(plan), *_update(plan)]
-    body += [*_learn(plan, "critic", "of_critic"), *_update(plan, "critic", "of_critic")]
+    body += [*_learn(plan, "critic"), *_update(plan, "critic", "of_critic")]
     body = [line for number, line in enumerate(body) if line != "schedule.step()" or number < len(body) // 2]
     more = [
         "critic = make_model()",

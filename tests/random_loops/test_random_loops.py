@@ -16,6 +16,7 @@ from tests.agent.programs import environment
 from tests.random_loops.plan import SHAPES, Piece, draw, healthy
 from tests.random_loops.script import script_of
 from tests.random_loops.works import SIDE_WORKS, WORKS, Work, function_of
+from tests.truth.gain import EACH
 from tests.truth.judging import of_cheaper_line, with_evaluation_as_side_work
 from tests.truth.loops import Loops, accepted_parts, gains_of, is_most, may_be_first, measured_gains, write
 from tests.truth.running import TRAINING, Truth
@@ -109,25 +110,13 @@ def test_work_of_an_evaluation_in_the_steps_takes_the_same_time_in_all() -> None
     assert with_evaluation_as_side_work(without) == without
 
 
-#: All scripts in one process.
-EACH = """
-import json, os, runpy, sys
-for path in sys.argv[1:]:
-    sys.path.insert(0, os.path.dirname(path))
-    sys.argv = [path, "--seconds=0.3"]
-    sys.modules.pop("laps", None)
-    runpy.run_path(path, run_name="__main__")
-    sys.path.pop(0)
-"""
-
-
 @pytest.mark.torch
 def test_a_script_of_each_shape_tells_a_truth_that_adds_up(tmp_path: Path) -> None:
     scripts = [str(write(draw(seed), tmp_path)) for seed in OF_SHAPE.values()]
-    done = warm_python("-c", EACH, *scripts, env=environment(None))
+    done = warm_python("-c", EACH, "--seconds=0.3", *scripts, env=environment(None))
     assert done.returncode == 0, done.stderr
     truths = [json.loads(line) for line in done.stdout.splitlines() if line != TRAINING]
-    assert len(truths) == len(OF_SHAPE)
+    assert len(truths) == len(OF_SHAPE) and None not in truths, done.stderr
     for truth in truths:
         assert truth["steps"] > 3
         assert sum(share for part, share in truth["shares"].items() if part != "eval") == pytest.approx(1)

@@ -9,7 +9,6 @@ from typing import Any
 from tests.truth.causes import Causes
 from tests.truth.diff import Diff
 from tests.truth.gain import Gain
-from tests.truth.goodput import Goodput
 from tests.truth.gpu import GpuTruth
 from tests.truth.hang import Hang
 from tests.truth.inject import Inject
@@ -19,8 +18,8 @@ from tests.truth.loops import Loops
 from tests.truth.pairs import Pairs
 from tests.truth.programs import Wild
 from tests.truth.rank import Rank
-from tests.truth.rates import Rates
 from tests.truth.scenarios import Scenarios, Simulated
+from tests.truth.timers import Goodput, Rates
 
 KINDS: dict[str, type[Kind[Any, Any]]] = {
     "causes": Causes,

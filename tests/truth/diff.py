@@ -111,7 +111,6 @@ class Diff(Kind[Group, Group]):
                 option, type=int, default=number, metavar="N", help=f"pairs {what} (default %(default)s)"
             )
         parser.add_argument("--long", type=float, default=180, help="seconds of each long run (default %(default)s)")
-        parser.add_argument("--runs", nargs="*", default=[], metavar="LOG", help="cut these, record no long runs")
         parser.add_argument("-v", "--verbose", action="store_true", help="what was said of each pair")
 
     def cases(self, args: argparse.Namespace) -> Sequence[Group]:
@@ -143,7 +142,7 @@ class Diff(Kind[Group, Group]):
         if pairs:
             yield case._replace(pairs=tuple(pairs))
         if case.name == _CUT:  # what the machine allows
-            for name, records in zip(args.runs or KINDS, long_runs(args), strict=False):
+            for name, records in zip(KINDS, long_runs(args), strict=True):
                 print(f"  {floor_line(name, records, _MINUTE_S, _SLOWER, _ERROR)}")
 
     def totals(self, rows: Sequence[Group]) -> list[str]:
@@ -188,8 +187,8 @@ def real_pairs(folder: Path, number: int, seconds: float, busy: int = 0) -> Iter
 
 
 def long_runs(args: argparse.Namespace) -> list[list[Record]]:
-    """A long run of each kind, or those that are given."""
-    logs = args.runs or [record(f"{kind}-long", kind, args.long, args.folder) for kind in KINDS]
+    """A long run of each kind."""
+    logs = [record(f"{kind}-long", kind, args.long, args.folder) for kind in KINDS]
     return [list(read_log(str(log))) for log in logs]
 
 

@@ -30,7 +30,7 @@ _BATCHES_OF_EVALUATION = 20
 #: The part of the step that a fix makes cheaper.
 _PART_OF = {"items": "data", "fetch": "data", "side_work": "side", "model": "model"}
 #: Scripts one after the other in one process: torch takes longer to import than they need.
-_EACH = """
+EACH = """
 import os, runpy, sys, traceback
 seconds, *scripts = sys.argv[1:]
 for path in scripts:
@@ -246,7 +246,7 @@ def _step_ms(plan: Plan, changes: list[str], seconds: float, folder: Path) -> li
     for number, change in enumerate(changes):
         other = changed(plan, change)
         scripts.append(str(write(other, folder / "changed" / str(number))) if other is not None else "")
-    output = finished([sys.executable, "-c", _EACH, f"--seconds={seconds:g}", *filter(None, scripts)])
+    output = finished([sys.executable, "-c", EACH, f"--seconds={seconds:g}", *filter(None, scripts)])
     truths = iter([json.loads(line) for line in output.splitlines() if line == "null" or line[:8] == '{"steps"'])
     found = [next(truths, None) if script else None for script in scripts]
     return [Truth(**truth).wall_ms if truth is not None else None for truth in found]

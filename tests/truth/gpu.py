@@ -51,14 +51,11 @@ class GpuTruth(Kind[Recorded, Shares]):
         Column("verdict", 30, lambda row: row.verdict),
     )
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--no-counters", action="store_true", help="without NVML beside the markers")
-
     def cases(self, args: argparse.Namespace) -> Sequence[Recorded]:
         return [Recorded(name) for name in names()]
 
     def judged(self, case: Recorded, args: argparse.Namespace) -> Iterator[Shares]:
-        found = verdict(case.name, counters=not args.no_counters)
+        found = verdict(case.name)
         yield Shares(case.name, found)
         yield from (Shares(f"  {phase.name}", phase) for phase in found.phases)
 

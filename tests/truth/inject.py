@@ -98,21 +98,17 @@ class Inject(Kind[Shape, Stressed]):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("-n", type=int, default=300, metavar="N", help="injections in all (default %(default)s)")
         parser.add_argument("--seed", type=int, default=1)
-        parser.add_argument("--python", default=sys.executable, help="of the trainings, with torch")
-        parser.add_argument("--path", default="", help="PYTHONPATH of the trainings")
 
     def cases(self, args: argparse.Namespace) -> Sequence[Shape]:
         return [Shape(*shape) for shape in SHAPES.items()]
 
     def judged(self, case: Shape, args: argparse.Namespace) -> Iterator[Stressed]:
         os.environ["TUIMON_RING_DIR"] = str(args.folder / "rings")
-        env = environment(None, path=args.path)
         of_shape = args.n / len(args.names or SHAPES)
         rounds = max(1, round(of_shape / _EACH))
         each = max(1, round(of_shape / rounds))
-        start = starting(args.python, env)
         found = [run_trial(case.name, case.seconds, each, args.seed + number, start) for number in range(rounds)]
-        digests = expected(max(1, *(steps for _, steps, _ in found)), args.python, env)
+        digests = expected(max(1, *(steps for _, steps, _ in found)))
         same = sum(steps > 0 and digests[steps - 1] == digest for _, steps, digest in found)
         yield Stressed(case.name, [trial for trial, _, _ in found], same)
 
@@ -123,9 +119,10 @@ class Inject(Kind[Shape, Stressed]):
         return all(row.same == len(row.trials) and not row.faults for row in rows)
 
 
-def expected(steps: int, python: str, env: dict[str, str]) -> list[int]:
+def expected(steps: int) -> list[int]:
     """The checksums of a training that nothing is done to."""
-    return list(json.loads(finished([python, str(SCRIPT), "plain", str(steps)], env=env).splitlines()[-1]))
+    command = [sys.executable, str(SCRIPT), "plain", str(steps)]
+    return list(json.loads(finished(command, env=environment(None)).splitlines()[-1]))
 
 
 class Process(Protocol):
@@ -144,14 +141,10 @@ class Process(Protocol):
 Start = Callable[[list[str], list[int]], Process]
 
 
-def starting(python: str, env: dict[str, str]) -> Start:
+def start(words: list[str], streams: list[int]) -> Process:
     """In an interpreter of its own."""
-
-    def start(words: list[str], streams: list[int]) -> Process:
-        stdin, stdout, stderr = streams
-        return subprocess.Popen([python, *words], env=env, stdin=stdin, stdout=stdout, stderr=stderr)
-
-    return start
+    stdin, stdout, stderr = streams
+    return subprocess.Popen([sys.executable, *words], env=environment(None), stdin=stdin, stdout=stdout, stderr=stderr)
 
 
 def run_trial(shape: str, seconds: float, injections: int, seed: int, start: Start) -> tuple[Trial, int, int]:

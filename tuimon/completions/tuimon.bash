@@ -47,7 +47,7 @@ _tuimon() {
     explain) options="-h --help --all --full --format" ;;
     diff) options="-h --help --format -o --output --force --fail-if-slower --anyway" ;;
     export) options="-h --help --run --to --anonymous -o --output --force --phase --role --from --until" ;;
-    trace) options="-h --help --steps -o --output --force --all-ranks --max-pause" ;;
+    trace) options="-h --help --steps -o --output --force --max-pause" ;;
     mcp) options="-h --help" ;;
     ps) options="-h --help --format" ;;
     doctor) options="-h --help --format" ;;

@@ -2,5 +2,5 @@
 
 A trace is read once into columns (``events.py``), within bounds on memory whatever the file holds (``chunks.py``,
 ``reader.py``). Everything else is computed from these: which operator launched what (``nesting.py``), what the GPU
-waited for (``gaps.py``), tables for people (``summary.py``) and lanes for a timeline (``timeline.py``).
+waited for (``gaps.py``), and tables for people (``summary.py``).
 """

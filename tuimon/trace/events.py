@@ -29,15 +29,6 @@ class Kind(IntEnum):
     MEMSET = 6
 
 
-class Track(NamedTuple):
-    """A thread, or a stream of a GPU, that events run on. ``device`` is None for threads."""
-
-    name: str
-    process: str
-    thread: str
-    device: int | None = None
-
-
 class Stretch(NamedTuple):
     """A step or a phase: what lies between two moments, in ns from the trace's beginning."""
 
@@ -93,10 +84,6 @@ class Events:
     def length_ns(self, index: int) -> int:
         """How long it took."""
         return self.end_ns[index] - self.begin_ns[index]
-
-    def is_on_gpu(self, index: int) -> bool:
-        """True if it ran on a GPU."""
-        return self.kind[index] >= Kind.KERNEL
 
     def begun_in(self, stretch: Stretch) -> range:
         """The indices of the events that began in a stretch."""

@@ -104,7 +104,7 @@ def gpus_of(trace: Trace, whole: Stretch) -> list[Gpu]:
     for i in range(len(events)):
         kind = events.kind[i]
         if kind >= Kind.KERNEL:
-            works[trace.tracks[events.track[i]].device or 0].append(i)
+            works[trace.devices[events.track[i]] or 0].append(i)
         elif kind == Kind.RUNTIME and events.correlation[i]:
             launches[events.correlation[i]] = Launch(i, events.begin_ns[i], events.end_ns[i])
     return [Gpu(trace, device, works[device], launches, whole) for device in sorted(works)]

@@ -16,7 +16,6 @@ _Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 class RawArgs(msgspec.Struct, gc=False):
     """Kineto's additions to an event; fields of other types are as good as absent."""
 
-    name: Any = None  # of a process or thread (metadata)
     device: Any = None
     stream: Any = None
     correlation: Any = None
@@ -30,7 +29,7 @@ class RawArgs(msgspec.Struct, gc=False):
 
 
 class RawEvent(msgspec.Struct, gc=False):
-    """One event. ``ph``: "X" has a beginning ``ts`` and a length ``dur`` in us, "M" names a process or thread."""
+    """One event. ``ph``: "X" has a beginning ``ts`` and a length ``dur`` in us; others are not read."""
 
     ph: str = ""
     cat: str = ""

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from tuimon.errors import NotATrace, TraceError
 from tuimon.text import plain, whole_number
 from tuimon.trace.chunks import TraceFile
-from tuimon.trace.events import Events, Kind, Stretch, Stretches, Track
+from tuimon.trace.events import Events, Kind, Stretch, Stretches
 from tuimon.trace.products import Product, product_of
 from tuimon.trace.raw import RawArgs, RawEvent, RawHead, TakenBy, decode_events, decode_head
 
@@ -49,7 +49,7 @@ class Trace(Struct):
     """A trace in memory; times in ns from its first event."""
 
     events: Events = field(default_factory=Events)
-    tracks: list[Track] = field(default_factory=list)
+    devices: list[int | None] = field(default_factory=list)  # of each track its GPU; None for a thread
     steps: Stretches = field(default_factory=Stretches)
     phases: Stretches = field(default_factory=Stretches)  # by markers; none in files of other programs
     products: list[Product] = field(default_factory=list)
@@ -99,7 +99,6 @@ class _Builder:
             self._trace.device_names[properties.id] = plain(properties.name)
         self._names: dict[object, int] = {}
         self._tracks: dict[tuple[object, object], int] = {}
-        self._thread_names: dict[tuple[object, object], str] = {}
         self._stretches: dict[str, list[Stretch]] = {STEP: [], PHASE: [], LINE: []}
         self._profiler_steps: list[Stretch] = []
         self._base_us: float | None = None
@@ -111,10 +110,6 @@ class _Builder:
                 self._trace.unreadable += 1
             elif event.ph == "X":
                 self._add_event(event)
-            elif event.ph == "M" and event.name == "thread_name" and len(self._thread_names) < _TRACKS_LIMIT:
-                name = event.args.name if event.args is not None else None
-                if isinstance(name, str):
-                    self._thread_names[event.pid, event.tid] = plain(name[:_NAME_CHARACTERS]).strip()
 
     def trace(self, ended_early: str | None) -> Trace:
         """The trace that was read."""
@@ -132,7 +127,6 @@ class _Builder:
         trace.steps = Stretches([_moved(step, first_ns) for step in steps])
         trace.phases = Stretches([_moved(phase, first_ns) for phase in self._stretches[PHASE]])
         trace.lines = Stretches([_moved(line, first_ns) for line in self._stretches[LINE]])
-        trace.tracks = [self._named(key, track) for key, track in zip(self._tracks, trace.tracks, strict=True)]
         trace.ended_early = ended_early
         return trace
 
@@ -192,16 +186,12 @@ class _Builder:
         key = (event.pid, event.tid)
         found = self._tracks.get(key)
         if found is None:
-            tracks = self._trace.tracks
-            if len(tracks) >= _TRACKS_LIMIT:
-                return len(tracks) - 1
-            found = self._tracks[key] = len(tracks)
-            tracks.append(Track("", plain(str(event.pid)[:40]), plain(str(event.tid)[:40]), device))
+            devices = self._trace.devices
+            if len(devices) >= _TRACKS_LIMIT:
+                return len(devices) - 1
+            found = self._tracks[key] = len(devices)
+            devices.append(device)
         return found
-
-    def _named(self, key: tuple[object, object], track: Track) -> Track:
-        kind = "stream" if track.device is not None else "thread"
-        return track._replace(name=self._thread_names.get(key) or f"{kind} {track.thread}")
 
 
 _NO_ARGS = RawArgs()

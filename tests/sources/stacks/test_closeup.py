@@ -1,26 +1,12 @@
-"""Details on demand: the code around a line, a dump of a real process, and why there is none."""
+"""The code around a line, and why there is none."""
 
 import os
 import time
 
-import pytest
-
 from tests.session.records import process
-from tests.sources.programs import running
-from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.sources.stacks.closeup import AROUND_LINES, CloseUp
-from tuimon.sources.stacks.pyspy import recorder
-
-WAITS = """
-import sys, threading
-def wait_for_end():
-    sys.stdin.read()
-threading.Thread(target=threading.Event().wait, name="still [b]", daemon=True).start()
-print("ready", flush=True)
-wait_for_end()
-"""
 
 
 def us():
@@ -66,33 +52,3 @@ def test_a_replay_looks_at_nothing(tmp_path):
     file.write_text("x = 1\n")
     closeup = CloseUp(live=False)
     assert closeup.code(str(file), 1, us()) == []
-    assert "played back" in closeup.dump(os.getpid()).trouble
-
-
-@pytest.mark.skipif(recorder.find() is None, reason="needs py-spy")
-def test_a_dump_of_a_real_process(tmp_path):
-    with running(tmp_path, WAITS) as program:
-        dump = until(lambda: (found := CloseUp().dump(program.pid)).threads and found, "a dump")
-        threads = {thread.name: thread for thread in dump.threads}
-        assert set(threads) == {"MainThread", "still [b]"}
-        main = threads["MainThread"]
-        assert main.tid == program.pid
-        assert [frame.function for frame in main.frames][:2] == ["wait_for_end", "<module>"]
-        assert (main.frames[0].file, main.frames[0].line) == (str(tmp_path / "program.py"), 4)
-        assert not threads["still [b]"].owns_gil
-
-
-@pytest.mark.skipif(recorder.find() is None, reason="needs py-spy")
-def test_a_dump_of_a_process_that_is_gone(tmp_path):
-    with running(tmp_path, WAITS) as program:
-        pid = program.pid
-    dump = CloseUp().dump(pid)
-    assert dump.threads == ()
-    assert dump.trouble.startswith("no dump")
-
-
-def test_without_py_spy_it_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(recorder, "find", lambda: None)
-    dump = CloseUp().dump(os.getpid())
-    assert dump.trouble == "no dump: py-spy was not found"
-    assert "pip install" in dump.hint

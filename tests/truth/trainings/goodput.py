@@ -97,7 +97,6 @@ def batches(data, size, with_loader):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=20.0, help="of steps, evaluation and checkpoints")
-    parser.add_argument("--set-up", type=float, default=4.0)
     parser.add_argument("--install", type=int, default=0, metavar="SECONDS")
     parser.add_argument("--download", type=int, default=0, metavar="SECONDS")
     parser.add_argument("--after", type=float, default=4.0)
@@ -108,7 +107,7 @@ def main():
     torch.set_num_threads(1)
     SPENT["set-up"] = BEGUN - started_s()
     with Timed("set-up"):
-        data = parsed(args.set_up)
+        data = parsed(4.0)
         model = nn.Sequential(nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 1024), nn.ReLU(), nn.Linear(1024, 1))
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     if args.install:

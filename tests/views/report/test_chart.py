@@ -1,11 +1,10 @@
-"""The chart of a whole run: bounded whatever its length, true to its sums, with the verdicts where they changed."""
+"""The chart of a whole run: bounded whatever its length, and true to its sums."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.session.records import header, process, session_of, steps
-from tuimon.records import Exit
 from tuimon.views.report.chart import MOST, chart_of, rows_of
 
 PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 8, "other": 2}
@@ -13,9 +12,8 @@ SLOW = {**PHASES, "data": 200}
 NOTHING = (0.0,) * 5
 
 
-def chart(*records, report=None, pid=100):
-    session = session_of(header(), process(), *records)
-    return chart_of(session.over("whole"), pid, report or {"findings": [], "changes": []})
+def chart(*records, pid=100):
+    return chart_of(session_of(header(), process(), *records).over("whole"), pid)
 
 
 def rows(*records, between=NOTHING):
@@ -39,20 +37,3 @@ def test_what_markers_cannot_split_is_divided_as_samples_say():
 
 def test_without_a_step_there_is_no_chart():
     assert chart(steps(1, {}, count=0)) is None and chart(steps(1, PHASES), pid=7) is None
-
-
-def changes(*at_s):
-    return [{"at_s": s, "step": int(s), "from": "side_work", "to": "input_bound/slow_item"} for s in at_s]
-
-
-def test_the_chart_has_the_changes_where_they_were_and_not_too_many():
-    run = [*(steps(t, PHASES, first_index=10 * t) for t in range(1, 101)), Exit(t=100, pid=100, exit_code=0)]
-    report = {"findings": [{"rule": "input_bound", "severity": "critical"}], "changes": changes(25.0)}
-    found = chart(*run, report=report)
-    (mark,) = found["marks"]
-    assert mark.left == pytest.approx(0.25)
-    assert (mark.text, mark.severity, mark.step) == ("INPUT-BOUND (slow item)", "critical", 25)
-    assert found["span_s"] == 100
-    marks = chart(*run, report={"findings": [], "changes": changes(*range(0, 40), 60.0)})["marks"]
-    assert [mark.number for mark in marks] == list(range(1, 13))
-    assert {39.0, 60.0} <= {mark.at_s for mark in marks}  # after which it stayed

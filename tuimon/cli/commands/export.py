@@ -12,11 +12,11 @@ from tuimon.cli.streams import write_message
 from tuimon.cli.writing import Output, add_output
 from tuimon.errors import TuimonError, UsageError
 from tuimon.monitor.versions import version_of
-from tuimon.records import Frames, Header, Node, Notice, Process, Record
+from tuimon.records import PHASES, Frames, Header, Node, Notice, Process, Record
 from tuimon.sources.log.joined.notices import UNREADABLE
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
-from tuimon.views.export.stack_samples import Selection, contents
+from tuimon.views.export.stack_samples import Selection
 from tuimon.views.json_text import json_text
 
 _DOC = """\
@@ -168,21 +168,13 @@ def _between(first: Iterable[Record], rest: Iterable[Record], selection: Selecti
 
 
 def _nothing(log: Chosen, selection: Selection) -> TuimonError:
-    """The error for a selection that holds no sample: names what the log has."""
-    found = contents(read_logs(log))
-    if not found.samples:
+    """The error for an export without a sample."""
+    if selection == Selection():
         return TuimonError(
             f"{plain(log.name)} holds no stack samples",
             "It was recorded with --no-stacks, or py-spy could not read the run",
         )
-    phases, roles = ", ".join(found.phases), ", ".join(found.roles)
-    ranges = f"; ranges: {plain(', '.join(found.ranges))}" if found.ranges else ""
-    if selection.role is not None and not found.has_role(selection.role):
-        return UsageError(f"no thread has the role {plain(selection.role)!r}", f"There are: {plain(roles)}")
-    if selection.phase is not None and not found.has_part(selection.phase):
-        there = f"There are: {phases}{ranges}" if phases else "No process of this log trains: there are none"
-        return UsageError(f"no sample lies in the phase {plain(selection.phase)!r}", there)
     return UsageError(
         "nothing is selected: no sample fits all of --phase, --role, --from and --until",
-        f"The log spans {found.span_s:.0f} s; phases are known only for main threads",
+        f"Phases are {', '.join(PHASES)}, of main threads alone; without these options all is exported",
     )

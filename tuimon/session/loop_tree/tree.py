@@ -1,4 +1,4 @@
-"""The call tree of stack samples: one model, shown as a tree and as an icicle."""
+"""The call tree of stack samples."""
 
 from __future__ import annotations
 

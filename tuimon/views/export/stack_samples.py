@@ -148,45 +148,6 @@ class _Gathered:
         return self._roles.get((pid, tid), unlisted)
 
 
-class Contents(Struct, frozen=True):
-    """The phases, ranges and threads that a log has to choose from."""
-
-    samples: int
-    span_s: float
-    phases: tuple[str, ...]  # in the order of the step
-    ranges: tuple[str, ...]  # paths
-    roles: tuple[str, ...]
-
-    def has_part(self, part: str) -> bool:
-        """True if any sample lies in this phase or range."""
-        name = part.removeprefix(RANGE)
-        return part in self.phases or any(name in (path, path.rpartition("/")[2]) for path in self.ranges)
-
-    def has_role(self, role: str) -> bool:
-        """True if any thread has it."""
-        return any(Selection(role=role).includes_role(known) for known in self.roles)
-
-
-def contents(records: Iterable[Record]) -> Contents:
-    """The phases, ranges and roles that have samples, and how long the log is."""
-    gathered = _Gathered(records, Selection())
-    session = gathered.session
-    roles: dict[str, None] = {}
-    phases: set[str] = set()
-    ranges: set[str] = set()
-    samples = 0
-    for (pid, tid), counts in gathered.threads():
-        roles[gathered.role(pid, tid)] = None
-        samples += sum(counts.values())
-        if gathered.is_trainer_main(pid, tid):
-            for sample in _classified(counts, session, pid):
-                phases.add(sample.phase)
-                ranges.update(sample.ranges)
-    span_s = session.now_s - session.start_s if session.start_s is not None else 0.0
-    in_order = tuple(name for name in PHASES if name in phases)
-    return Contents(samples, span_s, in_order, tuple(sorted(ranges)), tuple(roles))
-
-
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 

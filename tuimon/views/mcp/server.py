@@ -27,8 +27,6 @@ _ABOUT = (
 )
 #: Calls that are answered at a time: each holds a log's tables (some 15 MB), or a training that is watched.
 _AT_ONCE = 4
-#: Calls that are answered or wait for it; of one more it is said.
-_MOST_CALLS = 256
 _INSTALL = 'Install it: pip install "tuimon[mcp]"'
 
 
@@ -45,7 +43,6 @@ def server(tools: Tools) -> MCPServer:
     arguments_of = {tool.__name__: list(signature(tool).parameters) for tool in tools.all()}
 
     turns = asyncio.Semaphore(_AT_ONCE)
-    calls: set[object] = set()
 
     class Server(MCPServer):  # type: ignore[misc]  # unknown where the extra is not installed
         """Refuses arguments that a tool does not take: left out, the answer would be of another training.
@@ -63,14 +60,8 @@ def server(tools: Tools) -> MCPServer:
                 raise ToolError(f"{name} takes no argument {names_of(unknown)}. It takes: {', '.join(known) or 'none'}")
             if refused := refusal(arguments):
                 raise ToolError(refused)
-            if len(calls) >= _MOST_CALLS:
-                raise ToolError(f"{len(calls)} calls wait for their answers already. Ask again when they have come")
-            calls.add(call := object())
-            try:
-                async with turns:
-                    return await super().call_tool(name, arguments, context)
-            finally:
-                calls.discard(call)
+            async with turns:
+                return await super().call_tool(name, arguments, context)
 
         async def get_prompt(self, *_asked: object, **_named: object) -> GetPromptResult:
             """There is none; the package would print a traceback with the name, however long."""

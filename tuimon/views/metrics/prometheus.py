@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import select
 import socket
 import socketserver
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import TypeAlias
@@ -123,16 +121,10 @@ def replace_file(path: str, content: bytes) -> None:
         raise
 
 
-#: Seconds that a connection may be silent.
+#: Seconds that a connection may be silent, or not take its answer: Prometheus gives a scrape up after 10 s.
 _SILENT_S = 10.0
-#: Scrapes at a time; others wait for their turn.
+#: Scrapes at a time; others wait in the kernel's queue for their turn.
 _AT_A_TIME = 8
-#: While others wait: seconds until a connection that has not asked yet is ended, and one whose answer is not taken.
-#: Prometheus gives a scrape up after 10 s.
-_ASK_S = 1.0
-_ANSWER_S = 10.0
-#: Seconds between two looks at who waits.
-_LOOK_S = 0.1
 #: Seconds between two attempts to listen.
 _RETRY_S = 5.0
 
@@ -140,18 +132,12 @@ _RETRY_S = 5.0
 class _Handler(WSGIRequestHandler):
     timeout = _SILENT_S
 
-    def get_environ(self) -> dict[str, object]:
-        """The request has been read: from here on it is answered."""
-        assert isinstance(self.server, _Server)
-        self.server.begin_answer(self.request)
-        return super().get_environ()
-
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing: stderr is the screen."""
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
-    """A thread for each scrape, and no more than some of them; further ones wait in the kernel's queue."""
+    """A thread for each scrape, and no more than some of them."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -160,8 +146,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
     def __init__(self, address: Address) -> None:
         family, _, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         self.address_family = family
-        self._open: dict[socket.socket, float] = {}  # until when each may hold up others
-        self._changed = threading.Condition()
+        self._turns = threading.BoundedSemaphore(_AT_A_TIME)
         super().__init__(where[:2], _Handler)  # type: ignore[arg-type]  # (of IPv6 it holds more)
 
     def server_bind(self) -> None:
@@ -170,35 +155,15 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
-    def has_room(self) -> bool:
-        """True if one more can be answered now; where others wait for that, end what is slow."""
-        with self._changed:
-            if len(self._open) < _AT_A_TIME or self._changed.wait(_LOOK_S):
-                return len(self._open) < _AT_A_TIME
-            if select.select([self.socket], [], [], 0.0)[0]:
-                now_s = time.monotonic()
-                for slow in [each for each, until_s in self._open.items() if until_s < now_s]:
-                    with contextlib.suppress(OSError):  # its thread closes it, and makes room
-                        slow.shutdown(socket.SHUT_RDWR)
-            return False
-
     def process_request(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]
-        """Begin a scrape."""
-        with self._changed:
-            self._open[request] = time.monotonic() + _ASK_S
+        """Begin a scrape once there is room for it."""
+        self._turns.acquire()
         super().process_request(request, client_address)
-
-    def begin_answer(self, request: socket.socket) -> None:
-        """It has asked: it is given the time to take the answer."""
-        with self._changed:
-            self._open[request] = time.monotonic() + _ANSWER_S
 
     def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override]
         """The scrape is over."""
         super().shutdown_request(request)
-        with self._changed:
-            self._open.pop(request, None)
-            self._changed.notify_all()
+        self._turns.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A scraper that went away, or sent nonsense, is its own trouble."""
@@ -232,8 +197,7 @@ class MetricsServer:
         if server is not None:
             with server:
                 while not self._closing.is_set():
-                    if server.has_room():
-                        server.handle_request()
+                    server.handle_request()
 
     def _listen(self) -> _Server | None:
         try:

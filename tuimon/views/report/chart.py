@@ -1,4 +1,4 @@
-"""The pictures of the page: step time and phases with the changes of the verdict; curves; the call tree as boxes.
+"""The pictures of the page: step time and phases; curves; the call tree as boxes.
 
 A path's ``d`` runs from 0 to ``WIDTH`` in x and to ``HEIGHT`` in y.
 """
@@ -15,31 +15,17 @@ from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import SessionView
 from tuimon.session.steps.course import LIMIT, StepStretch
 from tuimon.session.steps.history import STACKED
-from tuimon.views.finding_text import verdict_name
 from tuimon.views.format import count, percent, place
-from tuimon.views.report.step_json import Json
 
 #: Values of the chart at most: as many stretches as the Session keeps of a run.
 MOST = LIMIT
-_MARKS = 12  # more would hide the chart
 WIDTH, HEIGHT = 1000, 100
 #: Values drawn at most, so that the page of a long run stays small.
 POINTS = 240
 Row = tuple[float, ...]
 
 
-class Mark(NamedTuple):
-    """A change of the verdict; ``left`` is its place on the chart, 0..1."""
-
-    number: int
-    left: float
-    at_s: float
-    step: int | None
-    text: str
-    severity: str  # of the finding that came; "benign" where none did
-
-
-def chart_of(run: SessionView, pid: int, report: dict[str, Json]) -> dict[str, Any] | None:
+def chart_of(run: SessionView, pid: int) -> dict[str, Any] | None:
     """The chart that the template draws; None before a step."""
     stats, start_s = run.session.step_stats.get(pid), run.session.start_s
     stretches = stats.course.stretches() if stats is not None else []
@@ -55,7 +41,6 @@ def chart_of(run: SessionView, pid: int, report: dict[str, Json]) -> dict[str, A
         "cut": any(sum(row) > top_ms * 1.001 for row in rows if row is not None),
         "span_s": span_s,
         "parts": [(name, bars(rows, part, top_ms)) for part, name in enumerate(STACKED)],
-        "marks": _marks(report, span_s),
     }
 
 
@@ -75,23 +60,6 @@ def rows_of(stretches: Sequence[StepStretch], start_s: float, between: Sequence[
 def _mean_ms(of: StepStretch, between: Sequence[float]) -> Row:
     parts_ns = of.data_ns, of.forward_ns, of.backward_ns, of.optimizer_ns, of.other_ns
     return tuple((ns + of.between_ns * share) / of.steps / 1e6 for ns, share in zip(parts_ns, between, strict=True))
-
-
-def _marks(report: dict[str, Json], span_s: float) -> list[Mark]:
-    """The changes of the verdict; of many those after which it stayed for longest."""
-    grave = {finding["rule"]: finding["severity"] for finding in report["findings"]}
-    changes = [change for change in report["changes"] if change["at_s"] is not None and change["at_s"] <= span_s]
-    ends_s = [change["at_s"] for change in changes[1:]] + [span_s]
-    lasted_s = [end_s - change["at_s"] for end_s, change in zip(ends_s, changes, strict=False)]
-    longest = sorted(range(len(changes)), key=lambda at: -lasted_s[at])[:_MARKS]
-    return [_mark(number, changes[at], span_s, grave) for number, at in enumerate(sorted(longest), 1)]
-
-
-def _mark(number: int, change: dict[str, Json], span_s: float, grave: dict[str, str]) -> Mark:
-    at_s, after = change["at_s"], change["to"]
-    text = verdict_name(after) if after else f"no longer {verdict_name(change['from'])}"
-    severity = grave.get(after.partition("/")[0], "info") if after else "benign"
-    return Mark(number, at_s / span_s, at_s, change["step"], text, severity)
 
 
 def decimated(values: Sequence[Row | None], most: int = POINTS) -> list[Row | None]:

@@ -11,7 +11,7 @@ from typing import Any
 from tuimon.errors import TuimonError
 from tuimon.records import Frame
 from tuimon.session.goodput import goodput
-from tuimon.session.rows import GpuRow, ThreadRow
+from tuimon.session.rows import GpuRow
 from tuimon.session.session import Session, SessionView
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_rows
@@ -39,7 +39,6 @@ from tuimon.views.state_text import how_ended, last_state_text
 from tuimon.views.worker_cpu import with_cpu
 
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
-_THREADS = 16
 _GPUS = 16
 _TRACES = 3
 _AROUND = 3  # lines of code before and after a place
@@ -111,14 +110,13 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "table": table,
         "bar": phase_bar((row.name, row.share) for row in table.rows) if table else [],
         "wall_time": _wall_time(session),
-        "chart": chart_of(run, pid, report) if pid is not None else None,
+        "chart": chart_of(run, pid) if pid is not None else None,
         "ranks": ranks_table(report["ranks"]),
         "traces": [trace_tables(trace) for trace in report.get("traces", ())[-_TRACES:]],
         "gpu_time": with_idle_bounds(run, pid)[1] if pid is not None else None,
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
         "loaders": with_cpu(run, run.loaders(pid)) if pid is not None else (),
-        "threads": _threads(run),
         "flames": _flames(run, pid) if pid is not None else [],
         "process": process,
         "cost": session.cost,
@@ -218,11 +216,6 @@ def _gpu(row: GpuRow) -> dict[str, Any]:
 
 def _most(history: Sequence[float | None]) -> float:
     return max((value for value in history if value is not None), default=0.0) or 1.0
-
-
-def _threads(run: SessionView) -> list[ThreadRow]:
-    rows = [row for row in run.threads() if row.cpu_ratio is not None]
-    return sorted(rows, key=lambda row: -(row.cpu_ratio or 0.0))[:_THREADS]
 
 
 def _flames(run: SessionView, pid: int) -> list[dict[str, Any]]:

@@ -42,10 +42,8 @@ class TuimonApp(LeavableApp):
         Binding("v", "findings", show=False),
         Binding("h", "profile('lines')", show=False),
         Binding("c", "profile('tree')", show=False),
-        Binding("i", "profile('icicle')", show=False),
         Binding("m", "memory", show=False),
         Binding("S", "standstill", show=False),
-        Binding("D", "dump", show=False),
         Binding("r", "ranks", show=False),
         Binding("b", "baseline", show=False),
         Binding("R", "restart", show=False),
@@ -129,10 +127,6 @@ class TuimonApp(LeavableApp):
         from tuimon.views.tui.sheets.standstill_sheet import StandstillSheet
 
         self.push_screen(StandstillSheet(self.monitor))
-
-    def action_dump(self) -> None:
-        """Point to the sheet that takes a dump."""
-        self.notify("D takes a dump in a thread's sheet: choose a thread in pane 4 and press Enter", markup=False)
 
     def _point_to_stacks(self) -> None:
         """Point to the stacks, once for each hang."""

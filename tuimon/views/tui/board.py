@@ -85,7 +85,7 @@ class Board(Widget):
         self.output = OutputPane(id="output")
         self.loaders = LoadersPane(id="loaders")
         self.threads = ThreadsPane(id="threads")
-        self.profile = ProfilePane(id="profile")  # shown alone, by h, c and i
+        self.profile = ProfilePane(id="profile")  # shown alone, by h and c
         self.ranks = RanksPane(id="ranks")  # shown alone, by r
         self.keys_line = KeysLine(id="keys")
         self._announced: dict[str, str] = {}  # message, by source
@@ -114,7 +114,6 @@ class Board(Widget):
             pane.update_state(session, findings)
         self.place_panes()
         self._show_keys()
-        self.threads.note_loaders(() if self.box("loaders") is not None else self.loaders.in_short())
         for pane in self.panes:
             pane.redraw()
         self._announce(session)
@@ -158,10 +157,6 @@ class Board(Widget):
                 widget.styles.width, widget.styles.height = box.width, box.height
         for pane in (self.gpu, self.output):
             pane.set_class((pane.id or "") in wanted.lines, "-line")
-
-    def on_threads_pane_regrouped(self, message: ThreadsPane.Regrouped) -> None:
-        """More rows may want more room."""
-        self.place_panes()
 
     def box(self, name: str) -> Box | None:
         """The place of a pane; None while it is hidden."""

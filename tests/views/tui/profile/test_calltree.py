@@ -1,12 +1,16 @@
-"""The call tree."""
+"""The call tree; and both views at every size."""
 
-from tests.views.tui.profile.samples import Sample, of
+import pytest
+
+from tests.views.tui.profile.samples import DEEP, HOSTILE, SIZES, Sample, of
 from tests.views.tui.texts import texts
-from tuimon.views.tui.profile.calltree import TreeCursor, TreeView, indent, node_of_line, visible_nodes
+from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.profile.calltree import TreeView, indent, node_of_line, visible_nodes
+from tuimon.views.tui.profile.hotlines import LinesView
 
 
 def test_the_hottest_path_is_open_at_first(trainer):
-    rows = texts(TreeView(TreeCursor()).draw(trainer, None, 116, 14))
+    rows = texts(TreeView().draw(trainer, None, 116, 14))
     assert rows[:10] == [
         " total               self  function",
         " 100 % ███████████         ▾ <module>  train.py:90  main()",
@@ -23,11 +27,11 @@ def test_the_hottest_path_is_open_at_first(trainer):
 
 
 def test_fold_and_unfold(trainer):
-    view = TreeView(TreeCursor())
+    view = TreeView()
 
     def functions():
         view.draw(trainer, None, 116, 20)
-        return [node.function for node in visible_nodes(trainer.tree(None), view.cursor.opened)]
+        return [node.function for node in visible_nodes(trainer.tree(None), view.opened)]
 
     assert functions()[2] == "__next__"
     view.move(2)
@@ -38,33 +42,33 @@ def test_fold_and_unfold(trainer):
     assert functions()[3:6] == ["forward", "_conv_forward", "backward"]
     view.sideways(1)
     functions()
-    assert view.cursor.selected(trainer.tree(None)).function == "_conv_forward"
+    assert view.selected(trainer.tree(None)).function == "_conv_forward"
     view.sideways(-1)
     view.sideways(-1)
     assert functions()[3:5] == ["forward", "backward"]
-    assert view.cursor.selected(trainer.tree(None)).function == "forward"
+    assert view.selected(trainer.tree(None)).function == "forward"
     view.enter()
     assert functions()[3:5] == ["forward", "_conv_forward"]
 
 
 def test_one_key_opens_a_call_as_far_as_its_fork():
     profile = of(Sample([0, 10, 12, 8], 1, "data"), Sample([0, 10, 16, 8], 1, "data"), Sample([21], 90, "other"))
-    view = TreeView(TreeCursor())
+    view = TreeView()
     view.draw(profile, None, 116, 20)
     view.move(1)
     view.sideways(1)
     view.draw(profile, None, 116, 20)
-    opened = [node.depth for node in visible_nodes(profile.tree(None), view.cursor.opened)]
+    opened = [node.depth for node in visible_nodes(profile.tree(None), view.opened)]
     assert opened == [1, 1, 2, 3, 3]
 
 
 def test_a_node_that_has_gone_leaves_the_cursor_with_its_caller(trainer):
-    view = TreeView(TreeCursor())
+    view = TreeView()
     view.draw(trainer, None, 116, 20)
     view.move(3)
     fewer = of(Sample([0, 1], 5, "data"))
     view.draw(fewer, None, 116, 20)
-    assert view.cursor.selected(fewer.tree(None)).function == "main"
+    assert view.selected(fewer.tree(None)).function == "main"
 
 
 def test_deep_indents_say_how_deep_they_are():
@@ -79,7 +83,21 @@ def test_from_a_line_to_its_node(trainer):
     row = next(row for row in trainer.lines().lines if row.place.line == 24)
     node = node_of_line(tree, row)
     assert (node.function, 24 in node.lines) == ("forward", True)
-    cursor = TreeCursor()
-    cursor.reveal(node)
-    assert node in visible_nodes(tree, cursor.opened)
-    assert cursor.selected(tree) is node
+    view = TreeView()
+    view.reveal(node)
+    assert node in visible_nodes(tree, view.opened)
+    assert view.selected(tree) is node
+
+
+@pytest.mark.parametrize("profile", [HOSTILE, DEEP, of()], ids=["hostile", "deep", "empty"])
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_lines_fit_and_are_printable(profile, width, height):
+    tree = TreeView()
+    for lines in (
+        LinesView().draw(profile, None, width, height, on_gpu=True),
+        tree.draw(profile, None, width, height),
+    ):
+        assert len(lines) == height
+        assert all(text_of(row).isprintable() for row in lines)
+    tree.move(3), tree.move(-1), tree.sideways(1), tree.sideways(-1), tree.enter()
+    assert len(tree.draw(profile, None, width, height)) == height

@@ -22,7 +22,7 @@ def shown(app):
     return [row for row in text(app, "profile").splitlines() if row]
 
 
-async def test_h_c_i_show_three_views_of_one_thread():
+async def test_h_and_c_show_two_views_of_one_thread():
     async with running(play()) as (app, pilot):
         profile = app.board.profile
         assert not profile.display
@@ -32,8 +32,6 @@ async def test_h_c_i_show_three_views_of_one_thread():
         assert "for x, y in loader:" in text(app, "profile") and "waits for data" in text(app, "profile")
         await pilot.press("c")
         assert "▾ main" in text(app, "profile")
-        await pilot.press("i")
-        assert "▏main 100 %" in text(app, "profile")
         await pilot.press("escape")
         assert not profile.display and app.focused is app.board.threads and app.board.phases.display
 
@@ -65,7 +63,7 @@ async def test_a_thread_without_samples_says_why():
     async with running(play()) as (app, pilot):
         await pilot.press("end", "h")
         assert "autograd" in shown(app)[0] and "no stack samples" in text(app, "profile")
-        await pilot.press("c", "down", "right", "left", "enter", "i", "down", "left", "enter", "escape")
+        await pilot.press("c", "down", "right", "left", "enter", "escape")
         assert app.is_running
 
 
@@ -74,24 +72,6 @@ async def test_enter_on_a_line_shows_it_in_the_tree():
         await pilot.press("h", "down", "down", "down", "enter")
         assert "▾ forward" in text(app, "profile") or "forward  model.py" in text(app, "profile")
         assert shown(app)[-1].startswith("forward  ")
-
-
-async def test_tree_and_icicle_have_one_cursor():
-    async with running(play()) as (app, pilot):
-        await pilot.press("c", "down", "down", "down", "down", "down")
-        assert shown(app)[-1].startswith("forward  20.0 %")
-        await pilot.press("i")
-        assert shown(app)[-1].startswith("forward  20.0 %")
-        await pilot.press("right")
-        assert shown(app)[-1].startswith("backward  10.0 %")
-        await pilot.press("enter")
-        assert "▏▸backward 10 %" in text(app, "profile") and "__next__" not in text(app, "profile")
-        await pilot.press("backspace")
-        assert "__next__" in text(app, "profile")
-        await pilot.press("enter", "escape")
-        assert app.board.profile.display
-        await pilot.press("escape")
-        assert not app.board.profile.display
 
 
 async def test_new_samples_keep_cursor_and_folding():
@@ -128,11 +108,11 @@ async def test_sort_and_library_lines():
 
 async def test_clicks():
     async with running(play()) as (app, pilot):
-        await pilot.press("i")
-        await pilot.click("#profile", offset=(90, 7))
+        await pilot.press("c")
+        await pilot.click("#profile", offset=(30, 10))
         assert shown(app)[-1].startswith("forward  20.0 %")
-        await pilot.click("#profile", offset=(90, 7))
-        assert "__next__" not in text(app, "profile")
+        await pilot.click("#profile", offset=(30, 10))
+        assert "▾ forward" in text(app, "profile")
         await pilot.press("h")
         await pilot.click("#profile", offset=(30, 9))
         assert app.board.profile.views.lines.selected().place.line == 55
@@ -140,7 +120,7 @@ async def test_clicks():
 
 async def test_before_anything_is_known():
     async with running(Playback()) as (app, pilot):
-        await pilot.press("h", "t", "c", "f", "i", "t", "down", "up", "escape")
+        await pilot.press("h", "t", "c", "f", "t", "down", "up", "escape")
         assert app.is_running
 
 
@@ -156,7 +136,7 @@ async def test_before_anything_is_known():
 async def test_lines_have_the_right_width_on_every_terminal(size, look):
     for monitor in (play(), streams.hostile()):
         async with running(monitor, size, look) as (app, pilot):
-            for key in "hci":
+            for key in "hc":
                 await pilot.press(key)
                 profile = app.board.profile
                 for y in range(profile.content_size.height):

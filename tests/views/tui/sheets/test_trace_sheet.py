@@ -1,4 +1,4 @@
-"""The trace on the screen: its tables, its timeline, and its keys."""
+"""The trace on the screen and in the report."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from tuimon.records import TraceTaken
 from tuimon.trace.raw import PhaseBefore, TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
-from tuimon.trace.timeline import Lane, Timeline, blocks, timeline_of
 from tuimon.views.format import count
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.trace_text import known_before
-from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets import trace_sheet
-from tuimon.views.tui.sheets.timeline_lines import View, timeline_lines
 from tuimon.views.tui.sheets.trace_lines import trace_lines
 from tuimon.views.tui.sheets.trace_sheet import TraceSheet, read_taken
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
@@ -62,40 +60,6 @@ def test_a_pause_beyond_what_was_allowed_is_said(recorded: str) -> None:
         assert ("more than the 150 ms allowed" in text) == said
 
 
-@pytest.mark.parametrize("width", [40, 80, 120, 200])
-def test_the_timeline_fills_its_width(recorded: str, width: int) -> None:
-    view = View(timeline_of(read_trace(recorded)))
-    for _ in range(12):
-        _, steps_row, phases_row, *_ = map(text_of, timeline_lines(view, width))
-        assert "…" not in steps_row + phases_row
-        for line in timeline_lines(view, width)[1:]:
-            assert cells(line) == width
-        view.zoom(1)
-        view.pan(1)
-
-
-def test_time_that_markers_cannot_split_is_named_as_in_the_tables() -> None:
-    lane = Lane("phase", "loop")
-    lane.add_item(0, 60, "between", "between")
-    lane.add_item(60, 100, "backward", "backward")
-    _, row = map(text_of, timeline_lines(View(Timeline([lane], 0, 100, [])), 72))
-    assert row.split() == ["phase", "▏data+forward", "▏backward"]
-
-
-def test_zoom_and_pan_stay_within_the_trace() -> None:
-    view = View(Timeline([], 0, 100 * MS, []))
-    view.zoom(1)
-    assert (view.begin_ns, view.end_ns) == (25 * MS, 75 * MS)
-    view.pan(100)
-    assert (view.begin_ns, view.end_ns) == (50 * MS, 100 * MS)
-    view.zoom(-5)
-    assert (view.begin_ns, view.end_ns) == (0, 100 * MS)
-    view.zoom(100)
-    assert view.length_ns == 1000
-    view.go_to_step(1)  # there are none
-    assert view.length_ns == 1000
-
-
 class _App(TerminalApp[None]):
     """Nothing but the sheet."""
 
@@ -116,14 +80,10 @@ async def shown(monkeypatch: pytest.MonkeyPatch, take: object, size: tuple[int, 
 
 async def test_the_sheet(recorded: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = read_taken(recorded)
-    whole = await shown(monkeypatch, lambda sheet: taken, (80, 24))
-    assert "step 3" in whole[1]
-    one = await shown(monkeypatch, lambda sheet: taken, (80, 24), "n")
-    assert "step 0" in one[1] and "step 3" not in one[1]
-    keys = ("plus", "plus", "right", "minus", "0", "down", "down")
-    near = await shown(monkeypatch, lambda sheet: taken, (80, 24), *keys)
-    assert near[1] == whole[1]
-    assert near[7] == whole[9]  # the tables have moved by two rows
+    top = await shown(monkeypatch, lambda sheet: taken, (80, 24))
+    assert top[0].startswith("4 steps · 177 ms each")
+    end = await shown(monkeypatch, lambda sheet: taken, (80, 24), "end")
+    assert recorded in "".join(end[-3:]).replace(" ", "")
 
 
 async def test_a_reason_where_there_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +125,7 @@ async def test_the_order_is_taken_back_when_it_is_closed(monkeypatch: pytest.Mon
 def test_names_from_the_file_are_made_safe(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", [event("cpu_op", "\x1b[31mred\x07", 0, 10 * MS)])
     taken = read_taken(path)
-    drawn = [*timeline_lines(View(taken.timeline), 80), *trace_lines(taken.trace, taken.summary, 80)]
+    drawn = trace_lines(taken.trace, taken.summary, 80)
     assert "\x1b" not in "".join(text_of(line) for line in drawn)
 
 
@@ -236,27 +196,6 @@ def test_the_report_tells_of_a_trace(recorded: str) -> None:
     assert "forward: CPU 50.9 ms, GPU span 50.9 ms" in text
     assert max(map(len, text_report(report).splitlines())) <= 78 + len(recorded)
     assert "traces" not in report_of(session_of(header()), [], "run.jsonl")
-
-
-def test_blocks_of_a_lane() -> None:
-    lane = Lane("main", "CPU")
-    for begin, end, name in ((0, 10, "a"), (10, 11, "b"), (30, 60, "c"), (90, 200, "d")):
-        lane.add_item(begin, end, name, "forward")
-    found = blocks(lane, 0, 100, 20)
-    assert [(block.x, block.width, block.name) for block in found] == [
-        (0, 2, "a"), (2, 1, ""), (6, 6, "c"), (18, 2, "d"),
-    ]  # fmt: skip
-    assert found[1].share == pytest.approx(0.2)
-
-
-def test_steps_one_after_the_other(recorded: str) -> None:
-    view = View(timeline_of(read_trace(recorded)))
-    steps = view.timeline.steps
-    for at in (0, 1, 2, 3, 3):
-        view.go_to_step(1)
-        assert view.begin_ns == pytest.approx(steps[at].begin_ns)
-    view.go_to_step(-1)
-    assert view.begin_ns == pytest.approx(steps[2].begin_ns)
 
 
 def test_of_a_step_before_it_is_known_what_was_measured() -> None:

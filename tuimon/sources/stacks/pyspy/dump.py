@@ -34,11 +34,6 @@ class DumpThread(msgspec.Struct, frozen=True, rename={"tid": "os_thread_id"}):
     tid: int | None = None
     thread_name: str | None = None
 
-    @property
-    def name(self) -> str:
-        """Its name; "thread" where it has none."""
-        return self.thread_name or "thread"
-
 
 class DumpError(Exception):
     """The process could not be read; the text is py-spy's."""

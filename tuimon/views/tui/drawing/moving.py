@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from textual.binding import Binding, BindingType
 from textual.events import MouseScrollDown, MouseScrollUp
 
+_WHEEL_ROWS = 3  # that a notch of the wheel moves
 _TO_END = 100_000  # rows: more than any list has
 #: Key -> rows down.
 MOVES = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10, "home": -_TO_END, "end": _TO_END}
@@ -23,22 +24,17 @@ Key = TypeVar("Key", bound=Hashable)
 class Moving:
     """A widget whose rows one moves through by ``MOVE_KEYS`` and the mouse wheel."""
 
-    @property
-    def wheel_rows(self) -> int:
-        """How many rows a notch of the wheel moves."""
-        return 3
-
     def action_move(self, rows_down: int) -> None:
         """Move or scroll by so many rows."""
         raise NotImplementedError
 
     def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
         """The wheel moves down."""
-        self.action_move(self.wheel_rows)
+        self.action_move(_WHEEL_ROWS)
 
     def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
         """The wheel moves up."""
-        self.action_move(-self.wheel_rows)
+        self.action_move(-_WHEEL_ROWS)
 
 
 def scrolled(top: int, at: int, count: int, room: int) -> int:

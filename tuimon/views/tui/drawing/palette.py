@@ -15,7 +15,7 @@ from tuimon.records import PHASES
 
 _BLACK, _WHITE, _GREY, _SILVER = "#000000", "#ffffff", "#555555", "#aaaaaa"
 #: Each colour in the dark theme and in the light one, then for terminals with 16 colours: there each is exactly one of
-#: these, so that the nearest match does not decide. ``tint`` and ``shade``: how much of a colour is mixed in.
+#: these, so that the nearest match does not decide.
 _COLOURS = {
     "tm-text": ("#d5dbe3", "#24292f", _SILVER, _BLACK),
     "tm-strong": ("#ffffff", "#000000", _WHITE, _BLACK),
@@ -27,9 +27,6 @@ _COLOURS = {
     "tm-key": ("#6cb6ff", "#0a5fc2", "#55ffff", "#0000aa"),
     "tm-cursor": ("#1f2a38", "#dcebfb", _GREY, _SILVER),
     "tm-on-badge": ("#0d1117", "#ffffff", _BLACK, _WHITE),
-    "tm-ground": ("#0d1117", "#fbfcfd", _BLACK, _WHITE),
-    "tm-tint": ("0.38", "0.3", "1", "1"),
-    "tm-shade": ("0.3", "0.22", "1", "1"),
     "tm-critical": ("#ff7b72", "#b3261e", "#ff5555", "#aa0000"),
     "tm-warning": ("#f0b429", "#8a5300", "#ffff55", "#aa00aa"),
     "tm-info": ("#6cb6ff", "#0a5fc2", "#55ffff", "#0000aa"),
@@ -92,20 +89,13 @@ _ATTRIBUTES = {
 
 
 #: Words that put something behind the text.
-_BACKGROUNDS = ("badge", "cursor", "tint", "shade")
-
-
-def _mixed(colour: str, ground: str, share: float) -> str:
-    """``share`` of a colour on a ground, both ``#rrggbb``."""
-    parts = ((int(colour[i : i + 2], 16), int(ground[i : i + 2], 16)) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(top * share + under * (1 - share)):02x}" for top, under in parts)
+_BACKGROUNDS = ("badge", "cursor")
 
 
 def style_of(role: str, variables: Mapping[str, str], *, mono: bool = False) -> Style:
-    """The look of a role; ``badge`` puts the colour behind the text, ``tint`` some of it, ``shade`` less.
+    """The look of a role; ``badge`` puts the colour behind the text, ``cursor`` the cursor's background.
 
-    ``cursor`` is the cursor's background, ``edge`` text as dark as the ground. Without colours (``mono``) backgrounds
-    become reversed text.
+    Without colours (``mono``) backgrounds become reversed text.
 
     A word that starts with ``#`` or names an ANSI colour comes from a program's output: ``fg:`` / ``bg:`` colour.
     """
@@ -113,30 +103,19 @@ def style_of(role: str, variables: Mapping[str, str], *, mono: bool = False) -> 
     for word in role.split():
         if mono and word in _BACKGROUNDS:
             style += Style(reverse=True, bold=word == "badge")
-        elif word in ("badge", "tint", "shade"):
-            style = _behind(style, word, variables)
+        elif word == "badge":
+            ground = style.color or variables["tm-text"]
+            style = Style(color=variables["tm-on-badge"], bgcolor=ground, bold=True)
         else:
-            style += _style_of_word(word, variables, mono=mono)
+            style += _style_of_word(word, variables)
     return style
 
 
-def _behind(style: Style, word: str, variables: Mapping[str, str]) -> Style:
-    """The colour so far behind the text: all of it (``badge``), some (``tint``) or less (``shade``)."""
-    if word == "badge":
-        return Style(color=variables["tm-on-badge"], bgcolor=style.color or variables["tm-text"], bold=True)
-    own = style.color.name if style.color else variables["tm-text"]
-    share = float(variables["tm-tint" if word == "tint" else "tm-shade"])
-    text = variables["tm-on-badge"] if share == 1 else variables["tm-text"]
-    return Style(color=text, bgcolor=_mixed(own, variables["tm-ground"], share))
-
-
-def _style_of_word(word: str, variables: Mapping[str, str], *, mono: bool) -> Style:
+def _style_of_word(word: str, variables: Mapping[str, str]) -> Style:
     if word in _ATTRIBUTES:
         return _ATTRIBUTES[word]
     if word in ROLES:
         return Style(color=variables[ROLES[word]], bold=True if word == "strong" else None)
-    if word == "edge":
-        return Style(color=None if mono else variables["tm-ground"])
     if word == "cursor":
         return Style(bgcolor=variables["tm-cursor"])
     kind, _, colour = word.partition(":")

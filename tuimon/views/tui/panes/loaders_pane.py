@@ -51,21 +51,6 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
         """True if there is a loader with workers."""
         return self.state is not None and any(row.facts.workers for row in self.state)
 
-    def in_short(self) -> Line:
-        """`` · 6 loader: 2 workers, none ready at 69 % of fetches``; nothing without workers."""
-        rows = self.state or ()
-        loader = next((row for row in rows if row.facts.workers and row.ready_none_ratio is not None), None)
-        if loader is None:
-            return ()
-        workers = f"{loader.facts.workers} worker{'s' * (loader.facts.workers > 1)}"
-        none = f"none ready at {percent(loader.ready_none_ratio)} of fetches"
-        return line(
-            (" · ", "faint"),
-            ("6 ", "key"),
-            (f"loader: {workers}, ", "dim"),
-            (none, "warning" if _is_starved(loader) else "dim"),
-        )
-
 
 def loader_rows_wanted(loaders: Sequence[LoaderRow]) -> int:
     """Rows of content for these loaders."""

@@ -1,4 +1,4 @@
-"""Which threads the table lists and in which order: filter, sort, processes that fold, helpers in one row."""
+"""Which threads the table lists and in which order: filter, sort, helpers in one row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tuimon.session.rows import ThreadRow
 from tuimon.session.windows import mean_of_known
 from tuimon.text import whole_number
 from tuimon.views.format import place
-from tuimon.views.tui.panes.process_tree import TreeRow, folded_at_first, tree_rows
 
 _ROLES = ("training", "main", "worker", "pin-memory", "autograd")
 
@@ -39,13 +38,11 @@ SORTS: tuple[tuple[str, Callable[[ThreadRow], Any]], ...] = (
 
 
 class ThreadList(Struct):
-    """The user's choice of threads: filter, order, folding."""
+    """The user's choice of threads: filter and order."""
 
     filter_text: str = ""
-    by_process: bool = False
     _sort: int = 0
-    folded: set[int] = field(default_factory=set)  # pids of processes whose threads are hidden
-    _rows: list[TreeRow] = field(default_factory=list)
+    _rows: list[ThreadRow] = field(default_factory=list)
     _rows_of: tuple[object, ...] = ()  # the input that ``_rows`` was made from
 
     @property
@@ -53,33 +50,19 @@ class ThreadList(Struct):
         """The column that the threads are sorted by."""
         return SORTS[self._sort][0]
 
-    def matching(self, threads: Sequence[ThreadRow]) -> list[ThreadRow]:
-        """The threads that pass the filter, sorted."""
-        rows = [row for row in threads if matches(row, self.filter_text)]
-        return sorted(rows, key=SORTS[self._sort][1])
-
-    def rows(self, threads: Sequence[ThreadRow], processes: Sequence[Process]) -> list[TreeRow]:
-        """The rows to scroll through: threads, or processes with those of their threads that are not folded."""
-        made_from = (threads, processes, self.filter_text, self._sort, self.by_process, frozenset(self.folded))
+    def rows(self, threads: Sequence[ThreadRow], processes: Sequence[Process]) -> list[ThreadRow]:
+        """The threads that pass the filter, sorted, and helpers that are alike as one."""
+        made_from = (threads, processes, self.filter_text, self._sort)
         if made_from != self._rows_of:
             self._rows_of = made_from
-            rows = self.matching(threads)
-            if self.by_process:
-                self._rows = tree_rows(rows, processes, self.folded)
-            else:
-                folded = sorted(with_helpers_folded(rows, processes), key=SORTS[self._sort][1])
-                self._rows = [TreeRow(row, row) for row in folded]
+            order = SORTS[self._sort][1]
+            rows = sorted((row for row in threads if matches(row, self.filter_text)), key=order)
+            self._rows = sorted(with_helpers_folded(rows, processes), key=order)
         return self._rows
 
     def sort_by_next(self) -> None:
         """Sort by the next column."""
         self._sort = (self._sort + 1) % len(SORTS)
-
-    def toggle_by_process(self, threads: Sequence[ThreadRow], processes: Sequence[Process]) -> None:
-        """Group by process, with helpers folded where there are many threads; or one list of all threads."""
-        self.by_process = not self.by_process
-        if self.by_process:
-            self.folded = folded_at_first(threads, processes)
 
 
 def matches(row: ThreadRow, text: str) -> bool:

@@ -45,7 +45,7 @@ def thread_columns(rows: Sequence[ThreadRow], width: int) -> list[Column[ThreadR
     return columns_of(
         Column("role", role, lambda row: (clipped(role_text(row), role - 2), _role_style(row))),
         Column("pid", pid, lambda row: (str(own_id(row.pid)), "dim")),
-        Column("tid", tid, lambda row: (str(own_id(row.tid)) if row.count == 1 and row.tid > 0 else "", "dim")),
+        Column("tid", tid, lambda row: (str(own_id(row.tid)) if row.count == 1 else "", "dim")),
         Column("cpu", 6, lambda row: (percent(row.cpu_ratio), "dim" if _is_idle(row) else "strong"), ">", 1),
         Column("", gauge, lambda row: _gauge(row, gauge)),
         Column("delay", delay, lambda row: (percent(row.delay_ratio), _delay_style(row.delay_ratio)), ">", 1),

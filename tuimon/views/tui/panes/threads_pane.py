@@ -16,7 +16,6 @@ from tuimon.views.tui.drawing.lines import Line, Span, filled, line, notes_lines
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.drawing.table import head_line, row_line
-from tuimon.views.tui.panes.process_tree import WHOLE, TreeRow
 from tuimon.views.tui.panes.thread_list import ThreadList
 from tuimon.views.tui.panes.thread_rows import thread_columns
 
@@ -35,7 +34,6 @@ class ThreadsState(NamedTuple):
     rows: tuple[ThreadRow, ...]
     notes: tuple[str, ...]
     processes: tuple[Process, ...] = ()
-    loaders: Line = ()  # in the title, where these have no pane of their own
 
 
 class ThreadsPane(Moving, Pane[ThreadsState]):
@@ -44,9 +42,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *MOVE_KEYS,
         Binding("enter", "open", show=False),
-        Binding("right", "unfold", show=False),
-        Binding("left", "fold", show=False),
-        Binding("T", "tree", show=False),
+        Binding("right", "open", show=False),
     ]
 
     class Opened(Message):
@@ -55,9 +51,6 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         def __init__(self, row: ThreadRow) -> None:
             super().__init__()
             self.row = row
-
-    class Regrouped(Message):
-        """There may be more rows than before."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -75,21 +68,16 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         """The text that threads are filtered by."""
         return self._list.filter_text
 
-    def rows(self) -> list[ThreadRow]:
-        """The threads that pass the filter, sorted."""
-        return self._list.matching(self.state.rows) if self.state is not None else []
-
-    def shown(self) -> list[TreeRow]:
+    def shown(self) -> list[ThreadRow]:
         """The rows to scroll through."""
         return self._list.rows(self.state.rows, self.state.processes) if self.state is not None else []
 
     def draw(self, state: ThreadsState, width: int, height: int) -> list[Line]:
         """Header, the visible rows, notes."""
-        shown = self.shown()
-        rows = [row.drawn for row in shown]
+        rows = self.shown()
         notes = notes_lines(state.notes, width, height)
         room = max(height - 1 - len(notes), 1)
-        at = self._cursor.scroll(_keys(shown), room)
+        at = self._cursor.scroll(_keys(rows), room)
         top = self._cursor.top
         visible = rows[top : top + room]
         columns = thread_columns(rows if len(rows) <= MEASURED_ROWS else visible, width)
@@ -105,18 +93,11 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         total = sum(row.count for row in state.rows)
         spans = [Span("4 ", "key"), Span("CPU threads", "text bold"), Span(f" · {total}", "dim")]
         if self.filter_text:
-            shown = sum(row.count for row in self.rows())
+            shown = sum(row.count for row in self.shown())
             spans.append(Span(f" · {shown} match “{plain(self.filter_text)}”", "warning"))
-        if self._list.by_process:
-            spans.append(Span(" · by process", "dim"))
         if self._list.sorted_by != "role":
             spans.append(Span(f" · by {self._list.sorted_by}", "dim"))
-        return (*spans, *state.loaders)
-
-    def note_loaders(self, loaders: Line) -> None:
-        """Say in the title how the loaders do, which have no room for a pane."""
-        if self.state is not None:
-            self.state = self.state._replace(loaders=loaders)
+        return tuple(spans)
 
     def filter_by(self, text: str) -> None:
         """Show only threads whose role, name, state or place contains the text."""
@@ -129,17 +110,13 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         self.redraw(force=True)
 
     def selected(self) -> ThreadRow | None:
-        """The thread under the cursor; of a process its main thread."""
-        row = self._selected()
-        return None if row is None else row.thread
+        """The thread under the cursor."""
+        rows = self.shown()
+        return rows[self._cursor.index(_keys(rows))] if rows else None
 
     def chosen(self) -> ThreadRow | None:
         """The thread under the cursor, if somebody has put it there."""
         return self.selected() if self._cursor.key is not None else None
-
-    def _selected(self) -> TreeRow | None:
-        rows = self.shown()
-        return rows[self._cursor.index(_keys(rows))] if rows else None
 
     def action_move(self, rows_down: int) -> None:
         """Move the cursor."""
@@ -148,41 +125,11 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
             self._cursor.move(_keys(rows), rows_down)
             self.redraw(force=True)
 
-    def action_tree(self) -> None:
-        """Group threads by process, or show all in one list."""
-        if self.state is not None:
-            self._list.toggle_by_process(self.state.rows, self.state.processes)
-        self.redraw(force=True)
-        self.post_message(self.Regrouped())
-
-    def action_fold(self) -> None:
-        """Fold the process; from a thread: to its process."""
-        row = self._selected()
-        if row is not None and self._list.by_process:
-            if row.is_process:
-                self._list.folded.add(row.drawn.pid)
-            self._cursor.key = (row.drawn.pid, WHOLE)
-            self.redraw(force=True)
-
-    def action_unfold(self) -> None:
-        """Show the threads of the process; open a thread."""
-        row = self._selected()
-        if row is not None and row.is_process:
-            self._list.folded.discard(row.drawn.pid)
-            self.redraw(force=True)
-        else:
-            self.action_open()
-
     def action_open(self) -> None:
-        """Open the thread under the cursor; fold or unfold a process."""
-        row = self._selected()
-        if row is None:
-            return
-        if row.is_process:
-            self._list.folded ^= {row.drawn.pid}
-            self.redraw(force=True)
-        else:
-            self.post_message(self.Opened(row.thread))
+        """Open the thread under the cursor."""
+        row = self.selected()
+        if row is not None:
+            self.post_message(self.Opened(row))
 
     def on_click(self, event: Click) -> None:
         """A click puts the cursor there; a second one opens the thread."""
@@ -205,8 +152,8 @@ def _is_refuted(notice: Notice, session: Session) -> bool:
     return sampling is not None and (sampling.coverage_ratio or 0.0) >= _COVERED
 
 
-def _keys(rows: Sequence[TreeRow]) -> list[tuple[int, int]]:
-    return [(row.drawn.pid, row.drawn.tid) for row in rows]
+def _keys(rows: Sequence[ThreadRow]) -> list[tuple[int, int]]:
+    return [(row.pid, row.tid) for row in rows]
 
 
 def _empty(state: ThreadsState, filter_text: str) -> Line:

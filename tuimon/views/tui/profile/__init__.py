@@ -1,1 +1,1 @@
-"""The pane of hot lines, call tree, icicle."""
+"""The pane of hot lines and call tree."""

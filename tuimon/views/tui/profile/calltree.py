@@ -1,10 +1,8 @@
-"""The call tree as rows to fold and unfold, and the cursor that it shares with the icicle."""
+"""The call tree as rows to fold and unfold."""
 
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-
-from msgspec import Struct, field
 
 from tuimon.session.loop_tree.hot_lines import LineShare
 from tuimon.session.loop_tree.tree import CallTree, Node
@@ -15,56 +13,6 @@ from tuimon.views.tui.drawing.lines import Line, cells, clipped_left, column, fi
 from tuimon.views.tui.drawing.moving import moved, scrolled
 
 Trail = tuple[int, ...]  # ids from the root's child to a node
-
-
-class TreeCursor(Struct):
-    """Selection, folding and zoom by node ids; the tree itself is rebuilt at every refresh."""
-
-    opened: set[int] = field(default_factory=set)
-    _selected: Trail = ()
-    _zoomed: Trail = ()
-    _begun: bool = False
-
-    def open_hottest_path(self, tree: CallTree) -> None:
-        """Open the hottest path of the first tree with samples; later trees change nothing."""
-        path = tree.hottest_path()
-        if self._begun or not path:
-            return
-        self._begun = True
-        self.opened |= {node.id for node in path}
-        self.select(path[0])
-
-    def selected(self, tree: CallTree) -> Node:
-        """The node under the cursor; if it has gone, the innermost of its callers that is left."""
-        return _deepest(tree, self._selected)
-
-    def select(self, node: Node) -> None:
-        """Put the cursor there."""
-        self._selected = tuple(each.id for each in node.path())
-
-    def zoomed(self, tree: CallTree) -> Node:
-        """The node that takes the whole width of the icicle."""
-        return _deepest(tree, self._zoomed)
-
-    def zoom(self, node: Node) -> None:
-        """Give a node the whole width."""
-        self._zoomed = tuple(each.id for each in node.path())
-
-    def reveal(self, node: Node) -> None:
-        """Unfold the way to a node and put the cursor there."""
-        self._begun = True
-        self.opened |= {each.id for each in node.path()[:-1]}
-        self.select(node)
-
-
-def _deepest(tree: CallTree, trail: Trail) -> Node:
-    found = tree.root
-    for number in trail:
-        node = tree.node(number)
-        if node is None:
-            break
-        found = node
-    return found
 
 
 def node_of_line(tree: CallTree, row: LineShare) -> Node | None:
@@ -160,10 +108,12 @@ def detail_line(tree: CallTree, node: Node, width: int) -> Line:
 
 
 class TreeView:
-    """The rows with the cursor of the tree."""
+    """The rows with a cursor; selection and folding are by node ids, as the tree is rebuilt at every refresh."""
 
-    def __init__(self, cursor: TreeCursor) -> None:
-        self.cursor = cursor
+    def __init__(self) -> None:
+        self.opened: set[int] = set()
+        self._selected: Trail = ()
+        self._begun = False  # some path has been opened
         self._tree = CallTree()
         self._rows: list[Node] = []
         self._top = 0
@@ -171,21 +121,47 @@ class TreeView:
     def draw(self, profile: SampleProfile, phase: str | None, width: int, height: int) -> list[Line]:
         """Exactly ``height`` lines."""
         tree = self._tree = profile.tree(phase)
-        self.cursor.open_hottest_path(tree)
-        self._rows = visible_nodes(tree, self.cursor.opened)
+        self._open_hottest_path(tree)
+        self._rows = visible_nodes(tree, self.opened)
         at = self._at()
         room = max(height - 2, 1)
         self._top = scrolled(self._top, at, len(self._rows), room)
         lines = [head_line(width)]
         for number, node in enumerate(self._rows[self._top : self._top + room], self._top):
-            opened = node.id in self.cursor.opened
+            opened = node.id in self.opened
             lines.append(node_line(tree, node, width, opened=opened, cursor=number == at))
         return [*filled(lines, height - 1), detail_line(tree, self._rows[at], width) if self._rows else ()]
+
+    def _open_hottest_path(self, tree: CallTree) -> None:
+        """Open the hottest path of the first tree with samples; later trees change nothing."""
+        path = tree.hottest_path()
+        if path and not self._begun:
+            self.reveal(path[0])
+            self.opened |= {node.id for node in path}
+
+    def selected(self, tree: CallTree) -> Node:
+        """The node under the cursor; if it has gone, the innermost of its callers that is left."""
+        found = tree.root
+        for number in self._selected:
+            node = tree.node(number)
+            if node is None:
+                break
+            found = node
+        return found
+
+    def reveal(self, node: Node) -> None:
+        """Unfold the way to a node and put the cursor there."""
+        self._begun = True
+        self.opened |= {each.id for each in node.path()[:-1]}
+        self._select(node)
+
+    def _select(self, node: Node) -> None:
+        self._selected = tuple(each.id for each in node.path())
 
     def move(self, rows_down: int) -> None:
         """Move the cursor over the rows that are unfolded."""
         if self._rows:
-            self.cursor.select(self._rows[moved(self._at(), rows_down, len(self._rows))])
+            self._select(self._rows[moved(self._at(), rows_down, len(self._rows))])
 
     def sideways(self, step: int) -> None:
         """Unfold, or fold."""
@@ -195,27 +171,27 @@ class TreeView:
 
     def _unfold(self, node: Node) -> None:
         """Open the node and the only children below it; on an open node move to its first child."""
-        if node.id in self.cursor.opened and node.children:
-            self.cursor.select(node.ordered()[0])
+        if node.id in self.opened and node.children:
+            self._select(node.ordered()[0])
             return
         while node.children:
-            self.cursor.opened.add(node.id)
+            self.opened.add(node.id)
             if len(node.children) > 1:
                 break
             (node,) = node.children.values()
 
     def _fold(self, node: Node) -> None:
         """Close the node; on a closed one move to its caller."""
-        if node.id in self.cursor.opened and node.children:
-            self.cursor.opened.discard(node.id)
+        if node.id in self.opened and node.children:
+            self.opened.discard(node.id)
         elif node.parent is not None and node.parent.parent is not None:
-            self.cursor.select(node.parent)
+            self._select(node.parent)
 
     def enter(self) -> None:
         """Open or close the node."""
         node = self._rows[self._at()] if self._rows else None
-        if node is not None and node.id in self.cursor.opened:
-            self.cursor.opened.discard(node.id)
+        if node is not None and node.id in self.opened:
+            self.opened.discard(node.id)
         else:
             self.sideways(1)
 
@@ -225,13 +201,13 @@ class TreeView:
         if y < 1 or not 0 <= index < len(self._rows):
             return False
         same = index == self._at()
-        self.cursor.select(self._rows[index])
+        self._select(self._rows[index])
         return same
 
     def _at(self) -> int:
         """The row of the selected node; where it is folded away, of its innermost visible caller."""
         places = {node.id: index for index, node in enumerate(self._rows)}
-        node: Node | None = self.cursor.selected(self._tree)
+        node: Node | None = self.selected(self._tree)
         while node is not None and node.id not in places:
             node = node.parent
         return places[node.id] if node is not None else 0

@@ -13,11 +13,10 @@ from tuimon.views.format import count, percent, plain
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line
 from tuimon.views.tui.profile.scope import Scope
 
-Mode = Literal["lines", "tree", "icicle"]
+Mode = Literal["lines", "tree"]
 MODES: tuple[tuple[str, Mode, str], ...] = (
     ("h", "lines", "Hot lines"),
     ("c", "tree", "Call tree"),
-    ("i", "icicle", "Icicle"),
 )
 #: The phases that the samples of a training thread always divide into; evaluation where there is any.
 FILTERS: tuple[str | None, ...] = (None, *(name for name in PHASES if name != "eval"))
@@ -30,7 +29,7 @@ def filters(profile: SampleProfile) -> tuple[str | None, ...]:
 
 
 def tabs_line(mode: Mode, who: str, samples: int, width: int) -> Line:
-    """The three views, the one shown marked; at the right whose samples they are of, and how many."""
+    """The two views, the one shown marked; at the right whose samples they are of, and how many."""
     spans: list[Span] = []
     for key, name, title in MODES:
         if name == mode:

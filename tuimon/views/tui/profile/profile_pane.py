@@ -1,4 +1,4 @@
-"""Hot lines, call tree and icicle: three views of the same samples."""
+"""Hot lines and call tree: two views of the same samples."""
 
 from __future__ import annotations
 
@@ -72,7 +72,6 @@ class ProfilePane(Moving, Pane[ProfileState]):
         Binding("left", "view('sideways', -1)", show=False),
         Binding("right", "view('sideways', 1)", show=False),
         Binding("enter", "view('enter')", show=False),
-        Binding("backspace", "view('zoom_out')", show=False),
         Binding("escape", "back", show=False),
         Binding("f", "view('select_phase', 1)", show=False),
         Binding("F", "view('select_phase', -1)", show=False),
@@ -106,11 +105,6 @@ class ProfilePane(Moving, Pane[ProfileState]):
         """Code was read."""
         if event.state in (WorkerState.SUCCESS, WorkerState.ERROR):
             self.redraw(force=True)
-
-    @property
-    def wheel_rows(self) -> int:
-        """A row of the icicle is a call, not one of many lines."""
-        return 1 if self.views.mode == "icicle" else super().wheel_rows
 
     def open(
         self,
@@ -201,11 +195,8 @@ class ProfilePane(Moving, Pane[ProfileState]):
         self.action_view("move", rows_down)
 
     def action_back(self) -> None:
-        """Out of the zoom; then back to the panes."""
-        if self.views.zoom_out():
-            self.redraw(force=True)
-        else:
-            self.post_message(self.Closed())
+        """Back to the panes."""
+        self.post_message(self.Closed())
 
     def action_extent(self) -> None:
         """This thread, all of its role, its process, the whole run."""

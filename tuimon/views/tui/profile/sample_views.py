@@ -1,4 +1,4 @@
-"""Hot lines, call tree and icicle of the same samples: which is shown, of which phase, and what keys do in it."""
+"""Hot lines and call tree of the same samples: which is shown, of which phase, and what keys do in it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Callable
 from tuimon.records import Place
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.tui.drawing.lines import Line
-from tuimon.views.tui.profile.calltree import TreeCursor, TreeView, node_of_line
+from tuimon.views.tui.profile.calltree import TreeView, node_of_line
 from tuimon.views.tui.profile.header import FILTERS, Mode, filters
 from tuimon.views.tui.profile.hotlines import SORTS, LinesView
-from tuimon.views.tui.profile.icicle import IcicleView
 from tuimon.views.tui.sheets.code_around import Code, no_code
 
 
 class SampleViews:
-    """The three views, one of them shown; call tree and icicle share a cursor."""
+    """The two views, one of them shown."""
 
     def __init__(self) -> None:
         self.mode: Mode = "lines"
@@ -24,13 +23,8 @@ class SampleViews:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Reset cursors, folding and zoom, for samples of another scope."""
-        self.lines = LinesView()
-        self._begin_tree_anew()
-
-    def _begin_tree_anew(self) -> None:
-        cursor = TreeCursor()
-        self.tree, self.icicle = TreeView(cursor), IcicleView(cursor)
+        """Reset cursors and folding, for samples of another scope."""
+        self.lines, self.tree = LinesView(), TreeView()
 
     def draw(
         self,
@@ -44,14 +38,10 @@ class SampleViews:
         """Exactly ``height`` lines of the view that is shown."""
         if self.mode == "lines":
             return self.lines.draw(profile, self.phase, width, height, on_gpu=on_gpu, code_of=code_of)
-        return self._of_tree.draw(profile, self.phase, width, height)
+        return self.tree.draw(profile, self.phase, width, height)
 
-    @property
-    def _of_tree(self) -> TreeView | IcicleView:
-        return self.tree if self.mode == "tree" else self.icicle
-
-    def _shown(self) -> LinesView | TreeView | IcicleView:
-        return self.lines if self.mode == "lines" else self._of_tree
+    def _shown(self) -> LinesView | TreeView:
+        return self.lines if self.mode == "lines" else self.tree
 
     def move(self, rows_down: int) -> None:
         """Move the cursor."""
@@ -62,23 +52,19 @@ class SampleViews:
         return self._shown().click(x, y)
 
     def sideways(self, step: int) -> None:
-        """Select the next phase; fold or unfold; move to the neighbour in the row."""
-        self.select_phase(step) if self.mode == "lines" else self._of_tree.sideways(step)
+        """Select the next phase; fold or unfold."""
+        self.select_phase(step) if self.mode == "lines" else self.tree.sideways(step)
 
     def enter(self) -> None:
-        """Show the line in the tree; fold or unfold; zoom in."""
-        self._show_line_in_tree() if self.mode == "lines" else self._of_tree.enter()
-
-    def zoom_out(self) -> bool:
-        """Zoom out of the icicle by one step; False where nothing is zoomed."""
-        return self.mode == "icicle" and self.icicle.zoom_out()
+        """Show the line in the tree; fold or unfold."""
+        self._show_line_in_tree() if self.mode == "lines" else self.tree.enter()
 
     def select_phase(self, step: int) -> None:
         """Show only the samples of the next phase or user range."""
         choices = filters(self.profile) if self.profile is not None else FILTERS
         at = choices.index(self.phase) if self.phase in choices else 0  # a range may have left the last 30 s
         self.phase = choices[(at + step) % len(choices)]
-        self._begin_tree_anew()
+        self.tree = TreeView()
 
     def toggle_libraries(self) -> None:
         """Every line by itself, or a library's time with the line that called it."""
@@ -95,4 +81,4 @@ class SampleViews:
         node = node_of_line(self.profile.tree(self.phase), row)
         self.mode = "tree"
         if node is not None:
-            self.tree.cursor.reveal(node)
+            self.tree.reveal(node)

@@ -21,7 +21,7 @@ KEYS = """\
 The verdict
   v    | all findings: place, fixes, why, how sure; Tab chooses one, Enter explains it
   h    | hot lines of the thread that the verdict blames, or of the one under the cursor
-  c  i | the same samples as a call tree, as an icicle
+  c    | the same samples as a call tree
   f  t | there: only one phase or range; this thread, all like it, its process, the whole run
   K    | trace the next 5 steps with torch.profiler
   m    | torch's memory: which lines allocate what nobody frees
@@ -38,8 +38,7 @@ The screen
   Tab         | next pane; arrows, PageUp and PageDown move in it
   z  Enter    | the focused pane alone; Esc goes back; Enter on a thread: all about it
   /           | only threads that contain a text; Esc clears it
-  s  T        | sort threads by role, cpu, delay, where; group them by process
-  D           | in a thread's sheet: a dump of all stacks of its process
+  s           | sort threads by role, cpu, delay, where
   I           | after attach: bring the hooks into the training
   space  p    | freeze the screen; measuring goes on
   d           | dark or light

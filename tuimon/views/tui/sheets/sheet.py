@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -33,25 +33,32 @@ class Overlay(ModalScreen[ScreenResultType]):
         return super().dismiss(result) if self.is_active else AwaitComplete()
 
 
-class ScrolledBody(Moving, Canvas, can_focus=True):
-    """Lines to scroll through."""
+class SheetBody(Moving, Canvas, can_focus=True):
+    """The lines of a sheet, to scroll through."""
 
-    BINDINGS: ClassVar[list[BindingType]] = MOVE_KEYS
+    BINDINGS: ClassVar[list[BindingType]] = [*MOVE_KEYS, Binding("space", "move(10)", show=False)]
 
-    def __init__(self) -> None:
+    def __init__(self, title: str, build: Build) -> None:
         super().__init__()
+        self._heading = title
+        self._build = build
+        self._wanted = 0
         self._top = 0
 
     def update(self) -> None:
-        """Draw."""
-        raise NotImplementedError
-
-    def in_view(self, lines: Sequence[Line], room: int) -> tuple[Sequence[Line], Span]:
-        """The lines in view, and for the title how many follow."""
-        self._top = max(0, min(self._top, len(lines) - room))
-        below = len(lines) - room - self._top
+        """Build the lines again and show those in view; the title says how many follow."""
+        width, height = self.content_size
+        if not height:
+            return
+        lines = self._build(width)
+        if len(lines) != self._wanted:  # the sheet is as high as its text; the style sheet bounds it
+            self._wanted = len(lines)
+            self.styles.height = len(lines) + self.gutter.height
+        self._top = max(0, min(self._top, len(lines) - height))
+        below = len(lines) - height - self._top
         more = Span(f" · {below} more lines below" if below > 0 else "", "dim")
-        return lines[self._top : self._top + room], more
+        self.set_title(Span(self._heading, "text bold"), more, Span(" · Esc closes", "dim"))
+        self.show_lines(lines[self._top : self._top + height])
 
     def on_resize(self) -> None:
         """The lines follow the size."""
@@ -61,31 +68,6 @@ class ScrolledBody(Moving, Canvas, can_focus=True):
         """Scroll."""
         self._top = max(0, self._top + rows_down)
         self.update()
-
-
-class SheetBody(ScrolledBody):
-    """The lines of a sheet."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "move(10)", show=False)]
-
-    def __init__(self, title: str, build: Build) -> None:
-        super().__init__()
-        self._heading = title
-        self._build = build
-        self._wanted = 0
-
-    def update(self) -> None:
-        """Build the lines again and show those in view."""
-        width, height = self.content_size
-        if not height:
-            return
-        lines = self._build(width)
-        if len(lines) != self._wanted:  # the sheet is as high as its text; the style sheet bounds it
-            self._wanted = len(lines)
-            self.styles.height = len(lines) + self.gutter.height
-        shown, more = self.in_view(lines, height)
-        self.set_title(Span(self._heading, "text bold"), more, Span(" · Esc closes", "dim"))
-        self.show_lines(shown)
 
     def show_from(self, index: int) -> None:
         """Scroll so that a line is the first in view."""
