@@ -47,9 +47,17 @@ ALL_REDUCE = [
 
 
 def standing(
-    worker=FUTURE, quiet_s=16.0, own=FETCH, beside=(), unlisted=0, context="fork", cpu=(0.0, 0.0), is_taken=True
+    worker=FUTURE,
+    quiet_s=16.0,
+    own=FETCH,
+    beside=(),
+    unlisted=0,
+    context="fork",
+    cpu=(0.0, 0.0),
+    is_taken=True,
+    made=(),
 ):
-    """A training in its first step, with a worker, pid 101.
+    """A training in its first step, with a worker, pid 101; or with records of the steps that it has ``made``.
 
     ``beside``: the stacks of other threads in that; ``unlisted``: how many more have no code of the user's.
     """
@@ -68,6 +76,7 @@ def standing(
         Loader(t=3.0, pid=100, number=0, window_s=1.0, facts=facts, workers=[LoaderWorker(101, 0)]),
         threads(ends_s, (100, "python", cpu[0], "waiting"), cpu_ratio=cpu[0]),
         threads(ends_s, *in_worker, pid=101, cpu_ratio=cpu[1]),
+        *made,
         steps(ends_s, {}, count=0, open_phase="data", open_for_s=quiet_s),
         *(taken if is_taken else ()),
     )
@@ -89,6 +98,12 @@ def test_a_forked_worker_that_waits_for_a_thread_it_does_not_have(worker):
         or worker is LOCK
     )
     assert only.severity == "critical" and only.where[0].file == "data.py"
+    assert "multiprocessing_context='spawn'" in only.action
+
+
+def test_it_may_be_the_worker_of_a_later_loader():
+    """As that of the first validation, which a thread's lock stops that was free at the first fork."""
+    (only,) = hangs(worker=LOCK, made=[steps(3.0, {"forward": 400, "backward": 600}, count=20)])
     assert "multiprocessing_context='spawn'" in only.action
 
 

@@ -12,6 +12,7 @@ from tuimon.diagnosis.evidence.standstill_waits import (
     Rank,
     Wait,
     first_of,
+    forked_in_vain,
     peers_of,
     sampled_stack,
     stack_of,
@@ -44,6 +45,7 @@ class StandingRank(Struct, frozen=True, gc=False):
     rank: int | None
     phase: str | None  # it is in
     first: First | None  # what is known of its first step; None once a whole one has ended
+    forked: bool  # whether forked workers wait for threads that they do not have
     median_ms: float | None  # of its steps
     longest_ms: float | None
     cpu_ratio: float | None  # without a main thread that trains nothing
@@ -138,6 +140,7 @@ def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Sess
         rank=evidence.process.rank if evidence.process is not None else None,
         phase=steps.open_phase if steps is not None else None,
         first=first_of(evidence, tid, begun_s, taken, session) if stats is None or not stats.total else None,
+        forked=forked_in_vain(evidence, tid, begun_s, taken, session),
         median_ms=stats.whole_run().quantile_ms(0.5) if stats is not None else None,
         longest_ms=stats.run.quantile_ms(1.0) if stats is not None else None,
         cpu_ratio=_cpu_ratio(threads, tid, stack_of(pid, tid, begun_s, taken, session))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -166,7 +166,6 @@ class First(Struct, frozen=True, gc=False):
     waits_for: Literal["batch", "thread", "ranks"] | None  # None: it stands elsewhere, or its stack is unknown
     may_go_on: bool  # a process or a thread imports, compiles, waits for what may rightly take long, or is not known
     is_stuck: bool  # at a lock; or all workers that make a batch wait for a thread, and have none
-    forked: bool  # these workers were forked
 
 
 def first_of(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, session: Session) -> First:
@@ -174,23 +173,41 @@ def first_of(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, sess
     pid = evidence.pid
     own = stack_of(pid, tid, begun_s, taken, session)
     waits_for = innermost_wait(own) or ("thread" if _waits_inside(own) else None)
-    at_work = {
-        worker.pid: stack
-        for worker in evidence.child_workers
-        if user_place(stack := stack_of(worker.pid, worker.pid, begun_s, taken, session)) is not None
-    }
+    at_work = _at_work(evidence, begun_s, taken, session)
     others = [frames for each in (pid, *at_work) for frames in _other_stacks(taken, each, tid)]
-    more = {each: _more_threads(each, session) for each, stack in at_work.items() if _waits_inside(stack)}
-    have_none = bool(more) and len(more) == len(at_work) and not any(more.values())
+    more = _more_of_waiting(at_work, session)
     return First(
         waits_for=waits_for,
         may_go_on=any(_may_go_on(stack) for stack in (own, *at_work.values(), *others))
         or any(number is None or number > len(list(_other_stacks(taken, each, tid))) for each, number in more.items()),
-        is_stuck=have_none if waits_for == "batch" else stands_at_lock(own),
-        forked=waits_for == "batch"
-        and have_none
-        and any(loader.facts.context == "fork" for loader in session.over("recent").loader_figures(pid)),
+        is_stuck=_have_none(at_work, session) if waits_for == "batch" else stands_at_lock(own),
     )
+
+
+def forked_in_vain(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, session: Session) -> bool:
+    """True if it waits for a batch, and all workers that make one wait for a thread that no fork has brought along."""
+    if innermost_wait(stack_of(evidence.pid, tid, begun_s, taken, session)) != "batch":
+        return False
+    loaders = session.over("recent").loader_figures(evidence.pid)
+    return any(loader.facts.context == "fork" for loader in loaders) and _have_none(
+        _at_work(evidence, begun_s, taken, session), session
+    )
+
+
+def _at_work(evidence: Rank, begun_s: float, taken: Taken | None, session: Session) -> dict[int, list[Frame]]:
+    """The workers that are in the user's code, with the stacks of their main threads."""
+    stacks = {each.pid: stack_of(each.pid, each.pid, begun_s, taken, session) for each in evidence.child_workers}
+    return {pid: stack for pid, stack in stacks.items() if user_place(stack) is not None}
+
+
+def _more_of_waiting(at_work: Mapping[int, Sequence[Frame]], session: Session) -> dict[int, int | None]:
+    """How many more threads each has of these workers that waits for one."""
+    return {pid: _more_threads(pid, session) for pid, stack in at_work.items() if _waits_inside(stack)}
+
+
+def _have_none(at_work: Mapping[int, Sequence[Frame]], session: Session) -> bool:
+    more = _more_of_waiting(at_work, session)
+    return bool(more) and len(more) == len(at_work) and not any(more.values())
 
 
 def _more_threads(pid: int, session: Session) -> int | None:

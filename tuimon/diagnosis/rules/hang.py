@@ -114,7 +114,7 @@ def _judged(still: Standstill) -> Finding | None:
     return Finding(
         severity="critical",
         headline=f"nothing has moved{where} for {after(quiet_s)}{stands}",
-        fixes=(Fix(_FORKED if any(rank.first and rank.first.forked for rank in still.ranks) else _CHECK),),
+        fixes=(Fix(_FORKED if any(rank.forked for rank in still.ranks) else _CHECK),),
         where=tuple(dict.fromkeys(_places(still))),
         evidence={
             "open_for_s": quiet_s,
