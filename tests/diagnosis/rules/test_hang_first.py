@@ -77,7 +77,7 @@ def standing(
         threads(ends_s, (100, "python", cpu[0], "waiting"), cpu_ratio=cpu[0]),
         threads(ends_s, *in_worker, pid=101, cpu_ratio=cpu[1]),
         *made,
-        steps(ends_s, {}, count=0, open_phase="data", open_for_s=quiet_s),
+        steps(ends_s, {}, count=0, first_index=sum(each.count for each in made), open_phase="data", open_for_s=quiet_s),
         *(taken if is_taken else ()),
     )
 
@@ -103,7 +103,7 @@ def test_a_forked_worker_that_waits_for_a_thread_it_does_not_have(worker):
 
 def test_it_may_be_the_worker_of_a_later_loader():
     """As that of the first validation, which a thread's lock stops that was free at the first fork."""
-    (only,) = hangs(worker=LOCK, made=[steps(3.0, {"forward": 400, "backward": 600}, count=20)])
+    (only,) = hangs(worker=LOCK, made=[steps(3.0, {"forward": 4, "backward": 6}, count=100)])
     assert "multiprocessing_context='spawn'" in only.action
 
 
