@@ -154,14 +154,17 @@ class RunProcesses:
             and (not process.ended or process.t >= ended_s)
         ]
 
-    def ended_beside(self, trainer: int) -> list[Process]:
-        """Workers that have ended, though some that were started with them live on."""
+    def ended_beside(self, trainer: int, now_s: float, seconds: float) -> list[Process]:
+        """Workers that ended more than so many seconds before one that was started with them, if that has ended."""
         workers = self._workers_of(trainer)
-        begun = [worker.start_unix_s for worker in workers if not worker.ended]
+        lives = [(worker.start_unix_s, worker.t if worker.ended else now_s) for worker in workers]
         return [
             worker
             for worker in workers
-            if worker.ended and any(abs(worker.start_unix_s - each) <= _ONE_START_S for each in begun)
+            if worker.ended
+            and any(
+                abs(worker.start_unix_s - s) <= _ONE_START_S and ended_s - worker.t > seconds for s, ended_s in lives
+            )
         ]
 
     def workers_since(self, trainer: int, t: float) -> list[Process]:

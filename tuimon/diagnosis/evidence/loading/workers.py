@@ -129,9 +129,8 @@ def _idle_by_samples(view: SessionView, pid: int, live: Sequence[int]) -> set[in
     working = [each for each, share in busy.items() if share >= SATURATED_BUSY]
     if not any(_streams(sample) for each in working for sample in own[each].stacks):
         return set()
-    ended = view.session.run_processes.ended_beside(pid)
-    waiting = {each for each, share in busy.items() if share < SMALL}
-    return waiting | {worker.pid for worker in ended if view.now_s - worker.t > _NEXT_S}
+    ended = view.session.run_processes.ended_beside(pid, view.now_s, _NEXT_S)
+    return {each for each, share in busy.items() if share < SMALL} | {worker.pid for worker in ended}
 
 
 def _streams(sample: StackSample) -> bool:
