@@ -52,15 +52,16 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def autocast() -> AbstractContextManager[object]:
-    """bfloat16."""
-    return torch.autocast("cpu", torch.bfloat16)
+def autocast(dtype: torch.dtype) -> Context:
+    """A type of two bytes."""
+    return lambda: torch.autocast("cpu", dtype)
 
 
 #: The type of the parameters, and what a step runs in.
 SETTINGS: dict[str, tuple[torch.dtype, Context]] = {
     "plain": (torch.float32, contextlib.nullcontext),
-    "autocast": (torch.float32, autocast),
+    "autocast": (torch.float32, autocast(torch.bfloat16)),
+    "float16": (torch.float32, autocast(torch.float16)),
     "bfloat16": (torch.bfloat16, contextlib.nullcontext),
     "float64": (torch.float64, contextlib.nullcontext),
 }

@@ -58,6 +58,18 @@ def test_bfloat16_on_a_cpu_without_instructions_for_it() -> None:
     assert not any("slow_setting" in found_on[vectors] for vectors in ("avx512_bf16", "amx", None))
 
 
+def test_float16_on_a_cpu_without_instructions_for_it() -> None:
+    found_on = {
+        vectors: found(matmul_dtypes=["float16"], parameter_dtypes=["float32"], vectors=vectors)
+        for vectors in ("avx2", "avx512_bf16", "amx", None)
+    }
+    slow = [vectors for vectors, findings in found_on.items() if "slow_setting" in findings]
+    assert slow == ["avx2", "avx512_bf16"]
+    finding = found_on["avx512_bf16"]["slow_setting"]
+    assert (finding.cause, finding.severity) == ("float16", "critical")
+    assert "float16, which this CPU has no instructions for" in finding.headline
+
+
 def test_lower_precision_is_advised_only_where_it_is_off_and_faster() -> None:
     def advice(**facts: Any) -> str:
         return found(**facts)["compute_bound_cpu"].action

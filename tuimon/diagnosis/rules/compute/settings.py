@@ -35,8 +35,8 @@ AVX512_TAKES = Threshold(
 )
 AVX2_TAKES = Threshold(
     0.15,
-    "the same on a CPU without AVX-512",
-    "measured in bench/cpu_settings.py: 0.08 to 0.20",
+    "the same on a CPU without AVX-512, and in float16 on one without products of that",
+    "measured in bench/cpu_settings.py: 0.08 to 0.20, in float16 0.07 to 0.18",
 )
 FLOAT64_TAKES = Threshold(
     0.50,
@@ -54,7 +54,11 @@ _LEAST_LEFT = 0.05
 #: The function that becomes a tracer: ``sys.settrace(self.trace)``.
 _HANDED = re.compile(r"\.set(?:trace|profile)\s*\(\s*(?:\w+\.)*(\w+)")
 _BF16_HERE = ("amx", "avx512_bf16")
-_EMULATED = {"avx512": AVX512_TAKES, "avx2": AVX2_TAKES}
+#: Instructions of CPUs that convert each number of a type, and what float32 takes there. Those with AMX have float16.
+_EMULATED = {
+    "bfloat16": {"avx512": AVX512_TAKES, "avx2": AVX2_TAKES},
+    "float16": dict.fromkeys(("avx512_bf16", "avx512", "avx2"), AVX2_TAKES),
+}
 _MODEL = ("forward", "backward")
 
 
@@ -72,7 +76,7 @@ def slow_setting(evidence: Evidence) -> Finding | None:
     """Settings in force that slow down what the CPU computes; the one whose change gains most, then the others."""
     if evidence.uses_gpu is not False or not is_sure(evidence, 1.0, early=False):
         return None
-    judged = (_bfloat16(evidence), _float64(evidence), _tracer(evidence), _checks(evidence), _anomalies(evidence))
+    judged = (_two_bytes(evidence), _float64(evidence), _tracer(evidence), _checks(evidence), _anomalies(evidence))
     found = [slow for slow in judged if slow is not None and (slow.fix.estimated_speedup or 1.0) >= WARNING_GAIN]
     if not found:
         return None
@@ -94,18 +98,22 @@ def lower_is_faster(evidence: Evidence) -> bool:
     return process is not None and process.vectors in _BF16_HERE and "bfloat16" not in computed
 
 
-def _bfloat16(evidence: Evidence) -> _Slow | None:
+def _two_bytes(evidence: Evidence) -> _Slow | None:
     process = evidence.process
-    takes = _EMULATED.get(process.vectors or "") if process is not None else None
-    if process is None or takes is None or "bfloat16" not in (*process.matmul_dtypes, *process.parameter_dtypes):
+    if process is None or process.vectors is None:
+        return None
+    computed = {*process.matmul_dtypes, *process.parameter_dtypes}
+    takes = {dtype: by[process.vectors] for dtype, by in _EMULATED.items() if process.vectors in by}
+    dtype = next((dtype for dtype in takes if dtype in computed), None)
+    if dtype is None:
         return None
     share = evidence.share_of(*_MODEL)
-    how = "parameters in float32" if "bfloat16" in process.parameter_dtypes else "no torch.autocast"
+    how = "parameters in float32" if dtype in process.parameter_dtypes else "no torch.autocast"
     return _Slow(
-        "bfloat16",
-        f"forward and backward take {percent(share)} of each step in bfloat16, which this CPU has no instructions for",
+        dtype,
+        f"forward and backward take {percent(share)} of each step in {dtype}, which this CPU has no instructions for",
         share,
-        _of_model(evidence, f"compute in float32 on this machine ({how})", share, float(takes), TAKES_ERROR),
+        _of_model(evidence, f"compute in float32 on this machine ({how})", share, float(takes[dtype]), TAKES_ERROR),
     )
 
 
@@ -239,10 +247,10 @@ SLOW_SETTING = Rule(
     title="A setting slows the steps down",
     judge=slow_setting,
     explanation=(
-        "A setting in force makes the CPU compute more slowly than it has to: bfloat16 without instructions for it,"
-        " float64, a profiler or tracer, the checks of torch.distributions, or anomaly detection. It rests on what the"
-        " process reports of itself, on the phases, on samples in these checks, and on how often the training thread"
-        " holds the GIL. Gains follow from parts that were measured with other programs."
+        "A setting in force makes the CPU compute more slowly than it has to: bfloat16 or float16 without instructions"
+        " for it, float64, a profiler or tracer, the checks of torch.distributions, or anomaly detection. It rests on"
+        " what the process reports of itself, on the phases, on samples in these checks, and on how often the training"
+        " thread holds the GIL. Gains follow from parts that were measured with other programs."
     ),
     needs=(STEPS, SETTINGS),
     thresholds=(
@@ -254,6 +262,6 @@ SLOW_SETTING = Rule(
         TAKES_ERROR,
         *CONFIDENCE,
     ),
-    causes=("anomaly", "bfloat16", "float64", "tracer", "validation"),
+    causes=("anomaly", "bfloat16", "float16", "float64", "tracer", "validation"),
     contradicts_order=True,
 )
