@@ -123,15 +123,25 @@ def test_how_a_run_ended_that_the_title_shows_takes_no_row_of_a_finding(exit_rec
     assert " ".join(texts(verdict_lines(ended._replace(findings=()), 120))[0].split()) == f"┃ {text}"
 
 
-def test_a_program_that_found_no_input_beside_the_screen_is_told_how_to_get_it():
-    ended = VERDICT._replace(
-        findings=(), exit=Exit(t=1, pid=1, exit_code=1, last_line="EOFError: EOF when reading a line")
-    )
+@pytest.mark.parametrize(
+    ("last_line", "tip"),
+    [
+        ("EOFError: EOF when reading a line", "tuimon run --headless"),
+        ("ModuleNotFoundError: No module named 'torch'", "activate its environment"),
+    ],
+)
+def test_what_helps_is_said_where_it_is_known(last_line, tip):
+    ended = VERDICT._replace(findings=(), exit=Exit(t=1, pid=1, exit_code=1, last_line=last_line))
     _, line, fix = texts(verdict_lines(ended, 80))
-    assert "EOFError" in line and fix.startswith(" ┃ TIP") and "tuimon run --headless" in fix and "…" not in fix
-    for last_line in ("KeyError: 'lr'", "EOFError: Ran out of input"):  # pickle's: a file was cut short
-        other = ended._replace(exit=structs.replace(ended.exit, last_line=last_line))
-        assert texts(verdict_lines(other, 80))[2].strip() == "┃"
+    assert last_line in line and fix.startswith(" ┃ TIP") and tip in fix and "…" not in fix
+
+
+@pytest.mark.parametrize(
+    "last_line", ["KeyError: 'lr'", "EOFError: Ran out of input"]
+)  # pickle's: a file was cut short
+def test_elsewhere_there_is_no_tip(last_line):
+    ended = VERDICT._replace(findings=(), exit=Exit(t=1, pid=1, exit_code=1, last_line=last_line))
+    assert texts(verdict_lines(ended, 80))[2].strip() == "┃"
 
 
 def test_without_findings_it_says_why():

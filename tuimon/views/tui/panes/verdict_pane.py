@@ -235,9 +235,14 @@ def _others(findings: Sequence[Finding], *, short: bool) -> Line:
     return line(("v", "key"), (f" {', '.join(parts) or 'details'}", "dim"))
 
 
-#: The exception of ``input()`` at the end of input; pickle's and sockets' have other words.
-_ASKED = "EOFError: EOF when reading a line"
-_NO_INPUT = "the full screen gives the program no input; tuimon run --headless does"
+#: Exceptions that end a run, and what helps: that of ``input()`` (pickle's and sockets' have other words); that of a
+#: script which runs in the Python of PATH, without its environment.
+_TIPS = {
+    "EOFError: EOF when reading a line": "the full screen gives the program no input; tuimon run --headless does",
+    "ModuleNotFoundError: No module named 'torch'": (
+        "activate its environment first, or: tuimon run ENV/bin/python train.py"
+    ),
+}
 
 
 def _has_end_row(verdict: Verdict) -> bool:
@@ -261,7 +266,8 @@ def _how(end: Exit) -> str:
 def _of_end(end: Exit, width: int) -> _Block:
     """How a run ended in which no rule has found anything."""
     word = "failed" if end.has_failed else ""
-    advice = clip(line(("TIP", "dim"), ("  " + _NO_INPUT, "text")), width) if end.last_line == _ASKED else BLANK
+    tip = _TIPS.get(end.last_line or "")
+    advice = clip(line(("TIP", "dim"), ("  " + tip, "text")), width) if tip is not None else BLANK
     return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width), advice)
 
 
