@@ -36,7 +36,7 @@ def warmup(evidence: Evidence) -> Finding | None:
     ratio = f", {first / median:.0f}x the median" if slow and first is not None else ""
     return Finding(
         severity="info",
-        headline=f"warming up: the slowest of the first steps took {first or median:.0f} ms{ratio}",
+        headline=f"the slowest of the first steps took {first or median:.0f} ms{ratio}",
         fixes=(Fix("wait: the first steps compile, tune and fill caches"),),
         evidence={"first_slowest_ms": first, "median_ms": median, "steps": steps.total},
     )
