@@ -10,8 +10,8 @@ from ..outside import raised_by_us
 from ..variables import variable
 from . import gc_pauses, loop_stacks, optimizer_facts, plan, precision
 
-#: Limits of the error that ended the program: bytes of its text, half from the end; and how many innermost frames, besides as
-#: many outside packages, which 60 frames of torch.compile may hide. A ring has room for 8 KiB of facts.
+#: Limits of the error that ended the program: bytes of its text, half from the end; and how many innermost frames,
+#: besides as many outside packages, which 60 frames of torch.compile may hide. A ring has room for 8 KiB of facts.
 _ERROR_BYTES = 1500
 _ERROR_FRAMES = 16
 

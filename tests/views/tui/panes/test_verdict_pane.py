@@ -127,7 +127,7 @@ def test_how_a_run_ended_that_the_title_shows_takes_no_row_of_a_finding(exit_rec
     ("last_line", "tip"),
     [
         ("EOFError: EOF when reading a line", "tuimon run --headless"),
-        ("ModuleNotFoundError: No module named 'torch'", "activate its environment"),
+        ("ModuleNotFoundError: No module named 'torch'", "ENV/bin/python"),
     ],
 )
 def test_what_helps_is_said_where_it_is_known(last_line, tip):

@@ -235,13 +235,11 @@ def _others(findings: Sequence[Finding], *, short: bool) -> Line:
     return line(("v", "key"), (f" {', '.join(parts) or 'details'}", "dim"))
 
 
-#: Exceptions that end a run, and what helps: that of ``input()`` (pickle's and sockets' have other words); that of a
-#: script which runs in the Python of PATH, without its environment.
+#: How exceptions that end a run begin, and what helps: that of ``input()`` (pickle's and sockets' have other words); that
+#: of a script which runs in the Python of PATH, without its environment.
 _TIPS = {
     "EOFError: EOF when reading a line": "the full screen gives the program no input; tuimon run --headless does",
-    "ModuleNotFoundError: No module named 'torch'": (
-        "activate its environment first, or: tuimon run ENV/bin/python train.py"
-    ),
+    "ModuleNotFoundError: ": "is it in the script's environment? tuimon run ENV/bin/python train.py",
 }
 
 
@@ -266,7 +264,7 @@ def _how(end: Exit) -> str:
 def _of_end(end: Exit, width: int) -> _Block:
     """How a run ended in which no rule has found anything."""
     word = "failed" if end.has_failed else ""
-    tip = _TIPS.get(end.last_line or "")
+    tip = next((tip for begin, tip in _TIPS.items() if (end.last_line or "").startswith(begin)), None)
     advice = clip(line(("TIP", "dim"), ("  " + tip, "text")), width) if tip is not None else BLANK
     return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width), advice)
 
