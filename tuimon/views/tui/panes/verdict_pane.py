@@ -235,7 +235,7 @@ def _others(findings: Sequence[Finding], *, short: bool) -> Line:
     return line(("v", "key"), (f" {', '.join(parts) or 'details'}", "dim"))
 
 
-#: How exceptions that end a run begin, and what helps: that of ``input()`` (pickle's and sockets' have other words); that
+#: How exceptions that end a run begin, and what helps: ``input()``'s (pickle's and sockets' have other words), and that
 #: of a script which runs in the Python of PATH, without its environment.
 _TIPS = {
     "EOFError: EOF when reading a line": "the full screen gives the program no input; tuimon run --headless does",
