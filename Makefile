@@ -17,12 +17,13 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test completions docs figures screens test-lowest soak-tests soak fuzz lint licences advisories check lock bench truth accuracy verdicts
+.PHONY: help demo test trust completions docs figures screens test-lowest soak-tests soak fuzz lint licences advisories check lock bench truth accuracy verdicts
 .PHONY: torches schema prometheus-check gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
 	@echo "make test    the tests"
+	@echo "make trust   that the training is as it would be without tuimon: what was tried, and what held (at most 10 minutes)"
 	@echo "make docs    build the docs site into site/, links checked"
 	@echo "make figures write the figures of README.md and docs anew, from recorded logs and docs/cases.py"
 	@echo "make screens make README's picture and docs/screens anew, from recorded logs"
@@ -58,6 +59,10 @@ demo: $(VENV)/.demo-installed
 
 test: $(VENV)/.test-installed
 	$(BIN)/python -m pytest $(PYTEST_JOBS) $(PYTEST_ARGS)
+
+# That the training is as it would be without tuimon: the tests with this mark, and how many of them held.
+trust: $(VENV)/.test-installed
+	$(BIN)/python -m pytest $(PYTEST_JOBS) -q -m trust $(PYTEST_ARGS)
 
 # An environment of its own, without torch: the generator, which needs Python 3.11, and what tuimon itself needs.
 DOCS := $(VENV)/docs

@@ -18,6 +18,8 @@ from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.agent.turn import Turn
 
+pytestmark = pytest.mark.trust
+
 
 @pytest.mark.parametrize("version", [*at_hand.VERSIONS, *at_hand.FREE_THREADED])
 def test_at_every_bytecode(version):

@@ -18,6 +18,8 @@ from tests.waiting import until
 from tests.warm_torch import warm_python
 from tuimon.agent.outside import raised_by_us, shielded, undisturbed
 
+pytestmark = pytest.mark.trust
+
 #: Functions (or whole files) with an ``except`` that may catch what comes from outside, and why.
 KEPT = {
     ("boot.py", "begin"): "raises it afterwards",

@@ -8,7 +8,7 @@ from tests.agent.programs import environment, python
 from tests.warm_torch import warm_python
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.trust]
 
 #: ends with everything that could differ: weights, losses, optimizer state, random streams, what is printed
 TRAINING = """

@@ -24,6 +24,8 @@ from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
 
+pytestmark = pytest.mark.trust
+
 BACKWARD = [BACKWARD_BEGIN, BACKWARD_END]
 OPTIMIZER = [OPTIMIZER_BEGIN, OPTIMIZER_END]
 

@@ -21,6 +21,8 @@ from tests.cli.watched import TRAINING, WORDS, WRITES, Watched, picture, watched
 from tests.waiting import alive, until
 from tuimon.records import Exit
 
+pytestmark = pytest.mark.trust
+
 
 def _hang_up_while_stopped(run: Watched) -> None:
     os.kill(run.process.pid, signal.SIGSTOP)

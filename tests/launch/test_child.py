@@ -14,6 +14,8 @@ from tests.waiting import alive, until
 from tuimon.errors import LaunchError
 from tuimon.launch.child import INJECT_DIRECTORY, Ended, Ending, Launched, environment
 
+pytestmark = pytest.mark.trust
+
 
 def launch(tmp_path: Path, code: str, **options: object) -> Launched:
     output = str(tmp_path / "out")

@@ -13,6 +13,8 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.control_words import State
 from tuimon.agent.ring.reader import RingReader
 
+pytestmark = pytest.mark.trust
+
 TRAIN = """
 import json, os, sys, traceback
 import torch, tuimon

@@ -16,6 +16,8 @@ from tuimon.agent.torch_compat import rebinding
 from tuimon.sources.control.channel import open_channel
 from tuimon.sources.control.errors import NoAgent
 
+pytestmark = pytest.mark.trust
+
 TRAINING = """
 import json, sys, torch
 from torch.utils.data import DataLoader

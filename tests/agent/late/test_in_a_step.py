@@ -12,6 +12,8 @@ from tuimon.agent.torch_compat import step_hooks
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
 
+pytestmark = pytest.mark.trust
+
 
 class Everywhere(torch.autograd.Function):
     """Calls ``at`` from inside a backward."""

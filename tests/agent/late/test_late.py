@@ -27,6 +27,8 @@ from tuimon.agent.ring.reader import RingReader
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
 
+pytestmark = pytest.mark.trust
+
 FETCH = [FETCH_BEGIN, FETCH_END]
 UPDATE = [BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END]
 

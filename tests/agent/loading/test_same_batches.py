@@ -10,7 +10,7 @@ from tests.agent.programs import AGENT, environment
 from tests.warm_torch import warm_python
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.trust]
 
 PROGRAM = """
 import hashlib, random, re, sys, time

@@ -13,6 +13,8 @@ from tuimon.agent.ring import files, layout, paths
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.writer import RingWriter
 
+pytestmark = pytest.mark.trust
+
 
 def test_the_ring_is_found_by_pid(program):
     found = program("print(json.dumps([paths.ring_path(os.getpid()), runtime._writer.path]))")

@@ -9,6 +9,8 @@ from tests.waiting import until
 from tuimon.agent.ring.no_ring import leave_reason, reason_left_by
 from tuimon.agent.ring.writer import RING_BYTES
 
+pytestmark = pytest.mark.trust
+
 ASKS_FOR_A_RING = """
 import sys
 from tuimon.agent.ring.files import make_ring

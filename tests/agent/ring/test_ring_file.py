@@ -10,6 +10,8 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.writer import RingWriter
 
+pytestmark = pytest.mark.trust
+
 
 def test_names_are_interned_and_read_back(writer, reader):
     names = ["a", "größe", "x" * 5000, "", "a\x1ffile.py\x1ff\x1f3"]

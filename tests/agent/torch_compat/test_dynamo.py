@@ -12,7 +12,7 @@ from tuimon.agent.ring.writer import RingWriter
 from tuimon.agent.torch_compat import dynamo
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.trust]
 
 PROGRAM = """
 import json, sys

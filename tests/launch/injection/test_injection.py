@@ -24,6 +24,8 @@ from tuimon.launch.injection.inject import Request, inject
 from tuimon.monitor.hooks import Hooks
 from tuimon.proc import procfs
 
+pytestmark = pytest.mark.trust
+
 
 def kinds(pid: int) -> list[int]:
     reader = RingReader(paths.ring_path(pid))
