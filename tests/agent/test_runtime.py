@@ -114,28 +114,6 @@ def test_a_forked_child_that_ends_normally_leaves_the_parents_ring(program):
     assert program(body) is True
 
 
-def test_descriptors_that_the_program_has_taken_over_are_never_closed(program):
-    """A daemon closes all it did not open, and opens its own under the same numbers."""
-    body = """
-    import gc
-    os.closerange(3, 64)
-    handles = [os.open("/", os.O_RDONLY) for _ in range(16)]
-
-    def are_open():
-        gc.collect()  # what was let go of
-        return all(os.path.exists(f"/proc/self/fd/{handle}") for handle in handles)
-
-    child = os.fork()
-    if child == 0:
-        runtime.emit(layout.BACKWARD_BEGIN)  # its own ring instead of its parent's
-        os._exit(not are_open())
-    code = os.waitpid(child, 0)[1]
-    runtime.stop()
-    print(json.dumps([code, are_open()]))
-    """
-    assert program(body) == [0, True]
-
-
 def test_a_process_that_replaces_itself_has_a_new_ring(program, tmp_path):
     body = """
     from _tuimon_agent.ring.reader import RingReader

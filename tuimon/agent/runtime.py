@@ -138,7 +138,6 @@ def stop() -> None:
     if writer is not None and writer.pid == os.getpid():
         writer.flush()
         writer.unlink()
-        writer.give_back()
 
 
 def writer() -> Optional[RingWriter]:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.agent.folders import file_names, grow_old
-from tests.agent.programs import environment, fake_torch, python
+from tests.agent.programs import environment, fake_torch, printed_json, python
 from tuimon.agent.ring import files, layout, paths
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.writer import RingWriter
@@ -119,18 +119,40 @@ def test_somebody_elses_directory_is_refused(tmp_path, monkeypatch):
 def test_a_full_first_place_falls_back_to_the_second(tmp_path, monkeypatch):
     places = [str(tmp_path / "full"), str(tmp_path / "roomy")]
     monkeypatch.setattr(files, "ring_directories", lambda: places)
-    real = os.posix_fallocate
+    real = os.write
 
-    def fallocate(handle, offset, length):
+    def write(handle, data):
         if os.readlink(f"/proc/self/fd/{handle}").startswith(places[0]):
             raise OSError(28, "No space left on device")
-        real(handle, offset, length)
+        return real(handle, data)
 
-    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+    monkeypatch.setattr(os, "write", write)
     made = files.make_ring()
     assert made is not None and made.path.startswith(places[1])
     assert file_names(tmp_path / "full") == []
     made.unlink()
+
+
+SHARING = """
+import json, torch
+from _tuimon_agent import runtime
+from _tuimon_agent.ring import paths
+runtime.open_ring()
+shared = torch.zeros(62 << 20, dtype=torch.uint8).share_memory_()
+print(json.dumps([runtime.writer().path, paths.ring_directory()]))
+"""
+
+
+def test_small_shared_memory_is_left_to_the_training(tmp_path):
+    """Docker's default: 64 MB, of which the training takes 62."""
+    pytest.importorskip("torch")
+    small = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh"]
+    if subprocess.run([*small, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("nothing may be mounted")
+    env = environment(tmp_path, {"TMPDIR": str(tmp_path)})
+    del env["TUIMON_RING_DIR"]
+    ring, folder = printed_json(python(*small[1:], sys.executable, "-c", SHARING, env=env, executable=small[0]))
+    assert os.path.dirname(ring) == folder == str(tmp_path / f"tuimon-{os.getuid()}")
 
 
 def dead_pid():

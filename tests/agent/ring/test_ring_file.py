@@ -63,10 +63,10 @@ def test_meta_that_is_too_long_loses_its_longest_parts(writer, reader):
 
 
 def test_no_room_fails_at_creation(tmp_path, monkeypatch):
-    def full(handle, offset, length):
+    def full(handle, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(os, "write", full)
     with pytest.raises(OSError, match="No space left"):
         RingWriter(str(tmp_path / "1-1.ring"))
     assert list(tmp_path.iterdir()) == []

@@ -1,14 +1,14 @@
 """Creates this process's ring in a private directory, and removes the rings that dead processes left there."""
 
-import fcntl
 import os
 import time
 from typing import List, Optional
 
 from ..outside import raised_by_us
 from ..private import make_private
+from .mapped import lock
 from .no_ring import file_size_limit, leave_reason
-from .paths import is_running, ring_directories, ring_name
+from .paths import is_running, ring_directories, ring_name, shortage
 from .writer import RING_BYTES, RingWriter
 
 #: A ring made less than this ago may not have been found yet by the monitor that waits for it.
@@ -50,12 +50,10 @@ def _make_ring() -> Optional[RingWriter]:
     reasons = []
     for directory in directories:
         try:
-            refused = make_private(directory)
+            refused = shortage(directory) or make_private(directory)
             if refused is None:
                 _remove_stale(directory)
-                ring = RingWriter(os.path.join(directory, name))
-                ring.keep()
-                return ring
+                return RingWriter(os.path.join(directory, name))
             reasons.append(refused)
         except raised_by_us(OSError, ValueError) as error:  # missing, read-only, full
             reasons.append("%s: %s" % (directory, getattr(error, "strerror", None) or error))
@@ -75,12 +73,12 @@ def _remove_stale(directory: str) -> None:
 def _remove_unlocked(path: str) -> None:
     """Unlink the file unless a process holds its lock: one in another pid namespace that shares /dev/shm."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except raised_by_us(OSError):
         return
     try:
         if os.fstat(handle).st_mtime < time.time() - YOUNG_S:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(handle)
             os.unlink(path)
     except raised_by_us(OSError):
         pass

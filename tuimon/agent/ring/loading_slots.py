@@ -13,6 +13,7 @@ from typing import Any, Iterator, NamedTuple, Optional
 
 from ..outside import raised_by_us
 from .layout import LOADING_BYTES, LOADING_OFFSET
+from .mapped import map_file
 from .paths import PID_LIMIT, is_running, ring_path, start_ticks
 
 #: sequence u64 | start ticks u64 | pid u32 | loader u16 | worker u16 | workers u16 | state u16 | dataset u32 |
@@ -100,7 +101,7 @@ def claim(trainer: int, loader: int, worker: int, workers: int, dataset: int) ->
     try:
         if os.fstat(handle).st_uid != os.geteuid():
             return None
-        area = mmap.mmap(handle, LOADING_BYTES, offset=LOADING_OFFSET)
+        area = map_file(handle, LOADING_BYTES, LOADING_OFFSET)
         _lock(handle)
         offset = _free_offset(area)
         if offset is None:

@@ -9,7 +9,10 @@ from ..variables import variable
 
 #: No pid is higher on Linux (PID_MAX_LIMIT).
 PID_LIMIT = 1 << 22
-
+#: The first choice for rings, if so much is free, 256 rings: DataLoader workers need it too, and a training ends where
+#: it is full. Docker gives 64 MB by default, Linux half of the memory.
+SHARED_MEMORY = "/dev/shm"
+SHARED_MEMORY_ROOM_BYTES = 600_000_000
 
 #: The folders to use in place of those found here; empty: none were given.
 _given: List[str] = []
@@ -31,9 +34,9 @@ def ring_directories() -> List[str]:
 
     name = "tuimon-%d" % os.getuid()
     try:
-        bases = ["/dev/shm", tempfile.gettempdir()]
+        bases = [SHARED_MEMORY, tempfile.gettempdir()]
     except raised_by_us(OSError):  # no temporary directory is writable
-        bases = ["/dev/shm"]
+        bases = [SHARED_MEMORY]
     return [os.path.join(base, name) for base in bases]
 
 
@@ -50,12 +53,25 @@ def refused_directories() -> Dict[str, str]:
     return refused
 
 
+def shortage(directory: str) -> Optional[str]:
+    """Why shared memory is left to the training, as a phrase; None if it has room, or for a folder elsewhere.
+
+    Raises OSError when there is no shared memory.
+    """
+    parent = os.path.dirname(directory)
+    if parent != SHARED_MEMORY:
+        return None
+    room = os.statvfs(parent)
+    free = room.f_bavail * room.f_frsize
+    return "%s has %d MB free" % (parent, free // 1_000_000) if free < SHARED_MEMORY_ROOM_BYTES else None
+
+
 def ring_directory() -> Optional[str]:
-    """The first of the folders that may be used and is writable, or whose parent is; None without any."""
+    """The first of the folders in which a ring would be made now; None without any."""
     refused = refused_directories()
     for directory in ring_directories():
         place = directory if os.access(directory, os.F_OK) else os.path.dirname(directory)
-        if directory not in refused and os.access(place, os.W_OK | os.X_OK):
+        if directory not in refused and os.access(place, os.W_OK | os.X_OK) and not shortage(directory):
             return directory
     return None
 

@@ -1,9 +1,7 @@
 """The agent's side of a ring."""
 
-import fcntl
 import itertools
 import json
-import mmap
 import os
 import sys
 import time
@@ -33,6 +31,7 @@ from .layout import (
     U32,
     VERSION,
 )
+from .mapped import fill, lock, map_file
 from .paths import start_ticks
 
 #: sequence, time_ns, kind, value, flag, thread ident
@@ -59,19 +58,17 @@ class RingWriter:
         """Create the file and reserve its space: no write raises SIGBUS later. Raises OSError when there is none."""
         self.path = path
         self.pid = os.getpid()
-        self._kept = False
         ticks = start_ticks(self.pid)
         size = SLOTS_OFFSET + slot_count * SLOT_BYTES
         unborn = "%s.%d" % (path, time.monotonic_ns())  # a reader sees the file whole or not at all
         handle = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            # writing to a sparse file on a full tmpfs raises SIGBUS
-            os.posix_fallocate(handle, 0, size)
-            # Held by the map's own duplicate of the descriptor until this process is gone (see files.py).
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._map = mmap.mmap(handle, size)
-            info = os.fstat(handle)
-            self._file = (info.st_dev, info.st_ino)
+            fill(handle, size)
+            try:
+                lock(handle)  # held by the map (see files.py)
+            except raised_by_us(OSError):  # a file system without locks
+                pass
+            self._map = map_file(handle, size)
             header = HEADER.pack(MAGIC, VERSION, slot_count, self.pid, ticks, time.monotonic_ns())
             self._map[0 : len(header)] = header
             os.rename(unborn, path)
@@ -235,30 +232,6 @@ class RingWriter:
         """Publish further facts beside those that are published."""
         self.set_meta({**self._meta, **more})
 
-    def keep(self) -> None:
-        """Never unmap the ring, in this process and in forked children, so that its hidden descriptor is never closed.
-
-        The program may have closed that (``os.closerange``, as daemons do) and have a file of its own under its number.
-        """
-        try:
-            import ctypes  # torch has imported it
-
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._map))
-            self._kept = True
-        except raised_by_us(ImportError, AttributeError):  # another interpreter than CPython
-            pass
-
-    def give_back(self) -> None:
-        """Undo ``keep``, if the hidden descriptor is still the ring's: the ring goes with its last reference."""
-        try:
-            import ctypes
-
-            if self._kept and _is_open(self._file):
-                self._kept = False
-                ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._map))
-        except raised_by_us(ImportError, AttributeError, OSError):
-            pass
-
     def unlink(self) -> None:
         """Remove the file's name, and note that it was us; a reader that has it open keeps the contents."""
         self._map[CLOSED_OFFSET : CLOSED_OFFSET + U32.size] = U32.pack(1)
@@ -270,18 +243,6 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except raised_by_us(OSError):
         return
-
-
-def _is_open(file: Tuple[int, int]) -> bool:
-    """True if a descriptor of this process is of this file (device and inode)."""
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            info = os.fstat(int(name))
-        except raised_by_us(OSError):  # the listing's own
-            continue
-        if (info.st_dev, info.st_ino) == file:
-            return True
-    return False
 
 
 def _native_id(ident: int) -> int:

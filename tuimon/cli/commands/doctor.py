@@ -213,7 +213,8 @@ def _shared_memory() -> Check:
             "shared memory", "warn", f"{refused}: rings go to {base}", "Remove that folder, or ask its owner to."
         )
     if not base.startswith("/dev/shm"):
-        return Check("shared memory", "warn", f"rings go to {base}, on a disk", "Mount /dev/shm for less overhead.")
+        more = "Mount /dev/shm with 1 GB for less overhead (docker run --shm-size 1g)."
+        return Check("shared memory", "warn", f"rings go to {base}, on a disk", more)
     return Check("shared memory", "ok", f"{base}, {size(free)} free")
 
 
