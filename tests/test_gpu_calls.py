@@ -284,7 +284,8 @@ def test_a_long_call_is_cut():
         ),
         (
             "x = x.to(device)",
-            "pin the memory (tensor.pin_memory(), or pin_memory=True in the DataLoader) and non_blocking=True",
+            "pin the memory once (pin_memory=True in the DataLoader, or the tensor that batches are cut from) and"
+            " non_blocking=True",
         ),
         ("errors[mask].mean()", "torch.where(mask, errors, 0).sum() / mask.sum(), which keeps the size fixed"),
         ("y = x[mask]", "multiply by mask, or torch.where(mask, x, 0): the size then does not depend on values"),

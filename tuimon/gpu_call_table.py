@@ -213,7 +213,8 @@ ROWS = (
     Row(
         ".to .cuda",
         "copy",
-        "pin the memory (tensor.pin_memory(), or pin_memory=True in the DataLoader) and non_blocking=True",
+        "pin the memory once (pin_memory=True in the DataLoader, or the tensor that batches are cut from) and"
+        " non_blocking=True",
         _to_gpu,
     ),
     Row(

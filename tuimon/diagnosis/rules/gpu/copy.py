@@ -139,7 +139,9 @@ def _fixes(evidence: Evidence, copied: _Copy, place: str) -> tuple[Fix, ...]:
 def _pinning(evidence: Evidence) -> str:
     if evidence.launching.owner == "transformers":
         return "dataloader_pin_memory=True in TrainingArguments"
-    return "pin_memory=True in the DataLoader" if evidence.loader is not None else "tensor.pin_memory() for each batch"
+    if evidence.loader is not None:
+        return "pin_memory=True in the DataLoader"
+    return "tensor.pin_memory() once, on the tensor that batches are cut from,"
 
 
 TRANSFER_BOUND = Rule(
