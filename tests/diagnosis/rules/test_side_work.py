@@ -497,7 +497,7 @@ def test_side_work_counts_as_far_as_the_gpu_idles():
     assert idles.share_of_step == pytest.approx(0.4)
     assert idles.headline.startswith("the GPU waits up to 40 % of each step for side work")
     assert idles.estimated_speedup is None  # how much of that it idles is not certain
-    assert idles.evidence["gpu_idle_at_most"] == pytest.approx(0.4)
+    assert idles.evidence["gpu_waits_at_most"] == pytest.approx(0.4)
 
 
 def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():

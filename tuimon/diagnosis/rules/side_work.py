@@ -257,7 +257,7 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
             "other_ms_per_step": other.ms_per_step,
             "step_ms": evidence.step_ms,
             "hot_share": hot.share if hot else None,
-            **(on_gpu.as_evidence() if on_gpu else {}),
+            **(on_gpu.as_evidence("gpu_waits") if on_gpu else {}),
             **({"speedup_at_most": most} if on_gpu else {}),
             **(_saved_facts(saved) if saved is not None else {}),
         },

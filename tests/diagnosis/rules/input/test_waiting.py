@@ -489,6 +489,8 @@ def test_a_wait_for_data_counts_as_far_as_the_gpu_idles():
     assert (first.rule, first.where[0].line) == ("input_bound", 40)
     assert first.share_of_step == pytest.approx(0.65, abs=0.03)  # 97 % of the CPU's time
     assert first.headline.startswith("the GPU waits 66 % of each step for data")
+    assert first.evidence["gpu_waits_at_most"] == first.share_of_step
+    assert "gpu_idle_at_most" not in first.evidence  # it may idle for longer than it waits for data
 
 
 def test_a_wait_for_data_that_launches_cover_is_none():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -55,12 +55,15 @@ class IdleBounds(NamedTuple):
     at_least: float
     at_most: float
 
-    def as_evidence(self) -> dict[str, float | None]:
-        """The bounds as findings report them; None where they say next to nothing."""
+    def as_evidence(self, name: Literal["gpu_idle", "gpu_waits"] = "gpu_idle") -> dict[str, float | None]:
+        """The bounds as findings report them: None where they say next to nothing.
+
+        ``gpu_idle``: all that the GPU idles in a step. ``gpu_waits``: the part of it for which one cause lasts.
+        """
         known = self.at_most - self.at_least <= MOST
         return {
-            "gpu_idle_at_least": self.at_least if known else None,
-            "gpu_idle_at_most": self.at_most if known else None,
+            f"{name}_at_least": self.at_least if known else None,
+            f"{name}_at_most": self.at_most if known else None,
         }
 
     @property

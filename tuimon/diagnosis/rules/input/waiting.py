@@ -90,7 +90,7 @@ def _figures(
         ),
         "epoch_start_s": starting.start_s if starting else None,
         "epoch_end_s": starting.end_s if starting else None,
-        **(on_gpu.as_evidence() if on_gpu is not None else {}),
+        **(on_gpu.as_evidence("gpu_waits") if on_gpu is not None else {}),
     }
 
 
