@@ -92,6 +92,10 @@ def test_on_a_terminal_the_screen_shows_the_verdict_and_names_keys(tmp_path: Pat
         return all(text in lines for text in texts)
 
     with on_terminal("demo", "sync", cwd=tmp_path) as (process, terminal):
-        until(lambda: shows("SYNC-POINT", "g07_masked_loss.py:8", "H100", f"Press {DEMOS['sync'].keys}"))
+        until(
+            lambda: shows(
+                "SYNC-POINT", "g07_masked_loss.py:8", "H100", f"Output not recorded · keys: {DEMOS['sync'].keys}"
+            )
+        )
         os.write(terminal, b"q")
         assert ended(process, terminal) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.threshold import MOST, TRACE
+from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.records import Place
 from tuimon.text import code_place, plain
 
@@ -42,10 +42,10 @@ def percent(ratio: float) -> str:
 
 
 def idle_part(idle: IdleBounds) -> str:
-    """``72 to 86 %``, ``up to 30 %`` if nothing is certain, ``an unknown part`` if the ends say nothing."""
+    """``72 to 86 %``, ``up to 30 %`` if next to nothing is certain, ``an unknown part`` if the ends say nothing."""
     low, high = percent(idle.at_least), percent(idle.at_most)
     if idle.at_most - idle.at_least > MOST:
         return "an unknown part"
     if low == high:
         return high
-    return f"up to {high}" if idle.at_least < TRACE else f"{low.removesuffix(' %')} to {high}"
+    return f"up to {high}" if idle.at_least < min(SMALL, idle.at_most / 2) else f"{low.removesuffix(' %')} to {high}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tuimon.diagnosis.threshold import SMALL
 from tuimon.views.format import celsius, duration, ms, number, percent, percent_range, phase_name, plain, size, watt
 
 #: A name's suffix -> how its value is written, and what replaces the suffix; the first that fits.
@@ -15,8 +16,8 @@ _UNITS: tuple[tuple[str, Callable[[float], str], str], ...] = (
     ("_bytes", size, ""),
     ("_ratio", percent, ""),
     ("_share", percent, "_share"),
-    ("_idle_at_least", percent, "_idle_at_least"),
-    ("_idle_at_most", percent, "_idle_at_most"),
+    ("_at_least", percent, "_at_least"),
+    ("_at_most", percent, "_at_most"),
     ("_by_events", percent, "_by_events"),
     ("_by_nvml", percent, "_by_nvml"),
     ("_util", percent, "_util"),
@@ -97,17 +98,17 @@ def evidence_rows(evidence: Evidence) -> list[tuple[str, str]]:
 
 def share_text(share: float, evidence: Evidence) -> str:
     """The share of the step that a finding takes: as a range, if it is what the GPU idles at most."""
-    bounds = _bounds(evidence, f"gpu_idle{_LEAST}")
+    bounds = _bounds(evidence, f"gpu_waits{_LEAST}") or _bounds(evidence, f"gpu_idle{_LEAST}")
     if bounds is None or not bounds[1]:
         return percent(share)
     return between(bounds[0] * min(1.0, share / bounds[1]), share)
 
 
 def between(low: float, high: float) -> str:
-    """``72 to 86 %``, ``up to 79 %``; ``unknown`` if anything may be."""
+    """``72 to 86 %``, ``up to 79 %`` if next to nothing is certain; ``unknown`` if anything may be."""
     if high - low >= 1.0 - _NOTHING:
         return "unknown"
-    return f"up to {percent(high)}" if low < _NOTHING <= high else percent_range(low, high, " to ")
+    return f"up to {percent(high)}" if low < min(SMALL, high / 2) else percent_range(low, high, " to ")
 
 
 def _bounds(evidence: Evidence, name: str) -> tuple[float, float] | None:
@@ -124,6 +125,8 @@ def evidence_text(name: str, value: float | int | str) -> tuple[str, str]:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if name == "tf32":
             return "TF32", "on" if value else "off"
+        if name == "gpu_idle_at_most" and value < _NOTHING:
+            return "GPU", "always busy"
         if name in _NAMED:
             words, shown = _NAMED[name]
             return words, shown(value)

@@ -74,7 +74,7 @@ def open_demo(demo: Demo, path: str) -> Monitor:
     """A monitor that reads the run at once up to its last seconds, and plays these."""
     times = [record.t for record in read_log(path)]
     log = LogSource(path, speed=1.0, at_once_s=max(times) - times[0] - demo.played_s)
-    hint = Notice(t=times[0], pid=0, source="output", level="info", message=f"not recorded. Press {demo.keys}  ? help")
+    hint = Notice(t=times[0], pid=0, source="output", level="info", message=f"keys: {demo.keys}  ? help")
     return Monitor([log, NoticeSource([hint])], replay=True)
 
 

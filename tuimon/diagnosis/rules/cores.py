@@ -127,7 +127,7 @@ def _fewer(machine: Machine, demand: Demand) -> _Advice:
     each = max(1, demand.cores // max(1, len(trainers)))
     computing = {pid: machine.intra_op_threads.get(pid, demand.busy_threads[pid]) for pid in trainers}
     if any(number > each for number in computing.values()):
-        return _fewer_threads(machine, each)
+        return _fewer_threads(machine, each, len(trainers))
     beside = sum(max(0, demand.busy_threads[pid] - number) for pid, number in computing.items())
     if len(trainers) > demand.cores:
         fewer = ", or train fewer of them at once"
@@ -143,7 +143,7 @@ def _more_of_the_cores(machine: Machine, mask: Mask) -> _Advice:
     return _Advice(f"let it use more than {mask.text}: {by} keeps it from the others", where)
 
 
-def _fewer_threads(machine: Machine, each: int) -> _Advice:
+def _fewer_threads(machine: Machine, each: int, trainings: int) -> _Advice:
     """Fewer threads for an operation, by what sets their number: the program's code, its environment, or nothing."""
     call, variable = f"call torch.set_num_threads({each})", f"set OMP_NUM_THREADS={each}"
     now = max(machine.intra_op_threads.values(), default=None)
@@ -152,9 +152,10 @@ def _fewer_threads(machine: Machine, each: int) -> _Advice:
         by = call if "set_num_threads" in where[0].source else variable
         return _Advice(f"{by} at {at(where[0])}{f', which sets {now}' if now else ''}", where)
     if machine.omp_num_threads is not None and machine.omp_num_threads > each:
-        return _Advice(f"{variable} in each training's environment, where it is {machine.omp_num_threads}")
-    either = call if machine.omp_num_threads == each else f"{call}, or {variable},"
-    return _Advice(f"{either} in each training")
+        whose = "each training's" if trainings > 1 else "the training's"
+        return _Advice(f"{variable} in {whose} environment, where it is {machine.omp_num_threads}")
+    either = call if machine.omp_num_threads == each else f"{call}, or {variable}"
+    return _Advice(f"{either}{', in each training' if trainings > 1 else ''}")
 
 
 def _may_set(place: Place, now: int | None) -> bool:

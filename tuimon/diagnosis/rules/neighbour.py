@@ -198,7 +198,8 @@ def _strangers(gpu: GpuRow, machine: Machine) -> Finding | None:
     return Finding(
         severity="critical",
         headline=(
-            f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}: the training waits for its turn"
+            f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}'s time: the training waits"
+            " meanwhile"
         ),
         fixes=(Fix("choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it"),),
         share_of_step=min(1.0, taken),
@@ -213,7 +214,7 @@ def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
         return None
     return Finding(
         severity="info",
-        headline=f"{len(others) + 1} trainings share GPU {gpu.latest.index}: they take turns on it",
+        headline=f"{len(others) + 1} trainings share GPU {gpu.latest.index}: while one computes, the others wait",
         fixes=(Fix("give each training a GPU of its own (CUDA_VISIBLE_DEVICES), unless each leaves this one idle"),),
         evidence={"gpu": gpu.latest.index, "trainings": len(others) + 1, "gpu_util": gpu.latest.util_ratio},
     )

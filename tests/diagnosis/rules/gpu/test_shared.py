@@ -39,11 +39,11 @@ def test_two_trainings_at_full_cpu_with_a_core_and_a_gpu_each_are_fine():
     assert "2 trainings at 99 % CPU" in found["neighbour"].headline
 
 
-def test_two_trainings_on_one_gpu_take_turns():
+def test_two_trainings_on_one_gpu_wait_for_each_other():
     session = session_of("gpu_bound", *USUAL, util=0.99, more=second_training(0.0, UUID))
     found = {finding.rule: finding for finding in diagnose(session)}
     assert (found["neighbour"].severity, found["neighbour"].headline) == (
-        "info", "2 trainings share GPU 0: they take turns on it",
+        "info", "2 trainings share GPU 0: while one computes, the others wait",
     )  # fmt: skip
 
 

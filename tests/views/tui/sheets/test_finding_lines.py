@@ -69,6 +69,7 @@ def test_the_code_around_the_place_takes_the_place_of_its_line():
         ("worker_cpu_ratio", 0.998, ("worker CPU", "100 % of a core")),
         ("hot_share", 0.5, ("hottest function", "50 % of the samples")),
         ("gpu_idle_at_most", 0.44, ("GPU idle at most", "44 %")),
+        ("gpu_idle_at_most", 0.0004, ("GPU", "always busy")),
         ("sm_clock_max_mhz", 1980, ("SM clock max", "1980 MHz")),
         ("reserved_bytes", 36 << 30, ("reserved", "36 GiB")),
         ("growth_bytes_per_s", 2.5 * 2**20, ("growth", "2.5 MiB/s")),
@@ -90,7 +91,8 @@ def test_evidence_with_its_unit(name, value, shown):
     [
         (0.724, 0.864, "72 to 86 %"),
         (0.0, 0.81, "up to 81 %"),
-        (0.004, 0.81, "up to 81 %"),
+        (0.03, 0.43, "up to 43 %"),
+        (0.02, 0.03, "2 to 3 %"),
         (0.46, 0.461, "46 %"),
         (0.0, 0.0, "0 %"),
         (0.0, 1.0, "unknown"),
@@ -125,7 +127,9 @@ def test_what_the_gpu_idles_at_most_is_no_share_that_is_certain():
     assert any(row.startswith(" GPU idle  up to 81 %") for row in rows)
     assert "  share of the step: up to 81 %" in evidence(Session(), [finding], "launch_bound").splitlines()
     assert share_text(0.5, {"data_ms_per_step": 40.0}) == "50 %"
-    assert share_text(0.4, {"gpu_idle_at_least": 0.6, "gpu_idle_at_most": 0.8}) == "30 to 40 %"  # half of the idle time
+    idle = {"gpu_idle_at_least": 0.6, "gpu_idle_at_most": 0.8}
+    assert share_text(0.4, idle) == "30 to 40 %"  # half of the idle time
+    assert share_text(0.4, {**idle, "gpu_waits_at_least": 0.2, "gpu_waits_at_most": 0.4}) == "20 to 40 %"
 
 
 @pytest.mark.parametrize("width", [36, 56, 100])

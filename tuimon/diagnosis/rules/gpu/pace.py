@@ -92,7 +92,7 @@ def _contradicted(found: Contradiction) -> Finding:
     return Finding(
         severity="info",
         headline=(
-            f"GPU idle time unknown: at most {percent(events.at_most)} by its events, at least"
+            f"GPU idle time unknown: {_at_most(events.at_most)} by its events, at least"
             f" {percent(counters.at_least)} by NVML's utilisation"
         ),
         fixes=(
@@ -108,6 +108,10 @@ def _contradicted(found: Contradiction) -> Finding:
             "gpu_idle_at_most": counters.at_most,
         },
     )
+
+
+def _at_most(idle: float) -> str:
+    return "none" if idle < 0.005 else f"at most {percent(idle)}"
 
 
 def queue_full(evidence: Evidence) -> Finding | None:

@@ -87,7 +87,8 @@ class OutputPane(Moving, Pane[OutputState]):
         notes = [clip(line((state.note, "dim")), width)] if state.note else []
         if not state.has_output:
             why = "not captured: the process writes to its own terminal" if state.mode == "attach" else "not recorded"
-            return [clip(line(("Output ", "text bold"), (state.note or why, "dim")), width)]
+            note = line((" · ", "faint"), (state.note, "text")) if state.note else ()
+            return [clip((*line(("Output ", "text bold"), (why, "dim")), *note), width)]
         room = height - len(notes)
         self._above = max(0, min(self._above, self.screen_of_run.line_count - 1))
         rows = folded(self.screen_of_run.tail(room, self._above), width)[-room:]
