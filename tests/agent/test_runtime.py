@@ -6,7 +6,7 @@ import sys
 import textwrap
 
 from tests.agent.folders import file_names
-from tests.agent.programs import PREAMBLE, ROOT, environment, fake_torch, python
+from tests.agent.programs import PREAMBLE, environment, fake_torch, python
 from tuimon.agent import runtime
 from tuimon.agent.process import facts
 from tuimon.agent.ring import layout, paths
@@ -127,33 +127,8 @@ def test_a_process_that_replaces_itself_has_a_new_ring(program, tmp_path):
     assert program(body, BODY=script) == [True, True]
 
 
-def test_a_process_that_replaces_itself_has_written_all_before(program):
-    """Markers of a fast loop wait in the process for up to 50 ms."""
-    body = """
-    from _tuimon_agent.ring import layout
-    from _tuimon_agent.ring.reader import RingReader
-    if "again" not in sys.argv:
-        path = runtime._writer.path
-        for _ in range(100):
-            runtime.emit(layout.STEP)
-        held = RingReader(path)
-        waiting = 100 - len(held.read())
-        shown = "print(json.dumps([%d, len(RingReader(%r).read())]))" % (waiting, path)
-        code = "import json, sys; sys.path.insert(0, %r); " % os.environ["ROOT"]
-        code += "from tuimon.agent.ring.reader import RingReader; " + shown
-        try:
-            os.execv("/no/such/program", ["none"])
-        except OSError as error:
-            assert error.__traceback__.tb_next is None or sys.version_info < (3, 11)
-        os.execv(sys.executable, [sys.executable, "-I", "-c", code])
-    """
-    waiting, written = program(body, ROOT=str(ROOT))
-    assert waiting > 50
-    assert written >= 100
-
-
 def test_a_forked_child_that_ends_at_once_has_written_all_before(program):
-    """Those of multiprocessing end by ``os._exit``."""
+    """Those of multiprocessing end without ``atexit``."""
     body = """
     import multiprocessing
     from _tuimon_agent.ring import layout

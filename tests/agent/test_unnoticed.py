@@ -1,6 +1,9 @@
 """What the user sees of the hooks: nothing, and they can be undone."""
 
 import inspect
+import os
+import pickle
+import posix
 import sys
 import traceback
 
@@ -73,6 +76,13 @@ def test_wrapped_functions_look_like_the_originals(hooked):
         original = inspect.unwrap(function)
         assert inspect.signature(function) == inspect.signature(original)
         assert function.__doc__ == original.__doc__ and function.__module__ == original.__module__
+
+
+@pytest.mark.parametrize("name", ["_exit", "execv", "execve", "fork", "kill"])
+def test_functions_of_the_interpreter_stay_its_own(hooked, name):
+    """A pool pickles them; as attributes of a class they take no ``self``."""
+    assert getattr(os, name) is getattr(posix, name)
+    assert pickle.loads(pickle.dumps(getattr(os, name))) is getattr(posix, name)
 
 
 def test_undone_is_as_it_was(hooked):

@@ -1,7 +1,5 @@
 """Installs the hooks once torch is imported, and removes them."""
 
-import os
-from functools import wraps
 from typing import Any, Callable
 
 from . import api, hooks, runtime
@@ -12,7 +10,6 @@ from .pace import pace
 from .process import cells, gc_pauses
 from .ranges import nvtx, range_markers
 from .torch_compat import dynamo, rebinding
-from .torch_compat.tracebacks import hide_frame
 
 WhenImported = Callable[[str, Callable[[Any], None]], None]
 
@@ -27,7 +24,6 @@ def install(torch: Any, when_imported: WhenImported) -> None:
         gc_pauses.uninstall()
         return
     rebinding.on_undo(loader_facts.forget)
-    _hook_ends(runtime.write_waiting)
     cells.install(runtime)
     api.connect(runtime, range_markers)
     hooks.hide_from_dynamo()
@@ -56,29 +52,6 @@ def withdraw() -> None:
     """Undo everything; a signal handler that raises meanwhile leaves no half of it."""
     end_tasks()
     undisturbed(uninstall)
-
-
-def _hook_ends(write_waiting: Callable[[], None]) -> None:
-    """Have what ends this program without ``atexit`` call ``write_waiting`` first.
-
-    ``os.execv`` and ``os.execve``, and those of ``os`` that call them; ``os._exit``, which ends the forked children of
-    ``multiprocessing``.
-    """
-    for name in ("execv", "execve", "_exit"):
-        rebinding.rebind(os, name, _wrapped(getattr(os, name), write_waiting))
-
-
-def _wrapped(original: Callable[..., Any], write_waiting: Callable[[], None]) -> Callable[..., Any]:
-    @wraps(original)
-    def tuimon_end(*args: Any, **kwargs: Any) -> Any:
-        write_waiting()
-        try:
-            return original(*args, **kwargs)
-        except BaseException as error:  # there is no such program
-            hide_frame(error)
-            raise
-
-    return tuimon_end
 
 
 runtime.withdraw = withdraw

@@ -69,6 +69,7 @@ _boundaries = 0
 _optimizer_marked = False  # OPTIMIZER_MADE is in the ring
 _made_ns = 0
 _fork_hooked = False
+_start_pid = 0  # of the process that installed the hooks
 
 #: After this many boundaries, facts that are still unknown are taken to be absent.
 _FACTS_BOUNDARIES = 64
@@ -102,12 +103,13 @@ def has_clock() -> bool:
 
 def start(torch: Any) -> None:
     """Make the ring now that torch has been imported, or get ready to make it at the first marker of a training."""
-    global on, is_compiling, clock, _fork_hooked
+    global on, is_compiling, clock, _fork_hooked, _start_pid
     if on:
         return
     compiler = getattr(torch, "compiler", None)
     is_compiling = getattr(compiler, "is_dynamo_compiling", _never)
     on = True
+    _start_pid = os.getpid()
     if not _fork_hooked:
         _fork_hooked = True
         os.register_at_fork(after_in_child=shielded_at_fork(_after_fork))
@@ -187,8 +189,16 @@ def _use_ring(writer: RingWriter) -> None:
         plan.forget()
         compilations.begin()
         facts_due = True
+        _flush_at_end_of_child()
     listen(writer)
     emit = writer.emit
+
+
+def _flush_at_end_of_child() -> None:
+    """Write what waits when this process ends, if ``multiprocessing`` has forked it: then ``atexit`` does not run."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and _start_pid != os.getpid():
+        util.Finalize(None, write_waiting, exitpriority=0)
 
 
 def open_names() -> Optional[RangeNames]:
@@ -300,7 +310,7 @@ def _after_fork() -> None:
 
 
 def write_waiting() -> None:
-    """Write what waits, before this process replaces itself: what passed in a gap, and held markers."""
+    """Write what waits: what passed in a gap, and held markers."""
     try:
         if _writer is not None and _writer.pid == os.getpid():
             end_gap()
