@@ -1,8 +1,8 @@
-"""The code pairs of ``tuimon explain``, tried: the rule fires with the code before, and not with the code after.
+"""The code pairs of ``tuimon explain``, tried: the rule fires before, and not after, and both compute the same.
 
 What runs on a CPU is recorded: the page's code, set into a program of ``tests/explain_pairs/programs``, under ``tuimon
 run``. The logs are kept in ``tests/data/pairs`` under the hash of that program's text, so that no log is of other code.
-What needs a GPU is simulated (``simulated_pairs.py``).
+What needs a GPU is simulated (``simulated_pairs.py``). What both sides compute is compared in ``pair_results.py``.
 """
 
 from __future__ import annotations
@@ -119,31 +119,35 @@ class Judged(NamedTuple):
     side: Side
     finding: Finding | None
     log: Path
+    fault: str | None = None  # in what the code after computes
 
     @property
     def is_right(self) -> bool:
-        """True if the rule fires before, and not after."""
-        return (self.finding is not None) == (self.side.when == "before")
+        """True if the rule fires before, and not after, and both compute the same."""
+        return (self.finding is not None) == (self.side.when == "before") and self.fault is None
 
 
 class Pairs(Kind[Side, Judged]):
-    """The code pairs of ``tuimon explain``: the rule fires before, and not after. (8 minutes)"""
+    """The code pairs of ``tuimon explain``: the rule fires before, not after; both compute the same. (8 minutes)"""
 
     columns = (
         Column("", 5, lambda row: "right" if row.is_right else "WRONG"),
         Column("pair", 24, lambda row: row.side.pair),
         Column("side", 6, lambda row: row.side.when),
-        Column("finding", 60, lambda row: row.finding.headline if row.finding else None),
+        Column("finding", 60, lambda row: row.finding.headline if row.finding else row.fault),
     )
 
     def cases(self, args: argparse.Namespace) -> Sequence[Side]:
         return all_sides()
 
     def judged(self, case: Side, args: argparse.Namespace) -> Iterator[Judged]:
+        from tests.truth.pair_results import result_fault
+
         log = args.folder / f"{case.name}.jsonl"
         if case.is_recorded and not log.exists():
             run_program(case, log)
-        yield Judged(case, case.finding(case.records(log)), log)
+        fault = result_fault(case) if case.when == "after" else None
+        yield Judged(case, case.finding(case.records(log)), log, fault)
 
     def is_recorded(self, case: Side) -> bool:
         return not case.is_recorded or case.log.exists()

@@ -16,14 +16,14 @@ from tests.truth.pairs import Side, When
 from tuimon.records import Frame, Frames, GpuProcess, GpuTime, Record, Steps, TorchMemory
 
 _SECONDS = 8.0
-#: A frame of the simulated program -> what its line has in it.
+#: A frame of the simulated program -> what its line has in it, one or another.
 _LINES = {
-    FETCH: "for ",
-    TO_DEVICE: ".to(",
-    FORWARD: "model(",
-    BACKWARD: ".backward(",
-    STEP: "optimizer.step(",
-    ITEM: ".item(",
+    FETCH: ("for ",),
+    TO_DEVICE: (".to(",),
+    FORWARD: ("model(",),
+    BACKWARD: (".backward(",),
+    STEP: ("optimizer.step(",),
+    ITEM: (".item(", "[mask]"),
 }
 #: Rule -> the loop of ``tests/scenarios`` that is the same, with and without its fault.
 _STREAMS = {
@@ -50,8 +50,9 @@ def _of_stream(side: Side) -> list[Record]:
 def _frames(code: str) -> Frames:
     """The simulated program's frames, its lines those of the code; a line that the code lacks is in none."""
     rows = list(LINES.frames)
-    for number, part in _LINES.items():
-        found = next(((n, text) for n, text in enumerate(code.splitlines(), 1) if part in text), (0, ""))
+    for number, parts in _LINES.items():
+        lines = enumerate(code.splitlines(), 1)
+        found = next(((n, text) for n, text in lines if any(part in text for part in parts)), (0, ""))
         rows[number] = Frame("/home/me/train.py", found[0], "main", found[1].strip(), True)
     return msgspec.structs.replace(LINES, frames=rows)
 

@@ -1,4 +1,4 @@
-"""Each pair of code on the pages of rules: the rule fires before, and not after."""
+"""Each pair of code on the pages of rules: the rule fires before, and not after, and both compute the same."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.truth import pairs
+from tests.truth.pair_results import GIVEN, result_fault
 from tests.truth.pairs import LOGS, PROGRAMS, Judged, Pairs, Side, all_sides
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.records import Exit, Steps
@@ -28,6 +29,15 @@ def test_the_rule_fires_before_and_not_after(side: Side) -> None:
     if found.finding is not None and side.code.language == "python":
         lines = {line.strip() for line in _code_of(side).splitlines()}
         assert {place.source.strip() for place in found.finding.where if place.source} <= lines
+
+
+@pytest.mark.parametrize("side", all_sides()[1::2], ids=lambda side: side.pair)
+def test_the_code_after_computes_what_the_code_before_does(side: Side) -> None:
+    assert result_fault(side) is None
+
+
+def test_no_result_is_of_a_pair_that_is_gone() -> None:
+    assert GIVEN.keys() == {side.pair for side in all_sides()}
 
 
 def _code_of(side: Side) -> str:

@@ -51,6 +51,16 @@ def test_thresholds_are_those_of_the_rule() -> None:
     assert "TraceML" in share.source
 
 
+def test_text_beside_code_which_no_view_shows_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = Path(explain.__file__).parent / "pages"
+    page = (pages / "gil.md").read_text().replace("```python after", "Or this:\n\n```python after")
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "edited.md").write_text(page)
+    monkeypatch.setattr("importlib.resources.files", lambda _package: tmp_path)
+    with pytest.raises(ValueError, match="Or this:"):
+        written("edited")
+
+
 def test_a_page_with_an_unknown_name_is_an_error() -> None:
     with pytest.raises(KeyError):
         page_of("no_such_rule")

@@ -83,6 +83,8 @@ def _page(part: tuple[str, str]) -> tuple[str, Written]:
 
 def _pair(title: str, text: str) -> Code:
     blocks = {block["when"]: block for block in _FENCED.finditer(text)}
+    if rest := _flowing(_FENCED.sub("", text)):
+        raise ValueError(f"text beside code is shown nowhere: {rest}")
     before, after, head = blocks["before"], blocks["after"], _matched(_PAIR, title)
     return Code(head["title"], before["language"], before["code"], after["code"], head["cause"])
 
