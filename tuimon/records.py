@@ -47,13 +47,6 @@ class Record(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag_field="typ
     pid: Pid
 
 
-class Price(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The price of an hour of one GPU: ``[amount, currency]``; the currency as the user writes it, or empty."""
-
-    per_gpu_hour: Amount
-    currency: str = ""
-
-
 class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=False):
     """First line of a log: where and how this session was recorded."""
 
@@ -69,7 +62,6 @@ class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=Fals
     repeated: Count = 0  # how many records follow that earlier files hold as well
     run: str | None = None  # name of the run, the same on all its nodes: --run NAME, the scheduler's or launcher's id
     node: Index | None = None  # number of this node among those of the run, as the scheduler or launcher counts
-    price: Price | None = None  # --price
 
     def moment_s(self, unix_s: float) -> Moment:
         """A moment of the wall clock, on the clock of the records."""

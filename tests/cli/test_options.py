@@ -12,7 +12,6 @@ from tuimon.cli.options import add_watching, options_of, parser_of, split_comman
 from tuimon.errors import UsageError
 from tuimon.monitor.options import Options
 from tuimon.monitor.reactions import Reactions
-from tuimon.records import Price
 
 
 @pytest.mark.parametrize(
@@ -30,7 +29,6 @@ from tuimon.records import Price
         (["--", "-m", "pkg"], [], ["-m", "pkg"]),
         (["--headless", "--", "train.py", "--", "x"], ["--headless"], ["train.py", "--", "x"]),
         (["--", "--weird-name"], [], ["--weird-name"]),
-        (["--price", "2.5 EUR", "train.py"], ["--price", "2.5 EUR"], ["train.py"]),
         (["--log"], ["--log"], []),
         ([], [], []),
     ],
@@ -204,28 +202,3 @@ def test_a_further_run_has_a_log_of_its_own(tmp_path: Path) -> None:
     assert options_again(options).log == str(tmp_path / "run-3.jsonl.zst")
     assert options_again(Options(log=str(tmp_path), force=True)).log == str(tmp_path)
     assert options_again(Options()).log is None
-
-
-@pytest.mark.parametrize(
-    ("text", "price"),
-    [
-        ("2.5", Price(2.5)),
-        ("2.5 EUR", Price(2.5, "EUR")),
-        ("2.5EUR/h", Price(2.5, "EUR")),
-        ("3 $ / h", Price(3.0, "$")),
-        ("0", Price(0.0)),
-    ],
-)
-def test_a_price_is_an_amount_with_its_currency_as_given(text: str, price: Price) -> None:
-    parser = parser_of("run", "")
-    add_watching(parser)
-    assert options_of(parser.parse_args(["--price", text])).price == price
-
-
-@pytest.mark.parametrize("text", ["cheap", "-1", "EUR 2.5", "2.5 EUR a day", "1e400", "2.5 \x1b[31m"])
-def test_what_is_no_price_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    parser = parser_of("run", "")
-    add_watching(parser)
-    with pytest.raises(SystemExit):
-        parser.parse_args([f"--price={text}"])
-    assert "is not a price of a GPU-hour" in capsys.readouterr().err

@@ -15,7 +15,6 @@ from tuimon.cli.metrics import METRICS_OPTIONS, add_metrics, metrics_of
 from tuimon.errors import UsageError
 from tuimon.monitor.observers import Observer
 from tuimon.monitor.options import Options
-from tuimon.records import Price
 from tuimon.text import plain
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ VALUE_OPTIONS = (
     "--log",
     "--log-max",
     "--run",
-    "--price",
     "--interval",
     "--rate",
     "--max-cpu",
@@ -42,8 +40,6 @@ _UNITS = {"": 1, "b": 1} | {
     for ending, base in (("", 1000), ("b", 1000), ("i", 1024), ("ib", 1024))
 }
 _GREATEST_SIZE = 1 << 50
-#: ``2.5``, ``2.5 EUR``, ``2.5EUR/h``.
-_PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([^\W\d_]{1,8}|[$€£¥])?(?:\s*/\s*h)?")
 
 
 class _Paragraphs(argparse.HelpFormatter):
@@ -131,7 +127,6 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="record once which lines allocate memory that is not freed; with run, also at a CUDA out-of-memory error",
     )
-    add_price(parser)
     _add_sampling(parser)
     _add_log(parser)
     _add_reactions(parser)
@@ -196,17 +191,6 @@ def _add_reactions(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_price(parser: argparse.ArgumentParser) -> None:
-    """Add the option that the commands share which sum a run up."""
-    parser.add_argument(
-        "--price",
-        type=_price,
-        metavar="PRICE",
-        help="of an hour of one GPU, such as 2.5 or '2.5 EUR': shows the cost of 1,000 samples, their energy where the "
-        "GPU counts it, and what the fix would save a day",
-    )
-
-
 def add_run_choice(parser: argparse.ArgumentParser) -> None:
     """Add the options that ``view`` and ``report`` share."""
     parser.add_argument("--run", metavar="NAME", help="choose this run of a folder, not the latest")
@@ -229,7 +213,6 @@ def options_of(parsed: argparse.Namespace) -> Options:
         markers=not parsed.no_markers,
         memory=parsed.memory,
         history=not getattr(parsed, "no_history", True),
-        price=parsed.price,
         observers=(*_reactions(parsed), *metrics_of(parsed)),
     )
 
@@ -291,14 +274,6 @@ def _size(text: str) -> int:
     if not LEAST_LIMIT_BYTES <= size <= _GREATEST_SIZE:
         raise argparse.ArgumentTypeError("--log-max goes from 1MB, some minutes of a log, to 1PiB")
     return size
-
-
-def _price(text: str) -> Price:
-    """An amount, with or without a currency."""
-    match = _PRICE.fullmatch(text.strip())
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a price of a GPU-hour such as 2.5 or '2.5 EUR'")
-    return Price(float(match[1]), match[2] or "")
 
 
 def _reactions(parsed: argparse.Namespace) -> tuple[Observer, ...]:

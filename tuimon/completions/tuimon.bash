@@ -12,13 +12,13 @@ _tuimon() {
     done
   fi
   case "${COMP_WORDS[1]} $before" in
-    "run --interval" | "run --price" | "run --rate" | "run --max-cpu" | "run --log" | "run --log-max" | "run --run" | "run --on-hang" | "run --on-finding" | "run --prometheus" | "run --prometheus-textfile" | "run --otlp") return ;;
-    "attach --interval" | "attach --price" | "attach --rate" | "attach --max-cpu" | "attach --log" | "attach --log-max" | "attach --run" | "attach --on-hang" | "attach --on-finding" | "attach --prometheus" | "attach --prometheus-textfile" | "attach --otlp" | "attach --duration") return ;;
-    "view --speed" | "view --run" | "view --price" | "view --prometheus" | "view --prometheus-textfile" | "view --otlp") return ;;
+    "run --interval" | "run --rate" | "run --max-cpu" | "run --log" | "run --log-max" | "run --run" | "run --on-hang" | "run --on-finding" | "run --prometheus" | "run --prometheus-textfile" | "run --otlp") return ;;
+    "attach --interval" | "attach --rate" | "attach --max-cpu" | "attach --log" | "attach --log-max" | "attach --run" | "attach --on-hang" | "attach --on-finding" | "attach --prometheus" | "attach --prometheus-textfile" | "attach --otlp" | "attach --duration") return ;;
+    "view --speed" | "view --run" | "view --prometheus" | "view --prometheus-textfile" | "view --otlp") return ;;
     "report --format")
       COMPREPLY=($(compgen -W "text json html" -- "$word"))
       return ;;
-    "report --run" | "report --price" | "report -o" | "report --output" | "report --fail-on") return ;;
+    "report --run" | "report -o" | "report --output" | "report --fail-on") return ;;
     "explain --format")
       COMPREPLY=($(compgen -W "text json" -- "$word"))
       return ;;
@@ -40,10 +40,10 @@ _tuimon() {
   esac
   case "${COMP_WORDS[1]}" in
     demo) options="-h --help --list" words="starved sync launch-bound late-rank healthy" ;;
-    run) options="-h --help --headless --interval --no-markers --no-gpu --memory --price --no-stacks --rate --max-cpu --log --log-max --run --force --on-hang --on-finding --prometheus --prometheus-textfile --otlp --no-history" ;;
-    attach) options="-h --help --headless --interval --no-markers --no-gpu --memory --price --no-stacks --rate --max-cpu --log --log-max --run --force --on-hang --on-finding --prometheus --prometheus-textfile --otlp --duration --inject --keep-hooks" ;;
-    view) options="-h --help --speed --headless --run --price --prometheus --prometheus-textfile --otlp" ;;
-    report) options="-h --help --run --price --format --full -o --output --force --fail-on" ;;
+    run) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --rate --max-cpu --log --log-max --run --force --on-hang --on-finding --prometheus --prometheus-textfile --otlp --no-history" ;;
+    attach) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --rate --max-cpu --log --log-max --run --force --on-hang --on-finding --prometheus --prometheus-textfile --otlp --duration --inject --keep-hooks" ;;
+    view) options="-h --help --speed --headless --run --prometheus --prometheus-textfile --otlp" ;;
+    report) options="-h --help --run --format --full -o --output --force --fail-on" ;;
     explain) options="-h --help --all --full --format" ;;
     diff) options="-h --help --format -o --output --force --fail-if-slower --anyway" ;;
     export) options="-h --help --run --to --anonymous -o --output --force --phase --role --from --until" ;;

@@ -172,7 +172,6 @@ def header_of(mode: Literal["run", "attach"], pid: int, command: Sequence[str], 
         },
         run=job.name,
         node=job.node,
-        price=options.price,
     )
 
 

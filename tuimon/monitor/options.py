@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tuimon.monitor.observers import Observer
-from tuimon.records import Price
 
 
 class Options(Struct, frozen=True):
@@ -24,7 +23,6 @@ class Options(Struct, frozen=True):
     markers: bool = True
     memory: bool = False  # watch for errors for want of memory, and record the allocator's history once
     history: bool = True  # compare with earlier runs of the same command, and keep this one's figures for later ones
-    price: Price | None = None  # of a GPU-hour
     observers: tuple[Observer, ...] = ()  # views beside the screen or the lines
 
     @property

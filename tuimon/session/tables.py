@@ -24,7 +24,6 @@ from tuimon.records import (
     MemoryHistory,
     Node,
     Notice,
-    Price,
     Printed,
     Process,
     Record,
@@ -67,7 +66,6 @@ class Tables:
 
     def __init__(self) -> None:
         self.header: Header | None = None
-        self.price: Price | None = None  # of a GPU-hour, as the reader gives it, or else the run's
         self.exit: Exit | None = None
         self.cost: Cost | None = None
         self.printed: Printed | None = None
@@ -178,7 +176,6 @@ class Tables:
 
     def _fold_header(self, record: Header) -> None:
         self.header = record
-        self.price = self.price or record.price
         self.nodes.add_cores(node_of(record.pid), record.cpu_count)
 
     def _fold_node(self, record: Node) -> None:

@@ -12,7 +12,6 @@ from tuimon.session.goodput import goodput
 from tuimon.session.progress import run_progress
 from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state, stands_still, unseen_trainings
-from tuimon.views.cost_text import cost_text
 from tuimon.views.finding_text import (
     MOST_FIXES,
     finding_gain,
@@ -231,8 +230,6 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         )
     if pid is not None and (made := progress_json(run_progress(session, pid)).get("text")):
         lines.append(made)
-    if cost := cost_text(session, findings):
-        lines.append(f"cost: {cost}")
     if table is not None and table.rows:
         lines.append(phases_text(table))
     if steps is not None and steps.total and (divided := goodput(session)) is not None:

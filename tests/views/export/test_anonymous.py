@@ -27,7 +27,7 @@ _KEPT = """
 CompilerEvents.what CountSettings.what DiskReads.kind EarlierRun.gpus Exit.signal Frame.packages Gpu.name Gpu.throttle
 GpuPhase.name Header.mode KeepingLine.kept Lead.boundary Loader.role LoaderFacts.context LoaderFacts.kind
 LoopStack.boundary MachineMemory.run_cores MemoryHistory.device MemoryHistory.trigger Notice.level Notice.source
-PhaseTime.name Price.currency Printed.loss Process.debug_settings Process.matmul_dtypes Process.parameter_dtypes
+PhaseTime.name Printed.loss Process.debug_settings Process.matmul_dtypes Process.parameter_dtypes
 Process.python Process.role Process.torch Process.vectors RangeTime.phase RankCollective.name StandingProcess.role
 StandingProcess.state Steps.open_phase Threads.written_to ThreadCpu.state Throttle.cause TraceTaken.torch
 TracedFlops.dtype TracedFlops.kind TracedSync.call TracedWait.cause

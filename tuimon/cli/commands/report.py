@@ -6,12 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tuimon.cli.options import add_price, add_run_choice, finding_name, parser_of
+from tuimon.cli.options import add_run_choice, finding_name, parser_of
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.writing import Output, add_output
 from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
-from tuimon.records import Price
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
 from tuimon.views.finding_text import headline_text
@@ -30,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     collect_seldom()
     logs = [choose(path, parsed.run) for path in parsed.logs]
     output = Output(parsed)
-    reports, text = _written(logs, parsed.format, parsed.price, full=parsed.full)
+    reports, text = _written(logs, parsed.format, full=parsed.full)
     output.write(text)
     return _failed(reports, parsed.fail_on)
 
@@ -41,7 +40,6 @@ def _parser() -> argparse.ArgumentParser:
         "logs", nargs="+", metavar="LOG", help="what --log has written; in a folder, the latest run with all nodes"
     )
     add_run_choice(parser)
-    add_price(parser)
     parser.add_argument("--format", choices=("text", "json", "html"), default="text")
     parser.add_argument(
         "--full",
@@ -60,23 +58,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _written(
-    logs: Sequence[Chosen], style: str, price: Price | None, *, full: bool
-) -> tuple[list[dict[str, Json]], str]:
+def _written(logs: Sequence[Chosen], style: str, *, full: bool) -> tuple[list[dict[str, Json]], str]:
     """The reports, and their text; only a page needs the sessions beside them."""
     if style == "html":
         from tuimon.views.report.page import as_html
 
-        pages = [_page(log, price, full=full) for log in logs]
+        pages = [_page(log, full=full) for log in logs]
         return [page.report for page in pages], as_html(pages)
-    reports = [_page(log, price, full=full).report for log in logs]
+    reports = [_page(log, full=full).report for log in logs]
     return reports, as_json(reports, full=full) if style == "json" else as_text(reports)
 
 
-def _page(log: Chosen, price: Price | None, *, full: bool) -> Page:
+def _page(log: Chosen, *, full: bool) -> Page:
     verdicts = Verdicts()
     session, findings = fold(read_logs(log), verdicts)
-    session.price = price or session.price
     return Page(report_of(session, findings, log.path, verdicts.changes, full=full), session)
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from tuimon.cli.metrics import add_metrics, metrics_of
-from tuimon.cli.options import add_price, add_run_choice, parser_of, terminal_can_draw
+from tuimon.cli.options import add_run_choice, parser_of, terminal_can_draw
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.errors import UsageError
 from tuimon.launch.signals import LeaveSignals
@@ -30,13 +30,11 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--headless", action="store_true", help="lines on stderr, for as long as the log is written")
     add_run_choice(parser)
-    add_price(parser)
     add_metrics(parser)
     parsed = parser.parse_args(argv)
     collect_seldom()
     observers = metrics_of(parsed)
     monitor = open_log(parsed.log, parsed.speed, parsed.run, observers)
-    monitor.session.price = parsed.price
     if parsed.headless or (observers and not terminal_can_draw()):
         return _headless(monitor)
     if not terminal_can_draw():

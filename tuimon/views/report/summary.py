@@ -20,7 +20,6 @@ from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
 from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
 from tuimon.session.trainings import which_training
-from tuimon.views.cost_text import cost_json
 from tuimon.views.goodput_text import goodput_json
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.memory_text import memory_lines
@@ -52,7 +51,6 @@ def report_of(
     trainings, whole = trainings_json(session), session.over("whole")
     table = with_idle_bounds(whole, pid)[0] if pid is not None else None
     findings = list(findings)
-    cost = cost_json(session, findings)
     report = {
         "schema": REPORT_SCHEMA,
         "run": _run(session, log),
@@ -63,7 +61,6 @@ def report_of(
         "steps": steps_json(whole.steps(pid) if pid is not None else None),
         **_progress(session, pid),
         **({"goodput": goodput_json(divided)} if (divided := goodput(session)) is not None else {}),
-        **({"cost": cost} if cost else {}),
         "span": _span(session, pid),
         **_phases_of(session, pid),
         "phases": phases_json(table),

@@ -100,8 +100,6 @@ def _steps(report: dict[str, Any]) -> list[str]:
             lines += _wrap(f"Progress: {plain(made)}")
         if divided := report.get("goodput"):
             lines += _wrap(f"Goodput: {divided['text']}")
-        if cost := report.get("cost", {}).get("text"):
-            lines += _wrap(f"Cost: {plain(cost)}")
         if timed := timed_steps(steps.get("timed_share", 1.0)):
             lines += _wrap(f"{timed.capitalize()}, because timing slows down fast steps; all are counted")
     if report["span"]:

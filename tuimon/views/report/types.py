@@ -192,23 +192,6 @@ class Goodput(Struct):
     text: str
 
 
-class Cost(Struct):
-    """The cost by ``--price``, in ``currency``; energy by the GPUs' counters. ``saved_per_day``: at least and at most.
-
-    ``saved_per_day`` is what the fix of the verdict saves, if its gain is known.
-    """
-
-    currency: str
-    per_gpu_hour: float
-    gpus: int  # of the training
-    of: Literal["samples", "steps"]
-    money_per_1000: float | None
-    joules_per_1000: float | None
-    money_per_day: float
-    saved_per_day: tuple[float, float] | None
-    text: str
-
-
 class Phase(Struct):
     """Shares of the exclusive phases add to 1; ``eval`` is beside them. ``error``: of an estimated share.
 
@@ -412,7 +395,6 @@ class Report(Struct):
     unjudged: list[Unjudged]
     progress: Progress | Absent = UNSET
     goodput: Goodput | Absent = UNSET
-    cost: Cost | Absent = UNSET
     phases_of: str | Absent = UNSET  # of several ranks or trainings the one whose steps, phases and ranges these are
     trainings: list[Training] | Absent = UNSET  # of several
     ranks_summary: RanksSummary | Absent = UNSET

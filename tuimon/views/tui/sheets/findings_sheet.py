@@ -11,7 +11,6 @@ from tuimon.diagnosis.explain.page import Page, page_of
 from tuimon.diagnosis.judging import unjudged
 from tuimon.records import Place
 from tuimon.session.goodput import goodput
-from tuimon.views.cost_text import cost_text
 from tuimon.views.explain import Block, Heading, Item, Paragraph, code_tokens, spaced_parts
 from tuimon.views.finding_text import rule_title
 from tuimon.views.goodput_text import goodput_bar, goodput_text
@@ -79,7 +78,6 @@ class FindingsSheet(Sheet):
         parts = (
             findings_lines(monitor.findings, width, self._code_of, chosen),
             _goodput_lines(monitor.session, width),
-            paragraph(f"Cost: {cost}", width, "dim") if (cost := cost_text(monitor.session, monitor.findings)) else [],
             changes_lines(monitor.changes, monitor.session.start_s, width),
             unjudged_lines(unjudged(monitor.session), width),
         )
