@@ -16,8 +16,6 @@ from tuimon.errors import TuimonError
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.headless import HeadlessView
-from tuimon.views.mcp import answers
-from tuimon.views.mcp.opened import Seen, Trainings
 from tuimon.views.metrics.otlp import data_of
 from tuimon.views.metrics.prometheus import text_of
 from tuimon.views.metrics.snapshot import RankLabels, take
@@ -25,13 +23,6 @@ from tuimon.views.metrics.snapshot import RankLabels, take
 REPORTS = ("text", "json", "html")
 DIFFS = ("text", "json")
 EXPORTS = ("perfetto", "speedscope", "collapsed", "csv")
-#: What a coding assistant may ask of a log.
-_ANSWERS: dict[str, Callable[[Seen], str]] = {
-    "verdict": lambda seen: answers.verdict(seen.report),
-    "evidence": lambda seen: answers.evidence(seen.session, seen.findings, "input_bound"),
-    "hot lines": lambda seen: answers.hot_lines(seen.session, None, 30),
-    "stacks": lambda seen: answers.stacks(seen.session),
-}
 _KEYS = (
     *("v", "enter", "escape", "escape", "question_mark", "escape", "h", "c", "i", "enter", "escape", "2", "s"),
     *("r", "s", "enter", "escape", "S", "escape", "m", "escape", "b", "B"),
@@ -43,20 +34,11 @@ def commands(path: str) -> Iterator[tuple[str, str]]:
     for name in REPORTS:
         yield f"report {name}", _run(report.main, [path, "--format", name])
     yield "report whole", _run(report.main, [path, "--format", "json", "--full"])
-    for name, answer in _ANSWERS.items():
-        yield f"assistant {name}", _answered(path, answer)
     for name in DIFFS:
         yield f"diff {name}", _run(diff.main, [path, path, "--anyway", "--format", name])
     for name in EXPORTS:
         yield f"export {name}", _run(export.main, [path, "--to", name])
     yield "export of a phase", _run(export.main, [path, "--to", "collapsed", "--phase", "data"])
-
-
-def _answered(path: str, answer: Callable[[Seen], str]) -> str:
-    try:
-        return Trainings().query(path, 0.0, answer)
-    except TuimonError as error:
-        return f"{error.message}\n{error.hint or ''}"
 
 
 def headless(path: str) -> str:

@@ -11,7 +11,6 @@ from tests.views.traces import trace_events
 from tuimon.records import Gpu, GpuPhase, GpuTime
 from tuimon.views.gpu_idle import idle_bounds, with_idle_bounds
 from tuimon.views.headless import progress
-from tuimon.views.mcp.answers import verdict
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
 
@@ -92,8 +91,3 @@ def test_perfetto_has_tracks_of_lead_and_idleness():
     assert all(0.4 < args["ratio"] < 0.9 for args in tracks["GPU idle, certain"])
     assert all(sum(args.values()) == pytest.approx(1) for args in tracks["GPU time by phase"])
     assert "launches run ahead, ms" not in {event["name"] for event in trace_events(records("transfer"))}
-
-
-def test_an_assistant_is_told_the_span_and_what_of_it_is_idle():
-    text = verdict(report_of(launch_bound(1.0), [], "run.jsonl"))
-    assert re.search(r"  forward: 30 %, 30\.0 ms, GPU span 30\.0 ms \(idle \d+\.\d to 30\.0 ms\)", text)

@@ -24,7 +24,6 @@ COMMANDS = {
     "diff": "did it help? two logs compared, or folders of several runs each",
     "export": "a log in another tool's format: Perfetto, speedscope, collapsed stacks, CSV",
     "trace": "record operators and kernels of the next steps of a running training",
-    "mcp": "answer a coding assistant's questions about trainings and logs",
     "ps": "list the trainings on this machine",
     "doctor": "what works on this machine, what does not, and how to fix it",
     "completions": "what bash, zsh or fish needs to complete commands and options",

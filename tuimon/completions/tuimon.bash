@@ -3,7 +3,7 @@ _tuimon() {
   local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" options="" words="" each
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    COMPREPLY=($(compgen -W "demo run attach view report explain diff export trace mcp ps doctor completions --help --version" -- "$word"))
+    COMPREPLY=($(compgen -W "demo run attach view report explain diff export trace ps doctor completions --help --version" -- "$word"))
     return
   fi
   if [[ ${COMP_WORDS[1]} == run ]]; then  # what follows the program is its own
@@ -48,7 +48,6 @@ _tuimon() {
     diff) options="-h --help --format -o --output --force --fail-if-slower --anyway" ;;
     export) options="-h --help --run --to --anonymous -o --output --force --phase --role --from --until" ;;
     trace) options="-h --help --steps -o --output --force --max-pause" ;;
-    mcp) options="-h --help" ;;
     ps) options="-h --help --format" ;;
     doctor) options="-h --help --format" ;;
     completions) options="-h --help" words="bash zsh fish" ;;

@@ -98,8 +98,6 @@ complete -c tuimon -n '__fish_seen_subcommand_from trace' -l steps -x -d 'whole 
 complete -c tuimon -n '__fish_seen_subcommand_from trace' -s o -l output -r -F -d 'where to write it (tuimon-trace-PID.json.gz, or -PID-2 where that exists)'
 complete -c tuimon -n '__fish_seen_subcommand_from trace' -l force -d 'let -o replace a file; a log is never replaced'
 complete -c tuimon -n '__fish_seen_subcommand_from trace' -l max-pause -x -d 'hold the training up for at most this long in all; fewer steps are recorded if need be (250)'
-complete -c tuimon -n __fish_use_subcommand -a mcp -d 'answer a coding assistant'"'"'s questions about trainings and logs'
-complete -c tuimon -n '__fish_seen_subcommand_from mcp' -s h -l help -d 'show this help message and exit'
 complete -c tuimon -n __fish_use_subcommand -a ps -d 'list the trainings on this machine'
 complete -c tuimon -n '__fish_seen_subcommand_from ps' -s h -l help -d 'show this help message and exit'
 complete -c tuimon -n '__fish_seen_subcommand_from ps' -l format -x -a 'text json' -d 'text json'

@@ -96,14 +96,6 @@ def evidence_rows(evidence: Evidence) -> list[tuple[str, str]]:
     return rows
 
 
-def share_text(share: float, evidence: Evidence) -> str:
-    """The share of the step that a finding takes: as a range, if it is what the GPU idles at most."""
-    bounds = _bounds(evidence, f"gpu_waits{_LEAST}") or _bounds(evidence, f"gpu_idle{_LEAST}")
-    if bounds is None or not bounds[1]:
-        return percent(share)
-    return between(bounds[0] * min(1.0, share / bounds[1]), share)
-
-
 def between(low: float, high: float) -> str:
     """``72 to 86 %``, ``up to 79 %`` if next to nothing is certain; ``unknown`` if anything may be."""
     if high - low >= 1.0 - _NOTHING:

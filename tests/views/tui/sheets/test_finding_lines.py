@@ -12,10 +12,8 @@ from tuimon.diagnosis.finding import Change as DiagnosisChange
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.judging import Unjudged
-from tuimon.session.session import Session
-from tuimon.views.evidence_text import evidence_rows, evidence_text, share_text
+from tuimon.views.evidence_text import evidence_rows, evidence_text
 from tuimon.views.finding_text import times_text
-from tuimon.views.mcp.answers import evidence
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, unjudged_lines
 
@@ -125,11 +123,6 @@ def test_what_the_gpu_idles_at_most_is_no_share_that_is_certain():
     )
     rows = texts(findings_lines([finding], 80))
     assert any(row.startswith(" GPU idle  up to 81 %") for row in rows)
-    assert "  share of the step: up to 81 %" in evidence(Session(), [finding], "launch_bound").splitlines()
-    assert share_text(0.5, {"data_ms_per_step": 40.0}) == "50 %"
-    idle = {"gpu_idle_at_least": 0.6, "gpu_idle_at_most": 0.8}
-    assert share_text(0.4, idle) == "30 to 40 %"  # half of the idle time
-    assert share_text(0.4, {**idle, "gpu_waits_at_least": 0.2, "gpu_waits_at_most": 0.4}) == "20 to 40 %"
 
 
 @pytest.mark.parametrize("width", [36, 56, 100])

@@ -1,1 +1,0 @@
-"""Answers for assistants, over the protocol's own client."""

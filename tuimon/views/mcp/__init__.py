@@ -1,1 +1,0 @@
-"""Answers to programs such as coding assistants, over the Model Context Protocol: short and read-only."""
