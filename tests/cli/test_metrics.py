@@ -1,4 +1,4 @@
-"""``--prometheus`` and its like on the command line."""
+"""``--prometheus`` on the command line."""
 
 from __future__ import annotations
 
@@ -24,10 +24,6 @@ WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep
     [
         (["--prometheus", "http"], "is not [ADDRESS:]PORT"),
         (["--prometheus", "::1:9105"], "an IPv6 address stands in brackets"),
-        (["--prometheus-textfile", "/no/such/folder/x.prom"], "is not a file in an existing folder"),
-        (["--otlp", "127.0.0.1:4318"], "is not an address"),
-        (["--otlp", "ftp://x"], "is not an address"),
-        (["--otlp", "http://x:99999"], "is not an address"),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "attach", "view"])
@@ -40,8 +36,6 @@ def test_usage_errors_exit_2(command: str, argv: list[str], says: str, capsys: p
     ("option", "module", "extra"),
     [
         (["--prometheus", "0"], "prometheus_client", "prometheus"),
-        (["--prometheus-textfile", "x.prom"], "prometheus_client", "prometheus"),
-        (["--otlp", "http://127.0.0.1:1"], "opentelemetry", "otlp"),
     ],
 )
 def test_an_extra_that_is_missing_is_named_before_anything_starts(

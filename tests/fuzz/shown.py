@@ -16,7 +16,6 @@ from tuimon.errors import TuimonError
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.headless import HeadlessView
-from tuimon.views.metrics.otlp import data_of
 from tuimon.views.metrics.prometheus import text_of
 from tuimon.views.metrics.snapshot import RankLabels, take
 
@@ -52,7 +51,7 @@ def headless(path: str) -> str:
 
 
 def metrics(path: str) -> str:
-    """The log's last figures as Prometheus reads them, and as they go to a collector of OpenTelemetry."""
+    """The log's last figures as Prometheus reads them."""
     session = Session()
     try:
         for record in read_logs(choose(path)):
@@ -60,7 +59,7 @@ def metrics(path: str) -> str:
     except TuimonError as error:
         return str(error)
     snapshot = take(session, diagnose(session), RankLabels())
-    return text_of(snapshot).decode() + data_of(snapshot).to_json(indent=None)
+    return text_of(snapshot).decode()
 
 
 def screens(path: str, begin: Callable[[], None] = lambda: None) -> str:

@@ -44,9 +44,9 @@ def main() -> int:
 def _check(folder: Path, stack: ExitStack) -> int:
     (folder / "rules.yml").write_text(rules())
     ours, joined, made_up, prometheus = _free_ports(4)
-    tuimon, textfile = [sys.executable, "-m", "tuimon"], folder / "tuimon.prom"
+    tuimon = [sys.executable, "-m", "tuimon"]
     run = [*tuimon, "run", "--headless", "--no-gpu", "--log", f"{folder}/logs/", "--run", "check"]
-    run += ["--prometheus", str(ours), "--prometheus-textfile", str(textfile), "--", sys.executable]
+    run += ["--prometheus", str(ours), "--", sys.executable]
     run += [
         "-m",
         "torch.distributed.run",
@@ -72,7 +72,6 @@ def _check(folder: Path, stack: ExitStack) -> int:
     names = {f"127.0.0.1:{ours}": "run", f"127.0.0.1:{joined}": "view", f"127.0.0.1:{made_up}": "made up", "all": "all"}
     wrong = _expressions(prometheus, names)
     wrong += _promtool(_scraped(ours), "tuimon run") + _promtool(_scraped(joined), "tuimon view DIR")
-    wrong += _promtool(textfile.read_bytes(), "textfile")
     found = [rule for group in (ask(prometheus, "rules") or {"groups": []})["groups"] for rule in group["rules"]]
     print(f"rules of docs/metrics.md: {', '.join(rule['name'] + ' ' + rule['health'] for rule in found) or 'none'}")
     wrong += not found or any(rule["health"] != "ok" for rule in found)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from tuimon.cli.metrics import METRICS_OPTIONS, add_metrics, metrics_of
+from tuimon.cli.metrics import add_metrics, metrics_of
 from tuimon.errors import UsageError
 from tuimon.monitor.observers import Observer
 from tuimon.monitor.options import Options
@@ -30,7 +30,7 @@ VALUE_OPTIONS = (
     "--max-cpu",
     "--on-hang",
     "--on-finding",
-    *METRICS_OPTIONS,
+    "--prometheus",
 )
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|[kmgt]i?b?|b)", re.IGNORECASE)

@@ -23,8 +23,6 @@ complete -c tuimon -n '__fish_seen_subcommand_from run' -l force -d 'let --log r
 complete -c tuimon -n '__fish_seen_subcommand_from run' -l on-hang -x -d 'run this command, without a shell, once when the training hangs; the finding, with the stacks of all ranks, is JSON on its stdin'
 complete -c tuimon -n '__fish_seen_subcommand_from run' -l on-finding -x -d 'run such a command once for each finding of a rule (input_bound), cause (no_workers) or severity (critical, warning); may be given several times'
 complete -c tuimon -n '__fish_seen_subcommand_from run' -l prometheus -x -d 'serve metrics for Prometheus; without ADDR only on 127.0.0.1'
-complete -c tuimon -n '__fish_seen_subcommand_from run' -l prometheus-textfile -r -F -d 'write metrics every 5 s to a *.prom file that everybody may read, for node_exporter'\''s textfile collector'
-complete -c tuimon -n '__fish_seen_subcommand_from run' -l otlp -x -d 'send metrics to an OpenTelemetry collector, over HTTP'
 complete -c tuimon -n '__fish_seen_subcommand_from run' -l no-history -d 'do not compare with earlier runs of the same command, nor keep figures of this one (TUIMON_HISTORY=0)'
 complete -c tuimon -n '__fish_seen_subcommand_from run' -F
 complete -c tuimon -n __fish_use_subcommand -a attach -d 'watch a training that is already running'
@@ -44,8 +42,6 @@ complete -c tuimon -n '__fish_seen_subcommand_from attach' -l force -d 'let --lo
 complete -c tuimon -n '__fish_seen_subcommand_from attach' -l on-hang -x -d 'run this command, without a shell, once when the training hangs; the finding, with the stacks of all ranks, is JSON on its stdin'
 complete -c tuimon -n '__fish_seen_subcommand_from attach' -l on-finding -x -d 'run such a command once for each finding of a rule (input_bound), cause (no_workers) or severity (critical, warning); may be given several times'
 complete -c tuimon -n '__fish_seen_subcommand_from attach' -l prometheus -x -d 'serve metrics for Prometheus; without ADDR only on 127.0.0.1'
-complete -c tuimon -n '__fish_seen_subcommand_from attach' -l prometheus-textfile -r -F -d 'write metrics every 5 s to a *.prom file that everybody may read, for node_exporter'\''s textfile collector'
-complete -c tuimon -n '__fish_seen_subcommand_from attach' -l otlp -x -d 'send metrics to an OpenTelemetry collector, over HTTP'
 complete -c tuimon -n '__fish_seen_subcommand_from attach' -l duration -x -d 'leave after this long (headless)'
 complete -c tuimon -n '__fish_seen_subcommand_from attach' -l inject -d 'bring tuimon'\''s hooks into the running training, for measured steps and phases (by gdb; from Python 3.14 on by sys.remote_exec). It is stopped for about 0.1 s; on leaving, the hooks are withdrawn'
 complete -c tuimon -n '__fish_seen_subcommand_from attach' -l keep-hooks -d 'leave the hooks of --inject in the training'
@@ -55,8 +51,6 @@ complete -c tuimon -n '__fish_seen_subcommand_from view' -l speed -x -d 'play at
 complete -c tuimon -n '__fish_seen_subcommand_from view' -l headless -d 'lines on stderr, for as long as the log is written'
 complete -c tuimon -n '__fish_seen_subcommand_from view' -l run -x -d 'choose this run of a folder, not the latest'
 complete -c tuimon -n '__fish_seen_subcommand_from view' -l prometheus -x -d 'serve metrics for Prometheus; without ADDR only on 127.0.0.1'
-complete -c tuimon -n '__fish_seen_subcommand_from view' -l prometheus-textfile -r -F -d 'write metrics every 5 s to a *.prom file that everybody may read, for node_exporter'\''s textfile collector'
-complete -c tuimon -n '__fish_seen_subcommand_from view' -l otlp -x -d 'send metrics to an OpenTelemetry collector, over HTTP'
 complete -c tuimon -n '__fish_seen_subcommand_from view' -F
 complete -c tuimon -n __fish_use_subcommand -a report -d 'sum up a log as text, JSON or an HTML page'
 complete -c tuimon -n '__fish_seen_subcommand_from report' -s h -l help -d 'show this help message and exit'

@@ -78,10 +78,7 @@ def _second(t: int, rank: int) -> Sequence[Record]:
 
 def samples_of(snapshot: Snapshot) -> dict[str, dict[tuple[str, ...], float | Distribution]]:
     """Prometheus's name: labels: value."""
-    return {
-        metric.prometheus_name: {sample.labels: sample.value for sample in samples}
-        for metric, samples in snapshot.families
-    }
+    return {metric.name: {sample.labels: sample.value for sample in samples} for metric, samples in snapshot.families}
 
 
 def figures(

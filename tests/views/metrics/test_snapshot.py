@@ -26,7 +26,7 @@ def test_a_whole_run_has_every_metric() -> None:
     session.add(records.stacks(13.0, ([2], 30), ([3], 3), pid=4242))
     session.add(Exit(t=14.0, pid=100, exit_code=3))
     found = figures(session, FINDINGS) | figures(uneven_ranks()) | figures(whole_session())
-    assert set(found) == {metric.prometheus_name for metric in table.METRICS}
+    assert set(found) == {metric.name for metric in table.METRICS}
 
 
 def uneven_ranks(windows: int = 12) -> Session:

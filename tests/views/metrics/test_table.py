@@ -17,21 +17,13 @@ from tuimon.views.metrics.table import METRICS
 
 @pytest.mark.parametrize("metric", table.METRICS, ids=lambda metric: metric.name)
 def test_conventions(metric: Metric) -> None:
-    assert re.fullmatch(r"(tuimon|hw)(\.[a-z][a-z_]*)+", metric.name)
+    assert re.fullmatch(r"(tuimon|hw)(_[a-z]+[0-9]*)+", metric.name)
     assert metric.help.endswith(".") and metric.help[0].isupper() | metric.help[0].isdigit()
-    assert metric.unit_word or metric.unit.startswith("{") or metric.kind == "counter"
-    labels = metric.prometheus_labels
+    assert metric.name.endswith("_total") == (metric.kind == "counter")
+    labels = metric.all_labels
     assert len(set(labels)) == len(labels)
     assert all(re.fullmatch(r"[a-z_]+|UUID", label) for label in labels)
     assert not {"file", "line", "function", "pid", "path", "quantile", "le"} & set(labels)
-
-
-def test_conventions_of_opentelemetry_for_gpus() -> None:
-    hw = pytest.importorskip("opentelemetry.semconv._incubating.metrics.hw_metrics")
-    known = {value for name, value in vars(hw).items() if name.startswith("HW_") and isinstance(value, str)}
-    ours = {metric.name for metric in table.METRICS if metric.name.startswith("hw.")}
-    assert len(ours) >= 7
-    assert ours <= known
 
 
 # -- the dashboard and the page
@@ -49,11 +41,11 @@ _BY = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
 
 def exposed() -> dict[str, Metric]:
     """Every series by name."""
-    names = {metric.prometheus_name: metric for metric in METRICS}
+    names = {metric.name: metric for metric in METRICS}
     for metric in METRICS:
         if metric.kind == "histogram":
-            names |= {f"{metric.prometheus_name}_{part}": metric for part in ("bucket", "sum", "count")}
-            del names[metric.prometheus_name]
+            names |= {f"{metric.name}_{part}": metric for part in ("bucket", "sum", "count")}
+            del names[metric.name]
     return names
 
 
@@ -68,8 +60,8 @@ def test_metrics_and_labels_exist(expression: str) -> None:
     assert names and set(names) <= set(EXPOSED)
     for name, matchers in _SELECTOR.findall(expression):
         asked = {matcher.partition("=")[0].rstrip("!~") for matcher in matchers.split(",")}
-        assert asked <= {*EXPOSED[name].prometheus_labels, *ADDED}
-    known = {label for name in names for label in EXPOSED[name].prometheus_labels}
+        assert asked <= {*EXPOSED[name].all_labels, *ADDED}
+    known = {label for name in names for label in EXPOSED[name].all_labels}
     for labels in _BY.findall(expression):
         assert set(re.split(r"\s*,\s*", labels)) <= known | ADDED
 
@@ -86,6 +78,6 @@ def test_the_dashboard_hangs_together() -> None:
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_the_page_lists_every_metric(metric: Metric) -> None:
-    labels = ", ".join(f"`{label}`" for label in metric.prometheus_labels) or "–"
-    row = f"| `{metric.prometheus_name}` | {metric.kind.replace('updown', 'gauge')} | {labels} | {metric.help} |"
+    labels = ", ".join(f"`{label}`" for label in metric.all_labels) or "–"
+    row = f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
     assert row in (DOCS / "metrics.md").read_text().splitlines(), row

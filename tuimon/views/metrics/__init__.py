@@ -1,1 +1,1 @@
-"""Metrics of a run for monitoring systems: one table of them, read by Prometheus's and OpenTelemetry's exporters."""
+"""Metrics of a run for monitoring systems: one table of them, read by Prometheus's exporter."""

@@ -1,77 +1,27 @@
-"""A metric: its name, unit, labels and help, the value at one moment, and how Prometheus spells it."""
+"""A metric: its name, labels and help, and its value at one moment."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-Kind = Literal["counter", "gauge", "updown", "histogram"]
-
-#: Units as OpenTelemetry writes them (UCUM), and the words that Prometheus's names end in. ``{...}`` counts things.
-_UNITS = {
-    "s": "seconds",
-    "{sample}/s": "per_second",
-    "{token}/s": "per_second",
-    "{operation}/s": "per_second",
-    "By": "bytes",
-    "By/s": "bytes_per_second",
-    "Cel": "celsius",
-    "Hz": "hertz",
-    "J": "joules",
-    "W": "watts",
-}
 #: Longest label value, in characters: names of GPUs take about 40, UUIDs of MIG instances 100.
 _LONGEST_VALUE = 128
 
 
-class Label(NamedTuple):
-    """A label of Prometheus, and the attributes of OpenTelemetry that hold the same value."""
-
-    name: str
-    attributes: tuple[str, ...] = ()
-
-    @property
-    def otel_names(self) -> tuple[str, ...]:
-        """Its names in OpenTelemetry."""
-        return self.attributes or (self.name,)
-
-
 class Metric(NamedTuple):
-    """One metric; ``name`` is OpenTelemetry's, from which that of Prometheus follows by its published rules.
-
-    ``updown`` is OpenTelemetry's sum that may also fall; for Prometheus it is a gauge. ``constants`` are attributes
-    that never differ, as conventions require them.
-    """
+    """One metric, by the names that Prometheus reads; ``constants`` are labels whose value never differs."""
 
     name: str
-    kind: Kind
-    unit: str
+    kind: Literal["counter", "gauge", "histogram"]
     help: str
-    labels: tuple[Label, ...] = ()
+    labels: tuple[str, ...] = ()
     constants: tuple[tuple[str, str], ...] = ()
 
     @property
-    def unit_word(self) -> str:
-        """The unit in Prometheus's words; empty for what is counted."""
-        if self.unit == "1":
-            return "ratio" if self.kind == "gauge" else ""
-        return _UNITS.get(self.unit, "")
-
-    @property
-    def prometheus_name(self) -> str:
-        """``tuimon.phase`` in seconds, a counter: ``tuimon_phase_seconds_total``."""
-        words = [self.name.replace(".", "_")]
-        if self.unit_word and not words[0].endswith(f"_{self.unit_word}"):
-            words.append(self.unit_word)
-        if self.kind == "counter":
-            words.append("total")
-        return "_".join(words)
-
-    @property
-    def prometheus_labels(self) -> tuple[str, ...]:
+    def all_labels(self) -> tuple[str, ...]:
         """Names of all labels, those of the constants last."""
-        constants = tuple(name.replace(".", "_") for name, _ in self.constants)
-        return tuple(label.name for label in self.labels) + constants
+        return (*self.labels, *(name for name, _ in self.constants))
 
 
 class Distribution(NamedTuple):

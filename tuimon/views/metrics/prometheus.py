@@ -1,13 +1,11 @@
-"""Snapshots for Prometheus, by its own client library: ``--prometheus`` over HTTP, ``--prometheus-textfile``."""
+"""``--prometheus``: snapshots over HTTP, by Prometheus's own client library."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import socket
 import socketserver
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
@@ -17,51 +15,46 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from tuimon.views.metrics.metric import Distribution, Metric, Sample, label_value
-from tuimon.views.metrics.outlet import Address, Condition, Periodic
+from tuimon.views.metrics.metric import Distribution, Metric, Sample
+from tuimon.views.metrics.serving import Address, Condition
 from tuimon.views.metrics.snapshot import Snapshot, Snapshots
 from tuimon.views.metrics.table import STEP_BOUNDS
 
 _BOUNDS = (*map(str, STEP_BOUNDS), "+Inf")
 
-#: Names and values.
-Labels: TypeAlias = tuple[tuple[str, str], ...]
 Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
 class Collector:
     """The collector that the library reads at each scrape."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot | None], more: Labels) -> None:
+    def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
         self._snapshot = snapshot
-        self._more = more
 
     def collect(self) -> Iterator[Family]:
         """The families of one snapshot; none before the first."""
         snapshot = self._snapshot()
         for metric, samples in snapshot.families if snapshot is not None else ():
-            yield family_of(metric, samples, self._more)
+            yield family_of(metric, samples)
 
 
-def registry_of(snapshot: Callable[[], Snapshot | None], more: Labels = ()) -> CollectorRegistry:
+def registry_of(snapshot: Callable[[], Snapshot | None]) -> CollectorRegistry:
     """A registry with nothing but these metrics: none of the process that tuimon runs in."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collector(snapshot, more))
+    registry.register(Collector(snapshot))
     return registry
 
 
-def text_of(snapshot: Snapshot, more: Labels = ()) -> bytes:
-    """The snapshot in node_exporter's text format; with ``more`` labels and their values on every series."""
-    return bytes(generate_latest(registry_of(lambda: snapshot, more)))
+def text_of(snapshot: Snapshot) -> bytes:
+    """The snapshot in Prometheus's text format."""
+    return bytes(generate_latest(registry_of(lambda: snapshot)))
 
 
-def family_of(metric: Metric, samples: Iterable[Sample], more: Labels = ()) -> Family:
+def family_of(metric: Metric, samples: Iterable[Sample]) -> Family:
     """One metric with its samples."""
-    constants = tuple(value for _, value in (*metric.constants, *more))
+    constants = tuple(value for _, value in metric.constants)
     make = {"counter": CounterMetricFamily, "histogram": HistogramMetricFamily}.get(metric.kind, GaugeMetricFamily)
-    name = metric.prometheus_name.removesuffix("_total")
-    labels_of = (*metric.prometheus_labels, *(label for label, _ in more))
-    family: Family = make(name, metric.help, labels=labels_of, unit=metric.unit_word)
+    family: Family = make(metric.name.removesuffix("_total"), metric.help, labels=metric.all_labels)
     for sample in samples:
         labels = (*sample.labels, *constants)
         if isinstance(sample.value, Distribution):
@@ -70,55 +63,6 @@ def family_of(metric: Metric, samples: Iterable[Sample], more: Labels = ()) -> F
         else:
             family.add_metric(labels, sample.value)
     return family
-
-
-#: Seconds between two files: node_exporter is usually scraped every 15 to 60 s.
-PERIOD_S = 5.0
-#: node_exporter runs as a user of its own. The metrics hold figures, the name of the host and that of the run.
-_MODE = 0o644
-
-
-class Textfile(Periodic):
-    """Replaces the file as a whole, so that a reader finds the one before or this one. The end of the run removes it.
-
-    A file that stayed would have node_exporter report a run that is over as if it went on.
-    """
-
-    def __init__(self, snapshots: Snapshots, path: str) -> None:
-        super().__init__(snapshots, "textfile", PERIOD_S)
-        self._path = os.path.abspath(path)
-        # node_exporter joins all files of its folder, and drops what two of them have alike
-        self._name = label_value(os.path.basename(path).removesuffix(".prom"))
-        self._written = False
-
-    def send(self, snapshot: Snapshot) -> Condition:
-        """Write the file anew."""
-        try:
-            replace_file(self._path, text_of(snapshot, (("textfile", self._name),)))
-        except OSError as error:
-            return Condition(f"{self._path} cannot be written: {error.strerror}", works=False)
-        self._written = True
-        return Condition(f"written to {self._path}")
-
-    def end(self) -> None:
-        """Remove the file, if it is ours."""
-        if self._written:
-            with contextlib.suppress(OSError):
-                os.unlink(self._path)
-
-
-def replace_file(path: str, content: bytes) -> None:
-    """Write ``content`` to ``path`` in one go, readable for all. Raises OSError, and then leaves nothing behind."""
-    handle, beside = tempfile.mkstemp(prefix=".tuimon-", suffix=".tmp", dir=os.path.dirname(path))
-    try:
-        with open(handle, "wb") as file:
-            os.fchmod(handle, _MODE)
-            file.write(content)
-        os.replace(beside, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise
 
 
 #: Seconds that a connection may be silent, or not take its answer: Prometheus gives a scrape up after 10 s.
@@ -171,8 +115,6 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
 
 class MetricsServer:
     """Listens until it is closed; where that is impossible it says so and tries again."""
-
-    name = "prometheus"
 
     def __init__(self, snapshots: Snapshots, address: Address) -> None:
         self.condition: Condition | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Container, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
@@ -52,10 +51,6 @@ class Snapshot(NamedTuple):
     """Immutable: what a scrape shows is of one moment, however long it takes."""
 
     families: tuple[tuple[Metric, tuple[Sample, ...]], ...]  # each metric that has samples, once
-    unix_ns: int
-    start_unix_ns: int
-    host: str = ""
-    run: str = ""
 
 
 class Snapshots:
@@ -94,11 +89,7 @@ def take(session: Session, findings: Sequence[Finding], ranks: RankLabels) -> Sn
     samples: dict[str, list[Sample]] = {}
     for sample in _samples(session, findings, ranks):
         samples.setdefault(sample.metric.name, []).append(sample)
-    families = tuple((rows[0].metric, tuple(rows)) for rows in samples.values())
-    header, now_ns = session.header, time.time_ns()
-    if header is None:
-        return Snapshot(families, now_ns, now_ns)
-    return Snapshot(families, now_ns, int(header.wall_unix_s * 1e9), header.host, header.run or "")
+    return Snapshot(tuple((rows[0].metric, tuple(rows)) for rows in samples.values()))
 
 
 def _samples(session: Session, findings: Sequence[Finding], ranks: RankLabels) -> Iterator[Sample]:

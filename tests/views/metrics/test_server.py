@@ -1,15 +1,12 @@
-"""The outlets of metrics against the real things: sockets, files, a collector; and what goes wrong with them."""
+"""The server of metrics against real sockets, and what goes wrong with them."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
-import os
 import socket
-import stat
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,8 +19,8 @@ from tuimon.records import Notice
 from tuimon.session.session import Session
 from tuimon.views.metrics import prometheus
 from tuimon.views.metrics.metrics_view import MetricsView
-from tuimon.views.metrics.outlet import Address, Condition, Outlet, parse_address
-from tuimon.views.metrics.prometheus import MetricsServer, Textfile
+from tuimon.views.metrics.prometheus import MetricsServer
+from tuimon.views.metrics.serving import Address, parse_address
 from tuimon.views.metrics.snapshot import Snapshot, Snapshots
 
 LOOPBACK = "127.0.0.1"
@@ -32,10 +29,10 @@ LOOPBACK = "127.0.0.1"
 class Monitor:
     """Ticks a view, as the real one does."""
 
-    def __init__(self, session: Session, snapshots: Snapshots, *outlets: Outlet) -> None:
+    def __init__(self, session: Session, snapshots: Snapshots, server: MetricsServer) -> None:
         self.session = session
         self.notices: list[Notice] = []
-        self.view = MetricsView(snapshots, outlets)
+        self.view = MetricsView(snapshots, server)
         self.view.start()
 
     def tick(self) -> list[Notice]:
@@ -47,9 +44,9 @@ class Monitor:
 
 
 @contextlib.contextmanager
-def ticking(session: Session, snapshots: Snapshots, *outlets: Outlet) -> Iterator[Monitor]:
+def ticking(session: Session, snapshots: Snapshots, server: MetricsServer) -> Iterator[Monitor]:
     """A monitor that ticks on a thread of its own, for callers that wait for an answer."""
-    monitor, over = Monitor(session, snapshots, *outlets), threading.Event()
+    monitor, over = Monitor(session, snapshots, server), threading.Event()
 
     def tick() -> None:
         while not over.wait(0.01):
@@ -152,6 +149,28 @@ def test_silent_scrapers_hold_up_others_for_a_bounded_time(monkeypatch: pytest.M
         assert silent[0].recv(1) == b""
 
 
+def test_a_scrape_that_hangs_holds_up_neither_ticks_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuimon.views.metrics.metrics_view.CLOSE_S", 0.1)
+    hanging, released = threading.Event(), threading.Event()
+
+    class Hanging(Snapshots):
+        def fresh(self, timeout_s: float = 60.0) -> Snapshot | None:
+            hanging.set()
+            released.wait()
+            return None
+
+    session, snapshots = whole_session(1), Hanging()
+    monitor = Monitor(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0)))
+    until(lambda: monitor.said("served at"))
+    with socket.create_connection((LOOPBACK, port_of(monitor))) as scraper:
+        scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        until(hanging.is_set)
+        for _ in range(100):
+            monitor.tick()
+        monitor.view.close(session, ())
+    released.set()
+
+
 def _scrapes() -> list[str]:
     return [thread.name for thread in threading.enumerate() if "process_request" in thread.name]
 
@@ -199,65 +218,3 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError, match="is no"):
         parse_address(text)
-
-
-def test_the_textfile_is_whole_readable_for_all_and_gone_at_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "tuimon.prom"
-    session, snapshots = whole_session(1), Snapshots()
-    before = os.umask(0o077)
-    try:
-        with ticking(session, snapshots, Textfile(snapshots, str(path))):
-            until(path.exists)
-            assert stat.S_IMODE(path.stat().st_mode) == 0o644
-            assert (
-                path.read_text().endswith("\n")
-                and 'tuimon_steps_total{rank="0",textfile="tuimon"} 120.0' in path.read_text()
-            )
-            assert os.listdir(tmp_path) == ["tuimon.prom"]
-    finally:
-        os.umask(before)
-    assert os.listdir(tmp_path) == []
-
-
-def test_two_textfiles_have_no_series_in_common(tmp_path: Path) -> None:
-    """node_exporter joins the files of its folder, and drops a series that it has from another file."""
-    session, snapshots = whole_session(1), Snapshots()
-    paths = [tmp_path / "a.prom", tmp_path / "b.prom"]
-    with ticking(session, snapshots, *(Textfile(snapshots, str(path)) for path in paths)):
-        until(lambda: all(path.exists() for path in paths))
-        texts = [path.read_text().splitlines() for path in paths]
-    series = [{line.rpartition(" ")[0] for line in text if not line.startswith("#")} for text in texts]
-    assert len(series[0]) == len(series[1]) > 60
-    assert not series[0] & series[1]
-
-
-def test_a_textfile_that_cannot_be_written_is_said_and_nothing_of_others_removed(tmp_path: Path) -> None:
-    path = tmp_path / "folder.prom"
-    path.mkdir()
-    (path / "kept").touch()
-    session, snapshots = whole_session(1), Snapshots()
-    with ticking(session, snapshots, Textfile(snapshots, str(path))) as monitor:
-        until(lambda: [notice for notice in monitor.notices if "cannot be written" in notice.message])
-    assert os.listdir(tmp_path) == ["folder.prom"]
-    assert (path / "kept").exists()
-
-
-def test_an_outlet_that_hangs_holds_up_neither_ticks_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it does, it does on its own thread; the end waits for a bounded time."""
-    monkeypatch.setattr("tuimon.views.metrics.metrics_view.CLOSE_S", 0.1)
-    hanging, released = threading.Event(), threading.Event()
-
-    class Hanging(Textfile):
-        def send(self, snapshot: object) -> Condition:
-            hanging.set()
-            released.wait()
-            return Condition("released")
-
-    session, snapshots = whole_session(1), Snapshots()
-    monitor = Monitor(session, snapshots, Hanging(snapshots, "unused"))
-    until(lambda: (monitor.tick(), hanging.is_set())[1])
-    for _ in range(100):
-        monitor.tick()
-    monitor.view.close(session, ())
-    assert monitor.notices == []
-    released.set()
