@@ -21,7 +21,7 @@ from tuimon.views.metrics.snapshot import RankLabels, take
 
 REPORTS = ("text", "json", "html")
 DIFFS = ("text", "json")
-EXPORTS = ("perfetto", "speedscope", "collapsed", "csv")
+EXPORTS = ("perfetto", "speedscope", "collapsed")
 _KEYS = (
     *("v", "enter", "escape", "escape", "question_mark", "escape", "h", "c", "i", "enter", "escape", "2", "s"),
     *("r", "s", "enter", "escape", "S", "escape", "m", "escape", "b", "B"),

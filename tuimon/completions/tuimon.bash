@@ -27,7 +27,7 @@ _tuimon() {
       return ;;
     "diff -o" | "diff --output" | "diff --fail-if-slower") return ;;
     "export --to")
-      COMPREPLY=($(compgen -W "perfetto speedscope collapsed csv" -- "$word"))
+      COMPREPLY=($(compgen -W "perfetto speedscope collapsed" -- "$word"))
       return ;;
     "export --run" | "export -o" | "export --output" | "export --phase" | "export --role" | "export --from" | "export --until") return ;;
     "trace --steps" | "trace -o" | "trace --output" | "trace --max-pause") return ;;

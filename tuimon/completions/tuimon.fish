@@ -77,7 +77,7 @@ complete -c tuimon -n '__fish_seen_subcommand_from diff' -F
 complete -c tuimon -n __fish_use_subcommand -a export -d 'a log in another tool'"'"'s format: Perfetto, speedscope, collapsed stacks, CSV'
 complete -c tuimon -n '__fish_seen_subcommand_from export' -s h -l help -d 'show this help message and exit'
 complete -c tuimon -n '__fish_seen_subcommand_from export' -l run -x -d 'choose this run of a folder, not the latest'
-complete -c tuimon -n '__fish_seen_subcommand_from export' -l to -x -a 'perfetto speedscope collapsed csv' -d 'perfetto speedscope collapsed csv'
+complete -c tuimon -n '__fish_seen_subcommand_from export' -l to -x -a 'perfetto speedscope collapsed' -d 'perfetto speedscope collapsed'
 complete -c tuimon -n '__fish_seen_subcommand_from export' -l anonymous -d 'a log with stand-ins for what is yours, fit to send'
 complete -c tuimon -n '__fish_seen_subcommand_from export' -s o -l output -r -F -d 'write there instead of to stdout'
 complete -c tuimon -n '__fish_seen_subcommand_from export' -l force -d 'let -o replace a file; a log is never replaced'

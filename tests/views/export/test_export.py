@@ -1,20 +1,15 @@
 """Every export format from one literal log."""
 
-import csv
-import io
 import json
 import os
 import tracemalloc
 
 import pytest
-from msgspec import structs
 
 from tests.session.records import header, process, stacks, steps, threads
 from tests.session.test_steps import LOOP_FRAMES, LOOP_SAMPLES
 from tests.views.traces import trace_events
 from tuimon.records import Exit, Gpu, Mark, RangePlace
-from tuimon.text import plain
-from tuimon.views.export.csv_table import COLUMNS, write_csv
 from tuimon.views.export.perfetto import write_perfetto
 from tuimon.views.export.stack_samples import Selection, collapsed, speedscope
 
@@ -87,18 +82,6 @@ def test_speedscope_refers_to_its_frames():
     assert [frames[n]["name"] for n in main["samples"][0]] == ["main", "get_batch"]
 
 
-def test_csv_has_a_row_a_window_and_leaves_the_unmeasured_empty():
-    out = io.StringIO()
-    assert write_csv(LOG, out) == 3
-    rows = list(csv.DictReader(io.StringIO(out.getvalue())))
-    assert tuple(rows[0]) == COLUMNS
-    assert (rows[0]["steps"], rows[0]["data_ms_per_step"], rows[0]["gpu_util_ratio"]) == ("10", "30.0000", "")
-    assert rows[0]["wall_unix_s"] == "1700000001.000"
-    assert (rows[1]["between_ms_per_step"], rows[1]["gpu_util_ratio"]) == ("30.0000", "0.500")
-    assert (rows[1]["data_ms_per_step"], rows[0]["other_ms_per_step"]) == ("", "0.0000")
-    assert (rows[2]["step_median_ms"], rows[2]["data_ms_per_step"]) == ("", "")
-
-
 def test_perfetto_events():
     events = trace_events(LOG)
     assert {event["ph"] for event in events} == {"M", "C", "i"}
@@ -144,12 +127,3 @@ def test_a_user_range_may_be_chosen(part, samples):
     ]
     log = [*LOG[:-1], steps(14, {"data": 1}, range_places=places), LOG[-1]]
     assert _samples_in(log, part) == samples
-
-
-@pytest.mark.parametrize("host", ["=cmd|'/c calc'!A0", "+1", "\t=1"])
-def test_no_host_is_a_formula_of_a_spreadsheet(host):
-    out = io.StringIO(newline="")
-    write_csv([structs.replace(header(t=10.0), host=host), process(), steps(-3, {"data": 30})], out)
-    (row,) = csv.DictReader(io.StringIO(out.getvalue(), newline=""))
-    assert row["host"] == f"'{plain(host)}"
-    assert float(row["t_s"]) == -3.0 and row["steps"] == "10"

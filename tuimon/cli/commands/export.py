@@ -25,14 +25,13 @@ Turn a recorded session into a file for other tools:
   perfetto    counters and marks over time, for https://ui.perfetto.dev
   speedscope  stack samples by thread, for https://www.speedscope.app
   collapsed   stack samples, "function (file:line);...;leaf N", for flame graphs
-  csv         one row per process and window
 
 With --anonymous it is a log again, to be sent with a report of a wrong verdict: paths, hosts, command lines, names,
 code and output have stand-ins, and the verdict is the same. These stay: numbers and times; words that tuimon's rules
 know (loss, item, forward), and what is called on torch, nn, F and np; paths of packages below site-packages.
 
 In a folder the logs of all nodes of a run are one: in Perfetto each rank is a process, in speedscope a thread has its
-rank and node, in csv each row; collapsed adds up all of them. Seconds count from the beginning of the log."""
+rank and node; collapsed adds up all of them. Seconds count from the beginning of the log."""
 
 #: Formats made of stack samples: only these have phases and roles.
 _OF_STACKS = ("speedscope", "collapsed")
@@ -43,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     parsed = _parser().parse_args(argv)
     if parsed.to is None and not parsed.anonymous:
         raise UsageError(
-            "export needs a format: --to perfetto, speedscope, collapsed or csv",
+            "export needs a format: --to perfetto, speedscope or collapsed",
             "For example: tuimon export LOG --to perfetto -o run.json; --anonymous writes a log that is fit to send",
         )
     log = choose(parsed.log, parsed.run)
@@ -63,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("log", metavar="LOG", help="what --log has written; in a folder, the latest run with all nodes")
     add_run_choice(parser)
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--to", choices=("perfetto", "speedscope", "collapsed", "csv"))
+    kind.add_argument("--to", choices=("perfetto", "speedscope", "collapsed"))
     kind.add_argument("--anonymous", action="store_true", help="a log with stand-ins for what is yours, fit to send")
     add_output(parser)
     parser.add_argument("--phase", metavar="NAME", help="only samples of this phase or user range: data, ...")
@@ -124,11 +123,6 @@ def _check(to: str, selection: Selection) -> None:
 def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], object]:
     """The function that writes the file; the log has been read if the format needs all of it."""
     records = _named(read_logs(log))
-    if to == "csv":
-        from tuimon.views.export.csv_table import write_csv
-
-        first = next(records)
-        return lambda out: write_csv(_between([first], records, selection), out)
     if to == "perfetto":
         from tuimon.views.export.perfetto import write_perfetto
 
