@@ -46,7 +46,7 @@ _tuimon() {
     report) options="-h --help --run --format --full -o --output --force --fail-on" ;;
     explain) options="-h --help --all --full --format" ;;
     diff) options="-h --help --format -o --output --force --fail-if-slower --anyway" ;;
-    export) options="-h --help --run --to --anonymous -o --output --force --phase --role --from --until" ;;
+    export) options="-h --help --run --to -o --output --force --phase --role --from --until" ;;
     trace) options="-h --help --steps -o --output --force --max-pause" ;;
     ps) options="-h --help --format" ;;
     doctor) options="-h --help --format" ;;

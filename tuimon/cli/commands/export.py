@@ -26,10 +26,6 @@ Turn a recorded session into a file for other tools:
   speedscope  stack samples by thread, for https://www.speedscope.app
   collapsed   stack samples, "function (file:line);...;leaf N", for flame graphs
 
-With --anonymous it is a log again, to be sent with a report of a wrong verdict: paths, hosts, command lines, names,
-code and output have stand-ins, and the verdict is the same. These stay: numbers and times; words that tuimon's rules
-know (loss, item, forward), and what is called on torch, nn, F and np; paths of packages below site-packages.
-
 In a folder the logs of all nodes of a run are one: in Perfetto each rank is a process, in speedscope a thread has its
 rank and node; collapsed adds up all of them. Seconds count from the beginning of the log."""
 
@@ -40,14 +36,12 @@ _OF_STACKS = ("speedscope", "collapsed")
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parsed = _parser().parse_args(argv)
-    if parsed.to is None and not parsed.anonymous:
+    if parsed.to is None:
         raise UsageError(
             "export needs a format: --to perfetto, speedscope or collapsed",
-            "For example: tuimon export LOG --to perfetto -o run.json; --anonymous writes a log that is fit to send",
+            "For example: tuimon export LOG --to perfetto -o run.json",
         )
     log = choose(parsed.log, parsed.run)
-    if parsed.anonymous:
-        return _export_anonymous(parsed, log)
     selection = Selection(parsed.phase, parsed.role, parsed.from_s, parsed.until_s)
     _check(parsed.to, selection)
     output = Output(parsed)
@@ -61,9 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = parser_of("export", _DOC)
     parser.add_argument("log", metavar="LOG", help="what --log has written; in a folder, the latest run with all nodes")
     add_run_choice(parser)
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--to", choices=("perfetto", "speedscope", "collapsed"))
-    kind.add_argument("--anonymous", action="store_true", help="a log with stand-ins for what is yours, fit to send")
+    parser.add_argument("--to", choices=("perfetto", "speedscope", "collapsed"))
     add_output(parser)
     parser.add_argument("--phase", metavar="NAME", help="only samples of this phase or user range: data, ...")
     parser.add_argument("--role", metavar="ROLE", help='only samples of these threads: main, worker, "worker 0", ...')
@@ -89,25 +81,6 @@ def _seconds(text: str) -> float:
     if not value >= 0:
         raise argparse.ArgumentTypeError("seconds count from the beginning of the log: 0 or more")
     return value
-
-
-def _export_anonymous(parsed: argparse.Namespace, log: Chosen) -> int:
-    """Write the log with stand-ins, and say whether its verdict is that of the log itself."""
-    from tuimon.views.export.anonymous import anonymous, verdict
-
-    if log.run is not None and len(log.run.logs) > 1:
-        raise UsageError("--anonymous takes the log of one node", "Name a file of the folder; export each of them")
-    if parsed.phase or parsed.role or parsed.from_s > 0 or parsed.until_s < float("inf"):
-        raise UsageError("--anonymous takes the whole log", "Leave out --phase, --role, --from and --until")
-    output = Output(parsed)
-    records = list(_named(read_logs(log)))
-    changed = list(anonymous(records))
-    with output.opened() as out:
-        out.writelines(json_text(record) for record in changed)
-    before, after = verdict(records), verdict(changed)
-    same = "its verdict is the same" if before == after else f"its verdict differs, say so: {before} became {after}"
-    write_message(f"tuimon: {len(changed)} records, {same}. Look through them before you send them")
-    return 0
 
 
 def _check(to: str, selection: Selection) -> None:

@@ -32,14 +32,10 @@ class ProcessNames:
         """The rank of a process; None where it has none."""
         return self._ranks.get(pid)
 
-    def host(self, pid: int) -> str:
-        """The host that a process runs on; empty where no record names it."""
-        return self._hosts.get(node_of(pid), "")
-
     def title(self, pid: int) -> str:
         """``rank 3 on node2``, ``rank 3``, ``on node2``; empty for a process without a rank, on the only node."""
-        rank = self._ranks.get(pid)
-        on_host = f"on {self.host(pid)}" if len(self._hosts) > 1 and self.host(pid) else ""
+        rank, host = self._ranks.get(pid), self._hosts.get(node_of(pid))
+        on_host = f"on {host}" if len(self._hosts) > 1 and host else ""
         return " ".join(filter(None, ("" if rank is None else f"rank {rank}", on_host)))
 
     def number(self, pid: int) -> int:
