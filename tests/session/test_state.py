@@ -228,6 +228,13 @@ def test_a_program_that_is_not_python():
     session.add(threads(9, (100, "train", 0.9, "running")))
     assert run_state(session).doing == "no Python process so far: only CPU and GPU are measured"
     session.add(Exit(t=9.0, pid=100, exit_code=0))
-    assert run_state(session).doing == "none of its processes was Python; only CPU and GPU were measured"
-    session.add(process(101, "other", python="3.11.7"))
+    assert run_state(session).doing == "no Python process was seen; only CPU and GPU were measured"
+
+
+@pytest.mark.parametrize("seen", [{"python": "3.11.7"}, {"python": None, "markers_reason": "started with -I or -E"}])
+def test_a_python_behind_a_wrapper_is_one(seen):
+    wrapper = process(command=["bash", "train.sh"], python=None, markers=False)
+    session = session_of(header(), wrapper, process(101, "other", markers=False, **seen), threads(9))
+    assert run_state(session).doing is None
+    session.add(Exit(t=9.0, pid=100, exit_code=1))
     assert run_state(session).doing is None

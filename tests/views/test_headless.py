@@ -15,10 +15,12 @@ from msgspec.structs import replace
 
 from tests.session import records
 from tests.session.records import session_of
+from tests.views.tui.texts import texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import NO_TORCH_YET, Exit, Gpu, Notice, Place, Printed
 from tuimon.session.session import Session
 from tuimon.views.headless import HeadlessView, how_it_ended, progress, summary_lines
+from tuimon.views.tui.panes.verdict_pane import VerdictPane, verdict_lines
 
 INPUT_BOUND = Finding(
     rule="input_bound",
@@ -217,3 +219,34 @@ def test_a_run_without_torch_says_that_nothing_was_measured() -> None:
         "ended with exit code 0",
         "ended after 9.0s: this program never imported torch; nothing was measured",
     ]
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "last_line", "torch", "tip"),
+    [
+        (
+            1,
+            None,
+            None,
+            "if a module is missing, is it in the script's environment?",
+        ),  # headless nothing reads the output
+        (1, "ModuleNotFoundError: No module named 'lightning'", "2.13", "is it in the script's environment?"),
+        (1, "KeyError: 'lr'", None, None),
+        (1, None, "2.13", None),
+        (2, None, None, None),  # a wrong argument
+        (0, None, None, None),
+    ],
+)
+@pytest.mark.parametrize("command", [["python", "train.py"], ["bash", "train.sh"]])
+def test_a_run_without_its_environment_gets_the_tip(
+    command: list[str], exit_code: int, last_line: str | None, torch: str | None, tip: str | None
+) -> None:
+    root = records.process(command=command, torch=torch, markers=torch is not None)
+    end = Exit(t=0.4, pid=100, exit_code=exit_code, last_line=last_line)
+    whole = session_of(records.header(), root, end)
+    tips = [line for line in summary_lines(whole, []) if line.startswith("tip:")]
+    assert tips == ([f"tip: {tip} tuimon run ENV/bin/python train.py"] if tip else [])
+    shown = texts(verdict_lines(VerdictPane().collect(whole, []), 110))
+    assert [row for row in shown if "TIP" in row] == (
+        [f" ┃ TIP  {tip} tuimon run ENV/bin/python train.py"] if tip else []
+    )

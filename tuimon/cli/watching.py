@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import select
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -73,11 +74,24 @@ def watch_full_screen(
             _watch_unseen(monitor, options, signals)
     finally:
         monitor.stop()
+    if not leave.again:
+        _print_verdict(monitor)
     if leave.message:
         print(leave.message)
     if leave.terminal_lost and monitor.launched is not None and monitor.exit_code is not None:
         return leave._replace(exit_code=monitor.exit_code)
     return leave
+
+
+def _print_verdict(monitor: Monitor) -> None:
+    """Print the verdict that the screen has shown, with its place and fix, on the terminal that it gives back."""
+    from tuimon.views.format import wrap
+    from tuimon.views.headless import first_finding
+
+    columns = shutil.get_terminal_size().columns
+    for text in first_finding(monitor.findings):
+        for part in wrap(text, columns, later=" " * (len(text) - len(text.lstrip()) + 2)):
+            print(part)
 
 
 def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals, baseline: Baseline | None) -> Leave:

@@ -121,13 +121,21 @@ def _never_had_torch(session: Session) -> bool:
     return reasons == {NO_TORCH_YET}
 
 
+def saw_torch(session: Session) -> bool:
+    """True if a process of the run is known to have imported torch."""
+    return any(process.torch is not None for process in session.processes())
+
+
 def _without_python(session: Session, for_s: float | None) -> str | None:
-    """The words for a run in which no process is Python; a script that starts one gets the time to do so."""
+    """The words for a run in which no Python was seen; a script that starts one gets the time to do so.
+
+    One that starts and ends between two reads, behind a script that starts it, is never seen.
+    """
     known = session.processes()
-    if not known or any(process.python is not None for process in known):
+    if not known or any(process.python is not None or process.markers_reason is not None for process in known):
         return None
     if session.exit is not None:
-        return "none of its processes was Python; only CPU and GPU were measured"
+        return "no Python process was seen; only CPU and GPU were measured"
     return "no Python process so far: only CPU and GPU are measured" if (for_s or 0.0) >= STILL_S else None
 
 

@@ -11,7 +11,7 @@ from tuimon.records import Exit
 from tuimon.session.goodput import goodput
 from tuimon.session.progress import run_progress
 from tuimon.session.rows import PhaseTable
-from tuimon.session.state import run_state, stands_still, unseen_trainings
+from tuimon.session.state import run_state, saw_torch, stands_still, unseen_trainings
 from tuimon.views.finding_text import (
     MOST_FIXES,
     finding_gain,
@@ -28,7 +28,7 @@ from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.progress_text import flops_text, left_text, loss_text, position_text, progress_json, rate_texts
 from tuimon.views.standstill_text import list_lines
-from tuimon.views.state_text import ended_text, sampling_text, state_text, unseen_text
+from tuimon.views.state_text import end_tip, ended_text, sampling_text, state_text, unseen_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -236,14 +236,21 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         lines.append(f"goodput: {goodput_text(divided)}")
     if session.exit is not None and (state := run_state(session)).name == "ended":  # without a step
         lines.append(state_text(state))
-    first = findings[0] if findings else None
-    if first is not None and is_minor(first.rule, first.severity):
-        lines.append(only_minor([fix._asdict() for fix in first.fixes]))
-    elif first is not None:
-        lines.append(f"{rule_title(first.rule)}: {plain(first.headline)}")
-        place = place_text(first.headline, first.where)
-        lines += [*([f"  {place}"] if place else []), *_fix_lines(first)]
-    return lines
+    if session.exit is not None and (tip := end_tip(session.exit, saw_torch=saw_torch(session))) is not None:
+        lines.append(f"tip: {tip}")
+    return lines + first_finding(findings)
+
+
+def first_finding(findings: Sequence[Finding]) -> list[str]:
+    """The primary finding, its place, fixes and gain, a line each; none without a finding."""
+    if not findings:
+        return []
+    first = findings[0]
+    if is_minor(first.rule, first.severity):
+        return [only_minor([fix._asdict() for fix in first.fixes])]
+    place = place_text(first.headline, first.where)
+    head = f"{rule_title(first.rule)}: {plain(first.headline)}"
+    return [head, *([f"  {place}"] if place else []), *_fix_lines(first)]
 
 
 def _fix_lines(finding: Finding) -> list[str]:

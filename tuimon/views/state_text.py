@@ -80,6 +80,21 @@ def how_ended(end: Exit) -> str:
     return how + (f" at {at(end.raised_at)}" if end.raised_at is not None else "")
 
 
+#: What helps a script that runs in the Python of PATH, without its environment.
+_NAME_ITS_PYTHON = "is it in the script's environment? tuimon run ENV/bin/python train.py"
+
+
+def end_tip(end: Exit, *, saw_torch: bool) -> str | None:
+    """What helps after such an end; None where nothing is known to.
+
+    Headless the output is not read: an exception that came before torch, and with it our hooks, is shown by its exit
+    code alone, 1.
+    """
+    if end.last_line:
+        return _NAME_ITS_PYTHON if end.last_line.startswith("ModuleNotFoundError: ") else None
+    return f"if a module is missing, {_NAME_ITS_PYTHON}" if end.exit_code == 1 and not saw_torch else None
+
+
 def unseen_text(unseen: Unseen) -> str:
     """``process 7 (python train.py) uses 3.9 cores and a GPU, but no steps were seen: started with -I ...``."""
     uses = [f"{number(unseen.cores)} cores"] if unseen.cores is not None else []

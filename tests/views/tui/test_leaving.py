@@ -46,7 +46,19 @@ async def test_q_after_the_end_leaves_with_the_exit_code():
         await pilot.press("q")
         await pilot.pause()
     assert app.return_value.exit_code == 1
-    assert "ended with exit code 1: RuntimeError: CUDA out of memory" in app.return_value.message
+    how, error = app.return_value.message.splitlines()
+    assert how == "The training ended with exit code 1" and error.startswith("RuntimeError: CUDA out of memory")
+
+
+async def test_a_crash_of_what_was_attached_to_is_printed_with_its_error_whole():
+    error = "ValueError: " + "a long message " * 20
+    async with running(streams.inferred()) as (app, pilot):
+        end = Exit(t=9.0, pid=streams.MAIN, exit_code=None, last_line=error, file="/x/train.py", line=12, function="f")
+        app.monitor.session.add(end)
+        app.tick()
+        await pilot.press("q")
+        await pilot.pause()
+    assert app.return_value == Leave(0, f"The training ended by an error at f() train.py:12\n{error}")
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl+c"])

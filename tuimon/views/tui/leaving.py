@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from textual.binding import Binding, BindingType
 
 from tuimon.launch.signals import LeaveSignals
-from tuimon.views.state_text import ended_text
+from tuimon.views.format import plain
+from tuimon.views.state_text import how_ended
 from tuimon.views.tui.baseline import Baseline
 from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
@@ -76,14 +77,12 @@ class LeavableApp(TerminalApp[Leave]):
 
     def _end_of_run(self) -> Leave:
         """How the app is left when the run is over or was not launched here."""
-        monitor, end = self.monitor, self.monitor.session.exit
-        if monitor.launched is None:
-            return Leave(0)
-        code = monitor.exit_code or 0
-        if code == 0:
-            return Leave(0)
-        how = ended_text(end) if end else f"ended with exit code {code}"
-        return Leave(code, f"The training {'was ' if end and end.signal else ''}{how}")
+        end = self.monitor.session.exit
+        code = self.monitor.exit_code or 0 if self.monitor.launched is not None else 0
+        if end is not None and end.has_failed:
+            message = f"The training {'was ' if end.signal else ''}{how_ended(end)}"
+            return Leave(code, "\n".join(filter(None, (message, plain(end.last_line or "")))))
+        return Leave(code, f"The training ended with exit code {code}" if code else None)
 
 
 def what_goes_on(monitor: Monitor) -> str | None:
