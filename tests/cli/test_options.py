@@ -9,7 +9,7 @@ import pytest
 from tuimon.cli.commands.run import options_again
 from tuimon.cli.main import COMMANDS, help_text, run_command_line
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
-from tuimon.errors import UsageError
+from tuimon.errors import NotComparable, UsageError
 from tuimon.monitor.options import Options
 from tuimon.monitor.reactions import Reactions
 
@@ -202,3 +202,46 @@ def test_a_further_run_has_a_log_of_its_own(tmp_path: Path) -> None:
     assert options_again(options).log == str(tmp_path / "run-3.jsonl.zst")
     assert options_again(Options(log=str(tmp_path), force=True)).log == str(tmp_path)
     assert options_again(Options()).log is None
+
+
+@pytest.mark.parametrize(
+    ("words", "example"),
+    [
+        ("bare.py --log x", "--log ... bare.py"),
+        ("bare.py --lr 3 --headless", "--headless bare.py"),
+        ("-m bare --log=x", "--log ... -m bare"),
+        ("bash bare.sh --log x", "--log ... bash bare.sh"),
+        ("torchrun --nproc-per-node 2 bare.py --log x", "--log ... torchrun --nproc-per-node 2 bare.py"),
+        ("train --log x", "--log ... train"),
+        ("bare.py --lr 3 --help", None),
+        ("torchrun --log x", "--log ... torchrun"),
+        ("-- bare.py --log x", None),  # set apart on purpose
+        *((f"{name} --log x", None) for name in ("argparse.py", "field.py", "fire.py", "click.py", "cases.sh")),
+        ("-m field --log x", None),
+        ("argparse.py --max-cpu 3", "--max-cpu ... argparse.py"),
+    ],
+)
+def test_an_option_of_tuimons_after_the_script_is_named_unless_the_script_knows_it(
+    words: str, example: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripts = {
+        "bare.py": "log = print  # a log\nlog('x')\n",
+        "bare.sh": 'python bare.py "$@"\n',
+        "argparse.py": 'parser.add_argument("--log")\n',
+        "field.py": "class Arguments:\n    log: str = ''\n",
+        "fire.py": "def main(lr=0.1, log=None): ...\n",
+        "click.py": "DEFINE_string('log', None, '')\n",
+        "cases.sh": "case $1 in --log) shift;; esac\n",
+    }
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tuimon.cli.commands.run.resolve", list)
+    monkeypatch.setattr("tuimon.cli.commands.run.open_run", stopped)
+    assert run_command_line(["run", "--headless", *words.split()]) == 3
+    named = [line for line in capsys.readouterr().err.splitlines() if "tuimon's own options" in line]
+    assert [line.partition(": tuimon run ")[2] for line in named] == ([example] if example else [])
+
+
+def stopped(*_: object) -> None:
+    raise NotComparable("it is not started here")

@@ -9,7 +9,6 @@ from tuimon.monitor.options import Options
 from tuimon.views.tui import running
 from tuimon.views.tui.leaving import Leave
 
-
 VERDICT = """\
 INPUT-BOUND: 62 % of every step waits for data: augment()
   transforms.py:31 keeps both workers at 100 %

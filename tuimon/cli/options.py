@@ -71,6 +71,11 @@ class _Parser(argparse.ArgumentParser):
         hint = self.meant(unknown) or f"{self.prog} --help lists the options"
         self.exit(2, f"{self.prog}: {plain(message)}\n  {hint}\n")
 
+    @property
+    def long_options(self) -> list[str]:
+        """The options of two dashes, ``--help`` aside, which every program has."""
+        return [name for name in self._option_string_actions if name.startswith("--") and name != "--help"]
+
     def meant(self, word: str) -> str | None:
         """A sentence that names the option that a word may stand for; None if it is close to none."""
         if word in ("-o", "--output") and "--log" in self._option_string_actions:

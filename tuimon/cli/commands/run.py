@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tuimon.cli.options import add_watching, options_of, parser_of, split_command
+from tuimon.cli.options import VALUE_OPTIONS, add_watching, options_of, parser_of, split_command
 from tuimon.cli.streams import write_message
 from tuimon.errors import UsageError
 from tuimon.launch.resolve import resolve
@@ -55,9 +56,42 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"{unknown[0]}: the program's own options follow its name: {line}")
     options = options_of(parsed)
     command = resolve(words)
+    is_separated = "--" in argv[: len(argv) - len(words)]
+    if not is_separated and (misplaced := misplaced_option(words, parser.long_options)):
+        write_message(f"tuimon: {misplaced}")
     if options.headless:
         return _headless(command, options)
     return _full_screen(command, options, lambda: options_of(parser.parse_args(own)))
+
+
+def misplaced_option(words: Sequence[str], ours: Collection[str]) -> str | None:
+    """A sentence on an option of ours after the script, which gets it; None if a script among the words knows it."""
+    at = next((i for i, word in enumerate(words) if word == "-m" or word.endswith(_SCRIPTS)), 0)
+    program = list(words[: at + (2 if words[at] == "-m" else 1)])
+    given = (word.partition("=")[0] for word in words[len(program) :])
+    option = next((word for word in given if word in ours), None)
+    if option is None:
+        return None
+    module = f"{program[-1].replace('.', '/')}.py"
+    if any(_knows(path, option) for path in {*words, module} if path.endswith(_SCRIPTS)):
+        return None
+    name, line = plain(program[-1]), plain(" ".join(program))
+    example = f"tuimon run {option}{' ...' if option in VALUE_OPTIONS else ''} {line}"
+    return f"{option} goes to {name}; tuimon's own options go before the script: {example}"
+
+
+_SCRIPTS = (".py", ".sh")
+
+
+def _knows(path: str, option: str) -> bool:
+    """True if a script has the option, or what a library makes one of: a field, a parameter, a name in quotes."""
+    name = option.removeprefix("--").replace("-", "[-_]")
+    known = rf"""{option}(?![\w-])|["']{name}["']|^\s*{name}\s*:|[(,]\s*{name}\s*[:=]"""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return re.search(known, file.read(), re.MULTILINE) is not None
+    except OSError:
+        return False
 
 
 def _full_screen(command: Sequence[str], options: Options, fresh: Callable[[], Options]) -> int:
