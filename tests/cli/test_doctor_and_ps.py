@@ -76,20 +76,37 @@ def test_ps_lists_a_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 def test_ps_shows_names_as_text() -> None:
     candidate = Candidate(os.getpid(), 1, 0, [sys.executable, "\x1b[31m[bold]\n"], None)
-    lines = ps.table([candidate])
+    lines = ps.table(ps.rows([candidate]))
     assert len(lines) == 2
     assert "[bold]" in lines[1]
     assert "\x1b" not in lines[1]
     assert "no" in lines[1].split()
 
 
-def test_ps_shows_age_rate_and_the_end_of_a_long_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = ps.Row(1, "me", 0, [], 0.5, 4000.0, 14.9, True, "/data/projects/" + "x" * 20 + "/run7", None, ["train.py"])
-    monkeypatch.setattr(ps, "rows", lambda found: [row])
-    head, line = ps.table([])
+def listed(pid: int, steps_per_s: float | None, has_stepped: bool | None, run: str | None = None) -> ps.Row:
+    folder = "/data/projects/" + "x" * 20 + "/run7"
+    markers = has_stepped is not None
+    return ps.Row(pid, "me", 0, [], 0.5, 4000.0, steps_per_s, has_stepped, markers, folder, run, ["train.py"])
+
+
+def test_ps_shows_age_rate_and_the_end_of_a_long_folder() -> None:
+    head, line = ps.table([listed(1, 14.9, True)])
     assert head.split() == ["PID", "USER", "RANK", "GPUS", "CPU", "AGE", "STEPS/S", "MARKERS", "FOLDER", "COMMAND"]
     folder = "…" + "x" * 18 + "/run7"
     assert line.split() == ["1", "me", "0", *["–", "50", "%", "1h06m", "14.9", "yes"], folder, "train.py"]
+
+
+def test_ps_lists_the_runs_that_make_steps_first_and_leaves_their_helpers_out() -> None:
+    launcher, slow, fast = listed(1, None, False, "a"), listed(2, 1.0, True, "a"), listed(3, 9.0, True, "a")
+    starting, other = listed(4, None, False, "b"), listed(5, 2.0, True, "c")
+    halted, unknown = listed(6, None, True, "d"), listed(7, None, None)
+    found = ps.by_steps([launcher, slow, fast, starting, other, halted, unknown])
+    assert found == [slow, fast, other, halted, launcher, starting, unknown]
+    assert ps.helpers(found) == {1}
+    shown, everything = ([line.split()[0] for line in ps.table(found, everything=each)[1:]] for each in (False, True))
+    assert shown == ["2", "3", "5", "6", "4", "7", "1"]  # the last one is their number
+    assert everything == ["2", "3", "5", "6", "1", "4", "7"]
+    assert "--all" in ps.table(found)[-1]
 
 
 def test_ps_lists_what_has_markers_first_and_what_has_only_imported_torch_after_it(

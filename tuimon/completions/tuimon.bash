@@ -48,7 +48,7 @@ _tuimon() {
     diff) options="-h --help --format -o --output --force --fail-if-slower --anyway" ;;
     export) options="-h --help --run --to -o --output --force --phase --role --from --until" ;;
     trace) options="-h --help --steps -o --output --force --max-pause" ;;
-    ps) options="-h --help --format" ;;
+    ps) options="-h --help --format --all" ;;
     doctor) options="-h --help --format" ;;
     completions) options="-h --help" words="bash zsh fish" ;;
   esac

@@ -56,8 +56,8 @@ def has_torch(pid: int) -> bool:
 
 
 def _is_worker(candidate: Candidate, commands: Mapping[int, list[str]]) -> bool:
-    """True if it is a DataLoader worker or the like: forked from a candidate, or spawned by its multiprocessing."""
-    spawned = any("multiprocessing" in word for word in candidate.command)
+    """True if it works for a candidate that has forked or spawned it: a DataLoader worker, a compiler."""
+    spawned = any("multiprocessing" in word or "compile_worker" in word for word in candidate.command)
     return candidate.ppid in commands and (spawned or commands[candidate.ppid] == candidate.command)
 
 

@@ -2,21 +2,29 @@
 
 import os
 
+import pytest
+
 from tests.sources.loop.loop_script import markers
 from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
-from tuimon.sources.markers.step_rate import rate_of, steps_per_s
+from tuimon.sources.markers.step_rate import StepRate, steps_in, steps_of
 
 
 def test_of_a_loop_that_runs():
     sequence = markers(" ".join([PLAIN] * 2000), start_ns=10 * SECOND)  # 16 ms each, for 32 s
-    assert 60 < rate_of(FakeReader(sequence), 40 * SECOND) < 65
+    assert 60 < steps_in(FakeReader(sequence), 40 * SECOND).per_s < 65
 
 
 def test_of_a_slow_loop_over_the_last_minute():
     sequence = markers(" ".join(["fetch:5 wait:14980 bwd:10 opt:5"] * 4), start_ns=10 * SECOND)  # 15 s each
-    assert 0 < rate_of(FakeReader(sequence), 68 * SECOND) < 0.1
+    assert 0 < steps_in(FakeReader(sequence), 68 * SECOND).per_s < 0.1
 
 
 def test_none_without_a_step_or_a_ring():
-    assert rate_of(FakeReader([]), 40 * SECOND) is None
-    assert steps_per_s(os.getpid()) is None
+    assert steps_in(FakeReader([]), 40 * SECOND) == StepRate(None, has_stepped=False)
+    assert steps_of(os.getpid()) is None
+
+
+@pytest.mark.parametrize("script", [f"{PLAIN} {PLAIN}", "fetch:5 bwd:10"])
+def test_a_loop_that_stands_for_long_has_stepped(script):
+    sequence = markers(script, start_ns=10 * SECOND)
+    assert steps_in(FakeReader(sequence), 400 * SECOND) == StepRate(None, has_stepped=True)

@@ -82,16 +82,23 @@ def _check(parsed: argparse.Namespace) -> None:
 
 
 def _pick(options: Options) -> int | None:
-    found = find_candidates()
+    from tuimon.cli.commands.ps import helpers, rows, table
+
+    listed = rows(find_candidates())
     if not options.headless:
-        from tuimon.cli.commands.ps import rows
         from tuimon.views.tui.sheets.picker import Candidate, pick
 
-        return pick([Candidate(row.pid, row.command, row.user, row.cpu_ratio, row.markers) for row in rows(found)])
-    from tuimon.cli.commands.ps import table
-
-    print("\n".join(table(found)), flush=True)
-    raise UsageError("attach needs a PID", "tuimon attach PID, with one of the above" if found else "No training runs.")
+        helping = helpers(listed)
+        return pick(
+            [
+                Candidate(row.pid, row.command, row.user, row.cpu_ratio, row.markers, row.pid in helping)
+                for row in listed
+            ]
+        )
+    print("\n".join(table(listed)), flush=True)
+    raise UsageError(
+        "attach needs a PID", "tuimon attach PID, with one of the above" if listed else "No training runs."
+    )
 
 
 def _full_screen(monitor: Monitor, options: Options) -> int:

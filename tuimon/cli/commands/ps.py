@@ -14,7 +14,7 @@ from tuimon.cli.options import parser_of
 from tuimon.launch.candidates import Candidate, find_candidates
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.ring_facts import RingFacts
-from tuimon.sources.markers.step_rate import steps_per_s
+from tuimon.sources.markers.step_rate import steps_of
 from tuimon.views.format import ABSENT, duration, number, percent, plain, shorten
 from tuimon.views.json_text import json_text
 
@@ -36,6 +36,7 @@ class Row(NamedTuple):
     cpu_ratio: float | None
     age_s: float | None  # since it was started
     steps_per_s: float | None  # None without markers
+    has_stepped: bool | None  # None without markers
     markers: bool
     folder: str | None  # its working directory
     run: str | None
@@ -46,18 +47,21 @@ def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parser = parser_of("ps", _DOC)
     parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--all", action="store_true", help="also the processes of a run that make none of its steps")
     parsed = parser.parse_args(argv)
-    found = find_candidates()
+    listed = rows(find_candidates())
     if parsed.format == "json":
-        content = [row._asdict() for row in rows(found)]
-        sys.stdout.write(json_text(content, indent=2))
+        sys.stdout.write(json_text([row._asdict() for row in listed], indent=2))
     else:
-        sys.stdout.write("\n".join(table(found)) + "\n")
+        sys.stdout.write("\n".join(table(listed, everything=parsed.all)) + "\n")
     return 0
 
 
 def rows(found: Iterable[Candidate]) -> list[Row]:
-    """The known facts of each; CPU over 0.2 s. Processes that end meanwhile are left out."""
+    """The known facts of each, trainings that make steps first; CPU over 0.2 s.
+
+    Processes that end meanwhile are left out.
+    """
     measured = []
     for candidate in found:
         try:
@@ -76,11 +80,30 @@ def rows(found: Iterable[Candidate]) -> list[Row]:
         except psutil.Error:
             continue
         listed.append(_row(candidate, user, cpu_ratio))
-    return listed
+    return by_steps(listed)
+
+
+def by_steps(listed: Sequence[Row]) -> list[Row]:
+    """The runs that make the most steps first; the processes of a run that make steps stay together."""
+    fastest: dict[str, float] = {}
+    for row in listed:
+        fastest[_run_of(row)] = max(fastest.get(_run_of(row), 0.0), row.steps_per_s or 0.0)
+    return sorted(listed, key=lambda row: (row.steps_per_s is None, not row.has_stepped, -fastest[_run_of(row)]))
+
+
+def _run_of(row: Row) -> str:
+    return row.run or str(row.pid)
+
+
+def helpers(listed: Iterable[Row]) -> set[int]:
+    """The pids of those that have made no step while others of their run have."""
+    runs = {row.run for row in listed if row.has_stepped and row.run is not None}
+    return {row.pid for row in listed if row.has_stepped is False and row.run in runs}
 
 
 def _row(candidate: Candidate, user: str, cpu_ratio: float | None) -> Row:
     facts = candidate.facts or RingFacts()
+    steps = steps_of(candidate.pid) if candidate.facts is not None else None
     return Row(
         pid=candidate.pid,
         user=user,
@@ -88,7 +111,8 @@ def _row(candidate: Candidate, user: str, cpu_ratio: float | None) -> Row:
         gpus=list(facts.gpu_uuids),
         cpu_ratio=cpu_ratio,
         age_s=max(0.0, time.time() - start_unix_s(candidate.start_ticks)),
-        steps_per_s=None if candidate.facts is None else steps_per_s(candidate.pid),
+        steps_per_s=steps.per_s if steps is not None else None,
+        has_stepped=steps.has_stepped if steps is not None else None,
         folder=_folder(candidate.pid),
         markers=candidate.facts is not None,
         run=facts.run,
@@ -103,9 +127,9 @@ def _folder(pid: int) -> str | None:
         return None
 
 
-def table(found: Iterable[Candidate]) -> list[str]:
-    """The list as lines of text."""
-    listed = rows(found)
+def table(listed: Sequence[Row], *, everything: bool = False) -> list[str]:
+    """The list as lines of text, without helpers unless ``everything`` is wanted."""
+    hidden = set() if everything else helpers(listed)
     if not listed:
         return ["No training runs: no process of yours has torch loaded, or markers."]
     width = max(4, *(len(plain(row.user)) for row in listed))
@@ -114,6 +138,8 @@ def table(found: Iterable[Candidate]) -> list[str]:
         f"{'MARKERS':<7}  {'FOLDER':<{_FOLDER_WIDTH}}  COMMAND"
     ]
     for row in listed:
+        if row.pid in hidden:
+            continue
         rank = ABSENT if row.rank is None else str(row.rank)
         gpus = str(len(row.gpus)) if row.gpus else ABSENT
         folder = plain(row.folder) if row.folder is not None else ABSENT
@@ -124,4 +150,6 @@ def table(found: Iterable[Candidate]) -> list[str]:
             f"{duration(row.age_s):>6}  {number(row.steps_per_s):>7}  {'yes' if row.markers else 'no':<7}  "
             f"{folder:<{_FOLDER_WIDTH}}  {shorten(plain(' '.join(row.command)), 100)}"
         )
+    if hidden:
+        lines.append(f"{len(hidden)} more of these runs without a step: tuimon ps --all")
     return lines

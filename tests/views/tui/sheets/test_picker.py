@@ -10,6 +10,7 @@ FOUND = [
     Candidate(4242, ["python", "train.py", "--lr", "0.1"], "me", 0.98, True),
     Candidate(5151, ["python", "-m", "torch.distributed.run", "[bold]fine\x1b[31mtune.py"], "me", 0.98, False),
     Candidate(99, ["python", "漢字.py"], "me", None, True),
+    Candidate(7, ["python", "torchrun"], "me", 0.0, True, helps=True),
 ]
 
 
@@ -22,6 +23,7 @@ FOUND = [
         ((*"q漢", "backspace", "backspace", "down", "down", "enter"), 99),
         ((*"nothing like it", "enter", "escape"), None),
         (("ctrl+c",), None),
+        ((*"torchrun", "enter"), 7),
     ],
 )
 async def test_pick(keys, pid):
@@ -39,6 +41,7 @@ async def test_what_the_list_shows():
         rows = [text_of(row) for row in app.list.lines]
         assert rows[1].split() == ["4242", "me", "98", "%", "yes", "python", "train.py", "-…"]
         assert "no" in rows[2].split() and "–" in rows[3]
+        assert rows[4].strip() == "1 more of these runs without a step: type to find them"
         assert all(row.isprintable() for row in rows)
 
 

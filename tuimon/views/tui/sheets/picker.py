@@ -28,6 +28,7 @@ class Candidate(NamedTuple):
     user: str
     cpu_ratio: float | None  # 1.0 = one core
     markers: bool  # steps and phases are then measured, not inferred
+    helps: bool = False  # it makes none of the steps of its run
 
 
 class PickerList(Canvas, can_focus=True):
@@ -41,8 +42,10 @@ class PickerList(Canvas, can_focus=True):
         self.filter_text = ""
 
     def matching(self) -> list[Candidate]:
-        """The processes that contain the filter's text."""
+        """The processes that contain the filter's text; those that only help are found by it alone."""
         text = self.filter_text.lower()
+        if not text:
+            return [c for c in self._candidates if not c.helps]
         return [c for c in self._candidates if text in f"{c.pid} {c.user} {' '.join(c.command)}".lower()]
 
     def chosen(self) -> int | None:
@@ -79,6 +82,8 @@ class PickerList(Canvas, can_focus=True):
             rows.append(row_line(columns, candidate, cursor=index == self._at))
         if not self._candidates:
             rows.append(line(("No training runs: no process of yours has torch loaded, or markers.", "dim")))
+        elif not self.filter_text and (helping := len(self._candidates) - len(matching)):
+            rows.append(line((f"{helping} more of these runs without a step: type to find them", "dim")))
         elif not matching:
             rows.append(line(("Nothing matches; Backspace widens the filter.", "dim")))
         self.show_lines(rows[:height])
