@@ -39,7 +39,7 @@ help:
 	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 12 minutes)"
 	@echo "make schema  write docs/schema anew, from the types"
 	@echo "make completions  write tuimon/completions and docs/tuimon.1 anew, from the commands' parsers"
-	@echo "make verdicts  what differs between the verdicts on recorded runs and the accepted ones (VERDICTS_ARGS=--accept: keep them)"
+	@echo "make verdicts  what differs between what tuimon says of recorded runs (verdicts, reports, screens) and what was accepted (VERDICTS_ARGS=--accept: keep it)"
 	@echo "make truth   the kinds of experiments with programs whose truth is known, and what each is asked"
 	@echo "make truth KIND=hang  one of them as a table (ARGS='NAME ... --keep DIR --jobs 2': its options; ARGS=--help shows all)"
 	@echo "make accuracy  docs/accuracy.md: labelled trainings under tuimon run and tuimon attach; resumes what was interrupted"

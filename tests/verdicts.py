@@ -1,13 +1,15 @@
-"""``python -m tests.verdicts [--accept]``: the verdicts on all recorded runs, beside the accepted ones.
+"""``python -m tests.verdicts [--accept]``: what tuimon says of all recorded runs, beside what was accepted.
 
-For each run its phases; for each finding severity, rule and cause, share of the step, places and gains of its fixes.
-Headlines and actions are left out: their words may change while the verdict stays.
+Verdicts: for each run its phases; for each finding severity, rule and cause, share of the step, places and gains of its
+fixes, without headlines and actions, whose words may change while the verdict stays. Reports: as text, and as JSON.
+Screens: the board and the findings of a dozen runs at three sizes.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import gzip
 import math
 import os
 import sys
@@ -15,12 +17,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tests import printed
 from tests.gpu_simulator import recorded_session
 from tests.gpu_simulator.recording import names as recordings
 from tests.recorded_logs import LOGS
 from tests.truth.pairs import all_sides
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.reading import fold
+from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Record
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import read_log
@@ -49,14 +53,41 @@ def _of_recording(name: str) -> Iterable[Record]:
     return recorded_session.records(name)
 
 
-def text_of(runs: Iterable[Run]) -> str:
-    """The verdicts on these runs, as they are kept."""
-    return "\n".join("\n".join(_lines(run)) + "\n" for run in runs)
+class Said(NamedTuple):
+    """A part of what tuimon says of recorded runs, and the file in which the accepted text is kept."""
+
+    file: str
+    text: str
 
 
-def _lines(run: Run) -> Iterator[str]:
-    session, findings = fold(run.records())
-    yield f"{run.name}: {_phases(session)}"
+def said() -> Iterator[Said]:
+    """All parts, corpus by corpus."""
+    for name, runs in corpora().items():
+        yield from of_corpus(name, runs)
+    yield Said("screens.txt", _joined(printed.screens()))
+
+
+def of_corpus(name: str, runs: Iterable[Run]) -> Iterator[Said]:
+    """Verdicts and reports of a corpus."""
+    verdicts_text, texts, jsons = [], [], []
+    for run in runs:
+        verdicts = Verdicts()
+        session, findings = fold(run.records(), verdicts)
+        verdicts_text.append("\n".join(_lines(run.name, session, findings)) + "\n")
+        text, json = printed.reports(session, findings, verdicts.changes)
+        texts.append((run.name, text))
+        jsons.append((run.name, json))
+    yield Said(f"{name}.txt", "\n".join(verdicts_text))
+    yield Said(f"{name}.reports.txt", _joined(texts))
+    yield Said(f"{name}.json.gz", _joined(jsons))
+
+
+def _joined(named: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"== {name} ==\n{text.rstrip()}\n" for name, text in named)
+
+
+def _lines(name: str, session: Session, findings: Iterable[Finding]) -> Iterator[str]:
+    yield f"{name}: {_phases(session)}"
     for finding in findings:
         yield f"  {_judged(finding)}"
         yield from (f"    {place.file.rsplit('/', 1)[-1]}:{place.line} {place.function}" for place in finding.where)
@@ -86,27 +117,38 @@ def _gain(fix: Fix) -> str:
     return "fix: gain not known" if estimated == high == "-" else f"fix: {estimated}x ({low} to {high})"
 
 
-def difference(name: str, text: str) -> str:
-    """How the verdicts of a corpus differ from the accepted ones; empty: they do not."""
-    path = ACCEPTED / f"{name}.txt"
-    accepted = path.read_text(encoding="utf-8") if path.exists() else ""
-    lines = difflib.unified_diff(accepted.splitlines(), text.splitlines(), f"{name}: accepted", "now", lineterm="", n=4)
+def difference(said: Said) -> str:
+    """How a part differs from the accepted one; empty: it does not."""
+    lines = difflib.unified_diff(
+        _accepted(said.file).splitlines(), said.text.splitlines(), f"{said.file}: accepted", "now", lineterm="", n=4
+    )
     return "\n".join(lines)
 
 
+def _accepted(file: str) -> str:
+    path = ACCEPTED / file
+    if not path.exists():
+        return ""
+    return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
+
+
+def _accept(said: Said) -> None:
+    content = said.text.encode()
+    (ACCEPTED / said.file).write_bytes(gzip.compress(content, mtime=0) if said.file.endswith(".gz") else content)
+
+
 def main(argv: list[str]) -> int:
-    """Show what differs from the accepted verdicts, or accept it."""
+    """Show what differs from what was accepted, or accept it."""
     parser = argparse.ArgumentParser(prog="python -m tests.verdicts", description=__doc__)
-    parser.add_argument("--accept", action="store_true", help="keep today's verdicts as the accepted ones")
+    parser.add_argument("--accept", action="store_true", help="keep what is said today as accepted")
     accept = parser.parse_args(argv).accept
     differs = False
-    for name, runs in corpora().items():
-        text = text_of(runs)
-        found = difference(name, text)
+    for part in said():
+        found = difference(part)
         differs = differs or bool(found)
-        print(found or f"{name}: {len(runs)} runs, as accepted")
+        print(found or f"{part.file}: as accepted")
         if accept and found:
-            (ACCEPTED / f"{name}.txt").write_text(text, encoding="utf-8")
+            _accept(part)
     return int(differs and not accept)
 
 

@@ -1,0 +1,81 @@
+"""What views print of a recorded run: its report as text and as JSON, and the screen at three sizes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from tests.recorded_logs import ROOT, log_path
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.hysteresis import Change
+from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.opening import open_log
+from tuimon.session.session import Session
+from tuimon.sources.log.reader import read_log
+from tuimon.views.json_text import with_digits
+from tuimon.views.report.summary import report_of
+from tuimon.views.report.text import text_report
+from tuimon.views.tui.app import TuimonApp
+from tuimon.views.tui.terminal_app import Capabilities
+
+SIZES = ((80, 24), (120, 40), (200, 60))
+#: The board, and the keys that open each sheet.
+SHEETS = {"board": (), "findings": ("v",)}
+#: Numbers of JSON are kept to so many significant digits: sums in another order differ beyond.
+DIGITS = 4
+_LOGS = (
+    "slow_augmentation",
+    "photos_without_workers",
+    "demo_mnist_like",
+    "checkpoint_every_step",
+    "slow_rank",
+    "two_greedy_trainings",
+    "h100_cell_by_cell",
+    "h100_masked_loss_pyspy",
+    "h100_seed_dummy_loader_pyspy",
+    "h100_check_in_process",
+)
+_PAIRS = ("hang_0.before", "straggler_rank_0.before")
+
+
+def reports(session: Session, findings: Iterable[Finding], changes: Iterable[Change]) -> tuple[str, str]:
+    """The report as text, and as indented JSON."""
+    report = report_of(session, list(findings), "run.jsonl", list(changes), full=True)
+    plain = msgspec.to_builtins(with_digits(msgspec.to_builtins(report), DIGITS))
+    return text_report(report), msgspec.json.format(msgspec.json.encode(plain), indent=1).decode()
+
+
+def screens() -> Iterator[tuple[str, str]]:
+    """Name and cells of each screen: CPU, GPU and ranks, a hang, an attached run."""
+    logs = [log_path(name) for name in _LOGS]
+    logs += [next((ROOT / "tests" / "data" / "pairs").glob(f"{name}.*")) for name in _PAIRS]
+    for log in logs:
+        yield from asyncio.run(_screens(log))
+
+
+async def _screens(log: Path) -> list[tuple[str, str]]:
+    last_s = max(record.t for record in read_log(str(log)))
+    monitor = open_log(str(log))
+    monitor.start()
+    try:
+        while monitor.session.start_s is None or monitor.session.now_s < last_s:
+            monitor.tick()
+            await asyncio.sleep(0.01)
+        return [(f"{log.name.partition('.')[0]} {name}", cells) async for name, cells in _drawn(monitor)]
+    finally:
+        monitor.stop()
+
+
+async def _drawn(monitor: Monitor) -> AsyncIterator[tuple[str, str]]:
+    for columns, rows in SIZES:
+        app = TuimonApp(monitor, refresh_s=3600, capabilities=Capabilities())
+        async with app.run_test(size=(columns, rows)) as pilot:
+            for sheet, keys in SHEETS.items():
+                app.tick()
+                await pilot.press(*keys)
+                await pilot.pause()
+                strips = app.screen._compositor.render_strips()
+                yield f"{sheet} {columns}x{rows}", "\n".join(strip.text.rstrip() for strip in strips)
