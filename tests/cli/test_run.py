@@ -86,57 +86,6 @@ def test_a_module_and_a_package(tmp_path: Path) -> None:
     assert tuimon("run", *LEAN, "pkg", "--x", cwd=tmp_path).stdout == "main ['--x']\n"
 
 
-def test_sigterm_to_tuimon_is_passed_on(tmp_path: Path) -> None:
-    path = script(tmp_path, LISTENER)
-    with running("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as process:
-        until(lambda: heard(tmp_path))
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 21
-    assert heard(tmp_path)[1:] == ["SIGTERM"]
-
-
-def test_what_schedulers_send_ahead_of_the_time_limit_is_passed_on(tmp_path: Path) -> None:
-    """Slurm's ``--signal=USR1@90`` reaches its task, tuimon: without it no training saves itself."""
-    text = """\
-import signal, time
-def save(*_):
-    open("heard", "a").write("saved\\n")
-    raise SystemExit(5)
-signal.signal(signal.SIGUSR1, save)
-with open("heard", "w") as file:  # closed by hand: a handler that raises while a file is collected is not heeded
-    file.write("here\\n")
-while True:
-    time.sleep(0.02)
-"""
-    with running("run", *LEAN, "--", sys.executable, script(tmp_path, text), cwd=tmp_path) as process:
-        until(lambda: heard(tmp_path))
-        process.send_signal(signal.SIGUSR1)
-        assert process.wait(30) == 5
-    assert heard(tmp_path) == ["here", "saved"]
-
-
-def test_sigint_to_tuimon_alone_is_passed_on_once(tmp_path: Path) -> None:
-    path = script(tmp_path, LISTENER)
-    with running("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as process:
-        until(lambda: heard(tmp_path))
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 22
-    assert heard(tmp_path)[1:] == ["SIGINT"]
-
-
-def test_sighup_stops_neither(tmp_path: Path) -> None:
-    text = (
-        "import os, time\nopen('heard', 'w').write(str(os.getpid()))\nwhile not os.path.exists('go'): time.sleep(0.02)"
-    )
-    path = script(tmp_path, text)
-    with running("run", *LEAN, "--log", "run.jsonl", "--", sys.executable, path, cwd=tmp_path) as process:
-        until(lambda: heard(tmp_path))
-        os.killpg(process.pid, signal.SIGHUP)
-        (tmp_path / "go").touch()
-        assert process.wait(30) == 0
-    assert any(isinstance(record, Exit) for record in read_log(str(tmp_path / "run.jsonl")))
-
-
 def test_kill_9_leaves_the_target_running(tmp_path: Path) -> None:
     path = script(tmp_path, LISTENER)
     with running("run", "--no-gpu", "--log", "run.jsonl", "--", sys.executable, path, cwd=tmp_path) as process:
@@ -268,14 +217,3 @@ def test_nothing_is_left_when_the_command_does_not_start(tmp_path: Path) -> None
     assert done.returncode == 1
     assert "interpreter is missing" in done.stderr
     assert not (tmp_path / "l.jsonl").exists()
-
-
-def test_sigint_to_the_group_arrives_once(tmp_path: Path) -> None:
-    path = script(tmp_path, LISTENER)
-    with running("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as process:
-        until(lambda: heard(tmp_path))
-        os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
-        assert process.returncode == 22
-    assert heard(tmp_path)[1:] == ["SIGINT"]
-    assert "Traceback" not in errors

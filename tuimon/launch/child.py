@@ -131,22 +131,24 @@ class Launched:
         self._ending = Ending(self._signal_group)
 
     def _start(self, env: dict[str, str]) -> subprocess.Popen[bytes]:
-        if self.output is None:
-            return subprocess.Popen(self.argv, env=env, close_fds=False)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(self.output, flags, 0o600)
+        file = os.open(self.output, flags, 0o600) if self.output is not None else None
+        xfsz = signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it, too
         try:
             return subprocess.Popen(
                 self.argv,
                 env=env,
-                stdin=subprocess.DEVNULL,
+                stdin=None if file is None else subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
-                start_new_session=True,
+                start_new_session=file is not None,
                 close_fds=False,
+                restore_signals=not _given_no_sigpipe(),
             )
         finally:
-            os.close(file)
+            signal.signal(signal.SIGXFSZ, xfsz)
+            if file is not None:
+                os.close(file)
 
     def poll(self) -> Ended | None:
         """How it ended; None while it runs."""
@@ -164,7 +166,7 @@ class Launched:
             return False
         return True
 
-    def forward(self, number: signal.Signals) -> None:
+    def forward(self, number: int) -> None:
         """Pass on a signal that only tuimon received."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -212,6 +214,18 @@ class Launched:
             os.killpg(self.pid, number)
             if number != signal.SIGKILL:
                 os.killpg(self.pid, signal.SIGCONT)  # a stopped process would not see it
+
+
+#: Programs that ignore SIGPIPE only if they are told to, and then have all that they start ignore it, as systemd has
+#: its services. Python and Rust (``uv run``) ignore it for themselves alone.
+_HANDING_ON = {b"sh", b"dash", b"bash", b"zsh", b"ksh", b"busybox", b"systemd"}
+
+
+def _given_no_sigpipe() -> bool:
+    """True if tuimon was given SIGPIPE ignored, as far as its parent shows: Python ignores it from its start on."""
+    parent = os.getppid()
+    name = (procfs.read_bytes(f"/proc/{parent}/comm") or b"").strip()
+    return name in _HANDING_ON and signal.SIGPIPE in procfs.read_signals(parent, "SigIgn")
 
 
 def _ended(code: int) -> Ended:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
+
+from tuimon.proc import procfs
 
 if TYPE_CHECKING:
     from tuimon.launch.child import Launched
@@ -16,30 +18,30 @@ if TYPE_CHECKING:
 #: Make tuimon leave. SIGUSR1 and SIGUSR2: what schedulers send ahead of the time limit, which would end us with the
 #: terminal in disorder.
 _LEAVE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-#: A SIGINT that came without a terminal may have gone to the whole process group; the target is given this long to
-#: end by it before it is passed on, so that it is not interrupted twice.
-INTERRUPT_GRACE_S = 1.0
-#: Passed on at once. Schedulers send USR1 or USR2 ahead of the time limit, so that a training saves itself: Slurm with
-#: control groups to the step's own task alone, which is tuimon.
-_PASSED_ON = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+#: A signal to several processes, to a group or to one after the other, reaches all of them within this (s).
+TOGETHER_S = 0.1
+#: About a process's own stops, children, files and faults, and those that nobody can receive: not passed on.
+_OWN = {
+    *(signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT, signal.SIGCHLD),
+    *(signal.SIGWINCH, signal.SIGURG, signal.SIGPIPE, signal.SIGXFSZ),
+    *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS),
+}
+#: All others would end tuimon, and are the training's. Schedulers send USR1 or USR2 ahead of the time limit, so that a
+#: training saves itself: Slurm with control groups to the step's own task alone, which is tuimon.
+PASSED_ON: frozenset[int] = frozenset(signal.valid_signals() - _OWN)
 #: Most signals that wait for the target to be started.
 _MOST_DUE = 64
 
 
 class _Handlers:
-    """Handlers of signals until ``__exit__``.
-
-    Signals that were ignored when tuimon started (``nohup``, a background job of ``sh``) stay ignored.
-    """
+    """Handlers of signals until ``__exit__``."""
 
     def __init__(self) -> None:
-        self._before: dict[signal.Signals, object] = {}
+        self._before: dict[int, object] = {}
 
-    def _set(
-        self, number: signal.Signals, handler: Callable[[int, FrameType | None], object] | signal.Handlers
-    ) -> None:
+    def _set(self, number: int, handler: Callable[[int, FrameType | None], object]) -> None:
         before = signal.getsignal(number)
-        if before is not signal.SIG_IGN and before is not None:
+        if before is not None and number not in self._before:
             self._before[number] = before
             signal.signal(number, handler)
 
@@ -51,7 +53,10 @@ class _Handlers:
 
 
 class LeaveSignals(_Handlers):
-    """While entered, signals to leave do not end tuimon; they are noted, so that it leaves in order."""
+    """While entered, signals to leave do not end tuimon; they are noted, so that it leaves in order.
+
+    Signals that were ignored when tuimon started (``nohup``, a background job of ``sh``) stay ignored.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +67,8 @@ class LeaveSignals(_Handlers):
 
     def __enter__(self) -> LeaveSignals:
         for number in _LEAVE:
-            self._set(number, self._receive)
+            if not _is_ignored(number):
+                self._set(number, self._receive)
         return self
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
@@ -76,59 +82,98 @@ class LeaveSignals(_Handlers):
 
 
 class Relay(_Handlers):
-    """While entered, tuimon ignores SIGHUP (as does what it starts) and does not end by any that it passes on.
+    """While entered, a signal to tuimon alone is passed on to the training, and tuimon goes on.
 
-    Signals of the terminal reach the target directly.
+    The training is in tuimon's own process group and session, as it would be without tuimon: what is sent to all of
+    the group (a terminal, ``timeout``) or to each process of a job (a scheduler) has reached it already.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._launched: Launched | None = None
-        self._interrupted_s: float | None = None
-        self._due: list[signal.Signals] = []
+        self._due: list[tuple[float, int]] = []  # when each came, and its number
 
     def __enter__(self) -> Relay:
-        self._set(signal.SIGHUP, signal.SIG_IGN)
-        self._set(signal.SIGINT, self._on_interrupt)
-        for number in _PASSED_ON:
-            self._set(number, self._on_signal)
+        self._witness = Witness()
+        for number in PASSED_ON:
+            if not _is_ignored(number):  # the training is to inherit that
+                self._set(number, self._on_signal)
         return self
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self._witness.close()
+
     def forward_to(self, launched: Launched) -> None:
-        """Pass signals on to this process; those that came before are passed on now."""
+        """Pass signals on to this process, which has just been started; those that came before are passed on now."""
+        for number in PASSED_ON:
+            self._set(number, self._on_signal)
         self._launched = launched
-        self.step()
+        while self._due:
+            launched.forward(self._due.pop(0)[1])
 
     def step(self) -> None:
         """Pass on what is due; to be called every tick."""
-        if self._launched is None:
+        now_s = self._clock()
+        if self._launched is None or not self._due or now_s < self._due[0][0] + TOGETHER_S:
             return
-        while self._due:
-            self._launched.forward(self._due.pop(0))
-        if self._interrupted_s is not None and self._clock() >= self._interrupted_s + INTERRUPT_GRACE_S:
-            self._interrupted_s = None
-            self._launched.forward(signal.SIGINT)
-
-    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
-        if not in_foreground() and self._interrupted_s is None:
-            self._interrupted_s = self._clock()
+        sent_to_all = self._witness.received()
+        for each in list(self._due):  # a handler adds to it meanwhile
+            came_s, number = each
+            if number in sent_to_all:
+                self._due.remove(each)
+            elif now_s >= came_s + TOGETHER_S:
+                self._due.remove(each)
+                self._launched.forward(number)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if len(self._due) < _MOST_DUE:
-            self._due.append(signal.Signals(number))
-        self.step()
+            self._due.append((self._clock(), number))
 
 
-def in_foreground() -> bool:
-    """True if tuimon is the foreground job of a terminal: then Ctrl-C reaches the target without it."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
+class Witness:
+    """A process beside tuimon that receives what is sent to more processes than tuimon.
+
+    The kernel does not say whether a signal was sent to one process or to a group. The witness, a ``cat`` that ends
+    with tuimon, blocks all signals that are passed on, so that /proc shows which have come. Without it, what is sent to
+    a group reaches the training twice.
+    """
+
+    def __init__(self) -> None:
+        self._process = self._new()
+
+    def received(self) -> frozenset[int]:
+        """The signals that it has received since the last call."""
+        if self._process is None or not (received := procfs.read_signals(self._process.pid, "ShdPnd")):
+            return frozenset()
+        before, self._process = self._process, self._new()
+        received |= procfs.read_signals(before.pid, "ShdPnd")
+        _end(before)
+        return received
+
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None:
+            _end(self._process)
+
+    def _new(self) -> subprocess.Popen[bytes] | None:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+        null = subprocess.DEVNULL
+        try:
+            return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=null, stderr=null)
+        except OSError:
+            return None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with process:  # closes its input, and waits
+        process.kill()
+
+
+def _is_ignored(number: int) -> bool:
+    return signal.getsignal(number) is signal.SIG_IGN

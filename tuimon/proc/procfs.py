@@ -208,6 +208,15 @@ class ProcessIo(NamedTuple):
     written: int  # through system calls
 
 
+def read_signals(pid: int, field: str) -> frozenset[int]:
+    """The signals in a field of /proc/PID/status: ``SigIgn`` those ignored, ``ShdPnd`` those pending."""
+    for line in (read_bytes(f"/proc/{pid}/status") or b"").splitlines():
+        if line.startswith(field.encode() + b":"):
+            bits = int(line.split()[1], 16)
+            return frozenset(number for number in range(1, 65) if bits >> number - 1 & 1)
+    return frozenset()
+
+
 def read_io(pid: int) -> ProcessIo | None:
     """The counters of a process; None where they may not be read."""
     raw = read_bytes(f"/proc/{pid}/io", 512)

@@ -1,0 +1,145 @@
+"""``tuimon run --headless``: signals, and what becomes of them, are the training's own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cli.command import LEAN, TUIMON, running, script
+from tests.cli.terminal import Shown, ended, hang_up, on_terminal, program_on_terminal
+from tests.cli.watched import recorded
+from tests.waiting import alive, until
+from tuimon.launch.signals import PASSED_ON
+from tuimon.records import Exit
+
+pytestmark = pytest.mark.trust
+
+#: Notes each signal; ends at the last, which is delivered after all others that are pending.
+_NOTES = """
+import os, signal
+heard = []
+for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+    signal.signal(number, lambda number, _: heard.append(number))
+open("ready", "w").close()
+while signal.SIGRTMAX not in heard:
+    signal.pause()
+open("heard", "w").write(" ".join(map(str, heard)))
+raise SystemExit(len(heard))
+"""
+
+
+def _each(pid: int, number: int) -> None:
+    for process in (*psutil.Process(pid).children(recursive=True), psutil.Process(pid)):
+        process.send_signal(number)
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg, _each])
+def test_each_signal_reaches_the_training_once(tmp_path: Path, send: Callable[[int, int], None]) -> None:
+    numbers = sorted(PASSED_ON - {signal.SIGRTMAX})
+    assert {signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGALRM, 40} <= set(numbers)
+    with running("run", *LEAN, "--", sys.executable, script(tmp_path, _NOTES), cwd=tmp_path) as process:
+        until((tmp_path / "ready").exists)
+        for number in numbers:
+            send(process.pid, number)
+        process.send_signal(signal.SIGRTMAX)  # to tuimon alone: passed on after what came before it
+        assert process.wait(60) == len(numbers) + 1
+    assert sorted(map(int, (tmp_path / "heard").read_text().split())) == sorted(PASSED_ON)
+
+
+def test_a_signal_without_a_handler_ends_the_training_and_its_exit_code_is_tuimons(tmp_path: Path) -> None:
+    text = "import signal\nopen('ready', 'w').close()\nwhile True: signal.pause()"
+    with running("run", *LEAN, "--", sys.executable, script(tmp_path, text), cwd=tmp_path) as process:
+        until((tmp_path / "ready").exists)
+        process.send_signal(signal.SIGQUIT)
+        assert process.wait(60) == 128 + signal.SIGQUIT
+
+
+def test_an_interrupted_save_is_not_interrupted_again(tmp_path: Path) -> None:
+    text = """
+import signal, time
+try:
+    open("ready", "w").close()
+    signal.pause()
+except KeyboardInterrupt:
+    time.sleep(2)
+    raise SystemExit(6)
+"""
+    with running("run", *LEAN, "--", sys.executable, script(tmp_path, text), cwd=tmp_path) as process:
+        until((tmp_path / "ready").exists)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(60) == 6
+
+
+def test_nothing_is_left_beside_a_training_whose_tuimon_is_killed(tmp_path: Path) -> None:
+    text = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\nwhile True: time.sleep(0.1)"
+    with running("run", *LEAN, "--", sys.executable, script(tmp_path, text), cwd=tmp_path) as process:
+        pid = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+        started = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+        process.kill()
+        until(lambda: [each for each in started if alive(each)] == [pid])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "exec",
+        "trap '' HUP INT QUIT TERM; exec",
+        "trap '' PIPE;",  # the shell stays: exec would leave nobody who knows
+        "exec env --block-signal=USR1,TERM,40",
+    ],
+)
+def test_dispositions_and_mask_are_those_that_tuimon_was_given(tmp_path: Path, given: str) -> None:
+    found = []
+    for words in ([], [*TUIMON, "run", *LEAN, "--"]):
+        line = f"{given} {shlex.join([*words, 'grep', '-E', 'Sig(Blk|Ign|Cgt)', '/proc/self/status'])}; exit"
+        done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=90, check=True)
+        found.append(done.stdout)
+    assert found[0] == found[1]
+
+
+def test_a_terminal_that_is_lost_is_the_trainings_as_well(tmp_path: Path) -> None:
+    text = """
+import signal, sys
+signal.signal(signal.SIGHUP, lambda *_: sys.exit(9))
+open("ready", "w").close()
+while True: signal.pause()
+"""
+    words = ("run", "--headless", *LEAN, "--log", "run.jsonl", "--", sys.executable, script(tmp_path, text))
+    with on_terminal(*words, cwd=tmp_path) as (process, terminal):
+        until((tmp_path / "ready").exists)
+        hang_up(terminal)
+        assert process.wait(60) == 9
+    assert [each.exit_code for each in recorded(tmp_path / "run.jsonl") if isinstance(each, Exit)] == [9]
+
+
+def test_the_training_reads_the_terminal_and_ctrl_c_interrupts_it_once(tmp_path: Path) -> None:
+    text = """
+import getpass, signal
+heard = []
+signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+word, secret = input("word? "), getpass.getpass("secret? ")
+signal.signal(signal.SIGUSR2, lambda *_: heard.append(2))
+open("ready", "w").close()
+while 2 not in heard:
+    signal.pause()
+open("heard", "w").write(f"{word} {secret} {heard}")
+"""
+    words = [*TUIMON, "run", "--headless", *LEAN, "--", sys.executable, script(tmp_path, text)]
+    with program_on_terminal(words, cwd=tmp_path) as (process, terminal):
+        shown = Shown(terminal)
+        for asked, answer in ((b"word?", b"one\n"), (b"secret?", b"two\n")):
+            until(lambda: shown.has(asked))  # noqa: B023
+            os.write(terminal, answer)
+        until((tmp_path / "ready").exists)
+        os.write(terminal, b"\x03")
+        process.send_signal(signal.SIGUSR2)
+        assert ended(process, terminal) == 0
+    assert (tmp_path / "heard").read_text() == "one two [1, 2]"
