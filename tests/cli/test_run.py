@@ -66,16 +66,16 @@ def test_an_allocation_that_failed_is_named_without_reading_the_output(tmp_path:
 def test_stdio_is_untouched(tmp_path: Path) -> None:
     text = "import sys; sys.stdout.buffer.write(bytes(range(256))); print(sys.argv[1:], file=sys.stderr)"
     done = subprocess.run(
-        [sys.executable, "-m", "tuimon", "run", *LEAN, sys.executable, script(tmp_path, text), "--headless", "-x"],
+        [sys.executable, "-m", "tuimon", "run", *LEAN, sys.executable, script(tmp_path, text), "--lines", "-x"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=60,
         check=False,
     )
     assert done.stdout == bytes(range(256))
-    assert b"['--headless', '-x']\n" in done.stderr
+    assert b"['--lines', '-x']\n" in done.stderr
     others = [line for line in done.stderr.splitlines() if not line.startswith(b"[tuimon")]
-    assert others == [b"['--headless', '-x']"]
+    assert others == [b"['--lines', '-x']"]
     assert b"\x1b" not in done.stderr
 
 
