@@ -15,6 +15,7 @@ from tuimon.agent.ring.writer import RingWriter
 from tuimon.cli.commands import doctor, ps
 from tuimon.cli.commands.doctor import Check
 from tuimon.cli.main import run_command_line
+from tuimon.installation import install_command
 from tuimon.launch import candidates
 from tuimon.launch.candidates import Candidate, find_candidates
 from tuimon.proc.ring_facts import RingFacts
@@ -122,4 +123,4 @@ def test_ps_lists_what_has_markers_first_and_what_has_only_imported_torch_after_
 def test_a_py_spy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuimon.sources.stacks.pyspy.recorder.find", lambda: None)
     found = doctor._py_spy()
-    assert (found.status, found.essential, found.fix) == ("fail", True, "pip install py-spy")
+    assert (found.status, found.essential, found.fix) == ("fail", True, install_command("py-spy"))

@@ -33,6 +33,8 @@ def metrics_of(parsed: argparse.Namespace) -> tuple[Observer, ...]:
     except ValueError as error:
         raise UsageError(f"--prometheus: {error}") from None
     except ImportError as error:
-        raise UsageError(f"--prometheus needs a package: {error}", 'pip install "tuimon[prometheus]"') from None
+        from tuimon.installation import install_command
+
+        raise UsageError(f"--prometheus needs a package: {error}", install_command("prometheus-client")) from None
     snapshots = Snapshots()
     return (MetricsView(snapshots, MetricsServer(snapshots, address)),)

@@ -18,7 +18,7 @@ from tuimon.views.finding_text import rule_title
 from tuimon.views.format import wrap
 
 if TYPE_CHECKING:
-    from markupsafe import Markup  # comes with jinja2, an extra
+    from markupsafe import Markup  # comes with jinja2
 
 _WIDTH = 78  # in a pipe, as of the report
 _MOST = 100  # longer lines are hard to read

@@ -243,4 +243,4 @@ def test_no_gpu(amdsmi: FakeAmdSmi) -> None:
 def test_what_is_to_be_installed(code: int) -> None:
     problem = AmdSmi().explain(AmdSmiError(code, "no module"))
     assert "amdsmi" in problem.message and not problem.expected
-    assert problem.hint and "pip install" in problem.hint
+    assert problem.hint and problem.hint.endswith(" amdsmi, in the version of your ROCm")

@@ -32,7 +32,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import in_process
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.pyspy import errors
-from tuimon.sources.stacks.pyspy.errors import NO_BINARY
+from tuimon.sources.stacks.pyspy.errors import no_binary
 from tuimon.sources.stacks.window_records import WindowRecords
 from tuimon.views.state_text import sampling_text
 
@@ -179,11 +179,11 @@ def test_one_notice_says_how_it_is_sampled_and_why() -> None:
 
 def test_without_py_spy_the_notice_says_that_the_training_samples_itself() -> None:
     failures = SamplingFailures("stacks")
-    failures.add_missing_binary(NO_BINARY, 1.0)
+    failures.add_missing_binary(no_binary(), 1.0)
     (first,) = failures.notices(1.0)
-    assert first.message == NO_BINARY.message
+    assert first.message == no_binary().message
     (inside,) = failures.notices(2.0, in_process={KEY})
-    assert inside.level == "info" and inside.hint == NO_BINARY.hint
+    assert inside.level == "info" and inside.hint == no_binary().hint
     assert inside.message.startswith("stacks are sampled in-process") and "py-spy was not found" in inside.message
 
 

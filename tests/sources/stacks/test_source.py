@@ -16,6 +16,7 @@ import pytest
 from tests.sources.programs import running
 from tests.sources.stacks.sampling import SourceReader, pyspies
 from tests.waiting import until
+from tuimon.installation import install_command
 from tuimon.proc.processes import program_name
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.pyspy import dump, recorder
@@ -149,7 +150,7 @@ def test_by_agent(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
         (notice,) = reader.notices
         assert (notice.source, notice.level) == ("stacks", "warning")
         assert "py-spy was not found" in notice.message
-        assert notice.hint and "pip install py-spy" in notice.hint
+        assert notice.hint and install_command("py-spy") in notice.hint
         binary[0] = recorder.find()
         reader.until(lambda _: True, "a read")
         assert len(reader.notices) == 1  # said once, and not tried at every read

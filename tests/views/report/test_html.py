@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Iterable
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -269,12 +268,6 @@ def test_several_logs_are_sections_of_one_page(tmp_path, capsys):
 
 def test_a_long_run_stays_small(tmp_path, capsys):
     assert len(page_of(log_of(tmp_path / "long.jsonl", run(windows=4000)), capsys=capsys)) < 200_000
-
-
-def test_without_jinja2_it_says_what_to_install(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert run_command_line(["report", log_of(tmp_path / "run.jsonl", run(windows=3)), "--format", "html"]) == 1
-    assert 'pip install "tuimon[report]"' in capsys.readouterr().err
 
 
 def test_histories_are_thinned_to_means():

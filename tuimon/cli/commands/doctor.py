@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from tuimon.agent.ring.paths import refused_directories, ring_directories, ring_directory
 from tuimon.cli.options import parser_of
 from tuimon.errors import TuimonError
+from tuimon.installation import install_command
 from tuimon.launch.places import state_directory
 from tuimon.launch.resolve import user_python, versions_of_user_python
 from tuimon.monitor.versions import version_of
@@ -115,7 +116,7 @@ def _py_spy() -> Check:
     binary = recorder.find()
     if binary is None:
         message = f"not found: {_INSIDE}, no phases without markers"
-        return Check("py-spy", "fail", message, "pip install py-spy", True)
+        return Check("py-spy", "fail", message, install_command("py-spy"), True)
     done = _dump_of_child(binary)
     version = version_of("py-spy")
     if done.returncode == 0 and _has_frames(done.stdout):
@@ -124,7 +125,8 @@ def _py_spy() -> Check:
     if "ermission" in done.stderr:
         message = f"py-spy {version} may not even read a child process of its own: {_INSIDE}"
         return Check("py-spy", "fail", message, _ALLOW_PTRACE, True)
-    return Check("py-spy", "warn", f"py-spy {version} failed: {plain(first)}", "pip install --upgrade py-spy")
+    upgrade = install_command("py-spy", upgrade=True)
+    return Check("py-spy", "warn", f"py-spy {version} failed: {plain(first)}", upgrade)
 
 
 def _dump_of_child(binary: str) -> subprocess.CompletedProcess[str]:

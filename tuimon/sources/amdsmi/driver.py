@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tuimon.installation import install_command
 from tuimon.sources.amdsmi.library import (
     DRIVER_NOT_LOADED,
     LIBRARY_NOT_FOUND,
@@ -22,11 +23,10 @@ from tuimon.sources.notices import Problem
 if TYPE_CHECKING:
     from tuimon.sources.gpus.slot import Slot
 
-_INSTALL = "python -m pip install amdsmi, in the version of your ROCm"
 _FIRST_LINES = {
     LIBRARY_NOT_FOUND: ("no AMD driver on this machine (libamd_smi.so not found)", None),
-    NO_PACKAGE: ("no figures of AMD GPUs: the package amdsmi is not installed", _INSTALL),
-    OTHER_VERSION: ("no figures of AMD GPUs: the package amdsmi and libamd_smi.so have different versions", _INSTALL),
+    NO_PACKAGE: ("no figures of AMD GPUs: the package amdsmi is not installed", None),
+    OTHER_VERSION: ("no figures of AMD GPUs: the package amdsmi and libamd_smi.so have different versions", None),
     NO_PERMISSION: ("no permission to query the AMD driver", "Join the groups render and video"),
     DRIVER_NOT_LOADED: ("the AMD driver is not loaded", "sudo modprobe amdgpu"),
 }
@@ -60,9 +60,11 @@ class AmdSmi:
 
     def explain(self, error: DriverError) -> Problem:
         """An error of the whole library."""
-        known = _FIRST_LINES.get(error.code)
-        if known is not None:
-            return Problem(*known, expected=error.code == LIBRARY_NOT_FOUND)
+        if error.code in _FIRST_LINES:
+            message, hint = _FIRST_LINES[error.code]
+            if error.code in (NO_PACKAGE, OTHER_VERSION):
+                hint = f"{install_command('amdsmi', upgrade=error.code == OTHER_VERSION)}, in the version of your ROCm"
+            return Problem(message, hint, expected=error.code == LIBRARY_NOT_FOUND)
         return Problem(
             f"no figures of AMD GPUs: amdsmi says {words(error)}", "amd-smi shows more; tuimon will try again soon"
         )

@@ -74,9 +74,11 @@ def check_header(line: bytes, path: str) -> Header:
     if tag.type != "header":
         raise NotALog(f"{name} is not a tuimon log: its first line is not a header", RECORD_ONE)
     if tag.schema is not None and tag.schema > SCHEMA:
+        from tuimon.installation import upgrade_command  # noqa: PLC0415  (of use after a mistake alone)
+
         raise NotALog(
             f"{name} was written by a newer tuimon (schema {tag.schema}, this one reads {SCHEMA})",
-            "Upgrade: pip install --upgrade tuimon",
+            f"Upgrade: {upgrade_command()}",
         )
     header = decode(line)
     if not isinstance(header, Header):

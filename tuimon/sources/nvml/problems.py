@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuimon.installation import install_command
 from tuimon.proc.container import has_nvidia_gpu, in_container
 from tuimon.sources.gpus.handle import DriverError
 from tuimon.sources.notices import Problem
@@ -24,7 +25,7 @@ _VERSION_MISMATCH = 18
 def explain(error: DriverError) -> Problem:
     """An error of the whole library."""
     if error.code == NO_PACKAGE:
-        return Problem("no GPU figures: nvidia-ml-py is not installed", "python -m pip install nvidia-ml-py")
+        return Problem("no GPU figures: nvidia-ml-py is not installed", install_command("nvidia-ml-py"))
     if error.code == LIBRARY_NOT_FOUND:
         message = "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
         return Problem(message, _container_hint(), expected=True)

@@ -242,7 +242,7 @@ class StackSource(Source):
         if self._binary is None and not self._failures.binary_waits(now_s):
             self._binary = self._find_binary()
             if self._binary is None:
-                self._failures.add_missing_binary(errors.NO_BINARY, now_s)
+                self._failures.add_missing_binary(errors.no_binary(), now_s)
             else:
                 self._failures.clear_binary()
         return self._binary is not None

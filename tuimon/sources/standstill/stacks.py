@@ -71,8 +71,9 @@ def _stacks_of(
 ) -> ProcessStacks:
     if time.monotonic() >= until_s:
         return ProcessStacks(unknown="there was no time")
-    unknown = errors.NO_BINARY.message
-    if binary is not None:
+    if binary is None:
+        unknown = errors.no_binary().message
+    else:
         try:
             return ProcessStacks(_threads_of(take(binary, pid, _DUMP_S), pid))
         except dump.DumpError as error:

@@ -8,7 +8,6 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from tuimon.errors import TuimonError
 from tuimon.records import Frame
 from tuimon.session.goodput import goodput
 from tuimon.session.rows import GpuRow
@@ -48,12 +47,10 @@ Code = dict[str, dict[int, str]]
 
 
 def as_html(pages: Sequence[Page]) -> str:
-    """One page, with a section for each log; raises TuimonError where jinja2 is missing."""
-    try:
-        from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  (an extra)
-        from markupsafe import Markup  # noqa: PLC0415
-    except ImportError as error:
-        raise TuimonError("The HTML report needs jinja2, which is not installed.", _INSTALL) from error
+    """One page, with a section for each log."""
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  (text and JSON do without)
+    from markupsafe import Markup  # noqa: PLC0415
+
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, finalize=_written, trim_blocks=True, lstrip_blocks=True
     )
@@ -78,9 +75,6 @@ def as_html(pages: Sequence[Page]) -> str:
 
 def _read(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-_INSTALL = 'Install it: pip install "tuimon[report]"'
 
 
 def _written(value: object) -> object:

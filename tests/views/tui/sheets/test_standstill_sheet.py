@@ -113,7 +113,6 @@ def test_in_reports():
     assert one["text"].endswith("rank 5 in open() data.py:40, 7 ranks in backward() train.py:48")
     assert "Standstills\n  nothing moved for 41s" in text_report(report)
     assert "standstills" not in report_of(session_of(header()), (), "a.jsonl")
-    pytest.importorskip("jinja2")
     from tuimon.views.report.page import as_html
 
     page = as_html([Page(report, session)])

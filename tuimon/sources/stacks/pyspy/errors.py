@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 
+from tuimon.installation import install_command
 from tuimon.proc import processes, procfs
 from tuimon.proc.container import in_container
 from tuimon.proc.pythons import is_free_threaded
 from tuimon.sources.notices import Problem
 from tuimon.text import plain
 
-_UPGRADE = "Upgrade py-spy where tuimon is installed: python -m pip install --upgrade py-spy"
 
-NO_BINARY = Problem(
-    "no stack samples: py-spy was not found beside tuimon, on PATH or among the installed packages",
-    "Install it where tuimon is installed: python -m pip install py-spy",
-    denied=True,
-)
+def no_binary() -> Problem:
+    """There is no py-spy."""
+    return Problem(
+        "no stack samples: py-spy was not found beside tuimon, on PATH or among the installed packages",
+        f"Install it beside tuimon: {install_command('py-spy')}",
+        denied=True,
+    )
 
 
 def explain(message: str, pid: int) -> Problem:
@@ -32,7 +34,7 @@ def explain(message: str, pid: int) -> Problem:
         )
     if "unsupported version" in text:
         version = _after(message, "Unsupported version of Python: ") or "of this process"
-        return Problem(f"no stack samples: py-spy does not know Python {version}", _UPGRADE)
+        return Problem(f"no stack samples: py-spy does not know Python {version}", f"Upgrade py-spy: {_upgrade()}")
     if "failed to find a python interpreter" in text or "both python and libpython are invalid" in text:
         return _unreadable(pid)
     if "failed to find python version" in text or "no python processes found" in text:
@@ -77,10 +79,14 @@ def _denied(pid: int) -> Problem:
     )
 
 
+def _upgrade() -> str:
+    return install_command("py-spy", upgrade=True)
+
+
 def _unreadable(pid: int) -> Problem:
     return Problem(
         f"no stack samples: py-spy cannot read the Python of process {pid}",
-        "It gives up where a thread is more than 4,000 calls deep; else: " + _UPGRADE[0].lower() + _UPGRADE[1:],
+        f"It gives up where a thread is more than 4,000 calls deep; else upgrade py-spy: {_upgrade()}",
         passing=True,
     )
 

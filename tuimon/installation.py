@@ -1,0 +1,81 @@
+"""Commands that install a package beside this tuimon, in the way in which it was installed itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+
+import msgspec
+
+#: What pipx and uv leave in the environment of a tool.
+_OF_PIPX, _OF_UV = "pipx_metadata.json", "uv-receipt.toml"
+
+
+class _Source(msgspec.Struct):
+    """PEP 610's ``direct_url.json``."""
+
+    url: str
+    vcs_info: dict[str, str] | None = None
+
+
+def install_command(package: str, *, upgrade: bool = False) -> str:
+    """``pipx inject tuimon prometheus-client``: adds a package, or brings its newest version.
+
+    uv makes a tool anew from its source, with the packages named: those that it had are named again.
+    """
+    if _has(_OF_PIPX):
+        name = shlex.quote(os.path.basename(sys.prefix))
+        return f"pipx runpip {name} install --upgrade {package}" if upgrade else f"pipx inject {name} {package}"
+    if _has(_OF_UV):
+        if upgrade:  # with all that it needs
+            return "uv tool upgrade tuimon"
+        beside = " ".join(f"--with {name}" for name in [*_beside_tool(), package])
+        return f"uv tool install {beside} {_source()}"
+    return f"{_pip_install()} {'--upgrade ' if upgrade else ''}{package}"
+
+
+def upgrade_command() -> str:
+    """``pipx upgrade tuimon``: brings a newer tuimon, from where this one came."""
+    if _has(_OF_PIPX):
+        return f"pipx upgrade {shlex.quote(os.path.basename(sys.prefix))}"
+    return "uv tool upgrade tuimon" if _has(_OF_UV) else f"{_pip_install()} --upgrade {_source()}"
+
+
+def _has(name: str) -> bool:
+    return os.path.exists(os.path.join(sys.prefix, name))
+
+
+def _pip_install() -> str:
+    """By the pip of this Python, by uv where the environment has none."""
+    from importlib.util import find_spec  # noqa: PLC0415  (of use after a mistake alone, as below)
+
+    python = shlex.quote(sys.executable)
+    return f"{python} -m pip install" if find_spec("pip") is not None else f"uv pip install --python {python}"
+
+
+def _beside_tool() -> list[str]:
+    """The packages that uv was told to install beside the tool."""
+    try:
+        with open(os.path.join(sys.prefix, _OF_UV), encoding="utf-8") as file:
+            listed = re.search(r"(?ms)^requirements = \[(?:\n.*?^\]|[^\n]*$)", file.read())
+    except (OSError, UnicodeDecodeError):
+        return []
+    names = re.findall(r'\bname = "([\w.-]+)"', listed[0]) if listed is not None else []
+    return [name for name in names if name != "tuimon"]
+
+
+def _source() -> str:
+    """Where this tuimon came from, as pip and uv take it; its name if from an index."""
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415
+    from urllib.parse import unquote, urlsplit  # noqa: PLC0415
+
+    try:
+        found = msgspec.json.decode(distribution("tuimon").read_text("direct_url.json") or "", type=_Source)
+    except (PackageNotFoundError, OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return "tuimon"
+    if found.vcs_info is not None:
+        return shlex.quote(f"{found.vcs_info.get('vcs', 'git')}+{found.url}")
+    parts = urlsplit(found.url)
+    return shlex.quote(unquote(parts.path) if parts.scheme == "file" else found.url)
