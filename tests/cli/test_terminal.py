@@ -1,4 +1,4 @@
-"""On a pseudo-terminal: Ctrl-C reaches the target once; a flood of output fills no disk."""
+"""On a pseudo-terminal: the full screen, its keys, its output and its end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.cli.command import LEAN, script
 from tests.cli.terminal import Shown, drained, ended, on_terminal
@@ -18,16 +20,6 @@ from tuimon.sources.log.reader import read_log
 
 #: What a full-screen program sends at its start, to have a screen of its own.
 _FULL_SCREEN = b"\x1b[?1049h"
-
-
-def test_ctrl_c_reaches_the_target_once(tmp_path: Path) -> None:
-    path = script(tmp_path, LISTENER.replace("raise SystemExit(22)", "time.sleep(2); raise SystemExit(22)"))
-    words = ("run", "--headless", *LEAN, "--", sys.executable, path)
-    with on_terminal(*words, cwd=tmp_path) as (process, terminal):
-        until(lambda: (drained(terminal), heard(tmp_path))[1])
-        os.write(terminal, b"\x03")
-        assert ended(process, terminal) == 22
-    assert heard(tmp_path)[1:] == ["SIGINT"]  # longer than the grace after which a lone SIGINT is passed on
 
 
 def test_a_flood_of_output_does_not_fill_the_disk(tmp_path: Path) -> None:
@@ -88,12 +80,15 @@ def test_a_dumb_terminal_is_headless(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_view_replays_a_log_and_q_leaves(tmp_path: Path) -> None:
+@pytest.mark.trust
+@pytest.mark.parametrize("typed", [b"", b"\xff", "é".encode("latin-1")])
+def test_view_replays_a_log_and_q_leaves_whatever_was_typed(tmp_path: Path, typed: bytes) -> None:
     log = write(tmp_path / "x.jsonl", records.header(), records.process(), Exit(t=9.0, pid=100, exit_code=3))
     with on_terminal("view", str(log), cwd=tmp_path) as (process, terminal):
         shows = Shown(terminal).has
         until(lambda: shows(b"ENDED"))
-        os.write(terminal, b"q")
+        os.write(terminal, typed)
+        until(lambda: (os.write(terminal, b"q"), shows(b"\x1b[?1049l"))[1])
         assert ended(process, terminal) == 0
 
 

@@ -149,6 +149,28 @@ def test_silent_scrapers_hold_up_others_for_a_bounded_time(monkeypatch: pytest.M
         assert silent[0].recv(1) == b""
 
 
+@pytest.mark.trust
+def test_scrapers_that_drip_hold_up_others_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "SCRAPE_S", 0.3)
+    session, snapshots, over = whole_session(1), Snapshots(), threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while not over.wait(0.02):
+                connection.sendall(b"G")
+
+    with (
+        ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor,
+        contextlib.ExitStack() as stack,
+    ):
+        port = port_of(monitor)
+        for _ in range(12):
+            dripping = stack.enter_context(socket.create_connection((LOOPBACK, port)))
+            threading.Thread(target=drip, args=(dripping,), daemon=True).start()
+        stack.callback(over.set)
+        assert get(port)[0] == 200
+
+
 def test_a_scrape_that_hangs_holds_up_neither_ticks_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuimon.views.metrics.metrics_view.CLOSE_S", 0.1)
     hanging, released = threading.Event(), threading.Event()

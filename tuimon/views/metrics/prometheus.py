@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import TypeAlias
@@ -65,8 +67,9 @@ def family_of(metric: Metric, samples: Iterable[Sample]) -> Family:
     return family
 
 
-#: Seconds that a connection may be silent, or not take its answer: Prometheus gives a scrape up after 10 s.
-_SILENT_S = 10.0
+#: Seconds that a connection may be silent, or not take its answer, and that a scrape may take while others wait:
+#: Prometheus gives a scrape up after 10 s.
+SCRAPE_S = 10.0
 #: Scrapes at a time; others wait in the kernel's queue for their turn.
 _AT_A_TIME = 8
 #: Seconds between two attempts to listen.
@@ -74,7 +77,7 @@ _RETRY_S = 5.0
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = _SILENT_S
+    timeout = SCRAPE_S
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing: stderr is the screen."""
@@ -91,6 +94,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         family, _, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         self.address_family = family
         self._turns = threading.BoundedSemaphore(_AT_A_TIME)
+        self._begun_s: dict[socket.socket, float] = {}
         super().__init__(where[:2], _Handler)  # type: ignore[arg-type]  # (of IPv6 it holds more)
 
     def server_bind(self) -> None:
@@ -100,12 +104,18 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
     def process_request(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]
-        """Begin a scrape once there is room for it."""
-        self._turns.acquire()
+        """Begin a scrape once there is room for it; scrapes that take too long make room."""
+        while not self._turns.acquire(timeout=self.timeout):
+            for other, begun_s in list(self._begun_s.items()):
+                if time.monotonic() > begun_s + SCRAPE_S:
+                    with contextlib.suppress(OSError):  # it has just ended
+                        other.shutdown(socket.SHUT_RDWR)
+        self._begun_s[request] = time.monotonic()
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override]
         """The scrape is over."""
+        self._begun_s.pop(request, None)
         super().shutdown_request(request)
         self._turns.release()
 

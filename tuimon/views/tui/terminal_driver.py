@@ -167,11 +167,15 @@ class TerminalDriver(LinuxDriver):
         closing.join(CLOSE_S)
 
     def run_input_thread(self) -> None:
-        """Read keys until the app ends or the terminal is gone."""
-        try:
-            super().run_input_thread()
-        except OSError:  # EIO: nobody is left who could bring this process into the foreground
-            self._report_lost()
+        """Read keys until the app ends or the terminal is gone; what is not UTF-8 is ignored."""
+        while True:
+            try:
+                super().run_input_thread()
+            except UnicodeDecodeError:
+                continue
+            except OSError:  # EIO: nobody is left who could bring this process into the foreground
+                self._report_lost()
+            return
 
     def _new_output(self) -> TerminalOutput:
         output = TerminalOutput(sys.__stderr__ or sys.stderr, self._report_lost, self._report_stale)
